@@ -227,7 +227,7 @@ def own_state(dataset: StreamingDataset) -> dict[str, Any]:
     """Returns the position of this process's iteration, as the keys of its state that differ between processes.
 
     Workers yield the batches of their rank in turn. The state of a worker counts the samples of the others as if they
-    had progressed equally, so that a worker that resumes from it begins with its own next batch.
+    had progressed equally. A worker that resumes from it therefore begins with its own next batch.
 
     Raises:
         ValueError: The loader has prefetched, or stores the state of another process.

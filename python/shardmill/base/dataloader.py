@@ -44,8 +44,8 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
     The arguments are those of ``DataLoader``. If the dataset is a `StreamingDataset` with the same batch size,
     batches are assembled without creating Python objects for single samples; the result is the same.
 
-    If in addition no Python code is involved (text, bytes and numbers, with torch's default collation),
-    ``num_workers`` is a number of threads, and no process is started. Moving a batch between processes costs many
+    If also no Python code is involved (text, bytes and numbers, with torch's default collation), ``num_workers`` is
+    a number of threads. No process is then started. Moving a batch between processes costs many
     times as much as assembling it. ``multiprocessing_context``, ``persistent_workers``, ``timeout`` and
     ``worker_init_fn`` apply to processes: if one of them is set, the loader starts worker processes.
 

@@ -706,7 +706,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         return order.world, config
 
     def _is_plain(self) -> bool:
-        """Returns whether no subclass overrides how samples are read."""
+        """Returns whether Rust fetches the shards and no subclass overrides how samples are read."""
         own = type(self)
         return (
             own.get_item is StreamingDataset.get_item
@@ -728,7 +728,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             return samples_of(self)
         split.warn()
         if split.is_dispatched and split.number:
-            # The library reads only on the main rank.
+            # The library reads only on the first rank.
             return iter(())
         self._split = split
         samples = samples_of(self)

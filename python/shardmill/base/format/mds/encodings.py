@@ -107,8 +107,8 @@ class Int(Encoding):
 class NDArray(Encoding):
     """A NumPy array of numbers, with at least one dimension and one item.
 
-    A header stores the properties that are not declared. It consists of a byte for the type, a byte
-    for the number of dimensions and the width of each (1, 2, 4 or 8 bytes), and the dimensions.
+    A header stores the properties that are not declared. It begins with a byte for the type and a
+    byte for the number of dimensions and their width (1, 2, 4 or 8 bytes). The dimensions follow.
     The numbers follow in row-major order.
 
     Args:
