@@ -1,6 +1,6 @@
-"""Shards for training: write them, look at them, stream them to the GPU.
+"""Writes, inspects and streams sharded datasets for training.
 
-Importing this package loads neither torch nor NumPy: a name is loaded when it is first used.
+Importing this package loads neither torch nor NumPy: names are loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Programs that say ``import streaming`` run on shardmill: the same modules under a second name.
+"""Lets programs that ``import streaming`` run on shardmill, by giving its modules a second name.
 
-``streaming.X.Y`` *is* ``shardmill.X.Y``, the same object, loaded when it is first asked for. So
-classes are identical whichever name they were imported by, and replacing an attribute under one
-name replaces it under the other.
+``streaming.X.Y`` *is* ``shardmill.X.Y``, the same object, loaded on first use. Classes are
+therefore identical under both names, and replacing an attribute under one name also replaces it
+under the other.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _OURS = __name__.partition('.')[0]
 
 
 def _target(name: str) -> str:
-    """The module of ours that an alias stands for."""
+    """Returns the name of the shardmill module for an alias."""
     return _OURS + name[len(_ALIAS) :]
 
 
 class _AliasLoader(Loader):
-    """Puts the module that an alias stands for in the place of the one that is being made."""
+    """Replaces the module being created by the shardmill module for the alias."""
 
     def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import machinery takes what it finds under the name after this call.
+        # After this call the import machinery takes the module that is in `sys.modules`.
         name = module.__name__
         sys.modules[name] = importlib.import_module(_target(name))
 
 
 class _AliasFinder(MetaPathFinder):
-    """Finds every ``streaming`` module that there is a ``shardmill`` module for."""
+    """Finds every ``streaming`` module that exists as a ``shardmill`` module."""
 
     def find_spec(
         self,
@@ -60,14 +60,14 @@ class _AliasFinder(MetaPathFinder):
 
 
 def install_as_streaming() -> None:
-    """Makes ``import streaming`` and every import below it give shardmill.
+    """Makes ``import streaming`` and all imports below it load shardmill.
 
-    Call it once, before anything imports ``streaming``; further calls do nothing. What is pickled
-    or printed still names shardmill.
+    Call it before anything imports ``streaming``; further calls do nothing. Pickles and printed names
+    still refer to shardmill.
 
     Raises:
-        ImportError: Another ``streaming`` is already imported in this process: its classes would be
-            mixed with ours.
+        ImportError: Another ``streaming`` is already imported in this process; mixing its classes with
+            those of shardmill would fail.
     """
     ours = sys.modules[_OURS]
     already = sys.modules.get(_ALIAS)

@@ -1,6 +1,6 @@
-"""The extension module: what the Rust crates do for the package.
+"""The extension module: the functions of the Rust crates for the package.
 
-Errors are those of `shardmill.errors`.
+It raises the errors of `shardmill.errors`.
 """
 
 import os
@@ -18,11 +18,11 @@ class Block:
     def __array_interface__(self) -> dict[str, Any]: ...
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths of its dimensions."""
+        """The lengths of the dimensions."""
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes."""
+        """The size in bytes."""
 
 class KnownFiles:
     """The list of a tree of raw files, for another reader of the same tree."""
@@ -40,29 +40,29 @@ class Reader:
     ) -> Reader: ...
     @property
     def samples(self) -> int:
-        """Samples of all streams."""
+        """Total samples of all streams."""
 
     @property
     def shards(self) -> int:
-        """Shards of all streams."""
+        """Total shards of all streams."""
 
     def shard_sizes(self) -> list[bytes]:
-        """For each stream the samples of its shards, as little-endian 64-bit integers."""
+        """Returns for each stream the samples of its shards, as little-endian 64-bit integers."""
 
     def deleted_samples(self, stream: int) -> list[tuple[int, int]]:
-        """The ranges of samples of a stream that are deleted, by the numbers under which they are stored."""
+        """Returns the ranges of deleted samples of a stream, by their stored numbers."""
 
     def largest_shard(self) -> int:
-        """The bytes of the largest shard, raw and compressed together."""
+        """Returns the size of the largest shard in bytes, raw and compressed together."""
 
     def columns_of(self, encoding: str) -> list[str]:
-        """The names of the columns that are encoded in a way, in any shard."""
+        """Returns the names of the columns with an encoding, in any shard."""
 
     def is_native(self) -> bool:
-        """Whether all columns are decoded here, and none by a callable of the Python side."""
+        """Returns whether Rust decodes all columns, without Python callables."""
 
     def sample(self, sample: int) -> Any:
-        """One sample, decoded."""
+        """Returns one decoded sample."""
 
     def epoch(
         self,
@@ -74,114 +74,114 @@ class Reader:
         keep: int = 1,
         owner: Optional[int] = None,
     ) -> Batches:
-        """The batches of a rank and worker in an epoch. ``keep``: of how many batches that were given out the raw files
-        are kept from being removed."""
+        """Starts an epoch and returns the batches of a rank and worker. ``keep`` is the number of returned batches
+        whose raw files stay pinned."""
 
     def order(self, config: dict[str, Any], rank: int, worker: int) -> Order:
-        """The samples of a rank and worker in an epoch, without reading any."""
+        """Returns the sample order of a rank and worker in an epoch, without reading samples."""
 
     def order_identity(self, config: dict[str, Any]) -> str:
-        """The identity of the order that the configuration describes: JSON for the key `shardmill` of a state."""
+        """Returns the identity of the order that a configuration describes: JSON for the key `shardmill` of a state."""
 
     def check_order_identity(self, config: dict[str, Any], identity: str) -> None:
-        """Refuses the identity of another order than the configuration describes."""
+        """Raises an error if the identity is of another order than the configuration describes."""
 
     def cache_stats(self) -> dict[str, Union[int, float]]:
-        """What the cache and the stores have done so far, by name."""
+        """Returns statistics of the cache and the stores, by name."""
 
     def find_file(self, path: str) -> int:
-        """The number of the sample that is a raw file, by its path in the tree."""
+        """Returns the sample number of a raw file, by its path in the tree."""
 
     def find_key(self, key: str) -> Optional[int]:
-        """The number of the sample of a tar file that has this key; ``None`` where there is none."""
+        """Returns the number of the sample in a tar file with this key; ``None`` if there is none."""
 
     def key_of(self, sample: int) -> Optional[str]:
-        """The key of a sample of a tar file; ``None`` for other samples."""
+        """Returns the key of a sample in a tar file; ``None`` for other samples."""
 
     def file_path(self, sample: int) -> Optional[str]:
-        """The path of a raw file in its tree; ``None`` for samples that are none."""
+        """Returns the path of a raw file in its tree; ``None`` for other samples."""
 
     def known_files(self, stream: int) -> Optional[KnownFiles]:
-        """The list of the raw files of a stream, in any process; ``None`` for streams of shards."""
+        """Returns the list of raw files of a stream, in any process; ``None`` for streams of shards."""
 
     def files_digest(self) -> Optional[str]:
-        """A digest of the paths and lengths of all raw files; ``None`` where there are none."""
+        """Returns a digest of the paths and lengths of all raw files; ``None`` without raw files."""
 
     def hold_file(self, sample: int) -> FileUse:
-        """A raw file, brought here and held."""
+        """Pins a raw file, downloading it if necessary."""
 
     def preload(self, samples: list[int]) -> int:
-        """Has raw files fetched in this order, in the background, as far as there is room. How many were not known to
-        be here is the result."""
+        """Starts downloading raw files in the background, in this order, as far as space allows. Returns how many were
+        not known to be cached."""
 
     def preloading(self) -> int:
-        """How many of the files that were to be fetched ahead are still to come."""
+        """Returns how many preloaded files are still pending."""
 
     def read_file(self, sample: int) -> bytes:
-        """The bytes of a raw file from where it comes from, past the cache."""
+        """Reads a raw file from its source, bypassing the cache."""
 
     def check_file(self, sample: int) -> None:
-        """Asks the place that a raw file comes from whether it is still the one that was listed."""
+        """Checks at the source that a raw file is unchanged since it was listed."""
 
     def least_limit(self, count: int) -> int:
-        """The least limit that has room for so many raw files at a time whose paths are given out, the largest of them;
-        0 where there are none that are kept."""
+        """Returns the minimum cache limit for pinning any ``count`` raw files at once, plus the file list; 0 without
+        cached raw files."""
 
     def least_cache_limit(self) -> int:
-        """The least cache limit that the streams can be opened with; 0 where any limit will do."""
+        """Returns the minimum cache limit for opening the streams; 0 if any limit suffices."""
 
     def is_here(self, sample: int) -> bool:
-        """Whether the shard of a sample lies on this machine."""
+        """Returns whether the shard of a sample is on this machine."""
 
 class FileUse:
-    """A raw file that stays where it is until it is released."""
+    """A pinned raw file, which stays in place until it is released."""
 
     @property
     def path(self) -> pathlib.Path:
-        """Where it lies."""
+        """The local path."""
 
     @property
     def is_held(self) -> bool:
-        """Whether it is held."""
+        """Whether the file is pinned."""
 
     def release(self) -> None:
-        """From now on it may be removed. A second call does nothing."""
+        """Allows the file to be evicted. A second call does nothing."""
 
 class Batches:
     """The batches of a rank and worker in one epoch, in order."""
 
     def next_samples(self) -> Optional[list[Any]]:
-        """The next batch as a list of dicts; ``None`` at the end."""
+        """Returns the next batch as a list of dicts; ``None`` at the end."""
 
     def next_numbered(self) -> Optional[tuple[list[int], list[Any]]]:
-        """The next batch as the numbers of its samples and a list of dicts; ``None`` at the end."""
+        """Returns the next batch as its sample numbers and a list of dicts; ``None`` at the end."""
 
     def next_columns(self) -> Optional[tuple[int, Any]]:
-        """The next batch as its number of samples and its columns; ``None`` at the end."""
+        """Returns the next batch as its number of samples and its columns; ``None`` at the end."""
 
     def resolved(self) -> dict[str, Optional[int]]:
-        """The epoch as it is carried out."""
+        """Returns the effective settings of the epoch."""
 
     def stats(self) -> dict[str, Union[int, float]]:
-        """What reading has cost so far, by name."""
+        """Returns the statistics of reading so far, by name."""
 
     def close(self) -> None:
-        """Stops its threads; nothing can be read afterwards."""
+        """Stops the threads. Nothing can be read afterwards."""
 
 class Order:
-    """The samples of a rank and worker in one epoch, batch by batch, without reading any."""
+    """The sample numbers of a rank and worker in one epoch, batch by batch, without reading samples."""
 
     def next_numbers(self) -> Optional[list[int]]:
-        """The numbers of the samples of the next batch; ``None`` at the end."""
+        """Returns the sample numbers of the next batch; ``None`` at the end."""
 
     def resolved(self) -> dict[str, Optional[int]]:
-        """The epoch as it is carried out."""
+        """Returns the effective settings of the epoch."""
 
 def tar_folder(text: str) -> Optional[str]:
-    """The folder of the tar files that a pattern names, or of a single one; ``None`` for what is neither."""
+    """Returns the folder of a tar file or of a pattern of tar files; ``None`` for other locations."""
 
 def is_served(remote: Optional[str]) -> bool:
-    """Whether the Rust reader can read a remote."""
+    """Returns whether the Rust reader can read a remote."""
 
 # End of reading.
 
@@ -198,20 +198,20 @@ def partitions(
     drop: int,
     initial_nodes: Optional[int],
 ) -> tuple[bytearray, bool, bool]:
-    """Positions by node, rank, worker, batch and place.
+    """Returns positions by node, rank, worker, batch and position in the batch.
 
-    And whether there are too few samples for the canonical nodes, and for the ranks of a node.
+    Also returns whether there are too few samples for the canonical nodes, and for the ranks of a node.
     """
 
 def shuffle(
     algo: str, sizes: bytes, canonical_nodes: int, seed: int, epoch: int, block: int
 ) -> bytearray:
-    """Big ids by position."""
+    """Returns a big id by position: an index into the samples of all units in sequence."""
 
 def sampling(
     sizes: bytes, choose: int, granularity: int, seed: int, epoch: int, use_epoch: bool
 ) -> bytearray:
-    """How many samples to draw from each shard."""
+    """Returns how many samples to draw from each shard."""
 
 def resample(
     shards: bytes,
@@ -222,9 +222,9 @@ def resample(
     epoch_counts: bool,
     epoch_members: bool,
 ) -> tuple[bytearray, bytearray]:
-    """The sizes of units, and the sample id of each big id.
+    """Returns the sizes of units, and the sample ids of all units in sequence.
 
-    A stream is its first shard, the shard behind its last, and how many samples to choose.
+    A stream is its first shard, the exclusive end of its shards, and how many samples to choose.
     """
 
 def work(
@@ -244,38 +244,38 @@ def work(
     shuffle: Optional[tuple[str, int]],
     sources: list[tuple[bytes, bytes, float]],
 ) -> bytearray:
-    """An epoch: sample ids by node, rank, worker, batch and place.
+    """Returns an epoch: sample ids by node, rank, worker, batch and position.
 
-    A source is the sizes of its units, the sample id of each of its big ids, and its proportion.
+    A source is the sizes of its units, the sample ids of all units in sequence, and its proportion.
     """
 
 def replicate(nodes: int, ranks: int, replication: int) -> tuple[int, int]:
-    """Nodes and ranks of each when so many consecutive ranks are given the same samples."""
+    """Returns the nodes and ranks per node if each group of consecutive ranks receives the same samples."""
 
 def decode_field(field: str, data: bytes) -> tuple[str, Any]:
-    """What a field of a WebDataset sample holds: its kind, and its value."""
+    """Decodes a field of a WebDataset sample to its kind and value."""
 
 def hash_names() -> list[str]:
-    """The names of all hashes."""
+    """Returns the names of all hashes."""
 
 def hash_hex(algo: str, data: bytes) -> str:
-    """The digest of the bytes, in lower-case hexadecimal digits."""
+    """Returns the digest of the bytes as lower-case hexadecimal digits."""
 
 def compression_names() -> list[str]:
-    """The names of all compressions, with and without levels."""
+    """Returns the names of all compressions, with and without levels."""
 
 def compress(name: str, data: bytes) -> bytes:
-    """The bytes as one frame, member, stream or block."""
+    """Compresses the bytes to one frame, member, stream or block."""
 
 def decompress(name: str, data: bytes) -> bytes:
-    """What the compressed bytes hold."""
+    """Decompresses the bytes."""
 
 def merge_indexes(
     parts: list[tuple[str, bytes, dict[str, bytes]]],
 ) -> tuple[str, list[tuple[str, str]]]:
-    """The text of one index for the shards of several, in order, and the side files of it by name.
+    """Merges several indexes in order. Returns the text of the merged index, and its side files by name.
 
-    Each comes with its folder relative to that of the result, and its own side files by name.
+    Each part is the folder of a dataset relative to that of the result, its index, and its side files by name.
     """
 
 # End of orders, hashes and compressions.
@@ -283,69 +283,70 @@ def merge_indexes(
 # Writing.
 
 class SampleWriter:
-    """A dataset that is being written to a directory, by threads that do not know Python.
+    """Writes a dataset to a folder, with background threads that do not use Python.
 
     Args:
-        folder: The directory.
-        options: The format, its columns (name, encoding, encoder, whether that encodes every value), `newline`,
-            `separator`, `compression`, `hashes`, `size_limit` in bytes, `jobs`, and whether files are `durable`.
+        folder: The folder.
+        options: The format, its columns (name, encoding, encoder, and whether the encoder handles every value),
+            `newline`, `separator`, `compression`, `hashes`, `size_limit` in bytes, `jobs`, and whether files
+            are `durable`.
     """
 
     def __new__(cls, folder: str, options: dict[str, Any]) -> SampleWriter: ...
     def write(self, sample: Any) -> None:
-        """Encodes a sample and adds it. A sample that cannot be encoded is left out."""
+        """Encodes a sample and adds it. A sample that cannot be encoded is not added."""
 
     def push(self, sample: bytes) -> None:
-        """Adds a sample that is encoded already."""
+        """Adds an encoded sample."""
 
     def encode(self, sample: Any) -> bytes:
-        """The bytes of a sample, which is not added."""
+        """Encodes a sample without adding it."""
 
     def write_arrow(self, object: Any) -> int:
-        """Adds the rows of an Arrow table, batch or stream; answers how many."""
+        """Adds the rows of an Arrow table, batch or stream. Returns the number of rows."""
 
     def finish(self) -> None:
         """Finishes all shards and publishes the index."""
 
     def abort(self) -> None:
-        """Stops without an index."""
+        """Stops without writing an index."""
 
     def index(self) -> str:
-        """The index of the shards that are full so far, as text; waits until they are published."""
+        """Returns the index of the finished shards as text. Waits until they are published."""
 
     def open_samples(self) -> list[bytes]:
-        """The encoded samples of the shard that is being filled."""
+        """Returns the encoded samples of the current shard."""
 
     def open_bytes(self) -> int:
-        """Bytes of the shard that is being filled, as the size limit counts them."""
+        """Returns the size of the current shard in bytes, as counted for the size limit."""
 
     @property
     def samples(self) -> int:
-        """Samples that were added."""
+        """The number of added samples."""
 
     def config(self) -> str:
-        """The configuration as it stands in every shard."""
+        """Returns the configuration as stored in every shard."""
 
     def published(self) -> PublishedFiles:
-        """The files of shards as they are published."""
+        """Returns the names of shard files as they are published."""
 
 class PublishedFiles:
     """The names of files as they are published, for one thread."""
 
     def next(self) -> Optional[list[str]]:
-        """The next names, once there are any; ``None`` at the end."""
+        """Waits for the next names; ``None`` at the end."""
 
 class PartWriter:
-    """One attempt of a part. Everything is done in the thread of the caller.
+    """One attempt of a part. All work is done in the caller's thread.
 
     Args:
         dest: The folder or the URL of the dataset.
-        staging: What the job was told.
+        staging: The result of `parts_begin`.
         part: The number of the part in its job.
-        attempt: What tells it from the other attempts of the job.
+        attempt: The name of the attempt, unique within the job.
         options: `columns` (names and encodings), `compression`, `hashes`, `size_limit`, `samples_per_shard`, `key`,
             `scratch`.
-        settings: Those of the store that are not in the environment.
+        settings: Store settings that are not in the environment.
     """
 
     def __new__(
@@ -358,16 +359,16 @@ class PartWriter:
         settings: Optional[dict[str, str]] = None,
     ) -> PartWriter: ...
     def check(self, object: Any) -> None:
-        """Whether the columns of an Arrow table, batch or stream can be written. Nothing is made."""
+        """Checks that the columns of an Arrow table, batch or stream can be written. Writes nothing."""
 
     def write_arrow(self, object: Any) -> int:
-        """Adds the rows of an Arrow table, batch or stream; answers how many."""
+        """Adds the rows of an Arrow table, batch or stream. Returns the number of rows."""
 
     def finish(self) -> str:
-        """Writes the last shard; answers the manifest."""
+        """Writes the last shard and returns the manifest."""
 
     def abort(self) -> None:
-        """Ends the attempt and removes what it has written. Nothing happens when it has ended."""
+        """Ends the attempt and removes what it has written. Does nothing after the attempt has ended."""
 
 def parts_begin(
     dest: str,
@@ -377,7 +378,7 @@ def parts_begin(
     mode: str,
     settings: Optional[dict[str, str]] = None,
 ) -> str:
-    """Looks at what is at a place; answers what all tasks of a job are told."""
+    """Inspects a destination and returns the settings for all tasks of a job, as text."""
 
 def parts_commit(
     dest: str,
@@ -389,11 +390,11 @@ def parts_commit(
 ) -> tuple[int, int, int, bool]:
     """Publishes the parts of a job.
 
-    Answers shards, samples, samples of the whole dataset, and whether that was done before.
+    Returns shards, samples, samples of the whole dataset, and whether an earlier call had published it.
     """
 
 def parts_abort(dest: str, staging: str, settings: Optional[dict[str, str]] = None) -> int:
-    """Removes what a job has written and not committed; answers how many files and folders."""
+    """Removes what a job has written and not committed. Returns the number of files and folders."""
 
 def parts_gc(
     dest: str,
@@ -402,10 +403,10 @@ def parts_gc(
     pattern: Optional[str] = None,
     settings: Optional[dict[str, str]] = None,
 ) -> list[tuple[str, int, str]]:
-    """Finds, and removes where it is told to, what no dataset needs: names, bytes, reasons."""
+    """Finds files that no dataset needs, and removes them if `delete` is set. Returns names, bytes and reasons."""
 
 def is_encoding(encoding: str) -> bool:
-    """Whether an MDS encoding is one of the format's, in its usual spelling."""
+    """Returns whether an MDS encoding is one of the format's, in its usual spelling."""
 
 # End of writing.
 
@@ -417,10 +418,9 @@ def upload(
     settings: Optional[dict[str, str]] = None,
     progress: Optional[Callable[[int], Any]] = None,
 ) -> None:
-    """Copies a file to a location, in the place of what is there.
+    """Uploads a file, atomically replacing an existing one.
 
-    Who looks finds the old file or the whole new one. Settings are those of the environment unless given;
-    `progress` is called with the bytes that are through.
+    Settings default to those of the environment. `progress` is called with the number of transferred bytes.
     """
 
 def download(
@@ -430,18 +430,18 @@ def download(
     timeout: Optional[float] = None,
     progress: Optional[Callable[[int], Any]] = None,
 ) -> int:
-    """Copies a location to a file, which appears when it is whole, and returns its bytes.
+    """Downloads a file, which appears only when it is complete, and returns its size in bytes.
 
-    The timeout is the longest time without a byte, in seconds.
+    The timeout is the maximum number of seconds without new data.
     """
 
 def exists(url: str, settings: Optional[dict[str, str]] = None) -> bool:
-    """Whether a file or an object is there."""
+    """Returns whether a file or an object exists."""
 
 def list_objects(url: str, settings: Optional[dict[str, str]] = None) -> list[tuple[str, int]]:
-    """The files or objects whose paths or keys begin with the location, with their bytes."""
+    """Lists the files or objects whose paths or keys begin with the location, with their size in bytes."""
 
 def check_bucket(url: str, settings: Optional[dict[str, str]] = None) -> None:
-    """Asks the store whether the bucket is there and may be listed."""
+    """Checks that a bucket exists and may be listed."""
 
 # End of stores.

@@ -1,6 +1,6 @@
-"""Datasets as Arrow tables, shard by shard: what the sources for Spark and Ray have in common.
+"""Reads datasets as Arrow tables, shard by shard, for Spark and Ray.
 
-A shard is brought to a folder of the task, checked, and read there; nothing of it is left afterwards.
+Each shard is downloaded to a temporary folder of the task, checked, and read there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ['Shard', 'Table', 'check_part', 'open_table', 'read_shard', 'schema_of']
 
 _INDEX = 'index.json'
-#: The Arrow types of encodings; those of Python's integers and of arrays are not here.
+#: The Arrow types of encodings, without numbers and arrays.
 _TYPES = {
     'bytes': 'binary',
     'int': 'int64',
@@ -45,10 +45,10 @@ _TYPES = {
 }
 _NUMBERS = frozenset(f'{kind}{bits}' for kind in ('int', 'uint') for bits in (8, 16, 32, 64))
 _FLOATS = {'float16': 'halffloat', 'float32': 'float', 'float64': 'double'}
-#: Fields of WebDataset that are text, and those that are integers, by their extension.
+#: Extensions of WebDataset fields that are text, and those that are integers.
 _TEXT = frozenset(('json', 'jsn', 'text', 'transcript', 'txt'))
 _INTEGERS = frozenset(('cls', 'cls2', 'id', 'inx', 'class', 'count', 'index'))
-#: Where the key of a WebDataset sample is.
+#: The column with the key of a WebDataset sample.
 _KEY = '__key__'
 
 
@@ -56,9 +56,9 @@ class Shard(NamedTuple):
     """A shard of a table.
 
     Attributes:
-        samples: Its samples.
-        raw_bytes: Its bytes before compression.
-        entry: Its line in the index.
+        samples: The number of samples.
+        raw_bytes: The size in bytes before compression.
+        entry: The shard's entry in the index.
         files: The names of its files.
     """
 
@@ -70,14 +70,14 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A dataset, as its index describes it. It is pickled with the tasks, without its shards.
+    """A dataset as described by its index. Tasks are pickled with it, without its shards.
 
     Attributes:
-        dest: Its folder or its URL.
-        columns: What is stored in each column, by name.
-        is_tar: Whether it is one of WebDataset.
-        nullable: Columns that samples may lack.
-        storage_options: Settings of the store that are not in the environment.
+        dest: The folder or URL of the dataset.
+        columns: The encoding of each column, by name.
+        is_tar: Whether the format is WebDataset.
+        nullable: Columns that may be missing in samples.
+        storage_options: Store settings that are not in the environment.
     """
 
     dest: str
@@ -93,9 +93,9 @@ def open_table(
     """Reads the index of a dataset.
 
     Raises:
-        MissingIndexError: There is none.
-        DataError: It says something that no index may.
-        UnsupportedError: It is neither one of MDS nor one of WebDataset.
+        MissingIndexError: The dataset has no index.
+        DataError: The index is invalid.
+        UnsupportedError: The dataset is neither MDS nor WebDataset.
     """
     settings = dict(storage_options) if storage_options else None
     if _is_local(dest):
@@ -108,7 +108,7 @@ def open_table(
         except FileNotFoundError as error:
             raise MissingIndexError(f'there is no {place}', 'index-missing', place) from error
         try:
-            # It looks at every line, and at names above all: files are written under them.
+            # The reader validates the index. File names matter most, because files are written under them.
             _open(folder, None)
         except ShardmillError as error:
             raise _of(error, folder, dest) from None
@@ -137,7 +137,7 @@ def open_table(
 
 
 def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
-    """An error about a folder that is gone soon, as one about the dataset."""
+    """Replaces the temporary folder in an error by the location of the dataset."""
 
     def told(text: Optional[str]) -> Optional[str]:
         return text and text.replace(folder, dest)
@@ -147,10 +147,10 @@ def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
 
 
 def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
-    """A folder with an index, as a dataset.
+    """Opens a folder with an index as a dataset.
 
     Raises:
-        DataError: The index says something that no index may.
+        DataError: The index is invalid.
     """
     stream = {'local': folder, 'validate_hash': validate_hash}
     return _core.Reader([stream], {}, _decode, _line, None)
@@ -181,11 +181,11 @@ def _beneath(dest: str, name: str) -> str:
 
 
 def schema_of(table: Table, columns: Optional[Sequence[str]] = None) -> pa.Schema:
-    """The Arrow schema of a table.
+    """Returns the Arrow schema of a table.
 
     Raises:
-        UnsupportedError: A column has values that have no type.
-        UsageError: There is no such column.
+        UnsupportedError: A column has no Arrow type.
+        UsageError: A column does not exist.
     """
     import pyarrow as pa
 
@@ -209,10 +209,10 @@ def _no_column(table: Table, name: str) -> UsageError:
 
 
 def matching(table: Table, names: Sequence[str]) -> list[str]:
-    """The columns that have these names, which may be in other letters, small or large.
+    """Finds columns by name, ignoring case unless a name matches exactly.
 
     Raises:
-        UsageError: There is no such column, or there are several.
+        UsageError: A column does not exist or is ambiguous.
     """
     found = []
     for name in names:
@@ -229,10 +229,10 @@ def matching(table: Table, names: Sequence[str]) -> list[str]:
 
 
 def check_part(staging: parts.Staging, told: Mapping[str, Any], rows: pa.Table) -> None:
-    """Whether a job may write such rows, and append them to what is there. Nothing is made.
+    """Checks that a job can write such rows, and append them to an existing dataset. Writes nothing there.
 
     Raises:
-        ShardmillError: It may not.
+        ShardmillError: It cannot.
     """
     parts.PartWriter(staging, 0, **told).check(rows)
     said = json.loads(staging.text)
@@ -246,7 +246,7 @@ def check_part(staging: parts.Staging, told: Mapping[str, Any], rows: pa.Table) 
             trial = parts.begin(folder)
             manifest = parts.write_part([_one_row(rows.schema)], trial, 0, **told)
     except (ShardmillError, NotImplementedError):
-        # What has no simple value is compared by the commit.
+        # Types without a sample value are checked by the commit.
         return
     form = json.loads(json.loads(manifest)['form'] or '{}')
     columns = dict(zip(form.get('column_names', ()), form.get('column_encodings', ())))
@@ -257,14 +257,14 @@ def check_part(staging: parts.Staging, told: Mapping[str, Any], rows: pa.Table) 
 
 
 def _one_row(schema: pa.Schema) -> pa.Table:
-    """A row of simple values."""
+    """Returns a table with one row of sample values."""
     import pyarrow as pa
 
     return pa.table([pa.array([_simple(each.type)], each.type) for each in schema], schema.names)
 
 
 def _simple(data_type: Any) -> Any:
-    """A value of a type."""
+    """Returns a sample value of a type."""
     import numpy as np
     import pyarrow as pa
 
@@ -316,7 +316,7 @@ def _type_of(name: str, encoding: str) -> Any:
 
 
 def _decode(encoding: str, data: bytes) -> Any:
-    """What the extension module does not decode itself: text, and what stays as its bytes."""
+    """Decodes what the extension module does not: text, and values that remain bytes."""
     return bytes(data) if _TYPES.get(encoding, 'binary') == 'binary' else bytes(data).decode()
 
 
@@ -328,14 +328,14 @@ def read_shard(
     batch_size: int = 1024,
     tensors: Optional[Callable[[list[Any]], Any]] = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The samples of a shard, in order.
+    """Yields the samples of a shard as batches, in order.
 
     Args:
         table: The table.
         shard: One of its shards.
         columns: The columns; ``None`` for all.
-        batch_size: Most samples of a batch.
-        tensors: What makes a column of NumPy arrays; without it they are lists.
+        batch_size: Maximum samples per batch.
+        tensors: Converts NumPy arrays to a column; by default they become lists.
 
     Raises:
         DataError: The shard is damaged.
@@ -388,7 +388,7 @@ def _array(
     samples: list[dict[str, Any]],
     tensors: Optional[Callable[[list[Any]], Any]],
 ) -> pa.Array:
-    """The values of a column."""
+    """Returns the values of a column as an Arrow array."""
     import numpy as np
     import pyarrow as pa
 
@@ -407,7 +407,7 @@ def _array(
 
 
 def _decoded(sample: dict[str, Any], name: str, kind: str) -> Any:
-    """A field of WebDataset whose extension says that it is text or a number."""
+    """Decodes a WebDataset field with an extension of text or integers."""
     value = sample.get(name)
     if value is None:
         return None
@@ -421,7 +421,7 @@ def _decoded(sample: dict[str, Any], name: str, kind: str) -> Any:
 
 
 def _lists(values: list[Any], data_type: Any) -> pa.Array:
-    """Arrays as lists, whose numbers are copied together."""
+    """Converts NumPy arrays to lists, copying the numbers of all arrays at once."""
     import numpy as np
     import pyarrow as pa
 
@@ -430,7 +430,7 @@ def _lists(values: list[Any], data_type: Any) -> pa.Array:
         depth, inner = depth + 1, inner.value_type
     flat = np.concatenate([np.ravel(value) for value in values]) if values else []
     array = pa.array(flat, inner)
-    # Lengths of the lists of each level, from the innermost one.
+    # Build offsets for each level, from the innermost list.
     for level in range(depth - 1, -1, -1):
         lengths = [
             np.repeat(value.shape[level], int(np.prod(value.shape[:level]))) for value in values

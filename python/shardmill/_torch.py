@@ -1,7 +1,7 @@
-"""torch, where it is installed: found late, so that importing shardmill does not wait for it.
+"""Support for torch as an optional dependency that is not imported together with shardmill.
 
-The classes that torch has to recognise are made with a placeholder among their bases. As soon as torch is there, or the
-first object is made, the real base class takes the placeholder's place.
+Classes that derive from a class of torch are defined with a placeholder base. When torch is imported, or the first
+object is constructed, torch's class replaces the placeholder.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any, Optional
 
 
 class Placeholder:
-    """Stands among the bases of a class for one of torch's classes until torch is imported."""
+    """Replaces a base class of torch until torch is imported."""
 
     def __class_getitem__(cls, _: Any) -> type[Placeholder]:
-        # Types of samples are for type checkers.
+        # Sample types are only for type checkers.
         return cls
 
 
 def is_installed() -> bool:
-    """Whether torch can be imported."""
+    """Returns whether torch can be imported."""
     return 'torch' in sys.modules or importlib.util.find_spec('torch') is not None
 
 
 def adopt(cls: type, name: str, *, load: bool = False) -> bool:
-    """Puts ``torch.utils.data.<name>`` in the place of the placeholder among the bases of ``cls``.
+    """Replaces the placeholder among the bases of ``cls`` by ``torch.utils.data.<name>``.
 
     Args:
         cls: The class, one of whose direct bases is ``Placeholder``.
         name: The class of ``torch.utils.data`` to derive from.
-        load: Whether to import torch if nobody has; else nothing happens without it.
+        load: Whether to import torch if necessary; otherwise nothing changes until it is imported.
 
     Returns:
-        Whether ``cls`` derives from torch's class now.
+        Whether ``cls`` now derives from torch's class.
     """
     if Placeholder not in cls.__bases__:
         return True
@@ -46,6 +46,6 @@ def adopt(cls: type, name: str, *, load: bool = False) -> bool:
 
 
 def worker_info() -> Optional[Any]:
-    """torch's ``get_worker_info()`` in a worker process of a ``DataLoader``; ``None`` anywhere else."""
+    """Returns torch's ``get_worker_info()`` in a ``DataLoader`` worker; ``None`` in other processes."""
     module = sys.modules.get('torch.utils.data')
     return None if module is None else module.get_worker_info()

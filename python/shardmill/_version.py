@@ -1,4 +1,4 @@
-"""The version of shardmill, where programs for `streaming` look for it."""
+"""The version of shardmill, at the place where `streaming` has its own."""
 
 from __future__ import annotations
 

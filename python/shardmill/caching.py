@@ -1,4 +1,4 @@
-"""Files of a tree on this machine, within a quota, for samplers of one's own."""
+"""A local cache of the files of a tree, within a quota, for custom samplers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ['CacheClient', 'CachedFile']
 
-#: How long to sleep between looks at what is on its way.
+#: Seconds between checks of pending downloads.
 _TICK = 0.01
 
 
 class CachedFile:
-    """A file that stays where it is until it is released: a context manager.
+    """A file that stays in the cache until it is released. It is a context manager.
 
     Attributes:
         name: Its path in the tree.
@@ -41,20 +41,20 @@ class CachedFile:
 
     @property
     def path(self) -> pathlib.Path:
-        """Where it lies on this machine."""
+        """The local path of the file."""
         return self._held.path
 
     @property
     def is_held(self) -> bool:
-        """Whether it stays where it is."""
+        """Whether the file is pinned."""
         return self._held.is_held
 
     def read(self) -> bytes:
-        """Its bytes."""
+        """Returns the bytes of the file."""
         return self.path.read_bytes()
 
     def release(self) -> None:
-        """From now on it may be removed. A second call does nothing."""
+        """Allows the file to be evicted. A second call does nothing."""
         self._held.release()
 
     def __fspath__(self) -> str:
@@ -73,29 +73,29 @@ class CachedFile:
 
 
 class CacheClient:
-    """The files of a tree, brought to this machine when they are used, or before.
+    """A local cache of the files of a tree, which are downloaded on use or in advance.
 
-    What lies in ``local`` is known again after a restart or a kill. All processes of the machine that name the same
-    folder share it, and its quota. The quota is the most that ``local`` takes, with what is on its way: where all of it
-    is held, whoever wants another file waits, at most ``timeout`` seconds.
+    Files in ``local`` are found again after a restart or a kill. All processes of the machine that use the same folder
+    share its files and its quota. The quota limits the size of ``local``, including downloads in flight. If pinned
+    files fill it, a request for another file waits up to ``timeout`` seconds.
 
-    A client can be used by several threads. A forked or spawned process opens its own.
+    Threads can share a client. A forked or spawned process opens its own.
 
     Args:
         remote: The tree: a folder, or the URL of a prefix.
-        local: The folder that files are fetched to. A folder as ``remote`` without it is read where it lies.
-        quota: Most bytes that ``local`` may take; ``'10gb'`` and the like are understood. ``None`` for no limit.
-        split: A folder beneath both.
-        include: Patterns of the files that there are: see `FileStream`.
-        exclude: Patterns of those that there are not.
-        relist: Whether the files are listed anew.
-        timeout: Seconds to wait for room, and for another process that fetches the same file.
-        download_retry: How many times a download is tried again.
-        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
+        local: The folder that files are downloaded to. Without it a folder ``remote`` is read in place.
+        quota: Maximum size of ``local`` in bytes. Accepts text such as ``'10gb'``. ``None`` for no limit.
+        split: A subfolder of both.
+        include: Patterns of the files to list: see `FileStream`.
+        exclude: Patterns of files to leave out.
+        relist: Whether to list the files again.
+        timeout: Seconds to wait for free space, and for another process that downloads the same file.
+        download_retry: How many times a failed download is retried.
+        download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
 
     Raises:
-        ValueError: An argument is none of those that it can be.
-        FileNotFoundError: The tree is not there, or has no files.
+        ValueError: An argument is invalid.
+        FileNotFoundError: The tree does not exist or has no files.
     """
 
     def __init__(
@@ -129,11 +129,11 @@ class CacheClient:
         self._reader: Optional[_core.Reader] = self._open()
         self._check_quota(self._reader)
         self._process = os.getpid()
-        # Those who are forked or spawned list nothing.
+        # Forked and spawned processes reuse the list.
         self._stream.relist = False
 
     def _check_quota(self, reader: _core.Reader) -> None:
-        """Refuses a quota that has no room for the list of the files, let alone for one of them."""
+        """Rejects a quota too small for the file list."""
         least = reader.least_limit(0)
         if self._quota is not None and self._stream.remote is not None and self._quota <= least:
             raise UsageError(
@@ -177,15 +177,15 @@ class CacheClient:
         return representation(self, {**location(self._stream), 'quota': self._quota})
 
     def __len__(self) -> int:
-        """Files of the tree."""
+        """Returns the number of files in the tree."""
         return self._here().samples
 
     def __iter__(self) -> Iterator[str]:
-        """The names of all files, in order."""
+        """Iterates over the names of all files, in order."""
         return iter(self.names())
 
     def __contains__(self, name: object) -> bool:
-        """Whether the tree has a file of that name."""
+        """Returns whether the tree has a file of that name."""
         if not isinstance(name, str):
             return False
         try:
@@ -195,21 +195,21 @@ class CacheClient:
         return True
 
     def names(self) -> list[str]:
-        """The names of all files: their paths in the tree, in the order of their bytes."""
+        """Returns the names of all files: their paths in the tree, sorted by bytes."""
         reader = self._here()
         found = (reader.file_path(number) for number in range(reader.samples))
         return [name for name in found if name is not None]
 
     def use(self, name: str) -> CachedFile:
-        """A file that stays where it is until it is released.
+        """Pins a file, downloading it if necessary. It stays in place until it is released.
 
         Args:
             name: Its path in the tree.
 
         Raises:
-            FileNotFoundError: The list has no such file, or it is gone.
-            ValueError: It has changed since it was listed; or it takes more than the quota.
-            OSError: There was no room for it in time.
+            FileNotFoundError: The list has no such file, or it no longer exists.
+            ValueError: The file changed since it was listed, or it is larger than the quota.
+            OSError: No space became free in time.
         """
         reader = self._here()
         number = reader.find_file(name)
@@ -229,13 +229,13 @@ class CacheClient:
         return file
 
     def release(self, name: str) -> bool:
-        """Releases the file of that name that was used first and is still held by this process.
+        """Releases the earliest use of that file that this process still holds.
 
         Args:
             name: Its path in the tree.
 
         Returns:
-            Whether there was one.
+            Whether the file was in use.
         """
         files = self._used.get(name, [])
         while files:
@@ -247,14 +247,14 @@ class CacheClient:
         return False
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file. One that there is no room for is read past the cache.
+        """Returns the bytes of a file. If the cache has no space for the file, reads it without caching.
 
         Args:
             name: Its path in the tree.
 
         Raises:
-            FileNotFoundError: The list has no such file, or it is gone.
-            ValueError: It has changed since it was listed.
+            FileNotFoundError: The list has no such file, or it no longer exists.
+            ValueError: The file changed since it was listed.
         """
         try:
             with self.use(name) as file:
@@ -266,7 +266,7 @@ class CacheClient:
         return reader.read_file(reader.find_file(name))
 
     def contains(self, name: str) -> bool:
-        """Whether a file is on this machine now. It may leave as long as it is not used.
+        """Returns whether a file is in the cache. It may be evicted at any time unless it is in use.
 
         Args:
             name: Its path in the tree.
@@ -278,17 +278,17 @@ class CacheClient:
         return reader.is_here(reader.find_file(name))
 
     def preload(self, names: Iterable[str], wait: bool = False) -> int:
-        """Has files fetched in the background, in this order, as far as there is room.
+        """Starts downloading files in the background, in this order, as far as space allows.
 
-        Files that were used longest ago leave for them; files that are used, and those that were preloaded and not used
-        yet, do not. What finds no room is fetched when it is used.
+        The least recently used files are evicted for them. Files in use, and preloaded files that were not used yet,
+        are not. Files that do not fit are downloaded when they are used.
 
         Args:
             names: Their paths in the tree.
-            wait: Whether to wait until all have come that find room.
+            wait: Whether to wait until all files that fit are downloaded.
 
         Returns:
-            How many were not known to be here.
+            The number of files that were not known to be cached.
 
         Raises:
             FileNotFoundError: The list has no such file.
@@ -301,25 +301,25 @@ class CacheClient:
 
     @property
     def preloading(self) -> int:
-        """How many files that were to be preloaded are still to come."""
+        """The number of preloaded files that are still pending."""
         return self._here().preloading()
 
     def check(self, name: str) -> None:
-        """Asks the place that a file comes from whether it is still the one that was listed.
+        """Checks at the source that a file is unchanged since it was listed.
 
         Args:
             name: Its path in the tree.
 
         Raises:
-            FileNotFoundError: The list has no such file, or it is gone.
-            ValueError: It has changed since it was listed.
+            FileNotFoundError: The list has no such file, or it no longer exists.
+            ValueError: The file changed since it was listed.
         """
         reader = self._here()
         reader.check_file(reader.find_file(name))
 
     def stats(self) -> dict[str, Any]:
-        """What the cache and the store have done so far in this process, by name; times in seconds.
+        """Returns statistics of the cache and the store in this process, by name; times are in seconds.
 
-        ``fetched_shards`` and ``found_shards`` count files that were fetched, and files that were found to be here.
+        ``fetched_shards`` counts downloaded files, and ``found_shards`` counts files found in the cache.
         """
         return {**self._here().cache_stats(), 'quota': self._quota, 'preloading': self.preloading}

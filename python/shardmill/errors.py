@@ -36,12 +36,12 @@ _FLAG = re.compile(r'(?<![\w-])--[a-z]')
 
 
 class ShardmillError(Exception):
-    """What all of them have in common.
+    """The base class of all exceptions of shardmill.
 
     Attributes:
-        id: A stable, lower-case, hyphenated name of the failure, such as ``hash-mismatch``.
-        object: What it is about: a path, a shard, a column, an option.
-        hint: What to do about it, where there is something to do in Python.
+        id: A stable, lower-case, hyphenated name of the error, such as ``hash-mismatch``.
+        object: The object of the error: a path, a shard, a column, an option.
+        hint: How to fix it, if that is possible from Python.
     """
 
     exit_code = 1
@@ -53,12 +53,12 @@ class ShardmillError(Exception):
         object: Optional[str] = None,
         hint: Optional[str] = None,
     ) -> None:
-        # Not the other base class, which may want other arguments.
+        # Not `super()`: the other base class may require different arguments.
         Exception.__init__(self, message)
         self.message = message
         self.id = id
         self.object = object
-        # There is no command line here.
+        # Hints about the command line do not apply in Python.
         self.hint = None if hint and _FLAG.search(hint) else hint
 
     def __str__(self) -> str:
@@ -74,25 +74,25 @@ class InternalError(ShardmillError, RuntimeError):
 
 
 class UsageError(ShardmillError, ValueError):
-    """An argument or a configuration that cannot be carried out."""
+    """An invalid argument or configuration."""
 
     exit_code = 2
 
 
 class ArgumentTypeError(UsageError, TypeError):
-    """An argument of a type that it cannot have."""
+    """An argument of the wrong type."""
 
 
 class UnknownNameError(UsageError, KeyError):
-    """A name that does not exist: of a column, an algorithm or a method."""
+    """An unknown name of a column, algorithm or method."""
 
 
 class UnknownEncodingError(UnknownNameError, ArgumentTypeError, AttributeError, AssertionError):
-    """An encoding that does not exist. Callers of ``streaming`` catch it as any of four builtin exceptions."""
+    """An unknown encoding. Callers of ``streaming`` catch it as any of four builtin exceptions."""
 
 
 class ColumnNameError(UsageError, AssertionError):
-    """A name of a column, or an end of a line, that a text format cannot hold."""
+    """A column name or line ending that a text format cannot store."""
 
 
 class ColumnValueError(UsageError, AttributeError, TypeError, OverflowError):
@@ -106,21 +106,21 @@ class DataError(ShardmillError, ValueError):
 
 
 class UnsupportedError(DataError):
-    """Well-formed data that asks for something that shardmill does not do."""
+    """Valid data that needs a feature that shardmill does not support."""
 
 
 class NotFoundError(ShardmillError, FileNotFoundError):
-    """Something that the caller or an index named does not exist."""
+    """A file or object named by the caller or an index does not exist."""
 
     exit_code = 2
 
 
 class MissingIndexError(NotFoundError, RuntimeError):
-    """There is no index where a dataset was said to be."""
+    """A dataset has no index."""
 
 
 class IndexSyntaxError(DataError, json.JSONDecodeError):
-    """An index that is no JSON."""
+    """An index that is not valid JSON."""
 
     msg = 'the index is no JSON'
     doc = ''
@@ -128,19 +128,19 @@ class IndexSyntaxError(DataError, json.JSONDecodeError):
 
 
 class ConflictError(ShardmillError, FileExistsError):
-    """The destination or the state belongs to something else."""
+    """The destination or the state belongs to another dataset or job."""
 
     exit_code = 4
 
 
 class RemoteError(ShardmillError, RuntimeError):
-    """A file system, a store or the network gave up."""
+    """A file system, store or network operation failed."""
 
     exit_code = 6
 
 
 class ResourceError(ShardmillError, OSError):
-    """This machine ran out of disk, memory or open files."""
+    """This machine ran out of disk space, memory or open files."""
 
     exit_code = 7
 

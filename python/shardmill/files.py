@@ -1,4 +1,4 @@
-"""Trees of files as datasets: each file is a sample."""
+"""Datasets of plain files in a folder tree or prefix: each file is a sample."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ _YIELDS = ('data', 'file', 'both')
 
 
 class FileStream(Stream):
-    """A tree of files, of which each is a sample: alone, or in a mix with streams of shards.
+    """A stream of plain files, each a sample. It can be mixed with streams of shards.
 
-    A sample has the column ``path``, the path of the file in the tree, and by ``yields`` the column ``data``, its
-    bytes, or ``file``, the path where it lies on this machine. The columns ``data`` and ``path`` are those that a dataset
-    of shards with the same names is mixed with.
+    A sample has the column ``path``, the path of the file in the tree. Depending on ``yields`` it also has ``data``,
+    the bytes of the file, ``file``, its local path, or both. Shard datasets with columns named ``data`` and ``path``
+    can be mixed with it.
 
-    The files are listed once, in the order of the bytes of their paths. Where they are fetched to ``local`` the list is
-    kept beside it, for all processes of the machine and for the next run.
+    The files are listed once, sorted by the bytes of their paths. For files that are downloaded, the list is stored
+    in ``local``, for all processes of the machine and for the next run.
 
     Args:
         remote: The tree: a folder, or the URL of a prefix.
-        local: The folder that files are fetched to. A folder without it is read where it lies; for a URL it is by
-            default one of the temporary directory.
-        split: A folder beneath both, such as ``train``.
-        proportion: Its share of an epoch.
-        repeat: How many times an epoch takes each of its samples.
-        choose: How many samples an epoch takes.
-        include: Patterns of which a file has to match one, such as ``*.jpg`` or ``train/**/*.jpg``. One without a ``/``
-            is compared with the name of the file, another one with its path; ``**`` stands for any number of folders.
-        exclude: Patterns of which it must not match any.
+        local: The folder that files are downloaded to. Without it a folder is read in place, and a URL uses a folder
+            in the temporary directory.
+        split: A subfolder of both, such as ``train``.
+        proportion: The stream's share of an epoch.
+        repeat: How often an epoch contains each sample.
+        choose: How many samples an epoch contains.
+        include: Patterns such as ``*.jpg`` or ``train/**/*.jpg``, of which a file must match at least one. A pattern
+            without ``/`` matches the file name, any other the path. ``**`` matches any number of folders.
+        exclude: Patterns of which a file must not match any.
         yields: ``data``, ``file`` or ``both``.
-        relist: Whether the files are listed anew. What was fetched by a list that differs is removed.
-        download_retry: How many times a download is tried again.
-        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
+        relist: Whether to list the files again. If the list differs, files downloaded with the old list are removed.
+        download_retry: How many times a failed download is retried.
+        download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
 
     Raises:
-        ValueError: An argument is none of those that it can be.
+        ValueError: An argument is invalid.
     """
 
     _is_raw = True
@@ -86,7 +86,7 @@ class FileStream(Stream):
         local = check.path_or_none('local', local)
         if remote is not None and local is None and is_folder(remote):
             remote, local = None, remote
-        # Paths are given to others, who may be in another folder.
+        # Other processes receive these paths and may have another working directory.
         super().__init__(
             remote=remote,
             local=None if local is None else os.path.abspath(local),
@@ -99,7 +99,7 @@ class FileStream(Stream):
         )
 
     def _get_temporary_directory(self) -> str:
-        """One for each remote and what is taken of it: a folder keeps the files of one list."""
+        """Returns a folder for this remote and these patterns: a folder holds the files of a single list."""
         what = json.dumps([self.remote, self.include, self.exclude])
         name = hashlib.blake2s(what.encode(), digest_size=16).hexdigest()
         return os.path.join(tempfile.gettempdir(), f'files-{name}', self.split)
@@ -117,39 +117,38 @@ class FileStream(Stream):
         return {**super()._describe(False), 'validate_hash': None, 'files': files}
 
     def get_index_size(self) -> int:
-        """There is no index."""
+        """Returns 0: there is no index."""
         return 0
 
 
 class FileDataset(StreamingDataset[Any]):
-    """The files of a tree, each a sample, in an order that is the same on any number of nodes, ranks and workers.
+    """A dataset of the files in a tree, in an order independent of the number of nodes, ranks and workers.
 
-    Samples are dicts: see `FileStream`. A file of a folder that is read where it lies is never copied and never
-    removed. One that was fetched stays where it is until the next batch is asked for; in a worker process of a
-    ``DataLoader`` until the third batch behind it is, which is what torch's ``prefetch_factor`` of 2 needs. Without
-    ``cache_limit`` nothing is removed at all.
+    Samples are dicts: see `FileStream`. Files that are read in place are never copied or removed. A downloaded file
+    stays pinned until the next batch is requested. In a worker process of a ``DataLoader`` it stays pinned for three
+    batches, as torch's default ``prefetch_factor`` of 2 requires. Without ``cache_limit`` no file is removed.
 
-    Everything else is as in `StreamingDataset`: epochs, shuffling, states, ranks and workers. A state has a digest of
-    the list of files in it, and one that was made with other files is refused.
+    Everything else is as in `StreamingDataset`: epochs, shuffling, states, ranks and workers. A state contains a
+    digest of the file list; loading a state of other files is an error.
 
     Args:
         remote: The tree: a folder, or the URL of a prefix.
-        local: The folder that files are fetched to: see `FileStream`.
-        split: A folder beneath both.
-        include: Patterns of the files that are read.
-        exclude: Patterns of those that are not.
-        yields: ``data`` for their bytes, ``file`` for the path where they lie on this machine, ``both``.
-        transform: Makes of a sample what is given out.
-        relist: Whether the files are listed anew.
-        hold_batches: Of how many batches files stay where they are; for workers ``prefetch_factor`` and one.
-        download_retry: How many times a download is tried again.
-        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
-        **options: Of `StreamingDataset`: ``cache_limit``, ``predownload``, ``batch_size``, ``shuffle``,
+        local: The folder that files are downloaded to: see `FileStream`.
+        split: A subfolder of both.
+        include: Patterns of the files to read.
+        exclude: Patterns of files to leave out.
+        yields: ``data`` for bytes, ``file`` for local paths, ``both`` for both.
+        transform: Converts each sample before it is returned.
+        relist: Whether to list the files again.
+        hold_batches: For how many batches files stay pinned; for workers ``prefetch_factor`` plus one.
+        download_retry: How many times a failed download is retried.
+        download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
+        **options: Arguments of `StreamingDataset`: ``cache_limit``, ``predownload``, ``batch_size``, ``shuffle``,
             ``shuffle_algo``, ``shuffle_seed``, ``num_canonical_nodes``, ``rank``, ``world_size`` and others.
 
     Raises:
-        ValueError: Arguments that contradict each other or are out of range.
-        FileNotFoundError: The tree is not there, or has no files.
+        ValueError: Arguments contradict each other or are out of range.
+        FileNotFoundError: The tree does not exist or has no files.
     """
 
     def __init__(
@@ -189,7 +188,7 @@ class FileDataset(StreamingDataset[Any]):
         self._check_room(self._detect_world())
 
     def _check_room(self, world: World) -> None:
-        """Refuses a limit that has no room for the files that all processes of the node hold at a time."""
+        """Rejects a limit below the size of the files that all processes of the node can pin at once."""
         if not self.cache_limit or not gives_files(self.streams):
             return
         held = world.workers_per_node * kept_batches(self.hold_batches) * (self.batch_size or 1)
@@ -217,23 +216,23 @@ class FileDataset(StreamingDataset[Any]):
         )
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
-        """One sample. A path in it is good until the next sample is asked for.
+        """Returns one sample. A path in it is valid until the next sample is requested.
 
         Args:
             sample_id: The number of the file, from 0.
             retry: As in `StreamingDataset`.
 
         Returns:
-            The sample, or what ``transform`` makes of it.
+            The sample, or the result of ``transform``.
 
         Raises:
-            IndexError: There is no such file.
+            IndexError: The file does not exist.
         """
         sample = super().get_item(sample_id, retry)
         return sample if self.transform is None else self.transform(sample)
 
     def __getitem__(self, at: Any) -> Any:
-        """One sample by its number or by its path in the tree, or several.
+        """Returns one sample, by number or by path in the tree, or several samples.
 
         Args:
             at: A number, a path, a slice, or an array of numbers.
@@ -243,24 +242,24 @@ class FileDataset(StreamingDataset[Any]):
         return Array.__getitem__(self, at)
 
     def number_of(self, path: str, /) -> int:
-        """The number of a file.
+        """Returns the number of a file.
 
         Args:
             path: Its path in the tree.
 
         Raises:
-            FileNotFoundError: There is no such file in the list.
+            FileNotFoundError: The list has no such file.
         """
         return self._here().find_file(check.path('path', path))
 
     def path_of(self, number: int) -> str:
-        """The path of a file in the tree.
+        """Returns the path of a file in the tree.
 
         Args:
-            number: Its number, from 0.
+            number: The number of the file, from 0.
 
         Raises:
-            IndexError: There is no such file.
+            IndexError: The list has no such file.
         """
         number = check.sample_number(number, self.num_samples)
         path = self._here().file_path(number)
@@ -269,10 +268,10 @@ class FileDataset(StreamingDataset[Any]):
         return path
 
     def paths(self) -> list[str]:
-        """The paths of all files in the tree, in order."""
+        """Returns the paths of all files in the tree, in order."""
         return [self.path_of(number) for number in range(self.num_samples)]
 
     @property
     def digest(self) -> str:
-        """The digest of the list of files: of their paths and lengths."""
+        """The digest of the paths and lengths of all files."""
         return self._files_digest or ''

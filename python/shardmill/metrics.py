@@ -1,4 +1,4 @@
-"""What a loader has cost so far, for whoever watches a training run."""
+"""Metrics of a loader, for monitoring a training run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 __all__ = ['Callback', 'Watch', 'log_to_mlflow']
 
-#: Is given what `StreamingDataLoader.stats` tells, and how many batches were given out since the loader was made.
+#: Receives the result of `StreamingDataLoader.stats` and the number of batches since the loader was constructed.
 Callback = Callable[[dict[str, Any], int], None]
 
 
 class Watch:
-    """Counts the batches of a loader and the time that is spent waiting for them.
+    """Counts the batches of a loader and the time spent waiting for them.
 
     Attributes:
-        batches: Batches given out since the loader was made.
-        wait_seconds: Time spent waiting for them, all together.
-        last_wait_seconds: For the last of them.
-        longest_wait_seconds: For the one that took longest.
+        batches: Batches returned since the loader was constructed.
+        wait_seconds: Total time spent waiting for batches.
+        last_wait_seconds: The wait for the last batch.
+        longest_wait_seconds: The longest wait for a batch.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Watch:
         self._since = 0.0
 
     def ask(self) -> None:
-        """A batch is asked for."""
+        """Starts timing when a batch is requested."""
         self._since = perf_counter()
 
     def come(self) -> None:
-        """It has come."""
+        """Stops timing when the batch has arrived."""
         waited = perf_counter() - self._since
         self.batches += 1
         self.wait_seconds += waited
@@ -57,7 +57,7 @@ class Watch:
         self._callbacks.append((callback, every))
 
     def tell(self, stats: Callable[[], dict[str, Any]]) -> None:
-        """Calls the callbacks whose turn it is."""
+        """Calls the callbacks that are due."""
         told: Optional[dict[str, Any]] = None
         for callback, every in self._callbacks:
             if self.batches % every == 0:
@@ -68,12 +68,12 @@ class Watch:
 def log_to_mlflow(
     loader: StreamingDataLoader, every: int = 100, prefix: str = 'shardmill/'
 ) -> None:
-    """Logs what a loader costs to the active MLflow run, as metrics by the number of the batch.
+    """Logs the metrics of a loader to the active MLflow run, by batch number.
 
     Args:
         loader: The loader.
-        every: After how many batches each time.
-        prefix: In front of the names of `StreamingDataLoader.stats`.
+        every: The number of batches between log entries.
+        prefix: The prefix of metric names.
 
     Raises:
         ImportError: MLflow is not installed.

@@ -1,14 +1,14 @@
-"""Many writers, one dataset: parts that tasks write, and the commit that publishes them.
+"""Writes one dataset from many tasks: each task writes a part, and a commit publishes all of them.
 
-A job begins once (:func:`begin`), every task writes its share of the rows as a part (:func:`write_part`), and the
-driver publishes one attempt of each part (:func:`commit`). Until then there is nothing for a reader. What did not count
-is removed by :func:`abort`, and by :func:`gc` where a job was killed.
+:func:`begin` starts a job. Each task writes its share of the rows with :func:`write_part`. The driver then publishes
+one attempt of each part with :func:`commit`; until then readers see nothing. :func:`abort` removes what was not
+committed. :func:`gc` does so for jobs that were killed.
 
     staging = begin('/data/tokens')
     manifests = [write_part(batches, staging, part) for part, batches in enumerate(shares)]
     commit(manifests, staging)
 
-The same parts give the same bytes, whatever engine made them and however often a task was tried.
+The same parts produce the same bytes, whichever engine wrote them and however often a task was retried.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ __all__ = [
     'write_part',
 ]
 
-#: Raw bytes of a shard, where nobody says.
+#: The default maximum of raw bytes per shard.
 SIZE_LIMIT = 1 << 26
 
 
 @dataclass(frozen=True)
 class Staging:
-    """What all tasks of a job and its commit agree on. It is pickled with the tasks.
+    """The settings shared by all tasks of a job and its commit. Tasks are pickled with it.
 
     Attributes:
         dest: The folder or the URL of the dataset.
-        text: The rest, as the extension module wants it.
-        storage_options: Settings of the store that are not in the environment.
+        text: The other settings, serialized by the extension module.
+        storage_options: Store settings that are not in the environment.
     """
 
     dest: str
@@ -63,13 +63,13 @@ class Staging:
 
 
 class Committed(NamedTuple):
-    """A dataset that was published.
+    """A published dataset.
 
     Attributes:
-        shards: Shards of the job.
-        samples: Samples of the job.
-        total_samples: Samples of the dataset, with those that were there before.
-        was_done: Whether an earlier call had published the very same index.
+        shards: Shards of this job.
+        samples: Samples of this job.
+        total_samples: Samples of the whole dataset, including existing ones.
+        was_done: Whether an earlier call already published this index.
     """
 
     shards: int
@@ -79,11 +79,11 @@ class Committed(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """Something that no dataset needs.
+    """A file or folder that no dataset needs.
 
     Attributes:
         name: Its name, relative to the dataset.
-        bytes: Its bytes.
+        bytes: Its size in bytes.
         reason: ``attempt``, ``unlisted`` or ``temporary``.
     """
 
@@ -101,24 +101,24 @@ def begin(
     job: Optional[str] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> Staging:
-    """Looks at a place, and decides what the parts of a job are called. Nothing is written.
+    """Inspects the destination and chooses the names of the job's files. Writes nothing.
 
     Args:
         dest: A folder or the URL of a prefix in a store.
         to: ``mds`` or ``webdataset``.
-        mode: What happens to a dataset that is there: ``error``; ``append``, which puts the new samples behind those
-            that are there; ``overwrite``, which puts them in their place and leaves the old shards to :func:`gc`.
-        pattern: What tar shards are called, as in ``shard-%06d.tar``.
-        job: Letters and digits that no other job has; ``None`` for random ones.
-        storage_options: Settings of the store that are not in the environment.
+        mode: How to treat an existing dataset. ``error`` fails. ``append`` adds the new samples after the existing
+            ones. ``overwrite`` replaces it and leaves the old shards for :func:`gc` to remove.
+        pattern: The pattern of tar shard names, such as ``shard-%06d.tar``.
+        job: Letters and digits unique to this job; ``None`` for random ones.
+        storage_options: Store settings that are not in the environment.
 
     Raises:
-        ConflictError: There is a dataset, and the mode is ``error``.
+        ConflictError: A dataset exists, and the mode is ``error``.
     """
     dest = check.path('dest', dest)
     to, mode = check.text('to', to), check.text('mode', mode)
     if '://' not in dest and not dest.startswith('dbfs:'):
-        # Tasks may have another current folder.
+        # Tasks may run in another working directory.
         dest = os.path.abspath(dest)
     settings = dict(storage_options) if storage_options else None
     text = _core.parts_begin(dest, to, pattern, job or uuid.uuid4().hex[:16], mode, settings)
@@ -126,24 +126,26 @@ def begin(
 
 
 class PartWriter:
-    """Writes one attempt of a part, batch by batch. As a context manager it removes what it has written, unless
-    :meth:`finish` was called.
+    """Writes one attempt of a part, batch by batch.
 
-    Everything is done in the thread of the caller; in memory are one shard and what it is compressed to.
+    As a context manager it removes what it has written, unless :meth:`finish` was called.
+
+    All work is done in the caller's thread. Memory holds one shard and its compressed bytes.
 
     Args:
-        staging: What the job was told.
+        staging: The result of :func:`begin`.
         part_id: The number of the part, from 0.
-        attempt: Letters and digits that no other attempt of the job has; ``None`` for random ones.
-        columns: The columns that are written: their names, or their encodings by name, ``None`` for what follows from
-            the type. Without it all columns, and fields of WebDataset get an extension that fits.
-        compression: A compression, as in ``zstd:3``; ``None`` or ``'none'`` for none.
-        hashes: Names of hashes that go into the index: a list, or a text with commas.
-        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'`` or ``'64MiB'``; ``None``,
-            ``'none'`` or 0 for one shard.
-        samples_per_shard: Most samples of a shard, as a number or as text such as ``'10k'``.
-        key: The column that keys of WebDataset samples come from. Without it they are numbers, behind that of the part.
-        scratch: The folder for shards on their way to a store.
+        attempt: Letters and digits unique to this attempt within the job; ``None`` for random ones.
+        columns: The columns to write: their names, or their encodings by name. ``None`` as an encoding selects the
+            default of the column's type. By default all columns are written, and WebDataset fields get a matching
+            extension.
+        compression: A compression, such as ``zstd:3``; ``None`` or ``'none'`` for none.
+        hashes: Names of the hashes to store in the index: a list, or text separated by commas.
+        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'`` or ``'64MiB'``. ``None``,
+            ``'none'`` or 0 for a single shard.
+        samples_per_shard: Maximum samples per shard, as a number or as text such as ``'10k'``.
+        key: The column with the keys of WebDataset samples. By default keys are numbers, prefixed with the part number.
+        scratch: The folder for shards that are waiting for upload.
     """
 
     def __init__(
@@ -182,34 +184,34 @@ class PartWriter:
         )
 
     def check(self, batch: Any) -> None:
-        """Whether the columns of an Arrow table, record batch or stream can be written as the options say. Nothing is
-        made, so that a driver can ask before its tasks begin.
+        """Checks that the columns of an Arrow table, record batch or stream can be written with these options.
+
+        Writes nothing, so that a driver can call it before tasks start.
 
         Raises:
-            ShardmillError: They cannot: a column is missing, or has a type without an encoding; an option has a value
-                that there is not.
+            ShardmillError: A column is missing or its type has no encoding, or an option has an invalid value.
         """
         self._core.check(batch)
 
     def write(self, batch: Any) -> int:
-        """Adds the rows of an Arrow table, record batch or stream; answers how many.
+        """Adds the rows of an Arrow table, record batch or stream. Returns the number of rows.
 
         Raises:
-            ShardmillError: A row cannot be stored, or a shard not be written. Then the attempt is over, and what it has
-                written is removed.
+            ShardmillError: A row cannot be stored, or a shard cannot be written. The attempt then ends, and its files
+                are removed.
         """
         return self._core.write_arrow(batch)
 
     def finish(self) -> str:
-        """Writes the last shard.
+        """Writes the last shard and ends the attempt.
 
         Returns:
-            The manifest: a small text, for :func:`commit`.
+            The manifest, a short text for :func:`commit`.
         """
         return self._core.finish()
 
     def abort(self) -> None:
-        """Removes what was written. Nothing happens after :meth:`finish`."""
+        """Removes what was written. Does nothing after :meth:`finish`."""
         self._core.abort()
 
     def __enter__(self) -> Self:
@@ -231,17 +233,17 @@ def write_part(
     attempt: Optional[str] = None,
     **options: Any,
 ) -> str:
-    """Writes a part of a dataset.
+    """Writes one part of a dataset.
 
     Args:
         batches: Arrow tables or record batches, in order.
-        staging: What the job was told.
+        staging: The result of :func:`begin`.
         part_id: The number of the part, from 0.
-        attempt: Letters and digits that no other attempt of the job has; ``None`` for random ones.
-        **options: As for :class:`PartWriter`.
+        attempt: Letters and digits unique to this attempt within the job; ``None`` for random ones.
+        **options: The keyword arguments of :class:`PartWriter`.
 
     Returns:
-        The manifest: a small text, for :func:`commit`.
+        The manifest, a short text for :func:`commit`.
     """
     with PartWriter(staging, part_id, attempt, **options) as writer:
         for batch in batches:
@@ -256,20 +258,20 @@ def commit(
     parts: Optional[int] = None,
     verify: str = 'size',
 ) -> Committed:
-    """Publishes one attempt of every part as a dataset, in the order of their numbers.
+    """Publishes one attempt of every part as a dataset, ordered by part number.
 
-    Every file is looked at, then the index is written. Committing the same manifests again is no error.
+    Checks every file, then writes the index. Committing the same manifests again is not an error.
 
     Args:
-        manifests: What the tasks have returned, in any order.
-        staging: What the job was told.
-        parts: How many parts there have to be; ``None`` for those from 0 to the largest that is there.
-        verify: ``size``, or ``hash`` to read all bytes of all shards once more.
+        manifests: The manifests that the tasks returned, in any order.
+        staging: The result of :func:`begin`.
+        parts: The expected number of parts. By default all parts from 0 to the largest number must be present.
+        verify: ``size`` checks file sizes; ``hash`` also reads all bytes of all shards again.
 
     Raises:
-        UsageError: Parts that are missing, there twice, or of another job or form.
-        DataError: Files that are not as they were written.
-        ConflictError: The dataset was changed since the job began, or somebody else commits.
+        UsageError: A part is missing, duplicated, or from another job or of another format.
+        DataError: A file differs from what was written.
+        ConflictError: The dataset changed since the job began, or another process is committing.
     """
     if verify not in ('size', 'hash'):
         raise UsageError(f'verify: {verify!r} is neither size nor hash', 'config-value')
@@ -291,8 +293,9 @@ def commit(
 
 
 def abort(staging: Staging) -> int:
-    """Removes what a job has written and not committed; answers how many files and folders. Tasks that have not noticed
-    yet that their job is over may leave some more, which :func:`gc` finds.
+    """Removes what a job has written and not committed. Returns the number of files and folders.
+
+    Tasks that are still running may leave more files; :func:`gc` finds them.
     """
     _check_staging(staging)
     return _core.parts_abort(staging.dest, staging.text, staging.storage_options)
@@ -306,15 +309,15 @@ def gc(
     pattern: Optional[str] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> list[Leftover]:
-    """Finds what no dataset needs: what jobs that were killed have left, and shards that the index does not name.
+    """Finds files that no dataset needs: leftovers of killed jobs, and shards that are not in the index.
 
     Args:
         dest: A folder or the URL of a prefix in a store.
-        delete: Whether it is removed.
-        older_than: Only what has not changed for so many seconds; ``None`` for everything, and then no job may be at
-            work. A few stores do not tell ages: there only ``None`` is possible.
-        pattern: What tar shards are called, where it is not ``shard-%06d.tar``.
-        storage_options: Settings of the store that are not in the environment.
+        delete: Whether to remove them.
+        older_than: Only include what has not changed for this many seconds; ``None`` for everything, which requires
+            that no job is running. Some stores do not report ages, and support only ``None``.
+        pattern: The pattern of tar shard names, if it is not ``shard-%06d.tar``.
+        storage_options: Store settings that are not in the environment.
     """
     settings = dict(storage_options) if storage_options else None
     delete = check.flag('delete', delete)
@@ -347,13 +350,13 @@ def _hashes(names: Union[str, Sequence[str]]) -> list[str]:
 
 
 def _number(name: str, value: Any) -> int:
-    """A number from 0."""
+    """Returns a whole number that is not negative."""
     if isinstance(value, bool) or not hasattr(value, '__index__') or value.__index__() < 0:
         raise UsageError(f'{name}: {value!r} is not a number from 0', 'config-value', name)
     return int(value.__index__())
 
 
-#: Powers of 1024 and of 1000, as on the command line.
+#: Units of 1024 for bytes and of 1000 for counts, as on the command line.
 _UNITS = {
     f'{letter}{rest}': 1 << 10 * power
     for power, letter in enumerate('kmgtpe', 1)
@@ -363,7 +366,7 @@ _THOUSANDS = {letter: 1000**power for power, letter in enumerate('kmbt', 1)}
 
 
 def _scaled(text: str, units: Mapping[str, int]) -> Optional[int]:
-    """A whole number, or one with a unit behind it."""
+    """Parses a whole number, or a number followed by a unit."""
     found = re.fullmatch(r'([0-9.][0-9.e+-]*?)\s*([a-z]*)', text.strip().lower(), re.ASCII)
     if found is None:
         return None
@@ -375,10 +378,10 @@ def _scaled(text: str, units: Mapping[str, int]) -> Optional[int]:
 
 
 def count_of(name: str, value: Optional[Union[int, str]]) -> Optional[int]:
-    """A number above 0 from a number or a text such as ``'10k'``; ``None`` for ``None``.
+    """Parses a positive number, or text such as ``'10k'``; ``None`` remains ``None``.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The value is not a positive number.
     """
     if value is None:
         return None
@@ -390,7 +393,7 @@ def count_of(name: str, value: Optional[Union[int, str]]) -> Optional[int]:
 
 
 def _bytes(size: Optional[Union[int, str]]) -> Optional[int]:
-    """A number of bytes; ``None`` for no limit."""
+    """Parses a number of bytes; ``None`` for no limit."""
     if size is None or size == 'none':
         return None
     if not isinstance(size, str):

@@ -1,13 +1,13 @@
-"""Datasets in Ray Data.
+"""Sinks and sources for Ray Data.
 
-Write with a sink, read with a source:
+Write with a sink, and read with a source:
 
     frame.write_datasink(MDSDatasink('/data/tokens', compression='zstd:3'))
     ray.data.read_datasource(MDSDatasource('/data/tokens'))
 
-Every task of the write is a part, the driver commits them. Parts are numbered as Ray starts the tasks; with
-``ray.data.DataContext.get_current().execution_options.preserve_order = True`` that is the order of the dataset, and
-the same dataset gives the same bytes.
+Every write task writes a part, and the driver commits all parts. Parts are numbered in the order in which Ray starts
+the tasks. With ``ray.data.DataContext.get_current().execution_options.preserve_order = True`` this is the order of the
+dataset, and writing the same dataset again produces the same bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class _Sink(Datasink):
-    """A sink of parts."""
+    """A sink that writes parts."""
 
     def __init__(
         self,
@@ -59,36 +59,36 @@ class _Sink(Datasink):
         self.staging = parts.begin(dest, **self.begun)
         self.told = told
         self.committed: Optional[parts.Committed] = None
-        # Options that cannot be are said here.
+        # Report invalid options now.
         parts.PartWriter(self.staging, 0, **told)
         self._is_new = '://' not in dest and not os.path.exists(self.staging.dest)
 
     def on_write_start(self, schema: Optional[pa.Schema] = None) -> None:
-        """Looks at the columns, in the driver, before any task begins."""
+        """Checks the columns before any task starts. Runs in the driver."""
         if self.committed is not None and self.begun['mode'] == 'error':
-            # There is a dataset now, which this says.
+            # This sink already published a dataset: `begin` raises the error.
             parts.begin(self.staging.dest, **self.begun)
-        # Blocks of pandas have other schemas, and empty ones none.
+        # Blocks of pandas have another kind of schema, and empty blocks have none.
         if schema is not None and hasattr(schema, 'empty_table') and len(schema):
             table = schema.empty_table()
             _tables.check_part(self.staging, self._told(table), _plain(table))
 
     def write(self, blocks: Iterable[Any], ctx: TaskContext) -> str:
-        """Writes a part, in a task; answers its manifest."""
+        """Writes a part and returns its manifest. Runs in a task."""
         tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
-        # Blocks without rows may lack columns, too.
+        # Blocks without rows may also lack columns.
         tables = (table for table in tables if table.num_rows)
         first = next(tables, None)
         told = self.told
         if first is not None:
             told = self._told(first)
-            # Where the driver was not told the schema, this is the first to see it.
+            # The driver may not have known the schema.
             _tables.check_part(self.staging, told, _plain(first))
         every = chain([] if first is None else [first], tables)
         return parts.write_part(map(_plain, every), self.staging, ctx.task_idx, **told)
 
     def _told(self, table: pa.Table) -> dict[str, Any]:
-        """What the writer is told, with the encodings of tensors of several shapes, which no type of lists tells."""
+        """Returns the options, with encodings for ragged tensors, whose Arrow list type has no dtype and shape."""
         columns = self.told['columns']
         encodings = {
             each.name: f'ndarray:{_dtype(each.type.value_type)}'
@@ -106,43 +106,43 @@ class _Sink(Datasink):
         return {**self.told, 'columns': asked}
 
     def is_tar(self) -> bool:
-        """Whether it is for tar files."""
+        """Returns whether the sink writes tar files."""
         return str(self.begun['to']) != 'mds'
 
     def on_write_complete(self, write_result: WriteResult[str]) -> None:
-        """Publishes the dataset, in the driver."""
+        """Publishes the dataset. Runs in the driver."""
         self.committed = parts.commit(write_result.write_returns, self.staging)
         if self.begun['mode'] != 'error':
-            # A sink that is used again is another job.
+            # Using the sink again starts another job.
             self.staging = parts.begin(self.staging.dest, **self.begun)
 
     def on_write_failed(self, error: Exception) -> None:
         """Removes what the tasks have written."""
         parts.abort(self.staging)
         if self._is_new:
-            # Others may have come meanwhile.
+            # Fails if another process has written files to the folder meanwhile.
             with suppress(OSError):
                 os.rmdir(self.staging.dest)
 
 
 class MDSDatasink(_Sink):
-    """Writes a dataset as MDS.
+    """Writes a dataset in the MDS format.
 
     Args:
-        dest: A folder or the URL of a prefix in a store that all workers see.
-        mode: What happens to a dataset that is there: ``error``, ``append`` or ``overwrite``.
-        columns: The columns that are written: their names, or their encodings by name.
-        compression: A compression, as in ``zstd:3``.
-        hashes: Names of hashes that go into the index.
-        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``.
-        samples_per_shard: Most samples of a shard, as a number or as text such as ``'10k'``.
-        storage_options: Settings of the store that are not in the environment.
+        dest: A folder, or the URL of a prefix in a store, that all workers can access.
+        mode: How to treat an existing dataset: ``error``, ``append`` or ``overwrite``.
+        columns: The columns to write: their names, or their encodings by name.
+        compression: A compression, such as ``zstd:3``.
+        hashes: Names of the hashes to store in the index.
+        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``.
+        samples_per_shard: Maximum samples per shard, as a number or as text such as ``'10k'``.
+        storage_options: Store settings that are not in the environment.
 
     Attributes:
-        committed: What was published, once that is done.
+        committed: The published dataset, after the write.
 
     Raises:
-        ConflictError: There is a dataset, and the mode is ``error``.
+        ConflictError: A dataset exists, and the mode is ``error``.
     """
 
     def __init__(
@@ -168,25 +168,25 @@ class MDSDatasink(_Sink):
 
 
 class WebDatasetDatasink(_Sink):
-    """Writes a dataset as WebDataset.
+    """Writes a dataset in the WebDataset format.
 
     Args:
-        dest: A folder or the URL of a prefix in a store that all workers see.
-        mode: What happens to a dataset that is there: ``error``, ``append`` or ``overwrite``.
-        columns: The columns that are written, which then are the fields: their names, or their encodings by name.
-        key: The column that keys come from; without it they are numbers, behind that of the part.
-        pattern: What shards are called, as in ``shard-%06d.tar``.
-        compression: ``gz`` or ``zstd``, with a level or without; by default none.
-        hashes: Names of hashes that go into the index.
-        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``.
-        samples_per_shard: Most samples of a shard, as a number or as text such as ``'10k'``.
-        storage_options: Settings of the store that are not in the environment.
+        dest: A folder, or the URL of a prefix in a store, that all workers can access.
+        mode: How to treat an existing dataset: ``error``, ``append`` or ``overwrite``.
+        columns: The columns to write as fields: their names, or their field extensions by column name.
+        key: The column with the sample keys. By default keys are numbers, prefixed with the part number.
+        pattern: The pattern of shard names, such as ``shard-%06d.tar``.
+        compression: ``gz`` or ``zstd``, optionally with a level; none by default.
+        hashes: Names of the hashes to store in the index.
+        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``.
+        samples_per_shard: Maximum samples per shard, as a number or as text such as ``'10k'``.
+        storage_options: Store settings that are not in the environment.
 
     Attributes:
-        committed: What was published, once that is done.
+        committed: The published dataset, after the write.
 
     Raises:
-        ConflictError: There is a dataset, and the mode is ``error``.
+        ConflictError: A dataset exists, and the mode is ``error``.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class WebDatasetDatasink(_Sink):
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """A table without the types that only Ray knows: tensors become fixed lists."""
+    """Replaces types that only Ray knows: tensors become lists."""
     import pyarrow as pa
 
     for place, column in enumerate(table.schema):
@@ -228,7 +228,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def _is_ragged(data_type: pa.DataType) -> bool:
-    """Whether it is the type of tensors of several shapes."""
+    """Returns whether this is the type of tensors with different shapes."""
     return 'shape' in _fields(getattr(data_type, 'storage_type', None))
 
 
@@ -247,7 +247,7 @@ def _fields(data_type: Any) -> list[str]:
 
 
 def _storage(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The lists that tensors are."""
+    """Converts a tensor column to lists."""
     import pyarrow as pa
 
     if column.null_count:
@@ -267,7 +267,7 @@ def _storage(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         value = pa.list_(value, length)
     chunks = []
     for chunk in column.chunks:
-        # A tensor is one list of all its numbers.
+        # The storage of a tensor is one flat list of its numbers.
         array = chunk.storage.flatten()
         array = array.cast(_stored(array.type))
         for length in reversed(shape):
@@ -277,7 +277,7 @@ def _storage(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _ragged(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The lists that tensors of several shapes are; all have as many axes."""
+    """Converts tensors of different shapes to lists; all must have the same number of axes."""
     import numpy as np
     import pyarrow as pa
 
@@ -310,14 +310,14 @@ def _ragged(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _stored(data_type: pa.DataType) -> pa.DataType:
-    """The type that numbers are stored with: arrays of booleans are those of bytes, as single ones are."""
+    """Returns the type that numbers are stored with: booleans become ``uint8``."""
     import pyarrow as pa
 
     return pa.uint8() if pa.types.is_boolean(data_type) else data_type
 
 
 class _Source(Datasource):
-    """A source of shards."""
+    """A source that reads shards."""
 
     def __init__(
         self,
@@ -342,17 +342,17 @@ class _Source(Datasource):
     _name = 'MDS'
 
     def get_name(self) -> str:
-        """What the tasks are called."""
+        """Returns the name of the tasks."""
         return self._name
 
     def estimate_inmemory_data_size(self) -> Optional[int]:
-        """The bytes of all shards before compression."""
+        """Returns the uncompressed size of all shards in bytes."""
         return sum(shard.raw_bytes for shard in self._shards)
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: Optional[int] = None, *_: Any, **__: Any
     ) -> list[ReadTask]:
-        """Tasks of consecutive shards, with as many samples each as can be."""
+        """Returns tasks that each read a run of consecutive shards, dividing the shards evenly."""
         shards = [shard for shard in self._shards if shard.samples]
         count = max(1, min(parallelism, len(shards))) if shards else 0
         bounds = [number * len(shards) // count for number in range(count + 1)] if count else [0]
@@ -381,7 +381,7 @@ class _Source(Datasource):
 
 
 def _tensors(values: list[Any]) -> pa.Array:
-    """A column of arrays, of one shape or of several, as Ray has them."""
+    """Converts arrays of equal or different shapes to a Ray tensor column."""
     import numpy as np
     from ray.data.extensions import ArrowTensorArray
 
@@ -393,7 +393,7 @@ def _tensors(values: list[Any]) -> pa.Array:
 
 
 def _schema(table: _tables.Table, columns: Optional[Sequence[str]]) -> Optional[pa.Schema]:
-    """The schema of blocks; ``None`` where only the values know the shapes of arrays."""
+    """Returns the schema of the blocks; ``None`` if the shapes of arrays are known only from their values."""
     import numpy as np
     import pyarrow as pa
 
@@ -410,33 +410,33 @@ def _schema(table: _tables.Table, columns: Optional[Sequence[str]]) -> Optional[
 
 
 class MDSDatasource(_Source):
-    """Reads a dataset of MDS. How many rows there are is known before anything is read.
+    """Reads an MDS dataset. The number of rows is known before reading.
 
     Args:
-        dest: Its folder or its URL.
-        columns: The columns; ``None`` for all.
-        batch_size: Most samples of a block.
-        storage_options: Settings of the store that are not in the environment.
+        dest: The folder or URL of the dataset.
+        columns: The columns to read; ``None`` for all.
+        batch_size: Maximum samples per block.
+        storage_options: Store settings that are not in the environment.
 
     Raises:
-        MissingIndexError: There is no dataset.
+        MissingIndexError: The dataset has no index.
     """
 
 
 class WebDatasetDatasource(_Source):
-    """Reads a dataset of WebDataset that has an index. How many rows there are is known before anything is read.
+    """Reads a WebDataset dataset that has an index. The number of rows is known before reading.
 
-    Fields are bytes; those with extensions of text are text, those with extensions of classes integers. The key is the
-    column ``__key__``.
+    Fields are bytes, except that text extensions give text and class extensions give integers. The key is the column
+    ``__key__``.
 
     Args:
-        dest: Its folder or its URL.
-        columns: The columns; ``None`` for all.
-        batch_size: Most samples of a block.
-        storage_options: Settings of the store that are not in the environment.
+        dest: The folder or URL of the dataset.
+        columns: The columns to read; ``None`` for all.
+        batch_size: Maximum samples per block.
+        storage_options: Store settings that are not in the environment.
 
     Raises:
-        MissingIndexError: There is no index.
+        MissingIndexError: The dataset has no index.
     """
 
     _is_tar = True

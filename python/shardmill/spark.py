@@ -1,4 +1,4 @@
-"""Datasets in PySpark 4 and later, in classic sessions and by Spark Connect.
+"""A data source for PySpark 4 and later, in classic sessions and with Spark Connect.
 
 Register the data source once per session, then write and read:
 
@@ -6,9 +6,9 @@ Register the data source once per session, then write and read:
     frame.write.format('shardmill').option('to', 'mds').mode('append').save('/data/tokens')
     spark.read.format('shardmill').load('/data/tokens')
 
-Every task writes its partition as a part, the driver commits them. Spark itself refuses the modes ``error`` and
-``ignore`` for data sources in Python, before it asks them; the options ``exists=error`` and ``exists=ignore`` with the
-mode ``append`` do what these would.
+Every task writes its partition as a part, and the driver commits all parts. Spark itself rejects the modes ``error``
+and ``ignore`` for Python data sources. Use the mode ``append`` with the option ``exists=error`` or ``exists=ignore``
+instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ['ShardmillDataSource']
 
-#: Options of stores have this in front of their names.
+#: The prefix of store options.
 _STORAGE = 'storage.'
 _READING = frozenset(('batch_size', 'path'))
 _WRITING = frozenset(
@@ -55,11 +55,11 @@ _WRITING = frozenset(
         'to',
     )
 )
-#: Rows that become a batch where Spark hands over rows.
+#: Rows per batch: for versions of Spark that pass rows, and the default for reading.
 _ROWS = 1024
-#: Most rows of a batch.
+#: Maximum rows per batch.
 _MOST_ROWS = (1 << 31) - 1
-#: What Spark has for types of Arrow that it lacks.
+#: Wider types for Arrow types that Spark does not support.
 _WIDER = {
     'halffloat': 'float',
     'uint8': 'int16',
@@ -71,19 +71,19 @@ _WIDER = {
 class ShardmillDataSource(DataSource):
     """The data source ``shardmill``.
 
-    Options of writing: ``to`` (``mds`` or ``webdataset``), ``columns`` (names with commas between them, or JSON with
-    the encodings by name), ``compression``, ``hashes`` (with commas), ``size_limit``, ``samples_per_shard``, ``key``,
-    ``pattern``, ``exists`` (``append``, ``error`` or ``ignore``). Of reading: ``batch_size``. Of both:
+    Write options: ``to`` (``mds`` or ``webdataset``), ``columns`` (names separated by commas, or JSON with encodings by
+    name), ``compression``, ``hashes`` (separated by commas), ``size_limit``, ``samples_per_shard``, ``key``,
+    ``pattern``, ``exists`` (``append``, ``error`` or ``ignore``). Read option: ``batch_size``. For both:
     ``storage.NAME`` for settings of the store.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Returns the name of the format."""
         return 'shardmill'
 
     def schema(self) -> StructType:
-        """The columns of a dataset, as Spark has their types."""
+        """Returns the columns of the dataset with their Spark types."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         table, _ = _tables.open_table(self._path(), self._storage())
@@ -91,7 +91,7 @@ class ShardmillDataSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads a dataset, a shard in each partition."""
+        """Returns a reader with one partition per shard."""
         options = _checked(self.options, _READING)
         batch_size = parts.count_of('batch_size', options.get('batch_size', _ROWS)) or _ROWS
         if batch_size > _MOST_ROWS:
@@ -105,7 +105,7 @@ class ShardmillDataSource(DataSource):
         return _Reader(self._path(), self._storage(), columns, asked, batch_size)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes a dataset. Nothing is written before the tasks do."""
+        """Returns a writer. Only its tasks write data."""
         options = _checked(self.options, _WRITING)
         exists = options.get('exists', 'append')
         if exists not in ('append', 'error', 'ignore'):
@@ -136,7 +136,7 @@ class ShardmillDataSource(DataSource):
         }
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        # What cannot be is said before any task begins.
+        # Report unsupported columns before any task starts.
         _tables.check_part(staging, told, to_arrow_schema(schema).empty_table())
         return _WRITER(staging, told, schema)
 
@@ -144,12 +144,12 @@ class ShardmillDataSource(DataSource):
         path: str = self.options.get('path', '')
         if not path:
             raise UsageError('name a place: .save(PLACE) or .load(PLACE)', 'config-value')
-        # Hadoop writes one slash.
+        # Hadoop writes `file:/` with one slash.
         return path[len('file:') :] if path.startswith('file:/') and path[6:7] != '/' else path
 
     def _storage(self) -> Optional[dict[str, str]]:
         pairs = self.options.items()
-        # The names of options come in small letters.
+        # Spark changes option names to lower case.
         settings = {
             name[len(_STORAGE) :].upper(): value
             for name, value in pairs
@@ -159,10 +159,10 @@ class ShardmillDataSource(DataSource):
 
 
 def _checked(options: Any, there: frozenset[str]) -> dict[str, str]:
-    """The options in small letters.
+    """Returns the options with names in lower case.
 
     Raises:
-        UsageError: One that there is not.
+        UsageError: An option is unknown.
     """
     known = {name.lower(): value for name, value in options.items()}
     unknown = sorted(name for name in known if name not in there and not name.startswith(_STORAGE))
@@ -174,7 +174,7 @@ def _checked(options: Any, there: frozenset[str]) -> dict[str, str]:
 
 
 def _columns(text: Optional[str]) -> Any:
-    """Columns from an option."""
+    """Parses the option ``columns``."""
     if not text:
         return None
     if text.lstrip().startswith('{'):
@@ -191,13 +191,13 @@ def _columns(text: Optional[str]) -> Any:
 
 @dataclass
 class _Message(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task, sent to the driver."""
 
     manifest: str
 
 
 class _Writer(DataSourceWriter):
-    """Writes partitions as parts; the driver commits them."""
+    """Writes partitions as parts, which the driver commits."""
 
     def __init__(self, staging: parts.Staging, told: dict[str, Any], schema: StructType) -> None:
         self.staging = staging
@@ -205,7 +205,7 @@ class _Writer(DataSourceWriter):
         self.schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Writes a partition, in the task that has it."""
+        """Writes a partition. Runs in a task."""
         context = TaskContext.get()
         if context is None:
             raise InternalError('this runs in a task of Spark only')
@@ -216,11 +216,11 @@ class _Writer(DataSourceWriter):
         return _Message(manifest)
 
     def batches(self, iterator: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-        """What Spark hands over, as batches."""
+        """Converts the input from Spark to batches."""
         return iterator
 
     def commit(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
-        """Publishes the dataset, in the driver."""
+        """Publishes the dataset. Runs in the driver."""
         manifests = [each.manifest for each in messages if isinstance(each, _Message)]
         parts.commit(manifests, self.staging, parts=len(messages))
 
@@ -230,7 +230,7 @@ class _Writer(DataSourceWriter):
 
 
 class _RowWriter(_Writer):
-    """For versions of PySpark that hand over rows."""
+    """A writer for versions of PySpark that pass rows."""
 
     def batches(self, iterator: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -248,10 +248,10 @@ class _RowWriter(_Writer):
 
 
 class _Ignoring(DataSourceWriter):
-    """Leaves a dataset as it is."""
+    """Ignores all rows and leaves an existing dataset unchanged."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Takes no row."""
+        """Ignores the rows."""
         return _Message('')
 
     def commit(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
@@ -264,10 +264,10 @@ class _Ignoring(DataSourceWriter):
 if hasattr(_datasource, 'DataSourceArrowWriter'):
 
     class _ArrowWriter(_Writer, _datasource.DataSourceArrowWriter):
-        """For versions of PySpark that hand over Arrow."""
+        """A writer for versions of PySpark that pass Arrow batches."""
 
     class _ArrowIgnoring(_Ignoring, _datasource.DataSourceArrowWriter):
-        """For versions of PySpark that hand over Arrow."""
+        """An ignoring writer for versions of PySpark that pass Arrow batches."""
 
     _WRITER: type[_Writer] = _ArrowWriter
     _IGNORING: type[_Ignoring] = _ArrowIgnoring
@@ -278,7 +278,7 @@ else:
 
 @dataclass
 class _Partition(InputPartition):
-    """A shard."""
+    """One shard to read."""
 
     table: _tables.Table
     shard: _tables.Shard
@@ -302,14 +302,14 @@ class _Reader(DataSourceReader):
         self.batch_size = batch_size
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each shard."""
+        """Returns one partition per shard."""
         table, shards = _tables.open_table(self.dest, self.settings)
         return [_Partition(table, shard) for shard in shards if shard.samples]
 
     def read(self, partition: Optional[InputPartition]) -> Iterator[pa.RecordBatch]:
-        """The samples of a shard."""
+        """Yields the samples of a shard as batches."""
         if not isinstance(partition, _Partition):
-            # Spark asks for this where there is no partition at all.
+            # Spark calls this without a partition if there are none.
             return
         for batch in _tables.read_shard(
             partition.table, partition.shard, self.columns, batch_size=self.batch_size
@@ -318,10 +318,10 @@ class _Reader(DataSourceReader):
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with the names and the types that were asked for.
+    """Converts a batch to the requested names and types.
 
     Raises:
-        UsageError: A value does not fit.
+        UsageError: A column cannot be converted.
     """
     import pyarrow as pa
 
@@ -337,7 +337,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _spark_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema without the types that Spark lacks."""
+    """Replaces the types that Spark does not support."""
     import pyarrow as pa
 
     fields = [pa.field(each.name, _spark_type(each.type), each.nullable) for each in schema]

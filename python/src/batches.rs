@@ -17,13 +17,13 @@ use crate::process::OfProcess;
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct Batches {
     batches: Mutex<Option<OfProcess<RustBatches>>>,
-    /// What they had cost when they were closed.
+    /// The statistics at the time of closing.
     closed: Mutex<BatchStats>,
     decoder: Arc<Decoder>,
-    /// What keeps the raw files of the last batches from being removed, and of how many batches.
+    /// Pins the raw files of the last `keep` batches, so that they are not evicted.
     held: Mutex<VecDeque<Held>>,
     keep: usize,
-    /// For whom the files of the last batches stay when this is closed, and in which epoch.
+    /// The process that may still use files of the last batches after this is closed, and the epoch.
     post_exit_hold: Option<(u64, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl Batches {
         }
     }
 
-    /// Without the interpreter lock: whoever has this one may be waiting for that.
+    /// Releases the interpreter lock first: a thread that holds `batches` may be waiting for the interpreter lock.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -62,7 +62,7 @@ impl Batches {
         Ok(act(batches.get_mut().ok_or_else(elsewhere)?))
     }
 
-    /// As [`Self::with`]; `None` where the epoch was closed.
+    /// Calls `act` like [`Self::with`]; returns `None` if the epoch was closed.
     fn with_open<T>(&self, act: impl FnOnce(&mut RustBatches) -> T) -> PyResult<Option<T>> {
         let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(batches) = batches.as_mut() else {
@@ -75,7 +75,7 @@ impl Batches {
         let mut signal = None;
         let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let batch = py.detach(|| {
-            // Whoever asks for the next batch is done with the oldest.
+            // A caller that requests the next batch no longer uses the oldest one.
             let mut before = held();
             let old = (before.len() + 1).saturating_sub(self.keep);
             let old = old.min(before.len());
@@ -129,7 +129,7 @@ fn elsewhere() -> PyErr {
 
 #[pymethods]
 impl Batches {
-    /// The next batch as a list of dicts; `None` at the end of the epoch, and where it was closed.
+    /// Returns the next batch as a list of dicts; `None` at the end of the epoch or after closing.
     fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         match self.fill(py)? {
             None => Ok(None),
@@ -137,7 +137,7 @@ impl Batches {
         }
     }
 
-    /// The next batch as the numbers of its samples and a list of dicts; `None` at the end of the epoch.
+    /// Returns the next batch as its sample numbers and a list of dicts; `None` at the end of the epoch.
     fn next_numbered<'py>(
         &self,
         py: Python<'py>,
@@ -148,8 +148,9 @@ impl Batches {
         }
     }
 
-    /// The next batch as its number of samples and its columns: a `Block` for numbers, a list for everything else; a list
-    /// of dicts where its samples do not have the same columns. `None` at the end of the epoch.
+    /// Returns the next batch as its number of samples and its columns; `None` at the end of the epoch. Columns are a
+    /// `Block` for numbers and a list for other values. If samples have different columns, the result is a list of
+    /// dicts.
     fn next_columns<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, Bound<'py, PyAny>)>> {
         let Some((numbers, batch)) = self.fill(py)? else {
             return Ok(None);
@@ -161,13 +162,13 @@ impl Batches {
         Ok(Some((numbers.len(), columns)))
     }
 
-    /// The epoch as it is carried out: `epoch`, `sample_in_epoch`, `num_canonical_nodes`, `shuffle_seed`,
+    /// Returns the effective settings of the epoch: `epoch`, `sample_in_epoch`, `num_canonical_nodes`, `shuffle_seed`,
     /// `shuffle_block_size`, `initial_physical_nodes`.
     fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         resolved(py, &self.with(py, |batches| *batches.epoch().resolved())?)
     }
 
-    /// What reading has cost so far, by name; times in seconds.
+    /// Returns the statistics of reading so far, by name; times in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let open = py.detach(|| self.with_open(|batches| batches.stats()))?;
         let stats =
@@ -182,7 +183,7 @@ impl Batches {
         Ok(dict)
     }
 
-    /// Stops its threads. Nothing can be read from it afterwards.
+    /// Stops the threads. Nothing can be read afterwards.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
             let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,7 +194,7 @@ impl Batches {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             for files in held.drain(..) {
                 if let Some((owner, epoch)) = self.post_exit_hold {
-                    // Best effort: without it the files may leave sooner.
+                    // Best effort: without it the files may be evicted sooner.
                     let _left = files.leave_in_use(owner, epoch);
                 }
             }
@@ -209,20 +210,20 @@ impl Drop for Batches {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let mut batches = Some(batches);
-        // Its threads are waited for, which others need not wait for. At the end of the interpreter there is no lock.
+        // Dropping waits for the threads, so release the interpreter lock. At interpreter exit the lock is unavailable.
         if Python::try_attach(|py| py.detach(|| drop(batches.take()))).is_none() {
             drop(batches);
         }
     }
 }
 
-/// The samples of a rank and worker in one epoch, batch by batch, without reading any.
+/// The sample numbers of a rank and worker in one epoch, batch by batch, without reading samples.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct Order {
     epoch: Epoch,
     stride: u64,
     worker: u64,
-    /// The cursor, and how many batches it has given.
+    /// The cursor, and how many batches it has returned.
     next: Mutex<(Cursor, u64)>,
 }
 
@@ -249,7 +250,7 @@ impl Order {
 
 #[pymethods]
 impl Order {
-    /// The numbers of the samples of the next batch; `None` at the end of the epoch.
+    /// Returns the sample numbers of the next batch; `None` at the end of the epoch.
     fn next_numbers(&self, py: Python<'_>) -> Option<Vec<u64>> {
         py.detach(|| {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -267,7 +268,7 @@ impl Order {
         })
     }
 
-    /// As that of [`Batches`].
+    /// Returns the effective settings of the epoch, as [`Batches`] does.
     fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         resolved(py, self.epoch.resolved())
     }

@@ -1,12 +1,12 @@
-//! Numbers that NumPy and torch look at where they are.
+//! Numbers that NumPy and torch use without a copy.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use shardmill_mds::DType;
 use shardmill_memory::Buffer;
 
-/// Values of one type in row-major order, aligned to 64 bytes. `numpy.asarray(block)` is an array over the same memory,
-/// which goes back to its pool when the last such array is gone.
+/// Values of one type in row-major order, aligned to 64 bytes. `numpy.asarray(block)` is an array over the same memory.
+/// The memory returns to its pool when the last such array is released.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct Block {
     buffer: Buffer,
@@ -15,7 +15,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// `buffer` has exactly the bytes that `shape` calls for; `None` where it has not.
+    /// Creates a block; `None` if the size of `buffer` does not match `shape`.
     pub(crate) fn new(buffer: Buffer, dtype: DType, shape: Vec<u64>) -> Option<Self> {
         let size = dtype.size_bytes();
         let bytes = shape
@@ -29,7 +29,7 @@ impl Block {
     }
 }
 
-/// The type of the numbers as NumPy's array interface spells it.
+/// Returns the type of the numbers in the notation of NumPy's array interface.
 pub(crate) const fn type_string(dtype: DType) -> &'static str {
     match dtype {
         DType::U8 => "|u1",
@@ -55,18 +55,18 @@ impl Block {
         interface.set_item("version", 3)?;
         interface.set_item("typestr", type_string(self.dtype))?;
         interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
-        // Not read-only: nobody else looks at the memory while the block lives.
+        // Writable, because nothing else uses the memory while the block lives.
         interface.set_item("data", (self.buffer.as_ptr().addr(), false))?;
         Ok(interface)
     }
 
-    /// The lengths of its dimensions.
+    /// The lengths of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.buffer.len()

@@ -1,4 +1,4 @@
-//! Hashes, compressions and merged indexes: bytes in, bytes out.
+//! Hashes, compressions and merged indexes of bytes.
 
 use std::collections::HashMap;
 
@@ -19,26 +19,26 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(merge_indexes, module)?)
 }
 
-/// The names of all hashes.
+/// Returns the names of all hashes.
 #[pyfunction]
 fn hash_names() -> Vec<&'static str> {
     HashAlgo::ALL.iter().map(|algo| algo.name()).collect()
 }
 
-/// The digest of the bytes, in lower-case hexadecimal digits.
+/// Returns the digest of the bytes as lower-case hexadecimal digits.
 #[pyfunction]
 fn hash_hex(py: Python<'_>, algo: &str, data: &[u8]) -> PyResult<String> {
     let algo: HashAlgo = algo.parse().map_err(|error| raise(&error))?;
     Ok(py.detach(|| shardmill_mds::hash_hex(algo, data)))
 }
 
-/// The names of all compressions, with and without levels.
+/// Returns the names of all compressions, with and without levels.
 #[pyfunction]
 fn compression_names() -> Vec<String> {
     Compression::all().map(|each| each.to_string()).collect()
 }
 
-/// The bytes as one frame, member, stream or block.
+/// Compresses the bytes to one frame, member, stream or block.
 #[pyfunction]
 fn compress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let compression: Compression = name.parse().map_err(|error| raise(&error))?;
@@ -48,7 +48,7 @@ fn compress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'py
     Ok(PyBytes::new(py, &zip))
 }
 
-/// What the compressed bytes hold.
+/// Decompresses the bytes.
 #[pyfunction]
 fn decompress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let compression: Compression = name.parse().map_err(|error| raise(&error))?;
@@ -56,8 +56,8 @@ fn decompress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'
     Ok(PyBytes::new(py, &raw.map_err(|error| raise(&error))?))
 }
 
-/// The text of one index for the shards of several, in order, and the side files that belong to it, by name. Each dataset
-/// comes with its folder relative to that of the result, its index, and its side files by name.
+/// Merges several indexes in order. Returns the text of the merged index, and its side files by name. Each part is the
+/// folder of a dataset relative to that of the result, its index, and its side files by name.
 #[pyfunction]
 fn merge_indexes(
     py: Python<'_>,

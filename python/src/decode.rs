@@ -1,7 +1,7 @@
-//! From the bytes of samples to Python values.
+//! Decoding of sample bytes to Python values.
 //!
-//! Columns are compiled once for each schema. Text, bytes and numbers become objects here; what Python has a library for
-//! (images, JSON, decimals) goes through one callable of the Python side.
+//! Each schema is compiled once. Rust creates the objects for text, bytes and numbers. A Python callable decodes values
+//! for which Python has a library, such as images, JSON and decimals.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use shardmill_reader::{Batch, BatchData, ColumnData, KEY_COLUMN, SampleForm, Sch
 use crate::block::{Block, type_string};
 use crate::errors::{bug, raise_with};
 
-/// Free memory that is kept for arrays whose shape stands in the values.
+/// The size of the memory pool for arrays with a shape in each value, in bytes.
 const POOL_BYTES: usize = 32 << 20;
 
 /// How the values of a column become objects.
@@ -29,13 +29,13 @@ enum Kind {
     Int,
     /// A NumPy scalar.
     Number(DType),
-    /// A NumPy array whose type and shape are those of the column.
+    /// A NumPy array with the type and shape of its column.
     Array(DType, Vec<u64>),
-    /// A NumPy array that says itself what it is.
+    /// A NumPy array with a header that describes it.
     AnyArray(Encoding),
-    /// What the callable makes of it, by the name of the encoding.
+    /// A value decoded by the callable, with the name of the encoding.
     Other(Py<PyString>),
-    /// What the callable for fields makes of it, by the name of the field.
+    /// A field decoded by the callable for fields, with the name of the field.
     Field,
 }
 
@@ -46,15 +46,15 @@ pub(crate) struct Column {
     size: Option<usize>,
 }
 
-/// The columns of a schema, compiled.
+/// The compiled columns of a schema.
 pub(crate) enum Plan {
     Columns(Vec<Column>),
-    /// Lines of text: the callable is given the layout and the line.
+    /// Lines of text, which the callable decodes with this layout.
     Lines(Py<PyAny>),
 }
 
 impl Plan {
-    /// Whether no callable is needed.
+    /// Returns whether no callable is needed.
     pub(crate) fn is_native(&self) -> bool {
         match self {
             Self::Columns(columns) => !columns
@@ -65,30 +65,30 @@ impl Plan {
     }
 }
 
-/// Plans by the place of their schema, which stays where it is as long as it is held.
+/// Plans by the address of their schema. Holding the schema keeps the address from being reused.
 type Plans = HashMap<usize, (Arc<Schema>, Arc<Plan>)>;
 
-/// Compiles schemas and decodes with them.
+/// Compiles schemas and decodes samples.
 pub(crate) struct Decoder {
     /// `decode(encoding, data)` for values, `decode_line(layout, data)` for lines.
     decode_value: Py<PyAny>,
     decode_line: Py<PyAny>,
-    /// `decode_field(field, data)` for fields of tar files; without it they are their bytes.
+    /// `decode_field(field, data)` for fields of tar files; without it fields are bytes.
     decode_field: Option<Py<PyAny>>,
     plans: Mutex<Plans>,
     pool: Arc<Pool>,
     limits: Limits,
 }
 
-/// A column of a batch on its way to Python, made without the interpreter lock.
+/// A column of a batch for Python, prepared without the interpreter lock.
 enum Ready {
     /// Numbers, each value of the given shape.
     Numbers(Buffer, DType, Vec<u64>),
-    /// Values that are looked at one by one.
+    /// Values that are decoded one by one.
     Values(ColumnData),
 }
 
-/// A batch whose columns are ready to become objects.
+/// A batch whose columns are ready for conversion to objects.
 pub(crate) struct ReadyBatch {
     samples: usize,
     data: ReadyData,
@@ -114,11 +114,11 @@ impl Decoder {
         }
     }
 
-    /// The plan for a schema.
+    /// Returns the plan for a schema.
     pub(crate) fn plan(&self, py: Python<'_>, schema: &Arc<Schema>) -> PyResult<Arc<Plan>> {
         let place = Arc::as_ptr(schema).addr();
         let known = |plans: &Plans| plans.get(&place).map(|(_, plan)| Arc::clone(plan));
-        // The lock is not held while Python runs.
+        // Do not hold the lock while Python runs.
         if let Some(plan) = known(&self.plans.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(plan);
         }
@@ -130,7 +130,7 @@ impl Decoder {
         Ok(Arc::clone(&entry.1))
     }
 
-    /// The plans for a batch, for [`Self::ready`].
+    /// Returns the plans for a batch, for [`Self::ready`].
     pub(crate) fn plans_of(&self, py: Python<'_>, batch: &Batch) -> PyResult<Vec<Arc<Plan>>> {
         match &batch.data {
             BatchData::Columns { schema, .. } => Ok(vec![self.plan(py, schema)?]),
@@ -140,7 +140,7 @@ impl Decoder {
         }
     }
 
-    /// Checks and arranges what can be done without the interpreter lock.
+    /// Checks and prepares a batch without the interpreter lock.
     pub(crate) fn ready(&self, batch: Batch, mut plans: Vec<Arc<Plan>>) -> PyResult<ReadyBatch> {
         let samples = batch.len();
         let entries = batch.entries;
@@ -189,7 +189,7 @@ impl Decoder {
         }
     }
 
-    /// Arrays that all have one type and shape, as one; `None` where they differ or one cannot be decoded.
+    /// Merges arrays of the same type and shape; `None` if they differ or one cannot be decoded.
     fn dense(
         &self,
         encoding: &Encoding,
@@ -222,7 +222,7 @@ impl Decoder {
         Ok(Some((buffer, array.dtype, array.shape)))
     }
 
-    /// The samples of a batch as dicts.
+    /// Returns the samples of a batch as dicts.
     pub(crate) fn dicts<'py>(
         &self,
         py: Python<'py>,
@@ -259,7 +259,7 @@ impl Decoder {
         }
     }
 
-    /// Puts the values of a column into the dicts of the samples.
+    /// Adds the values of a column to the dicts of the samples.
     fn fill_column<'py>(
         &self,
         py: Python<'py>,
@@ -286,8 +286,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// The columns of a batch: a [`Block`] for numbers, a list for everything else. `None` where the samples of the batch
-    /// do not have the same columns.
+    /// Returns the columns of a batch: a [`Block`] for numbers, a list for other values. If samples have different
+    /// columns, returns the batch as an `Err`.
     pub(crate) fn columns<'py>(
         &self,
         py: Python<'py>,
@@ -322,7 +322,7 @@ impl Decoder {
         Ok(Ok(dict))
     }
 
-    /// One sample as a dict.
+    /// Returns one sample as a dict.
     pub(crate) fn sample<'py>(
         &self,
         py: Python<'py>,
@@ -422,7 +422,7 @@ fn compile(py: Python<'_>, schema: &Schema, decodes_fields: bool) -> PyResult<Pl
     };
     let (form, columns) = match schema {
         Schema::Binary { form, columns, .. } => (form, columns),
-        // No sample has this one: it tells what the samples of the shard may need.
+        // No sample uses this schema: it lists the fields that samples of the shard may have.
         Schema::Fields(_) => {
             let columns = schema.names().into_iter();
             let columns = columns.map(|name| match name {
@@ -452,7 +452,7 @@ fn compile(py: Python<'_>, schema: &Schema, decodes_fields: bool) -> PyResult<Pl
     Ok(Plan::Columns(compiled.collect()))
 }
 
-/// What `decode_line` is told of a shard of lines: `(format, names, encodings, separator, newline)`.
+/// Returns the layout for `decode_line`: `(format, names, encodings, separator, newline)`.
 fn layout_of(py: Python<'_>, layout: &Layout) -> PyResult<Py<PyAny>> {
     let columns = match layout {
         Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns,
@@ -474,9 +474,9 @@ fn layout_of(py: Python<'_>, layout: &Layout) -> PyResult<Py<PyAny>> {
     Ok(told.into_any().unbind())
 }
 
-/// Whether all values are UTF-8; else the place of one that is not.
+/// Checks that all values are UTF-8; otherwise returns the position of one that is not.
 fn check_text(data: &ColumnData, samples: usize) -> Result<(), usize> {
-    // All at once, then that no character lies across two values: that is most of the work in one sweep.
+    // PERF: validate all values at once, then check that no character crosses the border of two values.
     if let Ok(text) = simdutf8::basic::from_utf8(data.buffer().as_slice())
         && let ColumnData::Variable { offsets, .. } = data
         && offsets
@@ -534,7 +534,7 @@ fn array<'py>(
     asarray.call1((block,))
 }
 
-/// A one-dimensional array over a copy of `bytes`; it may be written to.
+/// Returns a writable one-dimensional array over a copy of `bytes`.
 fn numpy_array<'py>(py: Python<'py>, bytes: &[u8], dtype: DType) -> PyResult<Bound<'py, PyAny>> {
     static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let frombuffer = FROMBUFFER.import(py, "numpy", "frombuffer")?;

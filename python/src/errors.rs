@@ -1,11 +1,11 @@
-//! Errors of the crates as exceptions of `shardmill.errors`.
+//! Conversion of the crates' errors to exceptions of `shardmill.errors`.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use shardmill_core::{Diagnostic, ErrorKind};
 
-/// The exception for an error: its class by [`ErrorKind`], its `id`, `object` and `hint` as attributes.
+/// Creates the exception for an error: its class by [`ErrorKind`], and `id`, `object` and `hint` as attributes.
 pub(crate) fn raise(error: &(impl Diagnostic + ?Sized)) -> PyErr {
     let message = message(error);
     Python::attach(|py| {
@@ -18,7 +18,7 @@ pub(crate) fn raise(error: &(impl Diagnostic + ?Sized)) -> PyErr {
     })
 }
 
-/// An exception for what only this crate finds wrong, in the same form as those of the crates.
+/// Creates an exception for an error that only this crate detects.
 pub(crate) fn raise_with(kind: ErrorKind, id: &'static str, message: String) -> PyErr {
     Python::attach(|py| {
         make(
@@ -30,7 +30,7 @@ pub(crate) fn raise_with(kind: ErrorKind, id: &'static str, message: String) -> 
     })
 }
 
-/// A broken invariant of this crate.
+/// Creates the exception for a broken invariant of this crate.
 pub(crate) fn bug(what: &str) -> PyErr {
     PyRuntimeError::new_err(format!("a bug in shardmill: {what}"))
 }
@@ -43,7 +43,7 @@ fn make(py: Python<'_>, class: &str, (message, id, object, hint): Parts) -> PyRe
     Ok(PyErr::from_value(class.call1((message, id, object, hint))?))
 }
 
-/// The text of the error and of what caused it.
+/// Returns the text of an error and of its causes.
 fn message(error: &(impl Diagnostic + ?Sized)) -> String {
     let mut text = String::new();
     if let Some(object) = error.object() {

@@ -1,4 +1,4 @@
-//! Fields of WebDataset samples: what their extension says that they are.
+//! Decoding of WebDataset fields by their extension.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
@@ -11,9 +11,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(decode_field, module)?)
 }
 
-/// What a field holds, as a kind and a value: `int`, `text`, `json` (its text), `array`, `arrays` and `named` (name, type,
-/// shape, bytes of each; the type of a whole NumPy file is `npy`) or `bytes` (without the gzip that a trailing `.gz`
-/// stands for).
+/// Decodes a field to a kind and a value: `int`, `text`, `json` (its text), `array`, `arrays`, `named` or `bytes`. An
+/// array is a name, type, shape and bytes; the type of a complete NumPy file is `npy`. A trailing `.gz` means gzip,
+/// which is decompressed.
 #[pyfunction]
 fn decode_field<'py>(
     py: Python<'py>,
@@ -35,7 +35,7 @@ fn decode_field<'py>(
         }
         return Ok(("named", list.into_any()));
     }
-    // A pickle runs code, so it stays what it is.
+    // Unpickling runs code, so the bytes are returned.
     if kind == FieldKind::Pickle {
         return Ok(("bytes", PyBytes::new(py, &data).into_any()));
     }
@@ -58,7 +58,7 @@ fn decode_field<'py>(
     })
 }
 
-/// `(name, type, shape, bytes)`.
+/// Returns `(name, type, shape, bytes)`.
 fn array<'py>(py: Python<'py>, name: &str, array: &Array<'_>) -> PyResult<Bound<'py, PyTuple>> {
     (
         name,
@@ -69,7 +69,7 @@ fn array<'py>(py: Python<'py>, name: &str, array: &Array<'_>) -> PyResult<Bound<
         .into_pyobject(py)
 }
 
-/// The same for a whole NumPy file, which NumPy reads: it has a type of its own and no shape.
+/// Returns the same tuple for a complete NumPy file, with the type `npy` and no shape, for NumPy to read.
 fn numpy_file<'py>(py: Python<'py>, name: &str, file: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
     (name, "npy", Vec::<u64>::new(), PyBytes::new(py, file)).into_pyobject(py)
 }

@@ -1,10 +1,10 @@
-//! The extension module of the Python package: a thin shell over the crates.
+//! The extension module of the Python package: a thin layer over the crates.
 //!
-//! It decides how Rust values become Python objects and back, and when the interpreter lock is held: not while anything is
-//! read, fetched, compressed, hashed or shuffled. Everything else is left to the crates below and to the Python files in
-//! `shardmill/`, which give these functions their public names.
+//! It converts between Rust values and Python objects. It releases the interpreter lock while it reads, downloads,
+//! compresses, hashes or shuffles. The crates do everything else, and the Python files in `shardmill/` give these
+//! functions their public names.
 //!
-//! Unsafe code is for two things only: memory that NumPy and torch look at without a copy, and Arrow's C data interface.
+//! Unsafe code is limited to memory that NumPy and torch use without a copy, and to Arrow's C data interface.
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("values are handed to NumPy as little-endian bytes");

@@ -1,7 +1,7 @@
-//! Orders as a whole: partitions, shuffles, sampling and epochs as arrays.
+//! Complete orders as arrays: partitions, shuffles, sampling and epochs.
 //!
-//! Arrays go both ways as little-endian 64-bit integers. What is returned is a `bytearray`, so that NumPy can give it a
-//! shape without a copy and its owner may write into it.
+//! Arrays are passed as little-endian 64-bit integers. Results are `bytearray`s, so that NumPy can reshape them without
+//! a copy and callers can modify them.
 
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -23,7 +23,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(replicate, module)?)
 }
 
-/// The numbers of an int64 array. None of them may be negative.
+/// Converts an int64 array to numbers. Negative numbers are errors.
 fn numbers(name: &str, bytes: &[u8]) -> PyResult<Vec<u64>> {
     let (words, rest) = bytes.as_chunks::<8>();
     let each = words
@@ -39,7 +39,7 @@ fn numbers(name: &str, bytes: &[u8]) -> PyResult<Vec<u64>> {
     }
 }
 
-/// An int64 array.
+/// Converts numbers to an int64 array.
 fn array(py: Python<'_>, numbers: Vec<i64>) -> PyResult<Bound<'_, PyByteArray>> {
     PyByteArray::new_with(py, numbers.len() * 8, |bytes| {
         let (words, _) = bytes.as_chunks_mut::<8>();
@@ -58,8 +58,8 @@ fn raised(error: OrderError) -> PyErr {
     raise(&error)
 }
 
-/// Positions by node, rank, worker, batch and place; whether there are too few samples for the canonical nodes, and for
-/// the ranks of a node.
+/// Returns positions by node, rank, worker, batch and position in the batch. Also returns whether there are too few
+/// samples for the canonical nodes, and for the ranks of a node.
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -92,7 +92,7 @@ fn partitions<'py>(
     Ok((array(py, table.entries)?, table.tiny, table.scarce))
 }
 
-/// Big ids by position.
+/// Returns a big id by position: an index into the samples of all units in sequence.
 #[pyfunction]
 fn shuffle<'py>(
     py: Python<'py>,
@@ -117,7 +117,7 @@ fn shuffle<'py>(
     array(py, order)
 }
 
-/// How many samples to draw from each shard.
+/// Returns how many samples to draw from each shard.
 #[pyfunction]
 fn sampling<'py>(
     py: Python<'py>,
@@ -142,8 +142,8 @@ fn sampling<'py>(
     array(py, counts)
 }
 
-/// The sizes of units, and the sample id of each big id. A stream is its first shard, the shard behind its last, and how
-/// many samples to choose.
+/// Returns the sizes of units, and the sample ids of all units in sequence. A stream is its first shard, the exclusive
+/// end of its shards, and how many samples to choose.
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -180,8 +180,8 @@ fn resample<'py>(
     Ok((array(py, units)?, array(py, samples)?))
 }
 
-/// An epoch: sample ids by node, rank, worker, batch and place. A source is the sizes of its units, the sample id of each
-/// of its big ids, and its proportion.
+/// Returns an epoch: sample ids by node, rank, worker, batch and position. A source is the sizes of its units, the
+/// sample ids of all units in sequence, and its proportion.
 #[pyfunction]
 #[pyo3(signature = (*, batching, partition, nodes, ranks, workers, batch_size, canonical_nodes, initial_nodes, seed, epoch, epoch_seed, sample_in_epoch, shuffle, sources))]
 #[expect(
@@ -248,7 +248,7 @@ fn work<'py>(
     array(py, entries.map_err(raised)?)
 }
 
-/// Nodes and ranks of each when so many consecutive ranks are given the same samples.
+/// Returns the nodes and ranks per node if each group of consecutive ranks receives the same samples.
 #[pyfunction]
 fn replicate(nodes: u64, ranks: u64, replication: u64) -> PyResult<(u64, u64)> {
     let world = World {

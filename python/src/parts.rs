@@ -1,4 +1,4 @@
-//! Parts of datasets: what tasks of Spark and Ray write, and the commit that publishes it.
+//! Parts of datasets, written by tasks of Spark and Ray, and the commit that publishes them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ fn raised<E: Diagnostic>(error: E) -> PyErr {
     raise(&error)
 }
 
-/// A dataset as Python names it.
+/// The location of a dataset, as passed from Python.
 struct Dest {
     location: Location,
     options: RemoteOptions,
@@ -65,12 +65,12 @@ impl Dest {
         })
     }
 
-    /// `spool`: the folder for files on their way to a store.
+    /// Creates the location. `spool` is the folder for files that are waiting for upload.
     fn create(&self, spool: Option<&Path>) -> Result<Place, PartError> {
         Ok(Place::create(&self.location, &self.options, spool)?)
     }
 
-    /// `None` where there is no such directory.
+    /// Opens the location; `None` if the folder does not exist.
     fn find(&self) -> Result<Option<Place>, PartError> {
         match Place::open(&self.location, &self.options, None) {
             Ok(place) => Ok(Some(place)),
@@ -80,7 +80,7 @@ impl Dest {
     }
 }
 
-/// Which names shards have.
+/// Returns the names of shards.
 fn names(to: &str, pattern: Option<&str>) -> PyResult<NameForm> {
     match (to, pattern) {
         ("mds", None) => Ok(NameForm::Streaming(Format::Mds)),
@@ -100,7 +100,7 @@ fn names(to: &str, pattern: Option<&str>) -> PyResult<NameForm> {
     }
 }
 
-/// Looks at what is at a place; answers what all tasks of a job are told, as text.
+/// Inspects a destination and returns the settings for all tasks of a job, as text.
 #[pyfunction]
 #[pyo3(signature = (dest, to, pattern, job, mode, settings=None))]
 fn parts_begin(
@@ -126,7 +126,8 @@ fn parts_begin(
     Ok(staging.to_json())
 }
 
-/// Publishes the parts of a job. Answers shards, samples, samples of the whole dataset, and whether that was done before.
+/// Publishes the parts of a job. Returns shards, samples, samples of the whole dataset, and whether an earlier call
+/// had published it.
 #[pyfunction]
 #[pyo3(signature = (dest, staging, manifests, parts, hashes, settings=None))]
 fn parts_commit(
@@ -158,7 +159,7 @@ fn parts_commit(
     Ok((done.shards, done.samples, done.total_samples, done.was_done))
 }
 
-/// Removes what a job has written and not committed; answers how many files and folders.
+/// Removes what a job has written and not committed. Returns the number of files and folders.
 #[pyfunction]
 #[pyo3(signature = (dest, staging, settings=None))]
 fn parts_abort(
@@ -175,7 +176,7 @@ fn parts_abort(
     })
 }
 
-/// Finds, and removes where it is told to, what no dataset needs: names, bytes, reasons.
+/// Finds files that no dataset needs, and removes them if `delete` is set. Returns names, bytes and reasons.
 #[pyfunction]
 #[pyo3(signature = (dest, delete, older_than, pattern=None, settings=None))]
 fn parts_gc(
@@ -218,11 +219,11 @@ fn parts_gc(
         .collect())
 }
 
-/// What shards look like, as Python describes it.
+/// The layout of shards, as passed from Python.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Options {
-    /// Names and encodings; without them all columns, each as its type has it.
+    /// Names and encodings; by default all columns, with the encodings of their types.
     columns: Option<Vec<(String, Option<String>)>>,
     compression: Option<String>,
     hashes: Vec<String>,
@@ -232,7 +233,7 @@ struct Options {
     scratch: Option<PathBuf>,
 }
 
-/// Columns that are written, by name.
+/// Creates the encoders of the columns to write, sorted by name.
 fn compile(
     schema: &Schema,
     names: &NameForm,
@@ -306,7 +307,7 @@ fn found<'a>(schema: &'a Schema, name: &str) -> PyResult<(usize, &'a ::arrow::da
     })
 }
 
-/// What rows become, and what shards look like.
+/// Creates the encoder of rows, and the layout of shards.
 fn form(
     schema: &Schema,
     names: &NameForm,
@@ -389,7 +390,7 @@ fn form(
     Ok((encoder, ShardForm::Tar(Arc::new(form))))
 }
 
-/// One attempt of a part. Everything is done in the thread of the caller.
+/// One attempt of a part. All work is done in the caller's thread.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct PartWriter {
     staging: Staging,
@@ -402,7 +403,7 @@ pub(crate) struct PartWriter {
 }
 
 enum State {
-    /// Nothing is written before the first rows say what they are.
+    /// No rows were written yet, so the schema is unknown.
     Ready,
     Open {
         shards: Box<Shards>,
@@ -456,7 +457,7 @@ impl PartWriter {
                 shards,
                 schema: known,
             } => {
-                // The same columns of other types, as `string` and `large_string`.
+                // The same columns with other types, such as `string` and `large_string`.
                 let (encoder, form) =
                     form(&schema, self.staging.names(), &self.options, &self.limits)?;
                 shards.change(encoder, &form).map_err(raised)?;
@@ -494,7 +495,7 @@ impl PartWriter {
         settings: Option<Settings>,
     ) -> PyResult<Self> {
         let staging = Staging::parse(staging).map_err(raised)?;
-        // Names are looked at before anything is made.
+        // Check the names before anything is created.
         Manifest::empty(&staging, part, &attempt).map_err(raised)?;
         Ok(Self {
             staging,
@@ -507,14 +508,14 @@ impl PartWriter {
         })
     }
 
-    /// Whether the columns of an Arrow table, batch or stream can be written. Nothing is made.
+    /// Checks that the columns of an Arrow table, batch or stream can be written. Writes nothing.
     fn check(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         let schema = Batches::of(object)?.schema();
         form(&schema, self.staging.names(), &self.options, &self.limits).map(drop)
     }
 
-    /// Adds the rows of an Arrow table, batch or stream; answers how many. After an error nothing can be added, and what
-    /// was written is removed.
+    /// Adds the rows of an Arrow table, batch or stream. Returns the number of rows. After an error no more rows can be
+    /// added, and what was written is removed.
     fn write_arrow(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let batches = Batches::of(object)?;
@@ -531,7 +532,7 @@ impl PartWriter {
         outcome
     }
 
-    /// Writes the last shard; answers the manifest, as text.
+    /// Writes the last shard and returns the manifest as text.
     fn finish(&self, py: Python<'_>) -> PyResult<String> {
         let mut held = self
             .state
@@ -548,7 +549,7 @@ impl PartWriter {
         Ok(manifest.to_json())
     }
 
-    /// Ends the attempt and removes what it has written. Nothing happens when it has ended.
+    /// Ends the attempt and removes what it has written. Does nothing after the attempt has ended.
     fn abort(&self, py: Python<'_>) {
         let mut held = self
             .state

@@ -1,9 +1,9 @@
-//! What must not outlive a fork.
+//! Values that must not be used after a fork.
 
 use std::mem::ManuallyDrop;
 
-/// A value with threads or locks of the process that made it. A child that was forked from that process inherits the
-/// memory but not the threads: there the value is neither used nor dropped.
+/// A value with threads or locks of the process that created it. A forked child inherits the memory but not the
+/// threads, so that the value is neither used nor dropped there.
 #[derive(Debug)]
 pub(crate) struct OfProcess<T> {
     process: u32,
@@ -18,17 +18,19 @@ impl<T> OfProcess<T> {
         }
     }
 
-    /// The value, in the process that made it.
+    /// Returns the value in the process that created it.
     pub(crate) fn get(&self) -> Option<&T> {
         (self.process == std::process::id()).then_some(&*self.value)
     }
 
-    /// The value in any process, for what touches neither threads nor locks: asking for the process is a system call.
+    /// Returns the value in any process, for uses without threads or locks.
+    ///
+    /// PERF: checking the process is a system call.
     pub(crate) fn get_mut_anywhere(&mut self) -> &mut T {
         &mut self.value
     }
 
-    /// The value, in the process that made it.
+    /// Returns the value in the process that created it.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         (self.process == std::process::id()).then_some(&mut *self.value)
     }
@@ -37,7 +39,7 @@ impl<T> OfProcess<T> {
 impl<T> Drop for OfProcess<T> {
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            // SAFETY: dropped here only, and never used again.
+            // SAFETY: the value is dropped only here, and never used again.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }
     }

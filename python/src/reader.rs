@@ -1,4 +1,4 @@
-//! Reading: streams, epochs, samples.
+//! Readers of streams, their epochs and samples.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,12 +23,12 @@ use crate::errors::{raise, raise_with};
 use crate::process::OfProcess;
 use crate::waiting::wait;
 
-/// Streams that are read together. It belongs to the process that made it: a forked child makes its own.
+/// Streams that are read together, in the process that opened them. A forked child must open its own reader.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct Reader {
     reader: OfProcess<Arc<RustReader>>,
     decoder: Arc<Decoder>,
-    /// For each stream the list of its raw files, which a forked child uses as well.
+    /// For each stream the list of its raw files, which forked children reuse.
     known: Vec<Option<KnownFiles>>,
 }
 
@@ -42,7 +42,7 @@ fn wrong<T: std::fmt::Display>(name: &str, value: T, expected: &str) -> PyErr {
     raise_with(ErrorKind::InvalidInput, "config-value", message)
 }
 
-/// A value of a dict; `None` where it is missing or `None`.
+/// Returns a value of a dict; `None` if it is missing or `None`.
 fn value<'py, T>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<Option<T>>
 where
     T: FromPyObjectOwned<'py>,
@@ -59,7 +59,7 @@ where
     T::Err: std::fmt::Display,
 {
     match value::<String>(dict, key)? {
-        // The error names what there is.
+        // The error lists the valid values.
         Some(text) => text.parse().map_err(|error| {
             let message = format!("{key}: {error}");
             raise_with(ErrorKind::InvalidInput, "config-value", message)
@@ -104,7 +104,7 @@ fn stream(options: &Bound<'_, PyDict>) -> PyResult<StreamOptions> {
     let files = value::<Bound<'_, PyDict>>(options, "files")?;
     let named = match &files {
         None => StreamOptions::named(remote.as_deref(), local).map_err(|error| raise(&error))?,
-        // The name of a tree is never a pattern.
+        // The location of a tree is never parsed as a pattern.
         Some(_) => StreamOptions {
             remote: remote
                 .map(|remote| Location::parse(&remote))
@@ -155,7 +155,7 @@ fn remote_options(options: &Bound<'_, PyDict>) -> PyResult<RemoteOptions> {
     if let Some(retries) = retries {
         remote.attempts = remote.attempts.max(retries.saturating_add(1));
     }
-    // The time of one attempt without a byte, as `read_timeout` is in `streaming`; that of all follows from it.
+    // COMPAT: the timeout of an attempt without new data, like `read_timeout` in `streaming`.
     if let Some(timeout) = value::<f64>(options, "download_timeout")? {
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|_| wrong("download_timeout", timeout, "a number of seconds"))?;
@@ -204,7 +204,7 @@ fn cache_options(options: &Bound<'_, PyDict>) -> PyResult<CacheOptions> {
     Ok(cache)
 }
 
-/// The folder of the tar files that a pattern names, or of a single one; `None` for what is neither.
+/// Returns the folder of a tar file or of a pattern of tar files; `None` for other locations.
 #[pyfunction]
 #[pyo3(signature = (text))]
 pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
@@ -213,7 +213,7 @@ pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
             Location::Local(path) => path.to_string_lossy().into_owned(),
             folder => folder.to_string(),
         })),
-        // Of stores that only Python reads nothing is known here.
+        // A store that only Python can read.
         Err(TarSetError::Storage(StorageError::Url {
             fault: UrlFault::Scheme { .. },
             ..
@@ -222,7 +222,7 @@ pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
     }
 }
 
-/// Whether the Rust reader can read a remote; `None` is a dataset that is local already.
+/// Returns whether the Rust reader can read a remote; `None` is a local dataset.
 #[pyfunction]
 #[pyo3(signature = (remote))]
 pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
@@ -241,7 +241,7 @@ pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
     }
 }
 
-/// The configuration of an epoch.
+/// Builds the configuration of an epoch.
 pub(crate) fn epoch_config(
     streams: Vec<shardmill_order::StreamConfig>,
     options: &Bound<'_, PyDict>,
@@ -288,15 +288,17 @@ pub(crate) fn epoch_config(
 
 #[pymethods]
 impl Reader {
-    /// Opens streams: reads their indexes, nothing else.
+    /// Opens streams, reading only their indexes.
     ///
-    /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `validate_hash`, `expect_index`, one of `proportion`,
-    /// `repeat`, `choose`, and `files` for a tree of raw files: a dict of `form`, `include`, `exclude`, `relist`, `expect`,
-    /// `known`.
-    /// `options`: a dict of `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`, `cache_timeout`,
-    /// `download_retry`, `download_timeout`, `settings`. `decode_value(encoding, data)` and `decode_line(layout, data)`
-    /// decode what is not decoded here, `decode_field(field, data)` the fields of WebDataset samples; without it they are
-    /// their bytes.
+    /// `streams` are dicts of `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `validate_hash`, `expect_index`,
+    /// and one of `proportion`, `repeat` and `choose`. A tree of raw files also has `files`: a dict of `form`,
+    /// `include`, `exclude`, `relist`, `expect`, `known`.
+    ///
+    /// `options` is a dict of `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`,
+    /// `cache_timeout`, `download_retry`, `download_timeout`, `settings`.
+    ///
+    /// `decode_value(encoding, data)` and `decode_line(layout, data)` decode what Rust does not.
+    /// `decode_field(field, data)` decodes fields of WebDataset samples; without it they are bytes.
     #[new]
     #[pyo3(signature = (streams, options, decode_value, decode_line, decode_field=None))]
     fn new(
@@ -334,19 +336,19 @@ impl Reader {
         })
     }
 
-    /// Samples of all streams.
+    /// Total samples of all streams.
     #[getter]
     fn samples(&self) -> PyResult<u64> {
         Ok(self.here()?.samples())
     }
 
-    /// Shards of all streams.
+    /// Total shards of all streams.
     #[getter]
     fn shards(&self) -> PyResult<usize> {
         Ok(self.here()?.shards())
     }
 
-    /// Samples of each shard of each stream: for each stream little-endian 64-bit integers.
+    /// Returns for each stream the samples of its shards, as little-endian 64-bit integers.
     fn shard_sizes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let config = self.here()?.epoch_config(1, World::SINGLE);
         let sizes = config.streams.iter().map(|stream| {
@@ -360,17 +362,17 @@ impl Reader {
         Ok(sizes.collect())
     }
 
-    /// The ranges of samples of a stream that are deleted, by the numbers under which they are stored.
+    /// Returns the ranges of deleted samples of a stream, by their stored numbers.
     fn deleted_samples(&self, stream: usize) -> PyResult<Vec<(u64, u64)>> {
         Ok(self.here()?.deleted_samples(stream))
     }
 
-    /// The bytes of the largest shard, raw and compressed together.
+    /// Returns the size of the largest shard in bytes, raw and compressed together.
     fn largest_shard(&self) -> PyResult<u64> {
         Ok(self.here()?.largest_shard())
     }
 
-    /// The names of the columns that are encoded in a way, in any shard.
+    /// Returns the names of the columns with an encoding, in any shard.
     fn columns_of(&self, encoding: &str) -> PyResult<Vec<String>> {
         let mut names = Vec::new();
         for schema in self.here()?.schemas() {
@@ -383,7 +385,7 @@ impl Reader {
         Ok(names)
     }
 
-    /// Whether all columns are decoded here, and none by a callable of the Python side.
+    /// Returns whether Rust decodes all columns, without Python callables.
     fn is_native(&self, py: Python<'_>) -> PyResult<bool> {
         for schema in self.here()?.schemas() {
             if !self.decoder.plan(py, schema)?.is_native() {
@@ -393,7 +395,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// One sample, decoded.
+    /// Returns one decoded sample.
     fn sample<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.here()?;
         let found = if reader.is_at_hand(sample) {
@@ -407,10 +409,11 @@ impl Reader {
         self.decoder.sample(py, &plan, &found.bytes)
     }
 
-    /// The batches of `rank` and `worker` in an epoch: `config` as in the order of `shardmill order --json`.
+    /// Starts an epoch and returns the batches of `rank` and `worker`. `config` is like the order of
+    /// `shardmill order --json`.
     ///
-    /// `keep`: of how many batches that were given out the raw files are kept from being removed; `owner`: for whom they
-    /// stay for a while when these batches are closed, if for anybody.
+    /// `keep` is the number of returned batches whose raw files stay pinned. `owner` is the process that may use them
+    /// for a while after the batches are closed, if any.
     #[pyo3(signature = (config, rank, worker, threads=1, queue=16, keep=1, owner=None))]
     #[expect(
         clippy::too_many_arguments,
@@ -445,7 +448,7 @@ impl Reader {
         ))
     }
 
-    /// The samples of `rank` and `worker` in an epoch, without reading any: `config` as for `epoch`.
+    /// Returns the sample order of `rank` and `worker` in an epoch; `config` is as for `epoch`.
     fn order(
         &self,
         py: Python<'_>,
@@ -459,14 +462,14 @@ impl Reader {
             .map_err(|error| raise(&error))
     }
 
-    /// The identity of the order that `config` (as for `epoch`) describes: JSON for the key `shardmill` of a state.
+    /// Returns the identity of the order that `config` (as for `epoch`) describes, as JSON for states.
     fn order_identity(&self, py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<String> {
         let config = epoch_config(self.here()?.epoch_config(1, World::SINGLE).streams, config)?;
         let identity = py.detach(|| OrderIdentity::new(&config, config.num_canonical_nodes));
         Ok(identity.map_err(|error| raise(&error))?.render())
     }
 
-    /// Refuses the identity of another order than `config` (as for `epoch`) describes.
+    /// Raises an error if the identity is of another order than `config` (as for `epoch`) describes.
     fn check_order_identity(
         &self,
         py: Python<'_>,
@@ -480,42 +483,42 @@ impl Reader {
         checked.map_err(|error: StateError| raise(&error))
     }
 
-    /// The number of the sample that is a raw file, by its path in the tree.
+    /// Returns the sample number of a raw file, by its path in the tree.
     fn find_file(&self, path: &str) -> PyResult<u64> {
         self.here()?.find_file(path).map_err(|error| raise(&error))
     }
 
-    /// The number of the sample of a tar file that has this key; `None` where there is none.
+    /// Returns the number of the sample in a tar file with this key; `None` if there is none.
     fn find_key(&self, py: Python<'_>, key: &str) -> PyResult<Option<u64>> {
         let reader = self.here()?;
         py.detach(|| reader.find_key(key))
             .map_err(|error| raise(&error))
     }
 
-    /// The key of a sample of a tar file; `None` for other samples.
+    /// Returns the key of a sample in a tar file; `None` for other samples.
     fn key_of(&self, py: Python<'_>, sample: u64) -> PyResult<Option<String>> {
         let reader = self.here()?;
         py.detach(|| reader.key_of(sample))
             .map_err(|error| raise(&error))
     }
 
-    /// The path of a raw file in its tree; `None` for samples that are none.
+    /// Returns the path of a raw file in its tree; `None` for other samples.
     fn file_path(&self, sample: u64) -> PyResult<Option<&str>> {
         Ok(self.here()?.file_path(sample))
     }
 
-    /// The list of the raw files of a stream, in any process; `None` for streams of shards.
+    /// Returns the list of raw files of a stream, in any process; `None` for streams of shards.
     fn known_files(&self, stream: usize) -> Option<PyKnownFiles> {
         self.known.get(stream)?.clone().map(PyKnownFiles)
     }
 
-    /// A digest of the paths and lengths of all raw files; `None` where there are none.
+    /// Returns a digest of the paths and lengths of all raw files; `None` without raw files.
     fn files_digest(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let reader = self.here()?;
         Ok(py.detach(|| reader.files_digest()))
     }
 
-    /// A raw file, brought here and held.
+    /// Pins a raw file, downloading it if necessary.
     fn hold_file(&self, py: Python<'_>, sample: u64) -> PyResult<FileUse> {
         let reader = self.here()?;
         let held = if reader.is_at_hand(sample) {
@@ -531,20 +534,20 @@ impl Reader {
         })
     }
 
-    /// Has raw files fetched in this order, in the background, as far as there is room. How many were not known to be here
-    /// is the result.
+    /// Starts downloading raw files in the background, in this order, as far as space allows. Returns how many were not
+    /// known to be cached.
     fn preload(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<u64> {
         let reader = self.here()?;
         py.detach(|| reader.preload(&samples))
             .map_err(|error| raise(&error))
     }
 
-    /// How many of the files that were to be fetched ahead are still to come.
+    /// Returns how many preloaded files are still pending.
     fn preloading(&self) -> PyResult<u64> {
         Ok(self.here()?.preloading())
     }
 
-    /// The bytes of a raw file from where it comes from, past the cache.
+    /// Reads a raw file from its source, bypassing the cache.
     fn read_file<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyBytes>> {
         let reader = Arc::clone(self.here()?);
         let bytes = wait(py, move || reader.read_file(sample))?;
@@ -553,35 +556,35 @@ impl Reader {
             .map_err(|error| raise(&error))
     }
 
-    /// Asks the place that a raw file comes from whether it is still the one that was listed.
+    /// Checks at the source that a raw file is unchanged since it was listed.
     fn check_file(&self, py: Python<'_>, sample: u64) -> PyResult<()> {
         let reader = Arc::clone(self.here()?);
         wait(py, move || reader.check_file(sample))?.map_err(|error| raise(&error))
     }
 
-    /// The least limit that has room for so many raw files at a time whose paths are given out, the largest of them; 0 where
-    /// there are none that are kept.
+    /// Returns the minimum cache limit for pinning any `count` raw files at once, plus the file list; 0 without
+    /// cached raw files.
     fn least_limit(&self, py: Python<'_>, count: usize) -> PyResult<u64> {
         let reader = self.here()?;
         py.detach(|| reader.least_limit(count))
             .map_err(|error| raise(&error))
     }
 
-    /// The least cache limit that the streams can be opened with; 0 where any limit will do.
+    /// Returns the minimum cache limit for opening the streams; 0 if any limit suffices.
     fn least_cache_limit(&self, py: Python<'_>) -> PyResult<u64> {
         let reader = self.here()?;
         py.detach(|| reader.least_cache_limit())
             .map_err(|error| raise(&error))
     }
 
-    /// Whether the shard of a sample lies on this machine.
+    /// Returns whether the shard of a sample is on this machine.
     fn is_here(&self, py: Python<'_>, sample: u64) -> PyResult<bool> {
         let reader = self.here()?;
         py.detach(|| reader.is_here(sample))
             .map_err(|error| raise(&error))
     }
 
-    /// What the cache and the stores have done so far, by name; times in seconds.
+    /// Returns statistics of the cache and the stores, by name; times in seconds.
     fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.here()?.cache_stats();
         let dict = PyDict::new(py);
@@ -605,7 +608,7 @@ impl Reader {
     }
 }
 
-/// A raw file that stays where it is until it is released.
+/// A pinned raw file, which stays in place until it is released.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct FileUse {
     path: PathBuf,
@@ -614,20 +617,20 @@ pub(crate) struct FileUse {
 
 #[pymethods]
 impl FileUse {
-    /// Where it lies.
+    /// The local path.
     #[getter]
     fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is held.
+    /// Whether the file is pinned.
     #[getter]
     fn is_held(&self) -> bool {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.as_ref().and_then(OfProcess::get).is_some()
     }
 
-    /// From now on it may be removed. A second call does nothing.
+    /// Allows the file to be evicted. A second call does nothing.
     fn release(&self, py: Python<'_>) {
         py.detach(|| {
             let held = self

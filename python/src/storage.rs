@@ -1,7 +1,7 @@
-//! Files that go to stores and come from them, in one call each.
+//! Uploads and downloads of single files.
 //!
-//! A location is a path, `file://PATH` or the URL of an object in a store. Signals are looked at several times a second, so that Ctrl-C
-//! ends a transfer.
+//! A location is a path, `file://PATH` or the URL of an object in a store. Signals are checked several times a second,
+//! so that Ctrl-C ends a transfer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 pub(crate) type Settings = BTreeMap<String, String>;
 
-/// How stores are spoken to: by the settings of the environment and `settings`, which win.
+/// Returns the options for stores, from the environment and `settings`, which take precedence.
 pub(crate) fn remote_options(settings: Option<Settings>) -> RemoteOptions {
     let options = RemoteOptions {
         settings: environment(),
@@ -65,10 +65,10 @@ fn environment() -> Settings {
     settings_of(texts)
 }
 
-/// Stores that were used lately, so that connections are used again.
+/// Recently used stores, for reusing connections.
 static LATELY: Mutex<Vec<Lately>> = Mutex::new(Vec::new());
 
-/// Most of them.
+/// The maximum number of cached stores.
 const KEPT: usize = 16;
 
 struct Lately {
@@ -78,14 +78,14 @@ struct Lately {
     remote: Remote,
 }
 
-/// A folder of a store, with the settings of the environment and `settings`, which win.
+/// Opens a folder of a store, with settings from the environment and `settings`, which take precedence.
 fn open(
     location: &RemoteLocation,
     settings: Option<Settings>,
     idle: Option<Duration>,
 ) -> Result<Remote, StorageError> {
     let settings = remote_options(settings).settings;
-    // In a child that was forked while another thread held the lock it stays locked: there nothing is kept.
+    // After a fork, another thread of the parent may have held the lock, so it stays locked: do not cache.
     let mut lately = LATELY.try_lock().ok();
     let known = lately.as_ref().and_then(|kept| {
         kept.iter().find(|known| {
@@ -118,7 +118,7 @@ fn open(
     Ok(remote)
 }
 
-/// Does something that takes long without the interpreter lock. `progress` is called with the bytes that are through.
+/// Runs long work without the interpreter lock. `progress` is called with the number of transferred bytes.
 fn watched<T: Send>(
     py: Python<'_>,
     progress: Option<&Py<PyAny>>,
@@ -143,10 +143,10 @@ fn watched<T: Send>(
     }
 }
 
-/// A place of one file.
+/// The location of one file.
 enum Place {
     Local(PathBuf),
-    /// A folder of a store, and the name in it.
+    /// A folder of a store, and a name in it.
     Remote(RemoteLocation, String),
 }
 
@@ -164,7 +164,7 @@ fn place(url: &str) -> PyResult<Place> {
     }
 }
 
-/// A file on its way to a path, and its name there.
+/// Creates a temporary file for a path, and returns it with the final name.
 fn target(path: &Path) -> PyResult<(TempFile, String)> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         let message = format!(
@@ -206,7 +206,7 @@ fn copy(from: &Path, into: &mut TempFile, go_on: &mut GoOn<'_>) -> Result<u64, S
     }
 }
 
-/// Copies a file to a location, in the place of what is there: who looks finds the old file or the whole new one.
+/// Uploads a file, atomically replacing an existing one.
 #[pyfunction]
 #[pyo3(signature = (local_path, url, settings=None, progress=None))]
 fn upload(
@@ -231,7 +231,7 @@ fn upload(
     }
 }
 
-/// Copies a location to a file, in the place of what is there, and returns its bytes. The file appears when it is whole.
+/// Downloads a file, atomically replacing an existing one, and returns its size in bytes.
 #[pyfunction]
 #[pyo3(signature = (url, local_path, settings=None, timeout=None, progress=None))]
 fn download(
@@ -262,7 +262,7 @@ fn download(
     })
 }
 
-/// Whether a file or an object is there.
+/// Returns whether a file or an object exists.
 #[pyfunction]
 #[pyo3(signature = (url, settings=None))]
 fn exists(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<bool> {
@@ -274,8 +274,8 @@ fn exists(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<boo
     }
 }
 
-/// The files or objects whose paths or keys begin with a text, with their bytes. Keys are those of the bucket, and have the
-/// order of the store; paths begin as they were given, and are sorted.
+/// Lists files or objects whose path or key begins with a text, with their size in bytes. Keys are relative to the
+/// bucket, in the store's order. Paths begin as given, and are sorted.
 #[pyfunction]
 #[pyo3(signature = (url, settings=None))]
 fn list_objects(
@@ -290,7 +290,7 @@ fn list_objects(
             let slash = if url.ends_with('/') { "/" } else { "" };
             match location {
                 Location::Local(path) => {
-                    // A slash at the end says that it is a folder.
+                    // A trailing slash denotes a folder.
                     let start = if slash.is_empty() {
                         path
                     } else {
@@ -319,7 +319,7 @@ fn list_objects(
     })
 }
 
-/// A URL of S3 as that of its bucket, and what of it is a key.
+/// Splits an S3 URL into the URL of its bucket and the key.
 fn split(url: &str) -> Option<(String, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("s3") {
@@ -329,7 +329,7 @@ fn split(url: &str) -> Option<(String, &str)> {
     Some((format!("s3://{bucket}"), prefix))
 }
 
-/// The files whose paths begin with `start`. Links are not followed.
+/// Lists the files whose paths begin with `start`, without following links.
 fn files(start: &Path, go_on: &mut GoOn<'_>) -> Result<Vec<(String, u64)>, StorageError> {
     let start = start.to_string_lossy().into_owned();
     let (root, is_implied) = match start.rsplit_once('/') {
@@ -368,7 +368,7 @@ fn files(start: &Path, go_on: &mut GoOn<'_>) -> Result<Vec<(String, u64)>, Stora
     Ok(found)
 }
 
-/// Asks the store whether a bucket is there and may be listed.
+/// Checks that a bucket exists and may be listed.
 #[pyfunction]
 #[pyo3(signature = (url, settings=None))]
 fn check_bucket(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<()> {

@@ -1,4 +1,4 @@
-//! Waiting for stores, with an ear for Ctrl-C.
+//! Waiting for stores while handling signals such as Ctrl-C.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use shardmill_reader::ReaderError;
 
 use crate::errors::{bug, raise};
 
-/// How long Ctrl-C may go unheard.
+/// The interval between checks for signals.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Runs `work` on a thread of its own, and looks for signals until it is done. A signal whose handler raises ends the wait
-/// and not the work: that has deadlines of its own, and nobody takes what comes of it.
+/// Runs `work` in its own thread, and checks for signals until it is done. If a signal handler raises, the wait ends,
+/// but the work continues until its own deadlines, and its result is discarded.
 pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send + 'static,
@@ -20,7 +20,7 @@ pub(crate) fn wait<T: Send + 'static>(
     let (sender, receiver) = mpsc::channel();
     let spawned = std::thread::Builder::new()
         .name("shardmill-wait".to_owned())
-        // Without a receiver, nobody waits any more.
+        // Sending fails if the wait has ended.
         .spawn(move || drop(sender.send(work())));
     spawned.map_err(|source| raise(&ReaderError::Thread { source }))?;
     py.detach(move || {

@@ -1,4 +1,4 @@
-//! Writing: samples of Python objects and Arrow batches, encoded samples, shards.
+//! Writing of shards from Python objects, Arrow batches and encoded samples.
 
 pub(crate) mod arrow;
 mod values;
@@ -28,17 +28,17 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_encoding, module)?)
 }
 
-/// Whether an MDS encoding is one of the format's, in its usual spelling.
+/// Returns whether an MDS encoding is one of the format's, in its usual spelling.
 #[pyfunction]
 fn is_encoding(encoding: &str) -> bool {
     encoding.parse::<Encoding>().is_ok()
 }
 
-/// A dataset that is being written to a directory. Shards are finished in threads that do not know Python.
+/// Writes a dataset to a folder. Background threads, which do not use Python, finish the shards.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct SampleWriter {
     state: Mutex<OfProcess<State>>,
-    /// The thread that holds `state`; 0 for none.
+    /// The thread that holds the lock of `state`; 0 for none.
     holder: AtomicUsize,
     program: Program,
     config: Arc<ShardConfig>,
@@ -47,16 +47,16 @@ pub(crate) struct SampleWriter {
 
 struct State {
     shards: Shards,
-    /// The schema of the last batches, and what encodes them.
+    /// The schema of the last batches, and its encoder.
     rows: Option<(SchemaRef, RowEncoder)>,
 }
 
-/// What a writer makes, as Python describes it.
+/// The options of a writer, as passed from Python.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Options {
     format: String,
-    /// Name, encoding, encoder in Python, and whether that encodes every value.
+    /// Name, encoding, encoder in Python, and whether the encoder handles every value.
     columns: Vec<(String, String, Py<PyAny>, bool)>,
     newline: String,
     separator: Option<String>,
@@ -123,7 +123,7 @@ fn config(options: &Options) -> PyResult<ShardConfig> {
     config.map_err(|error| raise(&error))
 }
 
-/// The state, locked.
+/// The locked state.
 struct Held<'a> {
     state: MutexGuard<'a, OfProcess<State>>,
     holder: &'a AtomicUsize,
@@ -149,13 +149,13 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A number of this thread that no other living thread has.
+/// Returns a number that is unique to this thread among living threads.
 fn this_thread() -> usize {
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// Runs `work` without the interpreter; while it waits, signals are looked at.
+/// Runs `work` without the interpreter lock, checking for signals while it waits.
 pub(crate) fn detached<T: Send, E: Diagnostic + Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, E> + Send,
@@ -177,7 +177,7 @@ pub(crate) fn detached<T: Send, E: Diagnostic + Send>(
 impl SampleWriter {
     fn lock(&self, py: Python<'_>) -> PyResult<Held<'_>> {
         let me = this_thread();
-        // An encoder in Python, or a signal handler, that comes back here would wait for itself.
+        // An encoder in Python or a signal handler that calls the writer again would deadlock.
         if self.holder.load(Ordering::Relaxed) == me {
             return Err(PyRuntimeError::new_err(
                 "the writer is in use by this very thread, further up",
@@ -233,11 +233,11 @@ impl SampleWriter {
         })
     }
 
-    /// Encodes a sample and adds it. A sample that cannot be encoded is left out.
+    /// Encodes a sample and adds it. A sample that cannot be encoded is not added.
     fn write(&self, sample: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = sample.py();
         let mut held = self.lock(py)?;
-        // PERF: a forked child may fill its copy of the buffer; it is noticed when the buffer is full.
+        // PERF: a fork is detected only when the buffer is full. Until then a forked child fills its own copy.
         let shards = &mut held.get_mut_anywhere().shards;
         self.program.encode(sample, shards.begin())?;
         if shards.end().map_err(|error| raise(&error))? {
@@ -247,7 +247,7 @@ impl SampleWriter {
         Ok(())
     }
 
-    /// Adds a sample that is encoded already.
+    /// Adds an encoded sample.
     fn push(&self, py: Python<'_>, sample: &[u8]) -> PyResult<()> {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
@@ -258,15 +258,15 @@ impl SampleWriter {
         Ok(())
     }
 
-    /// The bytes of a sample, which is not added.
+    /// Encodes a sample without adding it.
     fn encode<'py>(&self, sample: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         let mut bytes = Vec::new();
         self.program.encode(sample, &mut bytes)?;
         Ok(PyBytes::new(sample.py(), &bytes))
     }
 
-    /// Adds the rows of an Arrow table, batch or stream; answers how many. Rows before one that cannot be encoded may
-    /// have been added.
+    /// Adds the rows of an Arrow table, batch or stream. Returns the number of rows. If a row cannot be encoded,
+    /// earlier rows may have been added.
     fn write_arrow(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let mut batches = Batches::of(object)?;
@@ -302,17 +302,17 @@ impl SampleWriter {
         detached(py, |go_on| state.shards.finish(go_on)).map(drop)
     }
 
-    /// Stops without an index.
+    /// Stops without writing an index.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         let mut held = self.lock(py)?;
-        // A child that was forked has nothing to stop.
+        // A forked child has no threads to stop.
         if let Some(state) = held.get_mut() {
             py.detach(|| state.shards.abort());
         }
         Ok(())
     }
 
-    /// The index of the shards that are full so far, as text; waits until they are published.
+    /// Returns the index of the finished shards as text. Waits until they are published.
     fn index(&self, py: Python<'_>) -> PyResult<String> {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
@@ -320,7 +320,7 @@ impl SampleWriter {
         Ok(Index { shards }.to_json())
     }
 
-    /// The encoded samples of the shard that is being filled.
+    /// Returns the encoded samples of the current shard.
     fn open_samples<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
@@ -331,26 +331,26 @@ impl SampleWriter {
             .collect())
     }
 
-    /// Bytes of the shard that is being filled, as the size limit counts them.
+    /// Returns the size of the current shard in bytes, as counted for the size limit.
     fn open_bytes(&self, py: Python<'_>) -> PyResult<u64> {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
         detached(py, |go_on| state.shards.open_bytes(go_on))
     }
 
-    /// Samples that were added.
+    /// The number of added samples.
     #[getter]
     fn samples(&self, py: Python<'_>) -> PyResult<u64> {
         let mut held = self.lock(py)?;
         Ok(Self::state(&mut held)?.shards.samples())
     }
 
-    /// The configuration as it stands in every shard.
+    /// Returns the configuration as stored in every shard.
     fn config(&self) -> String {
         self.config.to_json()
     }
 
-    /// The files of shards as they are published.
+    /// Returns the names of shard files as they are published.
     fn published(&self, py: Python<'_>) -> PyResult<PublishedFiles> {
         let mut held = self.lock(py)?;
         let files = Self::state(&mut held)?.shards.published();
@@ -364,7 +364,7 @@ pub(crate) struct PublishedFiles(OfProcess<shardmill_writer::PublishedFiles>);
 
 #[pymethods]
 impl PublishedFiles {
-    /// The next names, once there are any; `None` at the end.
+    /// Waits for the next names; `None` at the end.
     fn next(&self, py: Python<'_>) -> Option<Vec<String>> {
         let files = self.0.get()?;
         py.detach(|| files.next())

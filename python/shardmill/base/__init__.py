@@ -1,4 +1,4 @@
-"""Datasets, streams, loaders and writers, and the functions that they are made of."""
+"""Datasets, streams, loaders and writers, and the modules they are built from."""
 
 from __future__ import annotations
 

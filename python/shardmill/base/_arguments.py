@@ -1,7 +1,7 @@
-"""Checks of arguments. Each function takes the name of an argument and its value, and returns the value to use.
+"""Checks arguments. Each function takes the name and value of an argument, and returns the value to use.
 
-Every error names the argument, the value and the values that are allowed. A value of a wrong type is an
-`ArgumentTypeError`, which is a TypeError and a ValueError; a wrong value of the right type is a ValueError.
+Errors name the argument, its value and the allowed values. A value of the wrong type raises an `ArgumentTypeError`,
+which is a TypeError and a ValueError. A wrong value of the right type raises a ValueError.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = [
 ]
 
 _MOST = (1 << 63) - 1
-#: How much of a value an error shows.
+#: Maximum characters of a value in an error.
 _SHOWN = 80
 
 T = TypeVar('T')
 
 
 def _shown(value: Any) -> str:
-    """A value as an error shows it: short, and without the secrets of a URL."""
+    """Formats a value for an error: shortened, and without secrets in a URL."""
     if isinstance(value, str):
         value = public_location(value)
     try:
@@ -63,7 +63,7 @@ def _shown(value: Any) -> str:
 
 
 def refuse_value(name: str, value: Any, allowed: str) -> NoReturn:
-    """Raises an error for a value that an argument cannot have.
+    """Raises an error for an invalid value.
 
     Raises:
         ValueError: Always.
@@ -72,10 +72,10 @@ def refuse_value(name: str, value: Any, allowed: str) -> NoReturn:
 
 
 def refuse_type(name: str, value: Any, allowed: str) -> NoReturn:
-    """Raises an error for a value of a type that an argument cannot have.
+    """Raises an error for a value of the wrong type.
 
     Raises:
-        TypeError: Always. It is a ValueError as well.
+        TypeError: Always. The error is also a ValueError.
     """
     kind = type(value).__name__
     raise ArgumentTypeError(
@@ -87,7 +87,7 @@ def refuse_type(name: str, value: Any, allowed: str) -> NoReturn:
 
 
 def _index(value: Any) -> Optional[int]:
-    """An integer of Python, NumPy or torch; ``None`` for anything else, truth values included."""
+    """Converts an integer of Python, NumPy or torch; ``None`` for other values, including booleans."""
     if type(value) is int:
         return value
     if isinstance(value, (bool, str, bytes, bytearray)) or type(value).__name__ in (
@@ -102,11 +102,11 @@ def _index(value: Any) -> Optional[int]:
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = _MOST) -> int:
-    """An integer of Python, NumPy or torch in a range.
+    """Checks an integer of Python, NumPy or torch.
 
     Raises:
-        TypeError: It is no integer. A float is none, whatever its value.
-        ValueError: It is outside of the range.
+        TypeError: It is not an integer. Floats are rejected, whatever their value.
+        ValueError: It is out of range.
     """
     kind = 'positive integer' if least == 1 else 'non-negative integer'
     kind = f'{kind} of 64 bits' if least in (0, 1) else f'integer from {least}'
@@ -120,22 +120,22 @@ def whole(name: str, value: Any, least: int = 0, most: int = _MOST) -> int:
 
 
 def whole_or_none(name: str, value: Any, least: int = 0, most: int = _MOST) -> Optional[int]:
-    """As `whole`; ``None`` stays ``None``."""
+    """Checks an integer like `whole`; ``None`` remains ``None``."""
     return None if value is None else whole(name, value, least, most)
 
 
 def count(name: str, value: Any, least: int = 0) -> int:
-    """As `whole`, where a float without a fraction is accepted too, such as ``64.0``.
+    """Checks an integer like `whole`, but also accepts floats without a fraction, such as ``64.0``.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is outside of the range, or has a fraction.
+        TypeError: It is not a number.
+        ValueError: It is out of range or has a fraction.
     """
     return whole(name, _without_fraction(name, value), least)
 
 
 def _without_fraction(name: str, value: Any) -> Any:
-    """A float as an integer; other values as they are."""
+    """Converts a float to an integer; returns other values unchanged."""
     if _index(value) is not None or not _is_real(value):
         return value
     if not math.isfinite(value) or value != int(value):
@@ -148,17 +148,17 @@ def _is_real(value: Any) -> bool:
 
 
 def number(name: str, value: Any, *, above: Optional[float] = None, least: float = 0) -> float:
-    """A finite number, whole or not, in a range.
+    """Checks a finite number, whole or not.
 
     Args:
         name: The argument.
         value: Its value.
-        above: What it must be larger than.
-        least: What it must not be smaller than.
+        above: The exclusive lower bound.
+        least: The inclusive lower bound.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is infinite, no number, or outside of the range.
+        TypeError: It is not a number.
+        ValueError: It is infinite, NaN, or out of range.
     """
     allowed = f'a number from {least}' if above is None else f'a number above {above}'
     if not least:
@@ -167,16 +167,16 @@ def number(name: str, value: Any, *, above: Optional[float] = None, least: float
         refuse_type(name, value, allowed)
     if not math.isfinite(value) or value < least or (above is not None and value <= above):
         refuse_value(name, value, allowed)
-    # A NumPy number stays the float or int that it is.
+    # Convert NumPy numbers to int or float.
     plain = _index(value)
     return float(value) if plain is None else plain
 
 
 def scaled(given: str, units: Mapping[str, int], known: str) -> int:
-    """A number from a text: whole, or with a unit after it. Underscores may separate its digits.
+    """Parses a whole number, or a number followed by a unit. Underscores may separate its digits.
 
     Raises:
-        ValueError: The text is something else.
+        ValueError: The text has another form.
     """
     value = given.strip().lower()
     unit = next((unit for unit in units if value.endswith(unit)), None)
@@ -187,7 +187,7 @@ def scaled(given: str, units: Mapping[str, int], known: str) -> int:
             return int(value)
     except (ValueError, OverflowError):
         pass
-    # The first words are what callers look for.
+    # COMPAT: programs match the beginning of this message.
     raise UsageError(
         f'Unsupported value/suffix {given!r}', 'config-value', None, f'use one of {known}'
     )
@@ -196,7 +196,7 @@ def scaled(given: str, units: Mapping[str, int], known: str) -> int:
 def _parsed(
     name: str, value: str, parse: Callable[[str], int], allowed: str, least: int = 0
 ) -> int:
-    """A number from the text of an argument."""
+    """Parses the text of an argument as a number."""
     try:
         parsed = parse(value)
     except UsageError as error:
@@ -209,11 +209,11 @@ def _parsed(
 
 
 def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
-    """A number of bytes from a number or a text such as ``'64mb'``; ``None`` stays ``None``. A fraction is dropped.
+    """Checks a number of bytes, or parses text such as ``'64mb'``; ``None`` remains ``None``. Rounds down.
 
     Raises:
-        TypeError: It is neither.
-        ValueError: It is negative, less than one byte but not 0, more than `most`, or another text.
+        TypeError: It is neither a number nor text.
+        ValueError: It is negative, between 0 and 1, more than `most`, or invalid text.
     """
     from shardmill.base.util import bytes_to_int
 
@@ -234,11 +234,11 @@ def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
 
 
 def epoch_samples(value: Any, name: str = 'epoch_size') -> Optional[int]:
-    """The samples of an epoch, from a whole number or a text such as ``'100k'``; ``None`` for ``None`` and 0.
+    """Checks the samples of an epoch, or parses text such as ``'100k'``; ``None`` for ``None`` and 0.
 
     Raises:
-        TypeError: It is neither.
-        ValueError: It is negative, has a fraction, or is another text.
+        TypeError: It is neither a number nor text.
+        ValueError: It is negative, has a fraction, or is invalid text.
     """
     from shardmill.base.util import number_abbrev_to_int
 
@@ -252,20 +252,20 @@ def epoch_samples(value: Any, name: str = 'epoch_size') -> Optional[int]:
     value = _without_fraction(name, value)
     integer = _index(value)
     if integer is not None and integer < 0:
-        # The first words are what callers look for.
+        # COMPAT: programs match the beginning of this message.
         text = f'Epoch size cannot be negative. `{name}` must be non-negative, but got: {integer}.'
         raise UsageError(text, 'config-value', name)
     return whole(name, value) or None
 
 
-# Truth values, texts, places.
+# Booleans, texts, places.
 
 
 def flag(name: str, value: Any) -> bool:
-    """A truth value: ``True``, ``False``, 0 or 1, of Python or NumPy. ``None`` is ``False``.
+    """Checks a boolean: ``True``, ``False``, 0 or 1, of Python or NumPy. ``None`` is ``False``.
 
     Raises:
-        TypeError: It is something else. A text such as ``'no'`` is, which Python takes for true.
+        TypeError: It is another type, such as the text ``'no'``, which is true in Python.
         ValueError: It is another number.
     """
     if value is None or isinstance(value, bool):
@@ -282,10 +282,10 @@ def flag(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    """A text.
+    """Checks that a value is text.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not text.
     """
     if not isinstance(value, str):
         refuse_type(name, value, 'a text')
@@ -293,10 +293,10 @@ def text(name: str, value: Any) -> str:
 
 
 def path(name: str, value: Any) -> str:
-    """A path or a URL: a text, or an object such as `pathlib.Path`.
+    """Checks a path or a URL: text, or an object such as `pathlib.Path`.
 
     Raises:
-        TypeError: It is something else, or bytes.
+        TypeError: It is another type, such as bytes.
     """
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -308,23 +308,23 @@ def path(name: str, value: Any) -> str:
 
 
 def path_or_none(name: str, value: Any) -> Optional[str]:
-    """As `path`; ``None`` stays ``None``."""
+    """Checks a path or URL like `path`; ``None`` remains ``None``."""
     return None if value is None else path(name, value)
 
 
 def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
-    """One of several words.
+    """Checks that a value is one of the allowed words.
 
     Raises:
-        TypeError: It is no text.
-        KeyError: It is another word. The error is a ValueError as well.
+        TypeError: It is not text.
+        KeyError: The word is not allowed. The error is also a ValueError.
     """
     known = list(allowed)
     quoted = ', '.join(repr(word) for word in known)
     if not isinstance(value, str):
         refuse_type(name, value, f'one of {quoted}')
     if value not in known:
-        # The first words are what callers look for.
+        # COMPAT: programs match the beginning of this message.
         words = name.replace('_', ' ')
         raise UnknownNameError(
             f'Invalid {words}: {_shown(value)}. `{name}` must be one of {quoted}.',
@@ -335,11 +335,11 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
 
 
 def hash_name(name: str, value: Any) -> Optional[str]:
-    """The name of a hash; ``None`` for ``None`` and an empty text.
+    """Checks the name of a hash; ``None`` for ``None`` and empty text.
 
     Raises:
-        TypeError: It is no text.
-        ValueError: There is no such hash.
+        TypeError: It is not text.
+        ValueError: The hash is unknown.
     """
     if value is None or value == '':
         return None
@@ -354,11 +354,11 @@ def hash_name(name: str, value: Any) -> Optional[str]:
 
 
 def hash_names(name: str, value: Any) -> list[str]:
-    """The names of hashes, sorted and each once.
+    """Checks names of hashes, which must be sorted and unique.
 
     Raises:
-        TypeError: It is no sequence of texts.
-        ValueError: One is no hash, or they are in another order.
+        TypeError: It is not a sequence of texts.
+        ValueError: A hash is unknown, or the names are not sorted and unique.
     """
     found = texts(name, value or (), 'a list of names of hashes')
     for each in found:
@@ -374,10 +374,10 @@ def hash_names(name: str, value: Any) -> list[str]:
 
 
 def texts(name: str, value: Any, allowed: str = 'a list of texts') -> list[str]:
-    """Several texts, which a single text is not.
+    """Checks an iterable of texts; a single text is not accepted.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: It is another type.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         refuse_type(name, value, allowed)
@@ -389,21 +389,21 @@ def texts(name: str, value: Any, allowed: str = 'a list of texts') -> list[str]:
 
 
 def sample_number(value: Any, size: int) -> int:
-    """The number of a sample, from 0.
+    """Checks the number of a sample, from 0.
 
     Raises:
-        TypeError: It is no integer.
-        IndexError: There is no such sample.
+        TypeError: It is not an integer.
+        IndexError: The sample does not exist.
     """
     return place('sample_id', value, size, 'sample')
 
 
 def place(name: str, value: Any, size: int, what: str) -> int:
-    """The number of one of several things, from 0.
+    """Checks the number of one of `size` objects, from 0.
 
     Raises:
-        TypeError: It is no integer.
-        IndexError: There is no such thing.
+        TypeError: It is not an integer.
+        IndexError: The object does not exist.
     """
     found = _index(value)
     if found is None:
@@ -417,7 +417,7 @@ def place(name: str, value: Any, size: int, what: str) -> int:
 
 
 def function(name: str, value: Optional[T]) -> Optional[T]:
-    """A callable, or ``None``.
+    """Checks that a value is callable or ``None``.
 
     Raises:
         TypeError: It is neither.
@@ -428,10 +428,10 @@ def function(name: str, value: Optional[T]) -> Optional[T]:
 
 
 def mapping(name: str, value: Any, allowed: str = 'a dict') -> dict[str, Any]:
-    """A dict with texts as its keys.
+    """Checks a mapping with text keys, and returns it as a dict.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: It is another type, or a key is not text.
     """
     if not isinstance(value, Mapping):
         refuse_type(name, value, allowed)
@@ -442,10 +442,10 @@ def mapping(name: str, value: Any, allowed: str = 'a dict') -> dict[str, Any]:
 
 
 def instances(name: str, value: Any, kind: type[T]) -> Sequence[T]:
-    """A sequence of objects of a class.
+    """Checks a sequence of instances of a class.
 
     Raises:
-        TypeError: It is something else, or has another object in it.
+        TypeError: It is another type, or contains another object.
     """
     allowed = f'a list of {kind.__name__} objects'
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
@@ -457,15 +457,15 @@ def instances(name: str, value: Any, kind: type[T]) -> Sequence[T]:
 
 
 def place_to_write(name: str, value: Any) -> Union[str, tuple[str, str]]:
-    """Where a writer writes: a folder or a URL, or a local folder and a URL.
+    """Checks the destination of a writer: a folder or a URL, or a local folder and a URL.
 
     Raises:
-        TypeError: It is something else.
-        ValueError: It is empty, or not two places.
+        TypeError: It is another type.
+        ValueError: It is empty, or is not two places.
     """
     if isinstance(value, (tuple, list)):
         if len(value) != 2:
-            # The first words are what callers look for.
+            # COMPAT: programs match the beginning of this message.
             text = f'Invalid `{name}` argument: it is one place, or a local folder and a URL'
             raise UsageError(f'{text}, but got: {len(value)} places.', 'config-value', name)
         return path(f'{name}[0]', value[0]), path(f'{name}[1]', value[1])
@@ -478,12 +478,12 @@ def place_to_write(name: str, value: Any) -> Union[str, tuple[str, str]]:
 def encodings(
     columns: Any, is_encoding: Callable[[str], bool], known: Iterable[str]
 ) -> dict[str, str]:
-    """The encodings of columns by their names, each of which has to exist.
+    """Checks the encodings of columns, by name.
 
     Raises:
-        TypeError: It is no dict of texts.
+        TypeError: It is not a dict with text keys.
         ValueError: There are no columns.
-        UnknownEncodingError: There is no such encoding.
+        UnknownEncodingError: An encoding is unknown.
     """
     found = mapping('columns', columns, 'a dict of encodings by the names of columns')
     if not found:
@@ -504,7 +504,7 @@ def encodings(
 
 
 def given_together(**given: Any) -> None:
-    """Refuses one of several arguments without the others.
+    """Requires that either all or none of several arguments are given.
 
     Raises:
         ValueError: Some are given and some are not.
@@ -520,7 +520,7 @@ def given_together(**given: Any) -> None:
 
 
 def public_location(location: Union[str, os.PathLike[str]]) -> str:
-    """A path, or a URL without user name, password, query and fragment, which may hold secrets."""
+    """Removes user name, password, query and fragment from a URL, as they may contain secrets."""
     shown = os.fspath(location)
     scheme, separator, rest = shown.partition('://')
     if not separator or not scheme.replace('+', '').replace('-', '').replace('.', '').isalnum():
@@ -529,6 +529,6 @@ def public_location(location: Union[str, os.PathLike[str]]) -> str:
     host, slash, tail = rest.partition('/')
     if ':' in host and '@' not in host and '@' in tail:
         if not host.rpartition(':')[2].isdigit():
-            # A secret with a `/` in it: everything to the last `@` belongs to the user.
+            # The password contains a `/`: everything up to the last `@` is user information.
             host, slash, tail = tail.rpartition('@')[2].partition('/')
     return f'{scheme}://{host.rpartition("@")[2]}{slash}{tail}'

@@ -1,8 +1,8 @@
-"""What the processes of a rank tell each other: which epoch they are in, and where to resume.
+"""Shares the current epoch and the state to resume from among the processes of a rank.
 
-A training process and the workers of its ``DataLoader`` share an anonymous memory. It has no name, so nothing is left
-behind when they are killed; a forked child inherits it, and a spawned one is handed its descriptor. Where a launcher
-forks or spawns several training processes with the dataset, each has a part of the memory for itself and its workers.
+A training process and the workers of its ``DataLoader`` share anonymous memory. It has no name, so nothing remains
+after they are killed. A forked child inherits it, and a spawned child receives its descriptor. If a launcher forks or
+spawns several training processes with the dataset, each uses its own part of the memory, together with its workers.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from shardmill.errors import ResourceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Loader processes of a rank that are told apart.
+#: Maximum loader processes per rank.
 MOST_WORKERS = 1024
-#: The longest state that is taken (reliability rule L12).
+#: Maximum size of a state in bytes.
 MOST_STATE = 64 << 10
-#: Training processes that share one memory.
+#: Maximum training processes that share one memory.
 MOST_PARTS = 256
-#: Starts of workers that are remembered: as many iterations over one dataset may be open at once.
+#: How many starts of workers are remembered: the maximum of concurrent iterations over one dataset.
 MOST_STARTS = 64
 
 _PIDS = struct.Struct(f'<{MOST_PARTS}Q')
-#: The next epoch, how many starts of workers there were, the length of the state.
+#: The next epoch, the number of worker starts, the length of the state.
 _HEAD = struct.Struct('<3Q')
-#: Seed, count, birth, epoch, a bit for each worker that has begun.
+#: Seed, count, process number, epoch, a bit for each worker that has begun.
 _START = struct.Struct(f'<4Q{MOST_WORKERS // 8}s')
 _STATE = _HEAD.size + MOST_STARTS * _START.size
 _PART = _STATE + MOST_STATE
 
 
 def _anonymous_file() -> int:
-    """A descriptor of memory without a name."""
+    """Returns a descriptor of anonymous memory."""
     if hasattr(os, 'memfd_create'):
         number = os.memfd_create('shardmill', os.MFD_CLOEXEC)
     else:
         number, path = tempfile.mkstemp(prefix='shardmill-')
         os.unlink(path)
     try:
-        # Only what was written takes memory.
+        # Pages use memory only once they are written.
         os.ftruncate(number, _PIDS.size + _parts() * _PART)
     except BaseException:
         os.close(number)
@@ -62,7 +62,7 @@ def _anonymous_file() -> int:
 
 
 def _parts() -> int:
-    """How many training processes the memory has room for: fewer where files may not be so long."""
+    """Returns how many training processes the memory has space for; fewer if the file size is limited."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit == resource.RLIM_INFINITY:
         return MOST_PARTS
@@ -78,7 +78,7 @@ def _parts() -> int:
 
 
 def training_process() -> int:
-    """The process that trains: this one, or the one that started this worker."""
+    """Returns the id of the training process: this process, or the one that started this worker."""
     if _torch.worker_info() is None:
         return os.getpid()
     parent = multiprocessing.parent_process()
@@ -96,18 +96,18 @@ def _is_alive(pid: int) -> bool:
 
 
 def _birth() -> int:
-    """The number of this process among those that its parent started, from 1; 0 where nothing tells."""
+    """Returns the number of this process among its parent's children, from 1; 0 if unknown."""
     identity: tuple[int, ...] = getattr(multiprocessing.current_process(), '_identity', ())
     return identity[-1] if identity else 0
 
 
 class Board:
-    """The epoch of a rank, and the state that was loaded last.
+    """The epoch of a rank, and the last loaded state.
 
-    All workers that a ``DataLoader`` starts for one iteration have to be in the same epoch, whichever of them begins
-    first, and however late the others come. torch gives them one seed, by which they recognise each other: the first
-    one takes the next epoch, and the others join it. None waits for another. Where a program sets its own seed, several
-    iterations have the same one; their workers are told apart by when they were started, one after the other.
+    All workers that a ``DataLoader`` starts for one iteration must be in the same epoch, whichever begins first and
+    however late the others begin. They recognize each other by the seed they receive from torch. The first worker
+    takes the next epoch and the others join it; no worker waits for another. If a program sets its own seed, several
+    iterations share it. Their workers then differ by the order in which they were started.
     """
 
     def __init__(self, descriptor: Optional[int] = None) -> None:
@@ -116,28 +116,28 @@ class Board:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._begun = 0
-        # Not in `__del__`: at the end of the interpreter `os` may be gone before the board.
+        # Not in `__del__`: `os` may already be unloaded when the interpreter exits.
         weakref.finalize(self, os.close, self._descriptor)
         if descriptor is None:
             with self._part():
                 pass
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A process that is being spawned shares the memory; anything else that is pickled gets a copy.
+        # A process being spawned shares the memory; other pickles contain a copy.
         if context.get_spawning_popen() is not None:
             return _attach, (reduction.DupFd(self._descriptor),)
         return _copy, (self.next_epoch, self.state)
 
     @contextmanager
     def _part(self) -> Iterator[int]:
-        """Where the part of this rank begins; nobody else reads or writes any part meanwhile."""
+        """Locks the memory for all processes and returns the offset of this rank's part."""
         if self._process != os.getpid():
-            # Forked: a thread of the parent may have held the lock.
+            # After a fork: a thread of the parent may have held the lock.
             self._process = os.getpid()
             self._lock = threading.Lock()
             self._begun = 0
         with self._lock:
-            # The kernel gives it back when this process is killed.
+            # The kernel releases this lock if the process is killed.
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
             try:
                 yield self._find(training_process())
@@ -149,7 +149,7 @@ class Board:
         pids = _PIDS.unpack_from(self._memory, 0)[:parts]
         if pid in pids:
             return self._at(pids.index(pid))
-        # The first part is that of the process that opened the dataset; others start where it is.
+        # The first part belongs to the process that opened the dataset; other parts start as a copy of it.
         free = (place for place, other in enumerate(pids) if not other)
         dead = (place for place, other in enumerate(pids) if place and not _is_alive(other))
         place = next(free, None)
@@ -175,7 +175,7 @@ class Board:
 
     @property
     def next_epoch(self) -> int:
-        """The epoch that begins next."""
+        """The number of the next epoch."""
         with self._part() as part:
             epoch: int = _HEAD.unpack_from(self._memory, part)[0]
             return epoch
@@ -189,12 +189,12 @@ class Board:
         """Begins an epoch.
 
         Args:
-            worker: The number of this worker among those of the rank.
-            at_least: An epoch that the run is known to have reached.
-            exact: Whether it is this epoch that begins, even if the run was in a later one.
+            worker: The number of this worker within its rank.
+            at_least: An epoch that the run has reached.
+            exact: Whether to begin exactly this epoch, even if the run was in a later one.
 
         Returns:
-            The epoch: the one that other workers of the same iteration are in already, or the next one.
+            The epoch that other workers of the same iteration are in, or else the next epoch.
         """
         if not 0 <= worker < MOST_WORKERS:
             raise UsageError(
@@ -208,9 +208,9 @@ class Board:
                 struct.pack_into('<Q', self._memory, part, at_least)
             if info is None:
                 return self._advance(part, at_least)
-            # Workers that are kept begin one epoch after the other with the same seed.
+            # Persistent workers begin several epochs with the same seed: count them.
             start = (info.seed - info.id) % (1 << 64), self._begun
-            # That of the first worker, where nothing else was started among them.
+            # The process number of the first worker, if no other process was started between the workers.
             birth = max(_birth() - info.id, 0)
             epoch = self._join(part, worker, start, (birth, info.num_workers), at_least)
             if exact:
@@ -231,13 +231,13 @@ class Board:
         for number in reversed(range(max(made - MOST_STARTS, 0), made)):
             at = part + _HEAD.size + number % MOST_STARTS * _START.size
             seed, count, first, epoch, begun = _START.unpack_from(self._memory, at)
-            # Another iteration with the same seed has all of its workers before or behind these. One that is nearer had
-            # processes of somebody else started among its own.
+            # Workers of another iteration with the same seed all started before or after these. If their numbers are
+            # closer, other processes were started between them.
             if (seed, count) != start or abs(first - birth) >= workers:
                 continue
             bits = int.from_bytes(begun, 'little')
             if bits & bit:
-                # This worker has been there: where nothing tells births, it is that of another iteration.
+                # This worker already joined that epoch: without process numbers, it belongs to another iteration.
                 break
             _START.pack_into(self._memory, at, *start, first, epoch, self._bits(bits | bit))
             joined: int = epoch
@@ -254,7 +254,7 @@ class Board:
 
     @property
     def state(self) -> Optional[dict[str, Any]]:
-        """The state that was loaded last."""
+        """The last loaded state."""
         with self._part() as part:
             length = _HEAD.unpack_from(self._memory, part)[2]
             data = self._memory[part + _STATE : part + _STATE + length]
@@ -273,7 +273,7 @@ class Board:
                 'limit-state',
             )
         with self._part() as part:
-            # Without a length nobody reads a half-written state, should this process be killed here.
+            # A zero length hides a partly written state if this process is killed here.
             struct.pack_into('<Q', self._memory, part + 16, 0)
             self._memory[part + _STATE : part + _STATE + len(data)] = data
             struct.pack_into('<Q', self._memory, part + 16, len(data))

@@ -1,4 +1,4 @@
-"""How many shards and samples the streams of a dataset have, and where each begins."""
+"""The numbers of shards and samples in the streams of a dataset, and their offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ['Counts']
 
 
 class Counts:
-    """Tables that are made when they are first asked for."""
+    """Tables that are computed on first use."""
 
     num_streams: int
 
@@ -79,7 +79,7 @@ class Counts:
 
     @cached_property
     def spanner(self) -> Spanner:
-        """From the number of a sample to its shard and its place in it."""
+        """Maps a sample number to its shard and its position in the shard."""
         from shardmill.base.spanner import Spanner
 
         return Spanner(self.samples_per_shard)

@@ -1,4 +1,4 @@
-"""Samples that the table of a dataset no longer has: which streams leave them out, and the shards without them."""
+"""Deleted samples: whether streams read them, and shards without them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ['default_deleted', 'live_shards', 'stored_shards']
 
 
 def default_deleted(streams: Iterable[Stream], with_deleted: bool) -> None:
-    """Fills in whether deleted samples are read, where a stream does not say it.
+    """Sets whether deleted samples are read, for streams that do not specify it.
 
-    It is no argument of the streams, as subclasses may take others.
+    Not passed as an argument of the streams, because subclasses may not accept it.
     """
     for stream in streams:
         if stream.with_deleted is None:
@@ -27,17 +27,17 @@ def default_deleted(streams: Iterable[Stream], with_deleted: bool) -> None:
 
 
 def stored_shards(dataset: StreamingDataset) -> list[list[Reader]]:
-    """The shards of each stream, as its index describes them."""
+    """Returns the shards of each stream as described by its index."""
     arguments = dataset._unique_rank_world, dataset.allow_unsafe_types
     return [list(stream.get_shards(*arguments)) for stream in dataset.streams]
 
 
 def live_shards(reader: _core.Reader, shards: Sequence[Sequence[Reader]]) -> list[Reader]:
-    """The shards of all streams in a row, with the samples that are read.
+    """Returns the shards of all streams in one list, without samples that are not read.
 
     Args:
-        reader: Has opened the same streams.
-        shards: The shards of each stream, as its index describes them.
+        reader: A reader of the same streams.
+        shards: The shards of each stream as described by its index.
     """
     from shardmill.base.format.base.reader import leave_out
 

@@ -1,4 +1,4 @@
-"""Shards that Python brings to the local folder: by hand, or because a stream has its own way of fetching."""
+"""Fetches shards to the local folder from Python: on request, or for streams with their own download methods."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Fetcher:
-    """Keeps shards in the local folders of a dataset within its limit, the ones asked for last the longest.
+    """Keeps shards in the local folders within the dataset's limit, evicting the least recently used first.
 
-    One lock covers the books, none covers a download: threads that want the same shard wait for the one
-    that fetches it.
+    A lock protects the bookkeeping but is not held during downloads. Threads that need the same shard wait for the
+    thread that downloads it.
     """
 
     def __init__(self, dataset: StreamingDataset) -> None:
@@ -32,7 +32,7 @@ class Fetcher:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._under_way: set[int] = set()
-        #: Shards that are there, the one asked for longest ago first, and their bytes.
+        #: Local shards and their bytes, least recently used first.
         self._there: OrderedDict[int, int] = OrderedDict()
         self._limit = bytes_to_int(dataset.cache_limit) if dataset.cache_limit else None
         self._index_bytes = sum(stream.get_index_size() for stream in dataset.streams)
@@ -46,7 +46,7 @@ class Fetcher:
         return stream
 
     def usage(self) -> int:
-        """Bytes of shards and indexes in the local folders."""
+        """Returns the size of shards and indexes in the local folders, in bytes."""
         with self._lock:
             return self._index_bytes + sum(
                 _resident(shard, self._stream(shard_id))
@@ -54,7 +54,7 @@ class Fetcher:
             )
 
     def prepare(self, shard_id: int) -> None:
-        """Sees to it that a shard is there. Others make room for it."""
+        """Makes a shard available, evicting others if necessary."""
         shard = self._dataset.shards[shard_id]
         stream = self._stream(shard_id)
         with self._lock:
@@ -91,14 +91,14 @@ class Fetcher:
             self._evict(shard_id)
 
     def evict_coldest(self) -> None:
-        """Removes the shard that was not asked for for longest."""
+        """Removes the least recently used shard."""
         with self._lock:
             if not self._there:
                 raise ValueError('there is no shard in the local folders to remove')
             self._evict(next(iter(self._there)))
 
     def sample(self, sample_id: int, retry: int) -> Any:
-        """One sample, its shard fetched where it has to be."""
+        """Returns one sample, fetching its shard if necessary."""
         shard_id, _ = self._dataset.spanner[sample_id]
         reader = self._dataset._here()
         for attempt in range(1 + retry):
@@ -106,7 +106,7 @@ class Fetcher:
             try:
                 return reader.sample(sample_id)
             except FileNotFoundError:
-                # Somebody has removed it in between.
+                # Another process removed the shard after `prepare`.
                 if attempt == retry:
                     raise
                 with self._lock:
@@ -115,7 +115,7 @@ class Fetcher:
         raise AssertionError('the last attempt returns or raises')
 
     def samples(self, order: _core.Order) -> Iterator[Any]:
-        """The samples of an epoch, their shards fetched ahead by a thread."""
+        """Iterates over the samples of an epoch while a thread prefetches their shards."""
         import numpy as np
 
         ahead: Queue[Optional[tuple[list[int], Optional[BaseException]]]] = Queue(
@@ -134,7 +134,7 @@ class Fetcher:
                 numbers, error = item
                 if error is not None:
                     raise error
-                # COMPAT: NumPy's numbers, as in `StreamingDataset`.
+                # COMPAT: yields NumPy numbers, as `StreamingDataset` does.
                 for number in np.asarray(numbers, np.int64):
                     yield self._dataset[number]
         finally:
@@ -164,12 +164,12 @@ class Fetcher:
                     self.prepare(shard_id)
                 ahead.put((numbers, None))
         except BaseException as error:
-            # Raised where the samples are taken.
+            # Re-raised by the thread that takes the samples.
             ahead.put(([], error))
 
 
 def _paths(shard: Reader, stream: Stream) -> Iterator[tuple[str, int, bool]]:
-    """The files that a shard may have, their bytes, and whether they are raw."""
+    """Yields the possible files of a shard: path, size in bytes, and whether the file is raw."""
     folder = os.path.join(stream.local, stream.split)
     for raw, zipped in shard.file_pairs:
         yield os.path.join(folder, raw.basename), raw.bytes, True
@@ -178,7 +178,7 @@ def _paths(shard: Reader, stream: Stream) -> Iterator[tuple[str, int, bool]]:
 
 
 def _resident(shard: Reader, stream: Stream) -> int:
-    """Bytes of a shard that are there."""
+    """Returns the size of a shard's local files in bytes."""
     return sum(size for path, size, _ in _paths(shard, stream) if os.path.isfile(path))
 
 

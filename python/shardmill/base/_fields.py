@@ -1,4 +1,4 @@
-"""Fields of WebDataset samples: from bytes to values, by the extension."""
+"""Decodes fields of WebDataset samples by their extension."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ['FieldDecoder', 'field_decoder']
 
 FieldDecoder = Callable[[str, bytes], Any]
 
-#: What the original writes but hands out as bytes.
+#: Extensions that webdataset can write but does not decode.
 _BYTES = frozenset(('class', 'count', 'htm', 'html', 'msgpack', 'tenbin'))
-#: Which images are decoded, where that is asked for: all that Pillow may open, by the list of webdataset 1.0.2, which
-#: has no `img` and `image`.
+#: Extensions of images that are decoded on request: those that Pillow may open, as listed by webdataset 1.0.2, which
+#: omits `img` and `image`.
 _IMAGES = frozenset(
     (
         'apng blp bmp bufr bw cur dcx dds dib emf eps fit fits flc fli ftc ftu gbr gif grib h5 hdf icb icns ico iim im '
@@ -32,18 +32,18 @@ _IMAGE_SPEC = re.compile(r'(pil|torch)?(l|rgb|rgba)?(8)?')
 
 
 def field_decoder(decode: Union[str, bool, FieldDecoder, None]) -> Optional[FieldDecoder]:
-    """What turns fields into values.
+    """Returns the decoder for a value of the argument ``decode``.
 
     Args:
-        decode: ``None`` or ``False`` leaves fields as their bytes. ``True`` decodes text, numbers, JSON, arrays, and
-            what is compressed with gzip. The name of a form of images decodes images too: ``pil``, ``pill``,
-            ``pilrgb``, ``pilrgba`` for Pillow, where ``pil`` is ``pilrgb``; ``l8``, ``rgb8``, ``rgba8`` for NumPy
-            arrays of bytes, ``l``, ``rgb``, ``rgba`` for arrays of floats from 0 to 1, of shape (height, width,
-            channels); with ``torch`` before it for tensors of shape (channels, height, width), without channels for
-            ``l``. A callable is given the field and its bytes, and answers ``None`` for what it leaves to the others.
+        decode: ``None`` or ``False`` leaves fields as bytes. ``True`` decodes text, numbers, JSON, arrays, and gzip.
+            The name of an image form also decodes images. ``pil``, ``pill``, ``pilrgb`` and ``pilrgba`` give Pillow
+            images; ``pil`` is ``pilrgb``. ``l8``, ``rgb8`` and ``rgba8`` give NumPy arrays of bytes; ``l``, ``rgb``
+            and ``rgba`` give floats from 0 to 1, with the shape (height, width, channels). The prefix ``torch`` gives
+            tensors of the shape (channels, height, width), without channels for ``l``. A callable receives the field
+            and its bytes, and returns ``None`` to leave it to the decoders of ``True``.
 
     Raises:
-        ValueError: A form of images that there is not.
+        ValueError: The image form is unknown.
     """
     if decode is None or decode is False:
         return None
@@ -57,7 +57,7 @@ def field_decoder(decode: Union[str, bool, FieldDecoder, None]) -> Optional[Fiel
 
 
 class _Decoder:
-    """Decodes by a decoder of the user's, then by the extension. It is pickled with its dataset."""
+    """Applies the user's decoder, then decodes by extension. It is pickled with its dataset."""
 
     def __init__(self, first: Optional[FieldDecoder]) -> None:
         self.first = first
@@ -93,27 +93,27 @@ class _Decoder:
 
 
 def _unzipped(field: str, data: bytes) -> tuple[str, bytes]:
-    """A field and its bytes without gzip."""
+    """Removes gzip compression from a field; returns the name without ``.gz`` and the bytes."""
     if not field.endswith('.gz'):
         return field, data
     name = field[: -len('.gz')]
-    # The extension of no decoder: what is left is the bytes.
+    # No decoder handles `bin`, so this only decompresses.
     return name, _core.decode_field('bin.gz', data)[1]
 
 
 def _array(told: tuple[str, str, list[int], bytes]) -> Any:
-    """A NumPy array of its own memory."""
+    """Returns a NumPy array that owns its memory."""
     import numpy as np
 
     _, dtype, shape, data = told
     if dtype == 'npy':
-        # A whole file: the order of Fortran, big-endian numbers, text, times, records.
+        # A complete npy file: Fortran order, big-endian numbers, text, times or records.
         return np.load(io.BytesIO(data), allow_pickle=False)
     return np.frombuffer(bytearray(data), dtype).reshape(shape)
 
 
 class _ImageForm:
-    """Decodes images."""
+    """Decodes images to one form."""
 
     def __init__(self, spec: str) -> None:
         match = _IMAGE_SPEC.fullmatch(spec + 'rgb' if spec in ('pil', 'torch') else spec)

@@ -1,4 +1,4 @@
-"""Which dataset each local folder was opened for in this process."""
+"""Tracks which dataset each local folder was opened for in this process."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 __all__ = ['folders_of']
 
-#: The remote that each folder was opened with. An index without hashes may be that of several datasets, and then
-#: nothing in the folder tells whose shards they are.
+#: The remote that each folder was opened with. An index without hashes can match several datasets, so the folder
+#: alone does not show whose shards it holds.
 _REMOTES: dict[str, str] = {}
 
 
 @contextmanager
 def folders_of(streams: Sequence[Stream]) -> Iterator[None]:
-    """Opens streams inside of it, which from then on own their local folders.
+    """Registers the local folders of the streams that are opened in this context.
 
-    A folder whose index was removed belongs to nobody.
+    A folder whose index was removed can be used again.
 
     Raises:
-        ValueError: A folder belongs to another remote.
+        ValueError: A folder holds the shards of another remote.
     """
     owned = {}
     for stream in streams:
         if stream.remote is None or stream._is_raw:
-            # Read in place; or with a list of files that says itself where they come from.
+            # Read in place; or a tree of files, whose list contains its source.
             continue
         folder = os.path.realpath(os.path.join(stream.local, stream.split))
         remote = _without_spelling(os.path.join(stream.remote, stream.split))
@@ -40,7 +40,7 @@ def folders_of(streams: Sequence[Stream]) -> Iterator[None]:
             continue
         known = _REMOTES.get(folder, remote)
         if known != remote and os.path.exists(os.path.join(folder, 'index.json')):
-            # The first words are what callers look for.
+            # COMPAT: programs match the beginning of this message.
             raise UsageError(
                 f'Reused local directory: {folder} keeps the shards of {known}, not those of {remote}',
                 'config-stream-folder',
@@ -53,7 +53,7 @@ def folders_of(streams: Sequence[Stream]) -> Iterator[None]:
 
 
 def _without_spelling(remote: str) -> str:
-    """A remote without what two spellings of it may differ in."""
+    """Normalizes the spelling of a remote."""
     remote = remote[len('file://') :] if remote.startswith('file://') else remote
     if '://' in remote or remote.startswith('dbfs:'):
         return remote.rstrip('/')

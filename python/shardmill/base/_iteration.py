@@ -1,4 +1,4 @@
-"""What an iteration over a dataset yields."""
+"""Iterators over the samples of a dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ['Carried', 'later', 'samples_of', 'warn_of_shuffle']
 
 
 class Carried:
-    """A whole batch, travelling in the place of its first sample."""
+    """A whole batch that is yielded in place of its first sample."""
 
     def __init__(self, samples: int, columns: Any) -> None:
         self.samples = samples
@@ -27,12 +27,12 @@ class Carried:
 
 
 def later(begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """What an iterator yields that is made when the first item is asked for."""
+    """Calls `begin` only when the first item is requested, and yields its items."""
     yield from begin()
 
 
 def samples_of(dataset: StreamingDataset) -> Iterator[Any]:
-    """Begins the next epoch of a dataset; the samples of this rank and worker."""
+    """Begins the next epoch of a dataset and returns the samples of this rank and worker."""
     if dataset._is_fetched_here:
         order = dataset._begin_order()
         samples = dataset._fetching().samples(order)
@@ -55,23 +55,23 @@ def _read(dataset: StreamingDataset, batches: _core.Batches) -> Iterator[Any]:
 
 
 def each(dataset: StreamingDataset, batches: _core.Batches) -> Iterator[Any]:
-    """Samples for a subclass with its own `get_item`, read ahead a batch at a time."""
+    """Yields samples through an overridden `get_item`, reading one batch ahead."""
     import numpy as np
 
     while True:
         batch = batches.next_numbered()
         if batch is None:
             return
-        # COMPAT: numbers are NumPy's in streaming, and subclasses use that.
+        # COMPAT: streaming passes NumPy numbers, and subclasses depend on it.
         for number, sample in zip(np.asarray(batch[0], np.int64), batch[1]):
             dataset._ready = (number, sample)
             yield dataset[number]
 
 
 def carried(batches: _core.Batches) -> Iterator[Any]:
-    """Whole batches, each in the place of its first sample and followed by placeholders for the others.
+    """Yields each whole batch in place of its first sample, followed by placeholders for the others.
 
-    A worker of a ``DataLoader`` asks for as many samples as a batch has; so it gets a batch, and counts right.
+    A ``DataLoader`` worker requests one batch of samples at a time, so it receives one whole batch each time.
     """
     while True:
         batch = batches.next_columns()
@@ -84,7 +84,7 @@ def carried(batches: _core.Batches) -> Iterator[Any]:
 
 
 def warn_of_shuffle(dataset: StreamingDataset) -> None:
-    """Warns of a block size that mixes no two shards."""
+    """Warns if the block size is too small to mix samples of different shards."""
     block = dataset.shuffle_block_size
     if dataset.shuffle and dataset.shuffle_algo == 'py1e' and block is not None:
         largest = int(dataset.samples_per_shard.max())

@@ -1,4 +1,4 @@
-"""Samples of WebDataset by their keys."""
+"""Access to WebDataset samples by key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ['KeyAccess']
 
 
 class _Numbered(Protocol):
-    """A dataset whose samples have numbers."""
+    """A dataset with numbered samples."""
 
     @property
     def num_samples(self) -> int: ...
@@ -27,24 +27,24 @@ class _Numbered(Protocol):
 
 
 class KeyAccess:
-    """What datasets that may hold tar files have besides numbers."""
+    """Access by key, for datasets that may contain tar files."""
 
     if not TYPE_CHECKING:
-        # A type of samples, as in `StreamingDataset[int]`, is for type checkers.
+        # The sample type in `StreamingDataset[int]` exists only for type checkers.
         __class_getitem__ = classmethod(GenericAlias)
 
     def number_of(self: _Numbered, key: str, /) -> int:
-        """The number of the sample of a tar file that has a key.
+        """Returns the number of the sample with a key, for samples in tar files.
 
-        The first call in a process reads the headers of all tar files, which takes of a store about as long as
-        fetching shards of small samples, and keeps 16 bytes for each sample.
+        The first call in a process reads the headers of all tar files. For a store this takes about as long as
+        fetching shards of small samples. The result takes 16 bytes of memory per sample.
 
         Args:
-            key: The whole key, with its folders.
+            key: The complete key, including folders.
 
         Raises:
             KeyError: No sample has this key.
-            ValueError: Several samples have it, or there are no tar files.
+            ValueError: Several samples have it, or the dataset has no tar files.
         """
         number = self._here().find_key(check.text('key', key))
         if number is None:
@@ -52,14 +52,14 @@ class KeyAccess:
         return number
 
     def key_of(self: _Numbered, number: int) -> str:
-        """The key of a sample of a tar file.
+        """Returns the key of a sample in a tar file.
 
         Args:
-            number: Its number, from 0.
+            number: The number of the sample, from 0.
 
         Raises:
-            IndexError: There is no such sample.
-            KeyError: It has no key, as it is in no tar file.
+            IndexError: The sample does not exist.
+            KeyError: The sample is not in a tar file, so it has no key.
         """
         number = check.sample_number(number, self.num_samples)
         key = self._here().key_of(number)
@@ -68,13 +68,13 @@ class KeyAccess:
         return key
 
     def get_by_key(self: _Numbered, key: str) -> Any:
-        """One sample by its key: that of `number_of`.
+        """Returns the sample with a key; see `number_of`.
 
         Args:
-            key: The whole key, with its folders.
+            key: The complete key, including folders.
 
         Raises:
             KeyError: No sample has this key.
-            ValueError: Several samples have it, or there are no tar files.
+            ValueError: Several samples have it, or the dataset has no tar files.
         """
         return self.get_item(self.number_of(key))

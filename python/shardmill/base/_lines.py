@@ -1,4 +1,4 @@
-"""Samples of shards of JSON or separated values."""
+"""Decodes samples of JSON and separated values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays on their way to and from the extension module."""
+"""Converts arrays for the extension module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def int64_bytes(values: ArrayLike) -> bytes:
-    """One-dimensional integers as little-endian int64."""
+    """Converts one-dimensional integers to little-endian int64."""
     array = np.asarray(values)
     if array.size == 0:
         return b''
@@ -25,6 +25,6 @@ def int64_bytes(values: ArrayLike) -> bytes:
 
 
 def int64_array(data: bytearray, shape: Optional[Sequence[int]] = None) -> NDArray[np.int64]:
-    """A writable array over little-endian int64; one dimension of `shape` may be -1."""
+    """Returns a writable array over little-endian int64; one dimension of `shape` may be -1."""
     array: NDArray[np.int64] = np.frombuffer(data, np.int64)
     return array if shape is None else array.reshape(shape)

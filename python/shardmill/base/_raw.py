@@ -1,4 +1,4 @@
-"""What a dataset does for streams of raw files."""
+"""Support for streams of raw files in datasets."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from shardmill import _core
     from shardmill.base.stream import Stream
 
-#: Of how many batches a worker holds the files: torch has it read two ahead of the one that is looked at.
+#: For how many batches a worker pins files: torch prefetches two batches after the one that is used.
 _OF_WORKER = 3
 
 
 def gives_files(streams: Sequence[Stream]) -> bool:
-    """Whether paths of files are given out, which have to stay where they are for a while."""
+    """Returns whether samples contain file paths, so that the files must be pinned for a while."""
     return any(getattr(stream, 'yields', 'data') != 'data' for stream in streams)
 
 
 def kept_batches(given: Optional[int]) -> int:
-    """Of how many batches the files stay where they are."""
+    """Returns for how many batches files stay pinned."""
     if given is not None:
         return given
     return 1 if _torch.worker_info() is None else _OF_WORKER
 
 
 def holding(kept: int) -> dict[str, Any]:
-    """What the Rust reader is told of how long files stay."""
-    # The training process looks at the last batches of a worker when that is gone.
+    """Returns reader options that decide how long files stay pinned."""
+    # The training process uses the last batches of a worker after the worker has exited.
     owner = None if _torch.worker_info() is None else training_process()
     return {'keep': kept, 'owner': owner}
 
 
 def holding_options() -> dict[str, int]:
-    """Options of a reader that holds files: each that must not be removed is an open one."""
+    """Returns the options of a reader that pins files. Each pinned file is an open file."""
     return {
         'pins': resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2,
         'owner': training_process(),
@@ -49,10 +49,10 @@ def holding_options() -> dict[str, int]:
 def as_listed(
     streams: list[dict[str, Any]], digest: Optional[str], before: Optional[_core.Reader]
 ) -> None:
-    """Has processes of one run read the same files, whatever came or went since the first one listed them.
+    """Makes all processes of a run read the same files, even if files were added or removed since the first listing.
 
-    A forked child has the list of its parent, by the reader that it must not use otherwise; others make one of their
-    own, which has to be the same.
+    A forked child takes the list from its parent's reader, which it must not use otherwise. Other processes list the
+    files again, and the result must be the same.
     """
     for number, stream in enumerate(streams):
         if stream.get('files') and digest is not None:
@@ -61,7 +61,7 @@ def as_listed(
 
 
 def check_files(state: dict[str, Any], digest: Optional[str]) -> None:
-    """Refuses a state that was made with another list of files."""
+    """Rejects a state made with another list of files."""
     files = state.get('files')
     if files is not None and files != digest:
         raise ConflictError(

@@ -1,4 +1,4 @@
-"""What `repr` shows of datasets and streams: short, and without secrets."""
+"""Short representations of datasets and streams, without secrets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ['dataset_representation', 'representation', 'stream_representation']
 
 
 def representation(of: object, shown: Mapping[str, Any]) -> str:
-    """The class and some attributes of an object; what is ``None`` is left out."""
+    """Formats the class of an object and some attributes, without those that are ``None``."""
     parts = (f'{name}={value!r}' for name, value in shown.items() if value is not None)
     return f'{type(of).__name__}({", ".join(parts)})'
 
 
 def location(stream: Stream) -> dict[str, Any]:
-    """Where a stream is kept and read, as `representation` shows it."""
+    """Returns the location of a stream as shown by `representation`."""
     known = stream.__dict__
     remote = known.get('remote')
     return {
@@ -33,7 +33,7 @@ def location(stream: Stream) -> dict[str, Any]:
 
 
 def stream_representation(stream: Stream) -> str:
-    """What `repr` shows of a stream."""
+    """Returns the `repr` of a stream."""
     known = stream.__dict__
     shown = location(stream)
     for name in ('proportion', 'repeat', 'choose'):
@@ -44,7 +44,7 @@ def stream_representation(stream: Stream) -> str:
 
 
 def dataset_representation(dataset: StreamingDataset[Any]) -> str:
-    """What `repr` shows of a dataset, which a debugger may show before it is whole."""
+    """Returns the `repr` of a dataset, which may be incomplete, because a debugger can show it early."""
     known = dataset.__dict__
     streams = known.get('streams', ())
     shown: dict[str, Any] = {'streams': len(streams)}

@@ -1,4 +1,4 @@
-"""Batches of samples on their way from a worker process to the training process."""
+"""Compact pickles for batches that a worker process sends to the training process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 __all__ = ['packed']
 
-#: NumPy's types of numbers, as they stand in `numpy.dtype`: each takes many times as long to pickle as its bytes do.
+#: NumPy's number types, as codes for `numpy.dtype`. PERF: pickling one scalar takes much longer than copying its bytes.
 _CODES = '?bhilqBHILQefd'
 
 
 class _Rows:
-    """Dicts of the same keys: pickled column by column, and a list of dicts again when they are loaded."""
+    """Dicts with the same keys, which are pickled by column and unpickled as a list of dicts."""
 
     def __init__(self, names: list[Any], columns: list[Any]) -> None:
         self._names = names
@@ -22,13 +22,13 @@ class _Rows:
 
 
 def packed(batch: Any) -> Any:
-    """What to pickle in the place of a batch.
+    """Returns the object to pickle in place of a batch.
 
     Args:
-        batch: What a ``collate_fn`` has made.
+        batch: The result of a ``collate_fn``.
 
     Returns:
-        The batch itself, or, for a list of dicts with numbers of NumPy, an object that is loaded as the same list.
+        For a list of dicts with NumPy numbers, an object that unpickles as this list; otherwise the batch itself.
     """
     if type(batch) is not list or not batch or type(batch[0]) is not dict:
         return batch

@@ -1,9 +1,9 @@
-"""Recognizes libraries that split the samples of a dataset among ranks themselves.
+"""Detects libraries that split the samples of a dataset among ranks themselves.
 
-accelerate, and with it the Trainer of transformers, expects that an ``IterableDataset`` yields the same samples on
-every rank. It keeps a part of them on each rank (``IterableDatasetShard``), or reads them on the first rank and sends
-every rank its part (``DataLoaderDispatcher``). A `StreamingDataset` that yielded its own share to them would lose the
-others. It therefore looks for their methods among its callers. See docs/decisions/0024-trainers.md.
+accelerate, and with it the Trainer of transformers, expects an ``IterableDataset`` to yield the same samples on every
+rank. It keeps a part of them on each rank (``IterableDatasetShard``), or reads them on the first rank and sends each
+rank its part (``DataLoaderDispatcher``). If a `StreamingDataset` yielded only its own share, the other samples would
+be lost. It therefore searches the call stack for these classes. See docs/decisions/0024-trainers.md.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ['RankLayout', 'Split', 'check_own_state', 'find_split', 'in_slots', 'is_split_length']
 
-#: Classes that keep the samples of one rank, and discard the others.
+#: Classes that keep the samples of one rank and discard the others.
 _SHARDS = (
     ('accelerate.data_loader', 'IterableDatasetShard'),
     ('transformers.trainer_pt_utils', 'IterableDatasetShard'),
 )
-#: The class that reads on the first rank, and sends the others their part.
+#: The class that reads on the first rank and sends the other ranks their part.
 _DISPATCHER = ('accelerate.data_loader', 'DataLoaderDispatcher')
-#: Methods that want the samples of all ranks counted, because their loader is one of the above.
+#: Methods that expect a length counting the samples of all ranks, because they use one of the loaders above.
 _COUNTERS = ('num_examples', 'evaluation_loop', 'prediction_loop')
 
 
 class RankLayout(NamedTuple):
-    """For which ranks, workers and batches samples are ordered."""
+    """The ranks, workers and batch size that a sample order is made for."""
 
     world: World
     replication: Optional[int]
@@ -41,36 +41,36 @@ class RankLayout(NamedTuple):
 
 
 class Split(NamedTuple):
-    """How another library splits what a dataset yields."""
+    """How another library splits the samples of a dataset."""
 
-    #: The class that does it, for messages.
+    #: The class that splits, for messages.
     name: str
-    #: Whether one rank reads for all.
+    #: Whether one rank reads for all ranks.
     is_dispatched: bool
-    #: Whether it takes samples from the dataset as they are, with nothing in between that looks at them.
+    #: Whether it takes samples directly from the dataset, with no code in between that uses them.
     is_direct: bool
-    #: Processes that get different samples, and which of them this is.
+    #: The number of processes that receive different samples, and the number of this process.
     processes: int
     number: int
-    #: Samples of a batch of the loader that reads.
+    #: The batch size of the loader that reads.
     batch_size: int
-    #: Whether an incomplete batch at the end is discarded.
+    #: Whether an incomplete last batch is dropped.
     drop_last: bool
 
     @property
     def is_placed(self) -> bool:
-        """Whether this rank reads only its own samples, and has to put them where the library expects them."""
+        """Whether this rank reads only its own samples and must yield them at the positions the library expects."""
         return self.is_direct and not self.is_dispatched
 
     def order(self, world: World, replication: Optional[int]) -> RankLayout:
-        """The order in which this process yields samples.
+        """Returns the order in which this process yields samples.
 
         Args:
             world: The world of this process.
-            replication: How many consecutive ranks the dataset gives the same samples.
+            replication: How many consecutive ranks receive the same samples from the dataset.
 
         Raises:
-            ValueError: The library gives ranks different samples where the dataset is to give them the same.
+            ValueError: The library gives different samples to ranks that the dataset should give the same ones.
         """
         if not self.is_placed:
             self._check_replication(replication, 1)
@@ -81,7 +81,7 @@ class Split(NamedTuple):
             return RankLayout(world, replication, self.batch_size)
         each, rest = divmod(world.num_ranks, self.processes)
         if not rest and world.rank // each == self.number:
-            # As with tensor parallelism: these ranks form one replica of the model.
+            # As with tensor parallelism, these ranks form one replica of the model.
             self._check_replication(replication, each)
             return RankLayout(world, each, self.batch_size)
         self._check_replication(replication, 1)
@@ -101,7 +101,7 @@ class Split(NamedTuple):
             )
 
     def warn(self) -> None:
-        """Says what the split costs, where this rank reads more than its own samples."""
+        """Warns if this rank has to read more than its own samples."""
         if self.processes == 1 or self.is_placed:
             return
         if self.is_dispatched:
@@ -119,7 +119,7 @@ class Split(NamedTuple):
 
 
 def _codes(names: tuple[str, str], *methods: str) -> dict[CodeType, str]:
-    """The code of methods of a class by their names, if its module is imported."""
+    """Returns the code objects of methods by name, if their module is imported."""
     module, name = names
     cls = getattr(sys.modules.get(module), name, None)
     codes = ((getattr(getattr(cls, method, None), '__code__', None), method) for method in methods)
@@ -127,9 +127,9 @@ def _codes(names: tuple[str, str], *methods: str) -> dict[CodeType, str]:
 
 
 def _caller(codes: dict[CodeType, Any]) -> Optional[tuple[CodeType, Any]]:
-    """The innermost of these methods that this call comes from, and the object that it belongs to.
+    """Finds the innermost of these methods on the call stack, and its object.
 
-    A worker process that was forked has the calls of the training process beneath its own.
+    In a forked worker, the stack includes the calls of the training process.
     """
     frame = sys._getframe(1) if codes else None
     while frame is not None:
@@ -140,11 +140,11 @@ def _caller(codes: dict[CodeType, Any]) -> Optional[tuple[CodeType, Any]]:
 
 
 def find_split(dataset: Any, is_plain: bool) -> Optional[Split]:
-    """How the library that iterates over a dataset splits its samples; `None` where none does.
+    """Returns how the iterating library splits the samples of a dataset; `None` if it does not.
 
     Args:
         dataset: The dataset.
-        is_plain: Whether it yields samples as they are read, so that placeholders may be among them.
+        is_plain: Whether samples are yielded as they are read, so that placeholders may be among them.
     """
     dispatchers = _codes(_DISPATCHER, '__iter__')
     shards: dict[CodeType, Any] = {}
@@ -168,7 +168,7 @@ def find_split(dataset: Any, is_plain: bool) -> Optional[Split]:
 
 
 def is_split_length() -> bool:
-    """Whether the length is for a method that divides it by the number of ranks."""
+    """Returns whether the caller divides the length by the number of ranks."""
     codes = _codes(('transformers.trainer', 'Trainer'), *_COUNTERS)
     for names in (*_SHARDS, _DISPATCHER):
         codes.update(_codes(names, '__len__'))
@@ -176,10 +176,10 @@ def is_split_length() -> bool:
 
 
 def check_own_state() -> None:
-    """Refuses to give a state to a loader that would store that of another rank.
+    """Rejects a request for a state from a loader that would store the state of another rank.
 
     Raises:
-        ValueError: A `DataLoaderDispatcher` over several ranks wants it.
+        ValueError: The caller is a `DataLoaderDispatcher` with several ranks.
     """
     found = _caller(_codes(_DISPATCHER, '__init__', '__iter__'))
     state = getattr(sys.modules.get('accelerate.state'), 'PartialState', None)
@@ -194,10 +194,10 @@ def check_own_state() -> None:
 
 
 def in_slots(samples: Iterable[Any], split: Split) -> Iterator[Any]:
-    """The samples of a rank, at the places of those that the library keeps for it.
+    """Yields the samples of a rank at the positions that the library keeps for it.
 
-    Between them are placeholders, which the library discards. An incomplete batch at the end is filled with samples
-    from the beginning, as the library itself does, or discarded.
+    Other positions hold placeholders, which the library discards. An incomplete last batch is filled with samples
+    from the beginning, as the library itself does, or dropped.
     """
     size = split.batch_size
     before = (None,) * (split.number * size)

@@ -1,4 +1,4 @@
-"""Checks of the state of a run and of its cache limit, with errors that programs for ``streaming`` know."""
+"""Checks states and cache limits, raising the errors that programs for ``streaming`` expect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def check_state(state: dict[str, Any]) -> dict[str, Any]:
-    """A state, if its values can be those of one."""
+    """Checks the values of a state and returns a copy with plain integers."""
     if not isinstance(state, Mapping):
         refuse_type('obj', state, 'a StreamingDataset state dict, as `state_dict` returns it')
     least = {'epoch': -1, 'sample_in_epoch': 0, 'num_canonical_nodes': 1, 'shuffle_seed': 0}
@@ -66,7 +66,7 @@ def check_state(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_known_words(error: UsageError) -> UsageError:
-    """An error of the order, beginning as programs for ``streaming`` may look for."""
+    """Gives an error about the sample order the prefix that programs for ``streaming`` search for."""
     known = {
         'canonical nodes': 'The number of samples assigned to a canonical node is 0',
         'its share of a global batch': 'Number of samples for stream is 0',
@@ -78,21 +78,21 @@ def in_known_words(error: UsageError) -> UsageError:
 
 
 def refuse_low_limit(limit: int, indexes: int, largest: int, cache: int) -> None:
-    """Refuses a cache limit that `streaming` or the cache refuses, with the least one that both accept.
+    """Rejects a cache limit that `streaming` or the cache would reject, naming the minimum that satisfies both.
 
     Args:
         limit: The limit.
-        indexes: Bytes of all indexes.
-        largest: Bytes of the largest shard, raw and compressed.
-        cache: The least limit that the cache can be opened with.
+        indexes: Size of all indexes in bytes.
+        largest: Size of the largest shard in bytes, raw and compressed.
+        cache: The minimum limit of the cache.
 
     Raises:
-        ValueError: It is too low.
+        ValueError: The limit is too low.
     """
     least = max(4 * largest, indexes + 1, cache)
     if limit >= least:
         return
-    # The first words of both are what callers look for.
+    # COMPAT: programs match the beginning of both messages.
     fact = f'Cache limit ({limit} bytes) is too low'
     if limit <= indexes:
         fact = f'Minimum cache usage ({indexes} bytes of indexes) is not below the cache limit ({limit} bytes)'
@@ -106,7 +106,7 @@ def refuse_low_limit(limit: int, indexes: int, largest: int, cache: int) -> None
 
 @contextmanager
 def in_known_words_of_streams() -> Iterator[None]:
-    """Errors of opening streams, beginning as programs for ``streaming`` may look for."""
+    """Gives errors of opening streams the prefix that programs for ``streaming`` search for."""
     try:
         yield
     except DataError as error:
@@ -120,11 +120,11 @@ def in_known_words_of_streams() -> Iterator[None]:
         raise
 
 
-# What tells whether a state belongs to a dataset and its order.
+# The identity of a sample order, which decides whether a state belongs to it.
 
 
 def config_of(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
-    """The options of the Rust reader that decide the order of samples, in any epoch."""
+    """Returns the options of the Rust reader that decide the sample order of every epoch."""
     return {
         'nodes': order.world.num_nodes,
         'ranks_per_node': order.world.ranks_per_node,
@@ -145,7 +145,7 @@ def config_of(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
 
 
 def mark_order(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
-    """What the order of a dataset depends on, for its states."""
+    """Returns the identity of a sample order, for states."""
     config = _with_batches(config_of(dataset, order))
     known = dataset._order_identity
     if known is None or known[0] != config:
@@ -156,12 +156,12 @@ def mark_order(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
 
 
 def check_order(dataset: StreamingDataset, state: dict[str, Any], order: RankLayout) -> None:
-    """Refuses a state of other shards or of another order.
+    """Rejects a state made with other shards or in another order.
 
-    States of ``streaming`` and of earlier versions do not say what they belong to.
+    States of ``streaming`` and of earlier versions do not contain an identity, and are accepted.
 
     Raises:
-        FileExistsError: It was made with other shards or in another order.
+        FileExistsError: The state was made with other shards or in another order.
     """
     mark = state.get('shardmill')
     if mark is None:
@@ -176,20 +176,20 @@ def check_order(dataset: StreamingDataset, state: dict[str, Any], order: RankLay
 
 
 def _with_batches(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the batch size that iterating needs, and most identities do not."""
+    """Replaces a missing batch size by 1: iterating requires one, but most identities do not depend on it."""
     return {**config, 'batch_size': config['batch_size'] or 1}
 
 
-# States for loaders that ask the dataset itself, in each process that iterates over it.
+# States for loaders that request them from the dataset, in each process that iterates over it.
 
 
 class Progress:
-    """How far the iteration of this process has come.
+    """The progress of this process's iteration.
 
     Args:
-        epoch: Its epoch.
-        offset: Samples of the epoch that all ranks together had before.
-        order: For which ranks and workers its samples are ordered.
+        epoch: The epoch.
+        offset: Samples of the epoch delivered to all ranks together before this iteration.
+        order: The ranks, workers and batch size that the order is made for.
     """
 
     def __init__(self, epoch: int, offset: int, order: RankLayout) -> None:
@@ -198,22 +198,22 @@ class Progress:
         self.order = order
         self.samples = 0
         self.is_done = False
-        #: Of so many samples of the epoch one is for this process.
+        #: This process yields one of so many samples of the epoch.
         self.share = order.world.num_workers // (order.replication or 1)
 
     def reached(self, epoch_size: int) -> tuple[int, int]:
-        """The epoch, and the samples of it that were yielded, as far as this process can tell."""
+        """Returns the epoch and an estimate of how many of its samples all processes have yielded."""
         given = self.offset + self.samples * self.share
         return self.epoch, epoch_size if self.is_done else min(given, epoch_size)
 
 
 def is_counted() -> bool:
-    """Whether a loader that asks the dataset for its state is imported."""
+    """Returns whether a loader that requests states from the dataset is imported."""
     return 'torchdata.stateful_dataloader' in sys.modules
 
 
 def counted(samples: Iterable[Any], progress: Optional[Progress]) -> Iterator[Any]:
-    """The samples, which are counted as they are yielded."""
+    """Yields the samples and counts them."""
     if progress is None:
         yield from samples
         return
@@ -224,13 +224,13 @@ def counted(samples: Iterable[Any], progress: Optional[Progress]) -> Iterator[An
 
 
 def own_state(dataset: StreamingDataset) -> dict[str, Any]:
-    """Where the iteration of this process stands: the keys of its state that differ from those of others.
+    """Returns the position of this process's iteration, as the keys of its state that differ between processes.
 
-    A worker process yields every so many batches of its rank. Its state counts those of the others as if they had come
-    as far, so that a worker that continues there begins with its own next batch.
+    Workers yield the batches of their rank in turn. The state of a worker counts the samples of the others as if they
+    had progressed equally. A worker that resumes from it therefore begins with its own next batch.
 
     Raises:
-        ValueError: The loader that asks has read ahead, or stores the state of another process.
+        ValueError: The loader has prefetched, or stores the state of another process.
     """
     if not is_counted():
         raise UsageError(
@@ -254,10 +254,10 @@ def own_state(dataset: StreamingDataset) -> dict[str, Any]:
 
 
 def take_own_state(dataset: StreamingDataset, state: dict[str, Any]) -> bool:
-    """Has a worker process continue where its state says. Whether it is the state of one.
+    """Makes a worker process resume from its own state. Returns whether the state is of a worker.
 
     Raises:
-        ValueError: It is that of another worker.
+        ValueError: The state is of another worker.
     """
     worker = state.get('worker')
     if worker is None:
@@ -272,6 +272,6 @@ def take_own_state(dataset: StreamingDataset, state: dict[str, Any]) -> bool:
             'load the state of the whole loader, with as many workers as it was made with',
         )
     dataset._own_state = state
-    # Later epochs have its seed and canonical nodes.
+    # Later epochs use its seed and its number of canonical nodes.
     dataset._board.state = state
     return True

@@ -14,22 +14,22 @@ else:
 
 __all__ = ['DatasetOptions', 'Destination', 'Path', 'Sample', 'SampleT', 'WriterOptions']
 
-#: One sample: the values of its columns by their names.
+#: One sample: the values of its columns by name.
 Sample = dict[str, Any]
-#: What a dataset gives as a sample. Without a type it is anything, so that subclasses may return what they like.
+#: The type of a sample. It defaults to ``Any``, so that subclasses may return any type.
 if TYPE_CHECKING:
     SampleT = TypeVar('SampleT', covariant=True, default=Any)
 else:
     SampleT = TypeVar('SampleT', covariant=True)
 
-#: A path, or a URL as a text.
+#: A path, or a URL as text.
 Path = Union[str, 'os.PathLike[str]']
-#: Where a writer writes: a folder or a URL, or a local folder and a URL.
+#: The destination of a writer: a folder or a URL, or a local folder and a URL.
 Destination = Union[Path, tuple[Path, Path]]
 
 
 class WriterOptions(TypedDict, total=False):
-    """Arguments of every writer that its own class does not name."""
+    """The arguments that all writers share."""
 
     progress_bar: bool
     max_workers: Optional[int]
@@ -39,7 +39,7 @@ class WriterOptions(TypedDict, total=False):
 
 
 class DatasetOptions(TypedDict, total=False):
-    """Arguments of `StreamingDataset` that say nothing about where samples come from."""
+    """Arguments of `StreamingDataset` that do not concern the location of samples."""
 
     epoch_size: Optional[Union[int, str]]
     predownload: Optional[int]

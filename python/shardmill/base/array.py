@@ -1,4 +1,4 @@
-"""Sequences that are indexed as NumPy arrays are."""
+"""Sequences that support NumPy-style indexing."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ __all__ = ['Array']
 class Array:
     """A sequence with an item for each index from 0 to `size`, exclusive.
 
-    Subclasses say how many (`size`) and what they are (`get_item`). Indexing by a slice, a list or
-    an array gives a list of items, nested as the index is.
+    Subclasses define `size` and `get_item`. Indexing by a slice, a list or an array returns a list of
+    items with the nesting of the index.
     """
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         raise NotImplementedError
 
     def get_item(self, idx: int) -> Any:
-        """The item at an index from 0 to `size`, exclusive."""
+        """Returns the item at an index from 0 to `size`, exclusive."""
         raise NotImplementedError
 
     def _each_slice_index(self, at: slice) -> Iterator[int]:
-        """The indexes that a slice selects."""
+        """Yields the indexes that a slice selects."""
         yield from range(*at.indices(self.size))
 
     def __getitem__(self, at: Any) -> Any:
-        """The item at an index, which may count from the end, or a list of items.
+        """Returns the item at an index, which may be negative, or a list of items.
 
         Args:
-            at: An integer, Python's or NumPy's, which `get_item` is given as it is; a slice; a list or an array of
-                integers. It has no type for type checkers, so that subclasses may accept less.
+            at: A Python or NumPy integer, a slice, or a list or array of integers. It has no type for type checkers,
+                so that subclasses may accept less.
 
         Raises:
-            IndexError: There is no such item.
+            IndexError: The item does not exist.
             ValueError: The index is of another type.
         """
         if isinstance(at, int) and not isinstance(at, bool):

@@ -1,4 +1,4 @@
-"""Compressions of shards by the names that an index uses, such as ``zstd:7`` and ``snappy``."""
+"""Compressions of shards by their names in an index, such as ``zstd:7`` and ``snappy``."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def _bytes(data: _Data) -> bytes:
 
 
 class Compression(ABC):
-    """A compression, with its level where it has levels.
+    """A compression, with its level if it has levels.
 
     Attributes:
-        extension: What compressed files end in, which is also the name without a level.
+        extension: The file extension, which is also the name without a level.
     """
 
     extension: str = ''
 
     @classmethod
     def each(cls) -> Iterator[tuple[str, Compression]]:
-        """Every name of the family and a compression of that name."""
+        """Yields every name of this compression with an instance."""
         yield cls.extension, cls()
 
     @abstractmethod
     def compress(self, data: _Data) -> bytes:
-        """The data, compressed."""
+        """Compresses data."""
 
     @abstractmethod
     def decompress(self, data: _Data) -> bytes:
-        """What compressed data holds.
+        """Decompresses data.
 
         Raises:
             ValueError: The data is damaged, or would be too large.
@@ -63,7 +63,7 @@ class Compression(ABC):
 
 
 class _Named(Compression):
-    """A compression that the extension module knows."""
+    """A compression implemented by the extension module."""
 
     _name: str
 
@@ -78,8 +78,8 @@ class LevelledCompression(_Named):
     """A compression with levels.
 
     Attributes:
-        levels: The levels there are.
-        level: The level of this one.
+        levels: The available levels.
+        level: The level of this instance.
     """
 
     levels: ClassVar[list[int]] = []
@@ -123,7 +123,7 @@ class Bzip2(LevelledCompression):
 
 
 class Gzip(LevelledCompression):
-    """gzip, levels 0 to 9. The time in its header is 0, so that equal data gives equal bytes."""
+    """gzip, levels 0 to 9. The time in its header is 0, so that equal data gives equal output."""
 
     extension = 'gz'
     levels: ClassVar[list[int]] = list(range(10))
@@ -150,46 +150,45 @@ class Zstandard(LevelledCompression):
 
 
 def get_compressions() -> set[str]:
-    """The names of all compressions, with and without levels."""
+    """Returns the names of all compressions, with and without levels."""
     return set(_NAMES)
 
 
 def is_compression(algo: Optional[str]) -> bool:
-    """Whether there is a compression of this name."""
+    """Returns whether a compression of this name exists."""
     return algo in _NAMES
 
 
 def _known(algo: str) -> str:
     if not is_compression(algo):
-        # These words are what callers look for.
+        # COMPAT: programs match these words.
         text = f'{algo!r} is not a supported compression algorithm'
         raise UsageError(text, 'compression-unknown', None, 'use br, bz2, gz, snappy or zstd')
     return algo
 
 
 def get_compression_extension(algo: str) -> str:
-    """What files of this compression end in: its name without the level.
+    """Returns the file extension of a compression: its name without the level.
 
     Raises:
-        ValueError: There is no compression of this name.
+        ValueError: The compression is unknown.
     """
     return _known(algo).partition(':')[0]
 
 
 def compress(algo: Optional[str], data: _Data) -> bytes:
-    """The data, compressed; with None as it is.
+    """Compresses data; with None, returns it unchanged.
 
     Raises:
-        ValueError: There is no compression of this name.
+        ValueError: The compression is unknown.
     """
     return _bytes(data) if algo is None else _core.compress(_known(algo), _bytes(data))
 
 
 def decompress(algo: Optional[str], data: _Data) -> bytes:
-    """What compressed data holds; with None the data itself.
+    """Decompresses data; with None, returns it unchanged.
 
     Raises:
-        ValueError: There is no compression of this name, or the data is damaged or would be too
-            large.
+        ValueError: The compression is unknown, or the data is damaged or would be too large.
     """
     return _bytes(data) if algo is None else _core.decompress(_known(algo), _bytes(data))

@@ -1,7 +1,7 @@
-"""Names and times that programs written for ``streaming`` know.
+"""Names and durations that programs written for ``streaming`` use.
 
-shardmill itself keeps nothing in shared memory; the names are those that a run of ``streaming``
-would use.
+shardmill itself does not use shared memory; the names are those that a run of ``streaming`` would
+use.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SHM_TO_CLEAN = [
 BARRIER_FILELOCK = 'barrier_filelock'
 CACHE_FILELOCK = 'cache_filelock'
 
-# Seconds between two looks at something that is waited for.
+# Seconds between checks when waiting.
 TICK = 0.007
 
-# Seconds that a download may take.
+# The default download timeout in seconds.
 DEFAULT_TIMEOUT = 60.0

@@ -1,4 +1,4 @@
-"""torch's ``DataLoader``, with batches that Rust has put together and a place to resume from."""
+"""A torch ``DataLoader`` with batches assembled in Rust, which can resume in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -28,49 +28,50 @@ else:
 
 __all__ = ['StreamingDataLoader']
 
-#: Linux's number for setting the size of a pipe, which `fcntl` names from Python 3.10 on.
+#: The Linux command that sets the size of a pipe; `fcntl` has a name for it only from Python 3.10 on.
 _F_SETPIPE_SZ = 1031
-#: What Linux grants a process without privileges for one pipe.
+#: The maximum size of a pipe for an unprivileged process on Linux.
 _PIPE_BYTES = 1 << 20
 
 
 class _Loader:
-    """Keeps the layout of the class, so that torch's can take its place among the bases."""
+    """Keeps the class layout stable, so that torch's class can be added to the bases later."""
 
 
 class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
-    """A ``torch.utils.data.DataLoader`` that knows how many samples it has given out.
+    """A ``torch.utils.data.DataLoader`` that counts the samples it has yielded.
 
-    The arguments are those of ``DataLoader``. Where the dataset is a `StreamingDataset` of the same batch size,
-    batches are put together without the samples becoming objects one by one; what comes out is the same. Where in
-    addition no Python code takes part (text, bytes and numbers, torch's own collation), ``num_workers`` is the number
-    of threads that do it, and no process is started: handing a batch from process to process costs many times what
-    making it does. ``multiprocessing_context``, ``persistent_workers``, ``timeout`` and ``worker_init_fn`` are about
-    processes: where one of them is given, there are worker processes.
+    The arguments are those of ``DataLoader``. If the dataset is a `StreamingDataset` with the same batch size,
+    batches are assembled without creating Python objects for single samples; the result is the same.
 
-    For type checkers it is generic in the type of a sample.
+    If also no Python code is involved (text, bytes and numbers, with torch's default collation), ``num_workers`` is
+    a number of threads. No process is then started. Moving a batch between processes costs many
+    times as much as assembling it. ``multiprocessing_context``, ``persistent_workers``, ``timeout`` and
+    ``worker_init_fn`` apply to processes: if one of them is set, the loader starts worker processes.
+
+    For type checkers it is generic in the sample type.
 
     Args:
         dataset: The dataset.
-        batch_size: Samples of a batch; ``None`` for samples one by one.
-        shuffle: Of ``DataLoader``, for datasets of other classes: a `StreamingDataset` shuffles itself.
-        sampler: Likewise.
-        batch_sampler: Likewise.
-        num_workers: Threads, or worker processes, that make batches.
-        collate_fn: Makes a batch of samples; by default torch's own function.
-        pin_memory: Whether batches are in page-locked memory.
-        drop_last: Whether a last batch with fewer samples is left out.
-        timeout: Seconds to wait for a batch of a worker process; 0 for no limit.
+        batch_size: Samples per batch; ``None`` for single samples.
+        shuffle: As in ``DataLoader``, for other datasets only: a `StreamingDataset` shuffles itself.
+        sampler: As in ``DataLoader``, for other datasets only.
+        batch_sampler: As in ``DataLoader``, for other datasets only.
+        num_workers: Threads or worker processes that prepare batches.
+        collate_fn: Merges samples into a batch. Defaults to torch's function.
+        pin_memory: Whether to copy batches to page-locked memory.
+        drop_last: Whether to drop an incomplete last batch.
+        timeout: Seconds to wait for a batch from a worker process; 0 for no limit.
         worker_init_fn: Called in each worker process.
         multiprocessing_context: How worker processes are started.
-        generator: The random numbers of torch.
-        prefetch_factor: Batches that each worker process makes ahead.
-        persistent_workers: Whether worker processes live longer than an epoch.
-        pin_memory_device: The device of page-locked memory.
-        in_order: Whether batches of worker processes come in order; of torch 2.6 and later.
+        generator: The random number generator of torch.
+        prefetch_factor: Batches that each worker process prefetches.
+        persistent_workers: Whether worker processes are kept after an epoch.
+        pin_memory_device: The device of the page-locked memory.
+        in_order: Whether batches of worker processes are returned in order. Requires torch 2.6.
 
     Attributes:
-        num_samples_yielded: Samples that this rank was given since the iteration began.
+        num_samples_yielded: Samples yielded on this rank since the iteration began.
     """
 
     if not TYPE_CHECKING:
@@ -123,7 +124,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
             'prefetch_factor': check.whole_or_none('prefetch_factor', prefetch_factor, 1),
             'persistent_workers': check.flag('persistent_workers', persistent_workers),
         }
-        # Not every torch has these.
+        # Older versions of torch do not have these arguments.
         if pin_memory_device:
             options['pin_memory_device'] = check.text('pin_memory_device', pin_memory_device)
         if not check.flag('in_order', in_order):
@@ -133,13 +134,13 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         self.num_samples_yielded = 0
 
     def _get_batch_size(self, batch: Any) -> int:
-        """How many samples a batch has.
+        """Returns the number of samples in a batch.
 
         Args:
             batch: A mapping of columns, a tensor, or a sequence of columns.
 
         Raises:
-            ValueError: A mapping without columns.
+            ValueError: The mapping has no columns.
         """
         if hasattr(batch, 'values') and hasattr(batch, 'keys'):
             for value in batch.values():
@@ -150,19 +151,19 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         return len(batch[0])
 
     def _is_native(self) -> bool:
-        """Whether whole batches can be taken from the dataset."""
+        """Returns whether the dataset can return whole batches."""
         dataset = self.dataset
         return (
             isinstance(dataset, StreamingDataset)
             and dataset._is_plain()
             and self.batch_size is not None
             and self.batch_size == dataset.batch_size
-            # A library around this loader splits its samples, which the dataset takes into account.
+            # No library around this loader splits its samples; otherwise the dataset yields them one by one.
             and find_split(dataset, False) is None
         )
 
     def _is_threaded(self) -> bool:
-        """Whether threads can do what worker processes are for: no Python code takes part in making a batch."""
+        """Returns whether threads can replace worker processes, because no Python code is involved."""
         about_processes = (
             self.worker_init_fn is not None
             or self.multiprocessing_context is not None
@@ -172,7 +173,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         return not about_processes and self._is_default() and self.dataset._here().is_native()
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        """The batches of this rank in the next epoch."""
+        """Iterates over the batches of this rank in the next epoch."""
         self.num_samples_yielded = 0
         native = self._is_native() and (self.num_workers == 0 or self._is_threaded())
         batches = self._batches() if native else self._others()
@@ -192,7 +193,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
             batches.close()
 
     def _others(self) -> Generator[tuple[int, Any], None, None]:
-        """Batches put together by torch, and how many samples each has."""
+        """Yields batches assembled by torch, each after its number of samples."""
         is_own = type(self)._get_batch_size is not StreamingDataLoader._get_batch_size
         is_single = self.batch_size is None and not is_own and self._is_streaming()
         for batch in super().__iter__():
@@ -203,10 +204,10 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
                 yield 1 if is_single else self._get_batch_size(batch), batch
 
     def _batches(self) -> Generator[tuple[int, Any], None, None]:
-        """Batches put together in this process, and how many samples each has."""
+        """Yields batches assembled in this process, each after its number of samples."""
         import torch
 
-        # torch's own loop draws a number here, which later draws of the program depend on.
+        # torch's own loop draws a number here. Drawing it keeps the program's later random numbers the same.
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         pin = self.pin_memory and torch.cuda.is_available()
         size = cast(int, self.batch_size)
@@ -232,7 +233,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
             batches.close()
 
     def _is_default(self) -> bool:
-        """Whether batches are put together in torch's own way."""
+        """Returns whether batches use torch's default collation."""
         from torch.utils.data import default_collate
 
         return self.collate_fn is default_collate
@@ -241,11 +242,11 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         return isinstance(self.dataset, StreamingDataset) and self.dataset._is_plain()
 
     def _is_counted(self) -> bool:
-        """Whether each batch comes with the number of its samples, which it need not show once it is collated."""
+        """Returns whether each batch comes with its sample count, which a collated batch may not show."""
         return isinstance(self.dataset, StreamingDataset) and self.batch_size is not None
 
     def _get_iterator(self) -> Any:
-        """torch's iterator; worker processes are told to hand over whole batches where they can."""
+        """Returns torch's iterator; workers return whole batches where possible."""
         if not self._is_counted():
             return _widened(super()._get_iterator())
         kept = self.collate_fn, self.worker_init_fn
@@ -258,9 +259,9 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
             self.collate_fn, self.worker_init_fn = kept
 
     def state_dict(self) -> Optional[dict[str, Any]]:
-        """Where the run stands behind the last batch that was given out; ``None`` for other datasets.
+        """Returns the position after the last yielded batch; ``None`` for other datasets.
 
-        Samples that workers have read ahead do not count.
+        Samples that workers have prefetched do not count.
         """
         dataset = self.dataset
         if not isinstance(dataset, StreamingDataset):
@@ -272,20 +273,20 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         return dataset.state_dict(samples, False)
 
     def load_state_dict(self, obj: dict[str, Any]) -> None:
-        """Goes on where a state says, from the next iteration on.
+        """Resumes from a state in the next iteration.
 
         Args:
-            obj: What `state_dict` gave, here or in ``streaming``.
+            obj: The result of `state_dict`, from shardmill or ``streaming``.
         """
         if isinstance(self.dataset, StreamingDataset):
             self.dataset.load_state_dict(obj)
 
     def stats(self) -> dict[str, Any]:
-        """What reading has cost in this process, by name; times in seconds.
+        """Returns statistics of reading in this process, by name; times are in seconds.
 
-        Of the loader, since it was made: ``loader_batches``, ``loader_wait_seconds``, ``loader_last_wait_seconds``,
-        ``loader_longest_wait_seconds``; ``num_samples_yielded`` since the iteration began. Of the dataset: see
-        `StreamingDataset.stats`; workers read for themselves and are not in it.
+        ``loader_batches``, ``loader_wait_seconds``, ``loader_last_wait_seconds`` and
+        ``loader_longest_wait_seconds`` count since the loader was constructed; ``num_samples_yielded`` counts since
+        the iteration began. The rest is from `StreamingDataset.stats`, without what worker processes read.
         """
         watch = self._watch
         stats = self.dataset.stats() if isinstance(self.dataset, StreamingDataset) else {}
@@ -299,11 +300,11 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         }
 
     def on_stats(self, callback: Callback, every: int = 100) -> None:
-        """Calls a function with what `stats` tells and the number of batches so far.
+        """Calls a function regularly with the result of `stats` and the number of batches so far.
 
         Args:
             callback: The function.
-            every: After how many batches each time.
+            every: The number of batches between calls.
 
         Raises:
             ValueError: `every` is not positive.
@@ -317,7 +318,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
 
 
 class _AsBatches:
-    """Tells the dataset of a worker process to hand over whole batches, then does what the user wants done there."""
+    """Makes the dataset of a worker process yield whole batches, then calls the user's `worker_init_fn`."""
 
     def __init__(self, user: Optional[Callable[[int], None]]) -> None:
         self._user = user
@@ -331,7 +332,7 @@ class _AsBatches:
 
 
 class _Counting:
-    """Collates samples, or takes the batch that travels in the place of its first one, and counts them."""
+    """Collates samples and counts them; a batch that was sent in place of a sample is unpacked."""
 
     def __init__(self, user: Callable[[list[Any]], Any]) -> None:
         self._user = user
@@ -345,13 +346,13 @@ class _Counting:
 
 
 def collate(batch: Any) -> Any:
-    """What torch's ``default_collate`` makes of the samples of a batch, from its columns.
+    """Builds from columns what torch's ``default_collate`` returns for the samples of a batch.
 
     Args:
-        batch: Columns by name, each a `Block` or a list of values; or a list of samples that differ in their columns.
+        batch: Columns by name, each a `Block` or a list of values; or a list of samples with different columns.
 
     Returns:
-        Tensors over the same memory for numbers, lists for text and bytes.
+        Tensors sharing the memory of the columns for numbers, lists for text and bytes.
     """
     import numpy as np
     import torch
@@ -371,10 +372,10 @@ def collate(batch: Any) -> Any:
 
 
 def _widened(iterator: Any) -> Any:
-    """torch's iterator, with room for whole batches in the pipe that its worker processes write to.
+    """Returns torch's iterator after enlarging the pipe of its worker processes, so that whole batches fit.
 
-    A pipe holds 64 KiB, so that worker and reader wait for each other several times in a batch. Where the system grants
-    no more, or keeps batches elsewhere, nothing changes.
+    A pipe holds 64 KiB by default, so that worker and reader wait for each other several times per batch. If the
+    system does not allow more, or batches are not sent through a pipe, nothing changes.
     """
     if sys.platform == 'linux':
         writer = getattr(getattr(iterator, '_worker_result_queue', None), '_writer', None)
@@ -387,7 +388,7 @@ def _widened(iterator: Any) -> Any:
 
 
 def _pinned(batch: Any) -> Any:
-    """The batch with its tensors in page-locked memory."""
+    """Copies the tensors of a batch to page-locked memory."""
     from torch.utils.data._utils.pin_memory import pin_memory
 
     return pin_memory(batch)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Samples of one or several streams, in an order that is the same on any number of nodes, ranks and workers."""
+"""Iterates over one or several streams in an order that does not depend on the number of nodes, ranks or workers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ __all__ = ['StreamingDataset']
 logger = logging.getLogger(__name__)
 
 
-#: What a process makes for itself, and a pickled dataset leaves behind.
+#: Attributes that each process creates for itself. They are not pickled.
 _OWN = (
     '_batches',
     '_reader',
@@ -100,61 +100,61 @@ _OWN = (
 
 
 class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
-    """An iterable dataset for torch, resumed in the middle of an epoch on any number of nodes.
+    """An iterable dataset for torch that resumes in the middle of an epoch on any number of nodes.
 
-    Give either ``streams``, or ``remote`` and ``local`` of a single one. Where torch is installed this is a
-    ``torch.utils.data.IterableDataset``. For type checkers it is generic in the type of a sample, which is
-    anything by default: ``StreamingDataset[Sample]`` has dicts, ``StreamingDataset[Tensor]`` tensors.
+    Pass either ``streams``, or ``remote`` and ``local`` for a single stream. If torch is installed, this is a
+    ``torch.utils.data.IterableDataset``. For type checkers it is generic in the sample type, which defaults to
+    ``Any``: samples of ``StreamingDataset[Sample]`` are dicts, those of ``StreamingDataset[Tensor]`` are tensors.
 
     Args:
-        streams: Several datasets, mixed.
-        remote: Where the only dataset is kept: a folder, or the URL of a prefix.
-        local: The folder it is read from, or that its shards are fetched to.
-        split: A folder beneath both, such as ``train``.
-        download_retry: How many times a download is tried again.
-        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
-        validate_hash: The hash that every shard has to pass before it is used.
-        keep_zip: Whether compressed files are kept beside the raw ones.
-        epoch_size: Samples of an epoch where streams have relative weights or none; ``'100k'`` is understood.
-        predownload: How many samples ahead shards are fetched; by default as many as the cache has room for.
-        cache_limit: Most bytes that ``local`` may take; ``'10gb'`` and the like are understood.
-        sampling_method: ``balanced`` draws anew every epoch, ``fixed`` takes the same samples.
-        sampling_granularity: How many samples at a time are drawn from a shard.
+        streams: The streams to mix.
+        remote: The location of a single dataset: a folder, or the URL of a prefix.
+        local: The folder to read from. With ``remote``, shards are downloaded to it.
+        split: A subfolder of both, such as ``train``.
+        download_retry: How many times a failed download is retried.
+        download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
+        validate_hash: The hash that is checked for every shard before it is used.
+        keep_zip: Whether to keep compressed files after decompression.
+        epoch_size: Samples per epoch, for streams with relative weights or none. Accepts text such as ``'100k'``.
+        predownload: How many samples ahead to prefetch shards. Defaults to as many as fit in the cache.
+        cache_limit: Maximum size of ``local`` in bytes. Accepts text such as ``'10gb'``.
+        sampling_method: ``balanced`` draws new samples every epoch, ``fixed`` draws the same ones.
+        sampling_granularity: How many samples are drawn from a shard at a time.
         partition_algo: ``relaxed`` or ``orig``.
-        num_canonical_nodes: Into how many parts sample space is divided, whatever the number of nodes.
-        batch_size: Samples of a batch of one rank: that of the ``DataLoader``.
+        num_canonical_nodes: How many parts the sample space is divided into, independent of the number of nodes.
+        batch_size: Samples per batch of one rank. Use the batch size of the ``DataLoader``.
         shuffle: Whether to shuffle.
         shuffle_algo: ``py1e``, ``py1br``, ``py1s``, ``py2s``, ``naive`` or ``shardmill``.
-        shuffle_seed: Decides the order.
-        shuffle_block_size: How far a sample may move.
+        shuffle_seed: The seed of the sample order.
+        shuffle_block_size: Samples per shuffle block, which bounds how far a sample moves.
         batching_method: ``random``, ``stratified``, ``per_stream`` or ``device_per_stream``.
-        allow_unsafe_types: Whether columns of pickles are loaded. A pickle can run any code.
-        replication: How many consecutive ranks are given the same samples.
-        stream_name: The class of the only stream, by its name in ``streams_registry``.
-        stream_config: Further arguments of it.
-        rank: Which rank this is. Without it torch.distributed and the environment are asked, when iteration begins.
-        world_size: How many ranks there are.
-        local_world_size: How many of them a node has; by default all.
-        worker: Which loader process of the rank this is, for loaders other than torch's.
-        num_workers: How many loader processes a rank has, for loaders other than torch's.
-        threads: Threads that fill batches ahead in a process that is no worker.
-        decode: What becomes of the fields of WebDataset streams. By default they are their bytes; ``True`` decodes
-            text, numbers, JSON and arrays by their extension; ``'pil'``, ``'rgb8'``, ``'torchrgb'`` and so on decode
-            images too; a callable is given a field and its bytes, and answers ``None`` for what it leaves to others.
-        with_deleted: Whether samples that the table of a dataset no longer has are read like all others.
+        allow_unsafe_types: Whether to load pickled columns. Loading a pickle can run any code.
+        replication: How many consecutive ranks receive the same samples.
+        stream_name: The class of a single stream, by its name in ``streams_registry``.
+        stream_config: Additional arguments for that class.
+        rank: This process's rank. By default torch.distributed or the environment decides when iteration begins.
+        world_size: The number of ranks.
+        local_world_size: The number of ranks per node. Defaults to all ranks.
+        worker: The number of this loader process within its rank, for loaders other than torch's.
+        num_workers: The number of loader processes per rank, for loaders other than torch's.
+        threads: Threads that prepare batches ahead, in a process that is not a worker.
+        decode: How to decode fields of WebDataset streams. By default fields are bytes. ``True`` decodes text,
+            numbers, JSON and arrays by extension. ``'pil'``, ``'rgb8'``, ``'torchrgb'`` and similar also decode
+            images. A callable receives a field and its bytes, and returns ``None`` to leave it to the default.
+        with_deleted: Whether to also read samples that were deleted from the dataset's table.
 
     Attributes:
-        num_samples: Samples of all streams.
-        num_shards: Shards of all streams.
-        epoch_size: Samples of an epoch.
+        num_samples: Total samples of all streams.
+        num_shards: Total shards of all streams.
+        epoch_size: Samples per epoch.
         shards: The shards, with their files, sizes and hashes.
 
     Raises:
-        ValueError: Arguments that contradict each other or are out of range.
+        ValueError: Arguments contradict each other or are out of range.
         RuntimeError: A stream has no index or no samples.
     """
 
-    #: Of how many batches the raw files stay once they were given out; ``None`` for what the process needs.
+    #: For how many batches raw files stay pinned after they were returned; ``None`` for the default of the process.
     hold_batches: Optional[int] = None
 
     def __init__(
@@ -194,7 +194,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         decode: Union[str, bool, FieldDecoder, None] = None,
         with_deleted: bool = False,
     ) -> None:
-        # Here and not in `__new__`, which would hide the arguments from whoever looks for them.
+        # Not in `__new__`, whose signature would hide these arguments from introspection.
         _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
         if streams is not None:
             streams = check.instances('streams', streams, Stream)
@@ -243,10 +243,10 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         self.epoch_seed_change = self.shuffle and self.sampling_method == 'balanced'
         self._given_world = (rank, world_size, local_world_size, worker, num_workers)
         self._starter: Optional[tuple[int, World]] = None
-        #: How another library splits what the next iteration yields; that of the process that spawned this one.
+        #: How another library splits the samples of the next iteration, here and in the spawning process.
         self._split: Optional[Split] = None
         self._starter_split: Optional[Split] = None
-        #: How many epochs `set_epoch` counts from: those of a state that was loaded.
+        #: Added to the argument of `set_epoch`: the offset of a loaded state.
         self._first_epoch = 0
         self._set_world()
 
@@ -300,10 +300,10 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         )
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
 
-    # Where this is: which rank, which worker.
+    # Ranks and workers.
 
     def _detect_world(self) -> World:
-        """This rank and worker, by what was given, by torch, by the environment."""
+        """Returns this rank and worker, from the arguments, torch or the environment."""
         rank, world_size, local_world_size, worker, num_workers = self._given_world
         starter = self._world_of_starter()
         if rank is not None and world_size is not None:
@@ -318,18 +318,18 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         return world
 
     def _world_of_starter(self) -> Optional[World]:
-        """In a worker that was spawned: what only the process group knows, its training process does."""
+        """Returns the world of the training process, if this is a spawned worker without a process group of its own."""
         if self._starter is None:
             return None
         pid, starter = self._starter
-        # While a process that was spawned is given its arguments, nobody can tell whether it will be a worker.
+        # A spawned process does not know whether it will be a worker until its arguments are unpickled.
         is_arriving = getattr(multiprocessing.current_process(), '_inheriting', False)
         parent = multiprocessing.parent_process()
         is_worker = _torch.worker_info() is not None and parent is not None and parent.pid == pid
         return starter.detect_workers() if is_arriving or is_worker else None
 
     def _set_world(self) -> World:
-        """Finds out where this is; the attributes are those of the rank, without its workers."""
+        """Detects ranks and workers; the attributes describe the rank without its workers."""
         world = self._detect_world()
         ranks = World(world.num_nodes, world.ranks_per_node, 1, world.rank)
         self._unique_rank_world = ranks
@@ -338,10 +338,10 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         )
         return world
 
-    # What is read.
+    # Opening.
 
     def _open(self) -> None:
-        """Opens the streams in this process: reads their indexes, nothing else."""
+        """Opens the streams in this process, reading only their indexes."""
         self._batches: Optional[_core.Batches] = None
         self._fetcher: Optional[Fetcher] = None
         self._ready: Optional[tuple[int, Any]] = None
@@ -353,7 +353,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             stream._is_fetched_here() or not _core.is_served(stream.remote)
             for stream in self.streams
         )
-        # Shards may come by the methods of the streams; then the index has to be there before it is read.
+        # If streams fetch shards with their own methods, the index must be local before it is read.
         shards = stored_shards(self) if self._is_fetched_here else None
         self._reader = self._open_reader()
         self._process = os.getpid()
@@ -371,7 +371,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
                 raise RuntimeError(f'Stream contains no samples: {index}.')
 
     def _open_reader(self) -> _core.Reader:
-        """Opens the streams for the first time, with errors that callers of `streaming` know."""
+        """Opens the streams for the first time, raising the errors that callers of `streaming` expect."""
         for stream in self.streams:
             find_index(stream)
         try:
@@ -379,7 +379,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
                 return self._make_reader()
         except UsageError as error:
             if error.id == 'config-cache-limit' and self.cache_limit:
-                # The cache refuses less than `streaming` does: one error with one figure says both.
+                # The cache has a lower minimum than `streaming`: report one minimum that satisfies both.
                 limit, self.cache_limit = self.cache_limit, None
                 self._reader = self._make_reader()
                 self.cache_limit = limit
@@ -402,7 +402,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         if any((stream.remote or '').startswith('s3:') for stream in self.streams):
             from shardmill.base.storage import _s3
 
-            # Keys may be in the files of AWS's own tools, which the Rust reader does not look into.
+            # Credentials may be in files of AWS tools that the Rust reader does not read.
             options['settings'] = _s3.settings()
         streams = [stream._describe(self._is_fetched_here) for stream in self.streams]
         as_listed(streams, self._files_digest, getattr(self, '_reader', None))
@@ -417,14 +417,14 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         )
 
     def _peers(self) -> tuple[int, int, int]:
-        """Which of the processes of this node this is, how many there are, and a number of this run."""
+        """Returns the number of this process on its node, the number of processes there, and an id of the run."""
         world = self._detect_world()
         names = ('TORCHELASTIC_RUN_ID', 'SLURM_JOB_ID', 'MASTER_ADDR', 'MASTER_PORT')
         run = ':'.join(os.environ.get(name, '') for name in names)
         return world.worker_of_node, world.workers_per_node, zlib.crc32(run.encode())
 
     def _here(self) -> _core.Reader:
-        """The reader of this process: a forked child makes its own."""
+        """Returns the reader of this process; a forked child opens its own."""
         if self._process != os.getpid():
             self._reader = self._make_reader()
             self._batches = None
@@ -441,7 +441,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             )
 
     def _check_cache_limit(self) -> None:
-        """Refuses what `streaming` or the cache refuses, with the least limit that both accept."""
+        """Rejects a limit that `streaming` or the cache would reject, naming the minimum that satisfies both."""
         if not self.cache_limit:
             return
         indexes = sum(stream.get_index_size() for stream in self.streams)
@@ -451,39 +451,39 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
 
     @cached_property
     def shards(self) -> list[Reader]:
-        """The shards of all streams, with their samples that are read."""
+        """The shards of all streams, without samples that are not read."""
         return live_shards(self._here(), stored_shards(self))
 
     @property
     def size(self) -> int:
-        """Samples of all streams, each counted once."""
+        """Total samples of all streams, each counted once."""
         return self.num_samples
 
     def __len__(self) -> int:
-        """Samples of an epoch for one rank; those of all ranks where a library divides them itself."""
-        # A launcher may have said only now how many ranks there are.
+        """Returns the samples per epoch of one rank, or of all ranks if a library divides them itself."""
+        # The launcher may have set the number of ranks only after this dataset was constructed.
         self._set_world()
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
         return self.epoch_size * (self.replication or 1) if is_split_length() else self.length
 
-    # Single samples.
+    # Access by number.
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
-        """One sample; its shard is fetched if it is not there.
+        """Returns one sample, downloading its shard if necessary.
 
         Args:
-            sample_id: Its number through all streams, from 0.
-            retry: How many times a shard is fetched again that is removed before it was read.
+            sample_id: The number of the sample across all streams, from 0.
+            retry: How many times to download a shard again if it is evicted before it was read.
 
         Returns:
             The values of its columns by name.
 
         Raises:
-            IndexError: There is no such sample.
+            IndexError: The sample does not exist.
         """
         ready = self._ready
         if ready is not None and ready[0] == sample_id:
-            # The iteration has it already; `get_item` was only called because a subclass has its own.
+            # The iteration already read this sample and called `get_item` only because a subclass overrides it.
             self._ready = None
             return ready[1]
         number = check.sample_number(sample_id, self.num_samples)
@@ -501,7 +501,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
 
     @property
     def next_epoch(self) -> int:
-        """The epoch that begins next."""
+        """The number of the next epoch."""
         return self._board.next_epoch
 
     @next_epoch.setter
@@ -509,15 +509,15 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         self._board.next_epoch = check.whole('next_epoch', next_epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch that the next iteration reads, as accelerate and programs with samplers do.
+        """Sets the epoch that the next iteration reads, for accelerate and other programs that call samplers.
 
-        Where a state was loaded, the first call afterwards names the epoch of the state, and later calls count from it.
+        After a state is loaded, the first call refers to the epoch of that state, and later calls count from there.
 
         Args:
             epoch: The epoch, from 0.
 
         Raises:
-            ValueError: It is negative.
+            ValueError: The epoch is negative.
         """
         if epoch < 0:
             raise UsageError(f'epoch is {epoch}: epochs count from 0', 'config-value', 'epoch')
@@ -532,19 +532,19 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         self.next_epoch = chosen
 
     def _resume(self, world: World, epoch: int) -> tuple[int, int]:
-        """Where an epoch starts: at a state that was loaded, or at its beginning.
+        """Returns where an epoch starts: at a loaded state, or at its beginning.
 
         Args:
-            world: Where this is.
-            epoch: The epoch, if no state says otherwise.
+            world: The ranks and workers.
+            epoch: The epoch to start unless a loaded state is at this epoch or later.
 
         Returns:
-            The epoch, and the samples of it that were delivered before.
+            The epoch, and how many of its samples were already delivered.
         """
         offset = 0
         state = self._own_state or self._board.state
         if state is not None:
-            # A state that the run has passed still says how sample space is divided.
+            # After the epoch of the state, its division of the sample space still applies.
             if state['num_canonical_nodes']:
                 self.num_canonical_nodes = state['num_canonical_nodes']
             self.shuffle_seed = state['shuffle_seed']
@@ -562,16 +562,16 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     def state_dict(
         self, num_samples: Optional[int] = None, from_beginning: bool = True
     ) -> dict[str, Any]:
-        """Where the run stands, as JSON can hold it. One state serves every rank and any number of them.
+        """Returns the position of the run as JSON-compatible values. The state is valid for any number of ranks.
 
         Args:
-            num_samples: Samples of this epoch that all ranks together were given. Only the loader of torchdata, which
-                asks for the state together with each batch, may leave it out.
-            from_beginning: Whether they are counted from the start of the epoch, or from where it was resumed.
+            num_samples: Samples of this epoch delivered to all ranks together. Only torchdata's loader, which
+                requests the state with each batch, may omit it.
+            from_beginning: Whether they count from the start of the epoch, or from where it was resumed.
 
         Returns:
-            ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``;
-            ``shardmill``, what the order depends on; where raw files are read ``files``, a digest of their list.
+            ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``.
+            ``shardmill`` identifies the sample order. ``files``, for raw files, is a digest of the file list.
         """
         num_samples = check.whole('num_samples', num_samples)
         world = self._parallel_rank_world
@@ -593,14 +593,14 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         return state
 
     def load_state_dict(self, obj: dict[str, Any]) -> None:
-        """Goes on where a state says, from the next iteration on; in persistent workers too.
+        """Resumes from a state in the next iteration, also in persistent workers.
 
         Args:
-            obj: What `state_dict` gave, here or in ``streaming``.
+            obj: The result of `state_dict`, from shardmill or ``streaming``.
 
         Raises:
-            ValueError: It is no such state.
-            FileExistsError: It was made with other shards, in another order, or with another list of raw files.
+            ValueError: The state is invalid.
+            FileExistsError: The state was made with other shards, another order, or another list of raw files.
         """
         state = check_state(obj)
         check_files(state, self._files_digest)
@@ -614,31 +614,31 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     def resample_streams(
         self, epoch: int, stream_id: Optional[int] = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draws the samples of an epoch from the streams, by their weights.
+        """Draws the samples of an epoch from the streams according to their weights.
 
         Args:
             epoch: The epoch.
-            stream_id: The only stream to draw from; by default all.
+            stream_id: The stream to draw from; by default all.
 
         Returns:
-            Sizes of the units that are shuffled, shape ``[units]``; the samples in them, shape ``[samples]``.
+            Sizes of the shuffle units, shape ``[units]``; the sample numbers in them, shape ``[samples]``.
         """
         from shardmill.base.sampling import resample_streams
 
         return resample_streams(self, epoch, stream_id)
 
     def _begin(self, threads: Optional[int] = None) -> _core.Batches:
-        """The batches of this worker in the next epoch.
+        """Starts the next epoch and returns the batches of this worker.
 
         Args:
-            threads: Threads that fill batches ahead; by default those of the dataset, and none in a worker process.
+            threads: Threads that prepare batches ahead; defaults to those of the dataset, or 0 in a worker process.
         """
         reader = self._here()
         world, config = self._next_config()
         if threads is None:
             threads = 0 if world.workers_per_rank > 1 else self.threads
         if self.cache_limit and gives_files(self.streams):
-            # Batches that wait to be taken would hold files.
+            # Prepared batches would pin files while they wait.
             threads = 0
         try:
             batches = reader.epoch(
@@ -654,7 +654,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         return batches
 
     def _begin_order(self) -> _core.Order:
-        """The samples of this worker in the next epoch, which nobody reads ahead."""
+        """Starts the next epoch and returns the sample order of this worker, without prefetching."""
         reader = self._here()
         world, config = self._next_config()
         try:
@@ -663,9 +663,9 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             raise in_known_words(error) from error
 
     def _next_config(self) -> tuple[World, dict[str, Any]]:
-        """Where this is, and what the Rust reader is told of the next epoch, which begins now."""
+        """Starts the next epoch; returns the world and the configuration for the Rust reader."""
         if self._batches is not None and self._process == os.getpid():
-            # One epoch at a time: the one before ends, wherever it was.
+            # Only one epoch is active: close the previous one even if it is unfinished.
             self._batches.close()
         split, self._split = self._split, None
         world = self._set_world()
@@ -681,7 +681,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         reached = 0 if state is None else max(state['epoch'], 0)
         begun = self._board.begin(world.worker_of_rank, reached, exact=self._own_state is not None)
         if state is not None and reached >= begun and self.batching_method != 'random':
-            # Only now it is certain how large a global batch is.
+            # The size of a global batch is known only now.
             check_order(self, state, order)
         epoch, offset = self._resume(self._parallel_worker_world, begun)
         self._own_state = None
@@ -706,7 +706,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         return order.world, config
 
     def _is_plain(self) -> bool:
-        """Whether samples are what the columns say: no subclass has a hand in them."""
+        """Returns whether Rust fetches the shards and no subclass overrides how samples are read."""
         own = type(self)
         return (
             own.get_item is StreamingDataset.get_item
@@ -716,8 +716,8 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         )
 
     def __iter__(self) -> Iterator[SampleT]:
-        """The samples of this rank and worker in the next epoch."""
-        # A worker process whose state is asked for has to be in an epoch as soon as it has an iterator.
+        """Iterates over the samples of this rank and worker in the next epoch."""
+        # A worker must have started its epoch before its state can be requested.
         at_once = is_counted() and _torch.worker_info() is not None
         return self._samples() if at_once else later(self._samples)
 
@@ -728,25 +728,25 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             return samples_of(self)
         split.warn()
         if split.is_dispatched and split.number:
-            # The library does not read on this rank.
+            # The library reads only on the first rank.
             return iter(())
         self._split = split
         samples = samples_of(self)
         return in_slots(samples, split) if split.is_placed else samples
 
-    # The cache by hand.
+    # Manual cache control.
 
     @property
     def cache_usage(self) -> int:
-        """Bytes of shards and indexes in the local folders."""
+        """The size of shards and indexes in the local folders, in bytes."""
         return self._fetching().usage()
 
     def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
-        """Sees to it that a shard is in the local folder.
+        """Downloads a shard to the local folder unless it is already there.
 
         Args:
-            shard_id: Its number through all streams.
-            blocking: Kept for compatibility: the call always waits.
+            shard_id: The number of the shard across all streams.
+            blocking: Ignored, for compatibility: the call always waits.
         """
         self._fetching().prepare(check.place('shard_id', shard_id, self.num_shards, 'shard'))
 
@@ -754,23 +754,23 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         """Removes a shard from the local folder.
 
         Args:
-            shard_id: Its number through all streams.
+            shard_id: The number of the shard across all streams.
         """
         self._fetching().evict(check.place('shard_id', shard_id, self.num_shards, 'shard'))
 
     def evict_coldest_shard(self) -> None:
-        """Removes the shard from the local folder that was not asked for for longest.
+        """Removes the least recently used shard from the local folder.
 
         Raises:
-            ValueError: There is none.
+            ValueError: No shard is in the local folder.
         """
         self._fetching().evict_coldest()
 
     def stats(self) -> dict[str, Any]:
-        """What reading has cost in this process, by name.
+        """Returns statistics of reading in this process, by name.
 
-        Batches, samples, bytes, waits and their seconds are those of this epoch; shards and bytes fetched, shards found
-        in the cache, requests and retries are counted since the dataset was opened.
+        Batches, samples, bytes, waits and seconds waited are those of this epoch. Fetched shards and bytes, cache
+        hits, requests and retries are counted since the dataset was opened.
         """
         stats: dict[str, Any] = dict(self._here().cache_stats())
         if self._batches is not None:
@@ -780,12 +780,12 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     def __repr__(self) -> str:
         return dataset_representation(self)
 
-    # Between processes.
+    # Pickling.
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in _OWN}
         state['_starter'] = os.getpid(), self._detect_world()
-        # A process that is spawned has no calls of this one beneath its own.
+        # The call stack of this process is not visible in a spawned one.
         split = find_split(self, False) if context.get_spawning_popen() is not None else None
         state['_starter_split'] = split if split is not None and split.is_dispatched else None
         return state

@@ -1,9 +1,9 @@
-"""Which process this is of how many, and how they wait for one another.
+"""Finds the rank of this process and the number of processes, and synchronizes them.
 
-A process group of torch comes first, where torch is imported and has one. Else the environment says
-it: that of torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), of Open MPI, or of a
-Slurm step, the first that is there. It is read at every call, so that it may be set late. torch is
-not imported before it is needed.
+If torch is imported and has a process group, the group decides. Otherwise the environment decides:
+torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), Open MPI, or a Slurm step,
+whichever is found first. The environment is read on every call, so that it may be set late. torch
+is imported only when needed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _TORCHRUN = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE')
 
 
 class _Processes(NamedTuple):
-    """What a launcher says of this process."""
+    """The launcher's information about this process."""
 
     rank: int
     world_size: int
     local_rank: int
     local_world_size: int
-    #: Where it says the rank, the world size and the local world size.
+    #: The sources of the rank, the world size and the local world size, for errors.
     names: tuple[str, str, str] = ('RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')
 
 
@@ -58,7 +58,7 @@ def _number(name: str, default: Optional[int] = None) -> int:
 
 
 def _environment() -> _Processes:
-    """What the environment says; a single process where it says nothing."""
+    """Reads the environment; a single process if it has no information."""
     if any(name in os.environ for name in _TORCHRUN):
         rank, size, local, local_size = (
             _number(name, int('WORLD_SIZE' in name)) for name in _TORCHRUN
@@ -73,7 +73,7 @@ def _environment() -> _Processes:
             _number(f'{start}LOCAL_SIZE', 1),
             (f'{start}RANK', f'{start}SIZE', f'{start}LOCAL_SIZE'),
         )
-    # A batch script has these variables too; only what srun starts is one of several processes.
+    # Batch scripts also have these variables, but only processes of srun are ranks.
     in_step = 'SLURM_STEP_ID' in os.environ or 'SLURM_JOB_ID' not in os.environ
     if 'SLURM_PROCID' in os.environ and in_step:
         world_size = _number('SLURM_STEP_NUM_TASKS', _number('SLURM_NTASKS', 1))
@@ -86,12 +86,12 @@ def _environment() -> _Processes:
 
 
 def _slurm_tasks_per_node(world_size: int) -> int:
-    """Processes of each node of a Slurm step."""
+    """Returns the number of processes per node of a Slurm step."""
     for name in ('SLURM_STEP_TASKS_PER_NODE', 'SLURM_NTASKS_PER_NODE', 'SLURM_TASKS_PER_NODE'):
         text = os.environ.get(name)
         if text is None:
             continue
-        # Such as `4`, `4(x2)` or `4(x2),3`.
+        # For example `4`, `4(x2)` or `4(x2),3`.
         counts = [re.fullmatch(r'(\d+)(\(x\d+\))?', part) for part in text.split(',')]
         numbers = {int(count.group(1)) for count in counts if count}
         if len(numbers) != 1 or not all(counts) or numbers == {0}:
@@ -107,7 +107,7 @@ def _slurm_tasks_per_node(world_size: int) -> int:
 
 
 def _group() -> Optional[Any]:
-    """torch.distributed, if it is imported and has a process group."""
+    """Returns torch.distributed if it is imported and has a process group."""
     if 'torch' not in sys.modules:
         return None
     import torch.distributed as dist
@@ -116,45 +116,45 @@ def _group() -> Optional[Any]:
 
 
 def get_rank() -> int:
-    """The number of this process, from 0 to the number of processes, exclusive."""
+    """Returns the number of this process, from 0."""
     group = _group()
     return int(group.get_rank()) if group else _environment().rank
 
 
 def get_world_size() -> int:
-    """How many processes there are on all nodes."""
+    """Returns the number of processes on all nodes."""
     group = _group()
     return int(group.get_world_size()) if group else _environment().world_size
 
 
 def get_local_rank() -> int:
-    """The number of this process among those of its node."""
+    """Returns the number of this process within its node, from 0."""
     return _environment().local_rank
 
 
 def get_local_world_size() -> int:
-    """How many processes there are on this node."""
+    """Returns the number of processes on this node."""
     return _environment().local_world_size
 
 
 def _names() -> tuple[str, str, str]:
-    """What the rank, the world size and the local world size are called where they come from."""
+    """Returns the names of rank, world size and local world size at their source, for errors."""
     names = _environment().names
     group = 'of torch.distributed'
     return (f'the rank {group}', f'the world size {group}', names[2]) if _group() else names
 
 
 def barrier() -> None:
-    """Waits for all processes of the process group; without one it does nothing."""
+    """Waits for all processes of the process group; does nothing without one."""
     group = _group()
     if group:
         group.barrier()
 
 
 def broadcast(tensor: Tensor, src: int) -> None:
-    """Gives a tensor of rank `src` to all, who receive it in theirs.
+    """Copies the tensor of rank `src` into the tensors of all other ranks.
 
-    Without a process group it does nothing.
+    Does nothing without a process group.
     """
     group = _group()
     if group:
@@ -162,9 +162,9 @@ def broadcast(tensor: Tensor, src: int) -> None:
 
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
-    """Puts the tensor of each rank into a list of tensors.
+    """Collects the tensors of all ranks in a list.
 
-    Without a process group it does nothing.
+    Does nothing without a process group.
     """
     group = _group()
     if group:
@@ -172,10 +172,10 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
 
 
 def all_gather_object(obj: T) -> list[T]:
-    """An object of each rank, by rank. They are pickled.
+    """Returns the objects of all ranks, in rank order. They are pickled.
 
     Raises:
-        RuntimeError: There are several processes, and no process group of them.
+        RuntimeError: There are several processes but no process group.
     """
     group = _group()
     world_size = get_world_size()
@@ -192,7 +192,7 @@ def all_gather_object(obj: T) -> list[T]:
 
 
 def maybe_init_dist() -> bool:
-    """Makes a process group where there are several processes and none yet. Whether it did."""
+    """Creates a process group if there are several processes and no group. Returns whether it did."""
     if get_world_size() == 1:
         return False
     import torch

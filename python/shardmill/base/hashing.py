@@ -1,4 +1,4 @@
-"""Hashes of files by the names that an index uses."""
+"""Hashes of files by their names in an index."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _NAMES = frozenset(_core.hash_names())
 
 
 def get_hashes() -> set[str]:
-    """The names of all hashes."""
+    """Returns the names of all hashes."""
     return set(_NAMES)
 
 
 def is_hash(algo: str) -> bool:
-    """Whether there is a hash of this name."""
+    """Returns whether a hash of this name exists."""
     return algo in _NAMES
 
 
 def get_hash(algo: str, data: Union[bytes, bytearray, memoryview]) -> str:
-    """The hash of the data, in lower-case hexadecimal digits.
+    """Returns the hash of the data as lower-case hexadecimal digits.
 
     Raises:
-        ValueError: There is no hash of this name.
+        ValueError: The hash is unknown.
     """
     if not is_hash(algo):
         raise UsageError(f'{algo!r} is not a supported hash', 'hash-unknown', None, _hint())

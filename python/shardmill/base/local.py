@@ -1,4 +1,4 @@
-"""A dataset on a disk, for random access."""
+"""Random access to a dataset on a local disk."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ __all__ = ['LocalDataset']
 
 
 class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
-    """A map-style dataset for torch: samples by their number.
+    """A map-style dataset for torch: samples by number.
 
-    For type checkers it is generic in the type of a sample, which is anything by default.
+    For type checkers it is generic in the sample type, which defaults to ``Any``.
 
     Args:
         local: The folder of the dataset, a tar file, or a pattern of tar files, such as
             ``data/train-{000..146}.tar``.
-        split: A folder beneath it, such as ``train``.
-        decode: What becomes of the fields of WebDataset samples, as for ``StreamingDataset``.
-        with_deleted: Whether samples that the table of the dataset no longer has are read like all others.
+        split: A subfolder, such as ``train``.
+        decode: How to decode fields of WebDataset samples, as in ``StreamingDataset``.
+        with_deleted: Whether to also read samples that were deleted from the dataset's table.
 
     Attributes:
-        num_samples: How many samples there are.
+        num_samples: The number of samples.
         shards: The shards, with their files, sizes and hashes.
 
     Raises:
-        FileNotFoundError: There is no index.
-        ValueError: The index is damaged or of another version.
+        FileNotFoundError: The dataset has no index.
+        ValueError: The index is damaged or has an unsupported version.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
 
     @cached_property
     def shards(self) -> list[Reader]:
-        """The shards, as the index describes them."""
+        """The shards listed in the index."""
         import json
 
         from shardmill.base.format import reader_from_json
@@ -94,7 +94,7 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
 
     @cached_property
     def spanner(self) -> Spanner:
-        """From the number of a sample to its shard and its place in it."""
+        """Maps a sample number to its shard and its position in the shard."""
         import numpy as np
 
         from shardmill.base.spanner import Spanner
@@ -102,32 +102,32 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
         return Spanner(np.frombuffer(self._reader.shard_sizes()[0], np.int64))
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Returns the number of samples."""
         return self.num_samples
 
     @property
     def size(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return self.num_samples
 
     def get_item(self, sample_id: int) -> dict[str, Any]:
-        """One sample.
+        """Returns one sample.
 
         Args:
-            sample_id: Its number, from 0.
+            sample_id: The number of the sample, from 0.
 
         Returns:
             The values of its columns by name.
 
         Raises:
-            IndexError: There is no such sample.
+            IndexError: The sample does not exist.
         """
         number = check.sample_number(sample_id, self.num_samples)
         sample: dict[str, Any] = self._here().sample(number)
         return sample
 
     def _here(self) -> _core.Reader:
-        """The reader of this process: a forked child makes its own."""
+        """Returns the reader of this process; a forked child opens its own."""
         if self._process != os.getpid():
             self._open()
         return self._reader

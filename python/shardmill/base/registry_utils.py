@@ -1,8 +1,8 @@
 """Registries of classes and functions by name.
 
-A registry is the part of one dict whose keys begin with its namespace. Where the package
-``catalogue`` is installed, that dict is catalogue's: what other programs register there is found
-here, and the other way round. It is not needed.
+A registry consists of the keys of a shared dict that begin with its namespace. If the optional
+package ``catalogue`` is installed, the dict is catalogue's, so that entries registered by other
+programs are visible here and vice versa.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _Store = dict[tuple[str, ...], Any]
 
 
 class _RegistryError(ValueError):
-    """Something is not registered, or is registered already."""
+    """A name is not registered, or is registered already."""
 
 
 class _Shelf:
-    """Where everything is registered when catalogue is not installed, spelled as there."""
+    """Replaces catalogue if it is not installed, with the same attribute names."""
 
     def __init__(self) -> None:
         self.REGISTRY: _Store = {}
@@ -59,18 +59,18 @@ RegistryError: type[ValueError] = _catalogue.RegistryError
 
 
 def _store() -> _Store:
-    # Looked up each time: programs put another dict there.
+    # Not cached, because programs may replace the dict.
     return cast(_Store, _catalogue.REGISTRY)
 
 
 class TypedRegistry(Generic[T]):
-    """Things of one type by name.
+    """A registry of objects of one type, by name.
 
     Args:
-        namespace: What the keys of the registry begin with.
-        entry_points: Whether entry points of installed packages are found too: those of the group
-            that is the namespace, joined by ``_``.
-        description: What it is for.
+        namespace: The beginning of the registry's keys.
+        entry_points: Whether to include entry points of installed packages. Their group is the
+            namespace joined by ``_``.
+        description: What the registry is for.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TypedRegistry(Generic[T]):
     def __call__(self, name: str, func: T) -> T: ...
 
     def __call__(self, name: str, func: Optional[T] = None) -> Any:
-        """As `register`."""
+        """Registers `func`; see `register`."""
         return self._register(name, func)
 
     @overload
@@ -103,14 +103,14 @@ class TypedRegistry(Generic[T]):
     def register(self, name: str, *, func: T) -> T: ...
 
     def register(self, name: str, *, func: Optional[T] = None) -> Any:
-        """Registers `func` under a name, in the place of what was there.
+        """Registers `func` under a name, replacing an existing entry.
 
-        Without `func` it is a decorator.
+        Without `func` it returns a decorator.
         """
         return self._register(name, func)
 
     def register_class(self, name: str, *, func: Optional[T] = None) -> Any:
-        """As `register`."""
+        """Registers `func`; see `register`."""
         return self._register(name, func)
 
     def _register(self, name: str, func: Optional[T]) -> Any:
@@ -121,10 +121,10 @@ class TypedRegistry(Generic[T]):
         return put if func is None else put(func)
 
     def get(self, name: str) -> T:
-        """What is registered under a name.
+        """Returns the entry with a name.
 
         Raises:
-            RegistryError: A ValueError: nothing is.
+            RegistryError: The name is not registered. The error is a ValueError.
         """
         found = self.get_entry_point(name) if self.entry_points else None
         if found is not None:
@@ -138,7 +138,7 @@ class TypedRegistry(Generic[T]):
             raise RegistryError(problem) from None
 
     def get_all(self) -> dict[str, T]:
-        """Everything that is registered, by name."""
+        """Returns all entries by name."""
         found = self.get_entry_points() if self.entry_points else {}
         length = len(self.namespace)
         for key, value in list(_store().items()):
@@ -147,18 +147,18 @@ class TypedRegistry(Generic[T]):
         return found
 
     def get_entry_points(self) -> dict[str, T]:
-        """Everything that installed packages register as entry points, by name."""
+        """Returns all entries that installed packages define as entry points, by name."""
         return {name: entry.load() for name, entry in self._entry_points().items()}
 
     def get_entry_point(self, name: str, default: Optional[T] = None) -> Optional[T]:
-        """What an installed package registers under a name, or the default."""
+        """Returns the entry point with a name, or the default."""
         entry = self._entry_points().get(name)
         return default if entry is None else cast(T, entry.load())
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
         found: Any = importlib.metadata.entry_points()
         group = self.entry_point_namespace
-        # A dict of groups before Python 3.10.
+        # Before Python 3.10 this is a dict of groups.
         entries = found.select(group=group) if hasattr(found, 'select') else found.get(group, ())
         return {entry.name: entry for entry in entries}
 
@@ -184,16 +184,16 @@ def create_registry(
     entry_points: bool = False,
     description: str = '',
 ) -> TypedRegistry[Any]:
-    """A registry of a new namespace.
+    """Creates a registry with a new namespace.
 
     Args:
-        namespace: What the keys of the registry begin with.
-        generic_type: The type of what is registered; for type checkers.
+        namespace: The beginning of the registry's keys.
+        generic_type: The type of the entries, for type checkers.
         entry_points: See `TypedRegistry`.
-        description: What it is for.
+        description: What the registry is for.
 
     Raises:
-        RegistryError: A ValueError: something is registered under that very namespace.
+        RegistryError: The namespace is itself a key in use. The error is a ValueError.
     """
     if namespace in _store():
         raise RegistryError(f'the namespace {namespace} is taken')
@@ -208,25 +208,25 @@ def construct_from_registry(
     post_validation_function: Optional[Callable[[Any], None]] = None,
     kwargs: Optional[dict[str, Any]] = None,
 ) -> Any:
-    """Makes what is registered under a name.
+    """Calls the class or function that is registered under a name.
 
     Args:
         name: The name.
         registry: The registry.
-        partial_function: Whether a function becomes a partial function of `kwargs`, and is not
-            called.
-        pre_validation_function: A class that the registered one must be or derive from, or a
-            function that looks at what is registered and raises if it is wrong.
-        post_validation_function: A function that looks at what was made and raises if it is wrong.
+        partial_function: Whether to return a partial function of `kwargs` instead of calling a
+            function.
+        pre_validation_function: A class that the entry must be or derive from, or a function that
+            receives the entry and raises if it is invalid.
+        post_validation_function: A function that receives the result and raises if it is invalid.
         kwargs: Arguments of the class or function.
 
     Returns:
-        An instance of a class, what a function returned, or a partial function.
+        An instance of the class, the result of the function, or a partial function.
 
     Raises:
-        ValueError: Nothing is registered under that name, or something of another kind.
+        ValueError: The name is not registered, or its entry is of another kind.
     """
-    # The first words of the errors are what callers look for.
+    # COMPAT: programs match the beginning of the messages.
     found = registry.get(name)
     if isinstance(pre_validation_function, type):
         if not (isinstance(found, type) and issubclass(found, pre_validation_function)):
@@ -252,13 +252,13 @@ def construct_from_registry(
 
 
 def import_file(loc: Union[str, Path]) -> ModuleType:
-    """Runs a Python file of the caller's as a module, which is not put into `sys.modules`.
+    """Runs a Python file as a module, without adding it to `sys.modules`.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        RuntimeError: It raised something, which is the cause.
+        FileNotFoundError: The file does not exist.
+        RuntimeError: The file raised an error, which is the cause.
     """
-    # The first words of both errors are what callers look for.
+    # COMPAT: programs match the beginning of both messages.
     if not os.path.exists(loc):
         raise FileNotFoundError(f'File {loc} does not exist')
     spec = importlib.util.spec_from_file_location('python_code', str(loc))
@@ -274,7 +274,7 @@ def import_file(loc: Union[str, Path]) -> ModuleType:
 
 @contextmanager
 def save_registry() -> Iterator[None]:
-    """What is registered within the context is forgotten behind it, in all registries."""
+    """Restores all registries when the context ends."""
     saved = dict(_store())
     try:
         yield

@@ -1,4 +1,4 @@
-"""How many samples of each shard an epoch takes, and which."""
+"""Draws the samples of an epoch from shards and streams."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def get_sampling(
     epoch: int,
     use_epoch: bool,
 ) -> NDArray[np.int64]:
-    """How many samples to draw from each shard, int64, one number for each shard.
+    """Returns how many samples to draw from each shard, as int64.
 
     Args:
-        samples_per_shard: How many samples each shard has.
-        choose: How many to draw from all of them together; may be more than there are.
-        granularity: How many are drawn from a shard at a time.
+        samples_per_shard: The number of samples in each shard.
+        choose: How many samples to draw in total, which may exceed the number of samples.
+        granularity: How many samples are drawn from a shard at a time.
         seed: The seed of the run.
         epoch: The epoch.
-        use_epoch: Whether the epoch is added to the seed.
+        use_epoch: Whether to add the epoch to the seed.
 
     Raises:
         ValueError: A number is negative, or the granularity is 0.
@@ -50,18 +50,18 @@ def get_sampling(
 def resample_streams(
     dataset: Any, epoch: int, stream_id: Optional[int] = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What `StreamingDataset.resample_streams` returns, from the attributes of the dataset.
+    """Implements `StreamingDataset.resample_streams`, using only attributes of the dataset.
 
     Args:
-        dataset: Has `streams` (each with `choose`), `shard_offset_per_stream`, `shards_per_stream`,
+        dataset: An object with `streams` (each with `choose`), `shard_offset_per_stream`, `shards_per_stream`,
             `samples_per_shard`, `sampling_granularity`, `sampling_method`, `shuffle_seed` and
             `epoch_seed_change`.
         epoch: The epoch.
-        stream_id: The stream; None stands for all of them.
+        stream_id: The stream; None for all streams.
 
     Returns:
-        The sizes of the units (a shard as often as it is used whole, and what is drawn of it in
-        part), and the sample id of each of their samples in a row; int64 both.
+        The sizes of the units, and the sample ids of all units in sequence; both int64. A shard is one unit for each
+        time it is used completely, and one for a partial draw.
     """
     count = len(dataset.streams)
     wanted = range(count)

@@ -1,4 +1,4 @@
-"""From the number of a sample to its shard."""
+"""Maps sample numbers to shards."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ['Spanner']
 
 
 class Spanner:
-    """Says which shard a sample is in.
+    """Finds the shard of a sample.
 
     Args:
-        shard_sizes: How many samples each shard has.
-        span_size: Kept as an attribute; the search does not need it.
+        shard_sizes: The number of samples in each shard.
+        span_size: Stored as an attribute for compatibility; not used.
 
     Attributes:
-        num_samples: How many samples there are.
-        shard_bounds: The first sample of each shard, and at the end the number of samples; int64.
+        num_samples: The total number of samples.
+        shard_bounds: The first sample of each shard, followed by the total number of samples; int64.
     """
 
     def __init__(self, shard_sizes: NDArray[np.int64], span_size: int = 1 << 10) -> None:
@@ -35,15 +35,15 @@ class Spanner:
         self._bounds: list[int] = self.shard_bounds.tolist()
 
     def __getitem__(self, index: int) -> tuple[int, int]:
-        """The shard of a sample, and the place of the sample within it.
+        """Returns the shard of a sample, and the position of the sample in it.
 
         Raises:
-            IndexError: There is no such sample.
+            IndexError: The sample does not exist.
         """
         sample = operator.index(index)
         if not 0 <= sample < self.num_samples:
             raise IndexError(f'Invalid sample index {sample}: there are {self.num_samples} samples')
         shard = bisect_right(self._bounds, sample) - 1
-        # COMPAT: the shard is a number of NumPy, its sample is none.
+        # COMPAT: the shard is a NumPy number, the position a Python integer.
         number: Any = np.int64(shard)
         return number, sample - self._bounds[shard]

@@ -1,4 +1,4 @@
-"""One dataset of a mix: where it is kept, where it is read, how much of it an epoch takes."""
+"""A stream: one dataset of a mix, with its remote and local location and its share of an epoch."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ['Stream', 'streams_registry']
 
-#: Methods that bring files to the local folder. A subclass that has its own is asked for every shard; the streams of
-#: others are fetched by the Rust reader.
+#: Methods that fetch files to the local folder. If a subclass overrides one, it fetches every shard. Otherwise the
+#: Rust reader fetches them.
 _FETCHING = (
     '_decompress_shard_part',
     '_download_file',
@@ -51,7 +51,7 @@ _FETCHING = (
 
 
 def __getattr__(name: str) -> Any:
-    # Programs for `streaming` look for it here; to load the module takes time that few need.
+    # Programs written for `streaming` import it from here; loading the module eagerly would slow down imports.
     if name == 'CloudDownloader':
         from shardmill.base.storage.download import CloudDownloader
 
@@ -63,27 +63,27 @@ class Stream:
     """A dataset from which samples are streamed and cached.
 
     Args:
-        remote: Where the dataset is kept: a folder, the URL of a prefix, a tar file, or a pattern of tar files, such
-            as ``data/train-{000000..000146}.tar``. ``None`` if it is local already.
-        local: The folder it is read from, or that its shards are fetched to. ``None`` for a folder of the temporary
-            directory that depends on ``remote`` and ``split`` alone.
-        split: A folder beneath both, such as ``train``.
-        proportion: Its share of an epoch. Either all streams of a dataset have one, or none has.
-        repeat: How many times an epoch takes each of its samples; 0.5 for every other one.
-        choose: How many samples an epoch takes.
-        download_retry: How many times a download is tried again.
-        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
-        validate_hash: The hash that every shard has to pass before it is used.
-        keep_zip: Whether compressed files are kept beside the raw ones.
-        with_deleted: Whether samples that the table of the dataset no longer has are read like all others. ``None`` for
-            what the ``StreamingDataset`` says.
+        remote: The location of the dataset: a folder, the URL of a prefix, a tar file, or a pattern of tar files,
+            such as ``data/train-{000000..000146}.tar``. ``None`` if the dataset is local.
+        local: The folder to read from. With ``remote``, shards are downloaded to it. Defaults to a folder in the
+            temporary directory, whose name depends only on ``remote`` and ``split``.
+        split: A subfolder of both, such as ``train``.
+        proportion: The stream's share of an epoch. Set it for all streams of a dataset or for none.
+        repeat: How often an epoch contains each sample; 0.5 for every second one.
+        choose: How many samples an epoch contains.
+        download_retry: How many times a failed download is retried.
+        download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
+        validate_hash: The hash that is checked for every shard before it is used.
+        keep_zip: Whether to keep compressed files after decompression.
+        with_deleted: Whether to also read samples that were deleted from the dataset's table. ``None`` for the
+            setting of the ``StreamingDataset``.
 
     Raises:
-        ValueError: More than one of ``proportion``, ``repeat`` and ``choose``, or a value out of its range.
-        FileExistsError: There is no ``remote``, no ``local``, and so no folder that would be its own.
+        ValueError: More than one of ``proportion``, ``repeat`` and ``choose`` is set, or a value is out of range.
+        FileExistsError: Neither ``remote`` nor ``local`` is set, and the temporary folder exists.
     """
 
-    #: Whether its samples are files as they are, listed and without an index.
+    #: Whether samples are plain files, listed without an index.
     _is_raw = False
 
     proportion: float
@@ -146,11 +146,11 @@ class Stream:
 
     def _set_keep_zip(self, keep_zip: bool) -> None:
         self.keep_zip = keep_zip
-        # What is read in place is not ours to remove.
+        # Never remove compressed files of a dataset that is read in place.
         self.safe_keep_zip = keep_zip or self.remote in {None, self.local}
 
     def _get_temporary_directory(self) -> str:
-        """The folder of the temporary directory that belongs to this remote and split."""
+        """Returns the folder in the temporary directory for this remote and split."""
         name = ''
         if self.remote is not None:
             name = hashlib.blake2s(self.remote.encode(), digest_size=16).hexdigest()
@@ -170,7 +170,7 @@ class Stream:
 
     @property
     def _downloader(self) -> CloudDownloader:
-        """Made late: the SDK of a store takes its time to import."""
+        """Created on first use, because importing a store's SDK is slow."""
         if self._downloader_made is None:
             from shardmill.base.storage.download import CloudDownloader
 
@@ -181,17 +181,17 @@ class Stream:
         return stream_representation(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Clients of stores are made anew in every process.
+        # Store clients cannot be shared between processes.
         return {**self.__dict__, '_downloader_made': None}
 
     def apply_default(self, default: dict[str, Any]) -> None:
-        """Fills in what was not given.
+        """Sets the arguments that were omitted.
 
         Args:
             default: ``split``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``keep_zip``.
 
         Raises:
-            ValueError: There is neither ``remote`` nor ``local``.
+            ValueError: Neither ``remote`` nor ``local`` is set.
         """
         if not (self.remote or self._local):
             raise UsageError('a stream needs `remote`, `local` or both', 'config-streams')
@@ -208,16 +208,16 @@ class Stream:
 
     @classmethod
     def validate_weights(cls, streams: Sequence[Stream]) -> tuple[bool, bool]:
-        """Whether the weights of streams go together.
+        """Checks that the weights of the streams are compatible.
 
         Args:
             streams: All streams of a dataset.
 
         Returns:
-            Whether they are relative (``proportion``), and whether there are none.
+            Whether the weights are relative (``proportion``), and whether no stream has one.
 
         Raises:
-            ValueError: A stream has several weights, or some are relative and some are not.
+            ValueError: A stream has several weights, or relative and absolute weights are mixed.
         """
         names = ('proportion', 'repeat', 'choose')
         weights = [[name for name in names if hasattr(stream, name)] for stream in streams]
@@ -243,19 +243,19 @@ class Stream:
         choose_per_epoch: Optional[int],
         seed: int,
     ) -> int:
-        """Works out how many samples of each stream an epoch takes, and sets all three weights of each accordingly.
+        """Computes how many samples of each stream an epoch contains, and sets all three weights of each stream.
 
         Args:
             streams: All streams of a dataset.
-            samples_per_stream: How many samples each has. Shape: ``[streams]``.
-            choose_per_epoch: Samples of an epoch, where weights are relative or absent.
-            seed: Decides which streams get the samples that are left over by rounding.
+            samples_per_stream: The number of samples in each stream. Shape: ``[streams]``.
+            choose_per_epoch: Samples per epoch, if weights are relative or absent.
+            seed: Decides which streams receive the samples left over by rounding.
 
         Returns:
-            Samples of an epoch.
+            Samples per epoch.
 
         Raises:
-            ValueError: Weights that do not go together, or an epoch size beside absolute ones.
+            ValueError: The weights are incompatible, or an epoch size is combined with absolute weights.
         """
         import numpy as np
 
@@ -303,15 +303,15 @@ class Stream:
         return getattr(stream, 'choose', samples)
 
     def _is_fetched_here(self) -> bool:
-        """Whether a subclass has its own way of bringing shards to the local folder."""
+        """Returns whether a subclass overrides how shards are fetched to the local folder."""
         return any(getattr(type(self), name) is not getattr(Stream, name) for name in _FETCHING)
 
     def _is_whole_here(self) -> bool:
-        """Whether the remote is a folder that is gone, and there is a dataset in the local one."""
+        """Returns whether the remote folder no longer exists and the local folder holds the dataset."""
         name = os.path.join(self.split, get_index_basename())
         folder = _core.tar_folder(self.remote) if self.remote is not None else None
         if folder is not None:
-            # The index of a pattern is always one that was made here.
+            # The index of a tar pattern is always generated locally.
             gone = '://' not in folder and not os.path.exists(folder)
             return gone and os.path.exists(os.path.join(self.local, name))
         return (
@@ -323,7 +323,7 @@ class Stream:
         )
 
     def _describe(self, is_fetched_here: bool) -> dict[str, Any]:
-        """What the Rust reader is told of this stream."""
+        """Describes this stream for the Rust reader."""
         is_here = is_fetched_here or self._is_whole_here()
         return {
             'remote': None if is_here else self.remote,
@@ -334,19 +334,19 @@ class Stream:
             'choose': self._choose,
             'keep_zip': self.keep_zip,
             'with_deleted': self.with_deleted,
-            # What a subclass has fetched it has checked.
+            # A subclass that fetches files also checks them.
             'validate_hash': None if is_fetched_here else self.validate_hash,
         }
 
     def _download_file(self, from_basename: str, to_basename: Optional[str] = None) -> str:
-        """Brings a file to the local folder.
+        """Downloads a file to the local folder.
 
         Args:
-            from_basename: Its name beneath ``remote`` and ``split``.
-            to_basename: Its name beneath ``local`` and ``split``; by default the same.
+            from_basename: Its path below ``remote`` and ``split``.
+            to_basename: Its path below ``local`` and ``split``; defaults to the same.
 
         Returns:
-            Where it is now.
+            The local path.
         """
         remote = None
         if self.remote is not None:
@@ -358,7 +358,7 @@ class Stream:
         return local
 
     def _check(self, info: FileInfo, path: str, data: bytes) -> None:
-        """Checks what was fetched against ``validate_hash``."""
+        """Checks downloaded bytes against ``validate_hash``."""
         name = self.validate_hash
         if not name:
             return
@@ -375,13 +375,13 @@ class Stream:
     def _decompress_shard_part(
         self, zip_info: FileInfo, zip_filename: str, raw_filename: str, compression: Optional[str]
     ) -> None:
-        """Makes the raw file from the compressed one.
+        """Decompresses a file.
 
         Args:
-            zip_info: The compressed file as the index has it.
-            zip_filename: Where the compressed file is.
-            raw_filename: Where the raw file goes.
-            compression: The compression of the index.
+            zip_info: The compressed file's entry in the index.
+            zip_filename: The path of the compressed file.
+            raw_filename: The path of the decompressed file.
+            compression: The compression named in the index.
         """
         with open(zip_filename, 'rb') as file:
             data = file.read()
@@ -399,15 +399,15 @@ class Stream:
         zip_info: Optional[FileInfo] = None,
         compression: Optional[str] = None,
     ) -> int:
-        """Sees to it that a raw file of a shard is there.
+        """Makes a raw file of a shard available in the local folder.
 
         Args:
-            raw_info: The raw file as the index has it.
-            zip_info: The compressed file, if there is one.
-            compression: Its compression.
+            raw_info: The raw file's entry in the index.
+            zip_info: The compressed file's entry, if there is one.
+            compression: The compression named in the index.
 
         Returns:
-            By how many bytes the local folder has grown.
+            The growth of the local folder in bytes.
         """
         folder = os.path.join(self.local, self.split)
         raw = os.path.join(folder, raw_info.basename)
@@ -431,13 +431,13 @@ class Stream:
         return delta if self.safe_keep_zip else delta - zip_info.bytes
 
     def prepare_shard(self, shard: Reader) -> int:
-        """Sees to it that the raw files of a shard are there: fetched, checked, decompressed.
+        """Makes the raw files of a shard available: downloaded, checked and decompressed.
 
         Args:
             shard: The shard.
 
         Returns:
-            By how many bytes the local folder has grown.
+            The growth of the local folder in bytes.
         """
         return sum(
             self._prepare_shard_part(raw, zipped, shard.compression)
@@ -445,18 +445,18 @@ class Stream:
         )
 
     def get_shards(self, world: World, allow_unsafe_types: bool) -> list[Reader]:
-        """Reads the index; fetches it first where it is not there.
+        """Reads the index, downloading it first if it is missing.
 
         Args:
-            world: Which rank this is: one of a node fetches, the others wait.
-            allow_unsafe_types: Whether columns of pickles are accepted.
+            world: This rank: one rank per node downloads, the others wait.
+            allow_unsafe_types: Whether to accept pickled columns.
 
         Returns:
             The shards.
 
         Raises:
-            RuntimeError: There is no index, and no remote to fetch it from.
-            ValueError: The index is damaged or of another version, or asks for unsafe types.
+            RuntimeError: The index is missing, and there is no remote to download it from.
+            ValueError: The index is damaged, has an unsupported version, or requires unsafe types.
         """
         from shardmill.base.format import reader_from_json
 
@@ -508,9 +508,9 @@ class Stream:
         )
 
     def _fetch_sides(self) -> None:
-        """Brings the files that say which samples are deleted, where there are any, to the local folder.
+        """Downloads the files that list deleted samples, if the dataset has them.
 
-        They come before the index, whose appearance other ranks wait for.
+        They are downloaded before the index, because other ranks wait for the index to appear.
         """
         text = self._fetch_once(PROVENANCE)
         noted = json.loads(text) if text else {}
@@ -523,12 +523,12 @@ class Stream:
                 file.write(text)
 
     def _fetch_once(self, name: str) -> bytes:
-        """What a file holds that may not be there; nothing where it is not."""
+        """Returns the contents of an optional file; empty if it does not exist."""
         part = f'{name}.tmp'
         path = os.path.join(self.local, self.split, part)
         try:
             if type(self)._download_file is Stream._download_file:
-                # Not tried again: that it is not there is the common case.
+                # Not retried, because the file is usually absent.
                 remote = os.path.join(self.remote or '', self.split, name)
                 self._downloader.download(remote, path, self.download_timeout)
             else:
@@ -542,11 +542,11 @@ class Stream:
                 os.remove(path)
 
     def set_up_local(self, shards: list[Reader], cache_usage_per_shard: NDArray[np.int64]) -> None:
-        """Looks which shards are there, and removes what is left of half-fetched ones.
+        """Finds the shards in the local folder, and removes partial downloads.
 
         Args:
             shards: The shards of this stream.
-            cache_usage_per_shard: Set to the bytes of each that are there. Shape: ``[shards]``.
+            cache_usage_per_shard: Receives the size of each local shard in bytes. Shape: ``[shards]``.
         """
         listing = {
             os.path.join(folder, name)
@@ -557,7 +557,7 @@ class Stream:
             cache_usage_per_shard[place] = shard.set_up_local(listing, self.safe_keep_zip)
 
     def get_index_size(self) -> int:
-        """The bytes of the index; 0 for tar files that have none."""
+        """Returns the size of the index in bytes; 0 for tar files without one."""
         index = os.path.join(self.local, self.split, get_index_basename())
         return os.stat(index).st_size if os.path.exists(index) else 0
 
@@ -573,7 +573,7 @@ streams_registry.register('stream', func=Stream)
 
 
 def find_index(stream: Stream) -> None:
-    """Raises what callers of ``streaming`` expect where a dataset has no index; stores are not asked."""
+    """Raises the error that callers of ``streaming`` expect if an index is missing. Does not check stores."""
     if stream._is_raw or _core.tar_folder(stream.remote or stream.local) is not None:
         return
     local = os.path.join(stream.local, stream.split, 'index.json')
@@ -595,14 +595,14 @@ def find_index(stream: Stream) -> None:
 
 
 def _has_tars(folder: str) -> bool:
-    """Whether there are shards below a folder that need no index, hidden ones left out."""
+    """Returns whether a folder contains tar shards, which need no index. Hidden files are ignored."""
     endings = ('.tar', '.tar.gz', '.tgz', '.tar.zst')
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith('.')]
         if here == folder and any(
             os.path.exists(os.path.join(folder, name, get_index_basename())) for name in folders
         ):
-            # What holds datasets is none itself.
+            # A folder that contains datasets is not a dataset.
             return False
         if any(name.lower().endswith(endings) and not name.startswith('.') for name in names):
             return True
@@ -610,5 +610,5 @@ def _has_tars(folder: str) -> bool:
 
 
 def is_folder(remote: str) -> bool:
-    """Whether a remote is a folder of this machine, or one that is mounted here."""
+    """Returns whether a remote is a local or mounted folder."""
     return '://' not in remote and not remote.startswith('dbfs:')

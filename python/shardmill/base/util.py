@@ -1,4 +1,4 @@
-"""Helpers around datasets: sizes as text, waiting, trying again, merging indexes."""
+"""Helpers for datasets: parsing sizes, waiting, retrying, merging indexes."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ F = TypeVar('F', bound=Callable[..., Any])
 
 _Place = Union[str, tuple[str, str]]
 _INDEX = 'index.json'
-# A folder that a writer works in; what it holds is not finished.
+# The working folder of a writer, which holds unfinished files.
 _WORK_FOLDER = '.shardmill'
 
 
 def get_list_arg(text: str) -> list[str]:
-    """The parts of a text between its commas; none of an empty text."""
+    """Splits a text at its commas; an empty text gives an empty list."""
     return text.split(',') if text else []
 
 
 def wait_for_file_to_exist(
     filename: str, poll_interval: float, timeout: float, err_msg: str
 ) -> None:
-    """Waits until a file is there.
+    """Waits until a file exists.
 
     Args:
         filename: The file.
-        poll_interval: Seconds between two looks.
+        poll_interval: Seconds between checks.
         timeout: Seconds to wait.
-        err_msg: What the error begins with.
+        err_msg: The beginning of the error message.
 
     Raises:
-        RuntimeError: It is not there in time.
+        RuntimeError: The file does not exist after the timeout.
     """
     filename = check.path('filename', filename)
     start = monotonic()
@@ -83,11 +83,11 @@ _ABBREVIATIONS = {'k': 10**3, 'm': 10**6, 'b': 10**9, 't': 10**12}
 
 
 def bytes_to_int(bytes_str: Union[int, float, str]) -> int:
-    """A number of bytes from a text such as ``16mb`` (units of 1024) or ``500``; a number is
+    """Parses a number of bytes from text such as ``16mb`` (units of 1024) or ``500``; a number is
     rounded down.
 
     Raises:
-        ValueError: The text is something else.
+        ValueError: The text is not a number of bytes.
     """
     if not isinstance(bytes_str, str):
         return int(bytes_str)
@@ -98,11 +98,11 @@ def bytes_to_int(bytes_str: Union[int, float, str]) -> int:
 
 
 def number_abbrev_to_int(abbrev_str: Union[int, float, str]) -> int:
-    """A number from a text such as ``10k``, ``1.5m``, ``2b`` (units of 1000) or ``500``; a number
-    is rounded down.
+    """Parses a number from text such as ``10k``, ``1.5m``, ``2b`` (units of 1000) or ``500``; a
+    number is rounded down.
 
     Raises:
-        ValueError: The text is something else.
+        ValueError: The text is not a number.
     """
     if not isinstance(abbrev_str, str):
         return int(abbrev_str)
@@ -110,11 +110,11 @@ def number_abbrev_to_int(abbrev_str: Union[int, float, str]) -> int:
 
 
 def clean_stale_shared_memory() -> None:
-    """Destroys blocks of shared memory that runs of ``streaming`` left behind.
+    """Destroys shared memory that runs of ``streaming`` left behind.
 
-    shardmill's own datasets keep nothing there and never need this. The first process of each node
-    does it; where there is a process group, all wait for it. It goes from prefix to prefix, to the
-    first that has no block.
+    shardmill's own datasets do not use it and never need this. The first process of each node
+    cleans up; in a process group, all processes wait for it. Cleaning proceeds by prefix and stops at
+    the first prefix without a block.
     """
     from multiprocessing.shared_memory import SharedMemory
 
@@ -129,7 +129,7 @@ def clean_stale_shared_memory() -> None:
             except FileNotFoundError:
                 continue
             except PermissionError:
-                # Another user's, to whom it may be of use.
+                # The block belongs to another user, who may need it.
                 found = True
                 continue
             found = True
@@ -140,11 +140,11 @@ def clean_stale_shared_memory() -> None:
 
 
 def get_import_exception_message(package_name: str, extra_deps: str) -> str:
-    """What an ImportError says when an optional package is missing.
+    """Returns the message of an ImportError for a missing optional package.
 
     Args:
-        package_name: The package, by the name of the extra of mosaicml-streaming.
-        extra_deps: What to install to have it.
+        package_name: The name of the extra of mosaicml-streaming.
+        extra_deps: The packages to install.
     """
     return (
         f'shardmill was installed without {package_name} support. To use {package_name} related '
@@ -154,7 +154,7 @@ def get_import_exception_message(package_name: str, extra_deps: str) -> str:
 
 
 def missing_package(module: str, package: str) -> str:
-    """What an ImportError says of a module that a package brings."""
+    """Returns the message of an ImportError for a missing module of a package."""
     return f'{module} is not installed, which this needs: run `pip install {package}`'
 
 
@@ -174,25 +174,25 @@ def merge_index(
 
 
 def merge_index(*args: Any, **kwargs: Any) -> None:
-    """Makes one index of the indexes of several partitions, so that they are one dataset.
+    """Merges the indexes of several partitions into one index, so that they form one dataset.
 
-    Called as ``merge_index(index_file_urls, out, keep_local=True, download_timeout=60)`` it merges
-    those, in order; called as ``merge_index(out, keep_local=True, download_timeout=60)``, all that
-    lie in folders beneath `out`, at any depth. Without any index it does nothing but to warn.
+    ``merge_index(index_file_urls, out, keep_local=True, download_timeout=60)`` merges the given
+    indexes in order. ``merge_index(out, keep_local=True, download_timeout=60)`` merges all indexes
+    in folders below `out`, at any depth. Without any index it only logs a warning.
 
     Args:
         index_file_urls: The indexes. Each is a path, a URL, or both as a tuple: the path is read if
-            it is there.
-        out: Where the partitions are and the merged index goes, as ``index.json``: a folder, a URL,
-            or both as a tuple. To a URL it is uploaded.
-        keep_local: Whether the merged index stays in the folder. Nothing else is ever removed from
-            it.
-        download_timeout: Seconds that the download of an index may take.
+            it exists.
+        out: The location of the partitions and of the merged ``index.json``: a folder, a URL, or
+            both as a tuple. The index is uploaded to a URL.
+        keep_local: Whether the merged index stays in the folder. Nothing else is removed from the
+            folder.
+        download_timeout: Seconds after which the download of an index fails.
 
     Raises:
-        ValueError: The arguments are others, or two indexes name the same file.
+        ValueError: The arguments are invalid, or two indexes name the same file.
         RuntimeError: An index cannot be read.
-        FileNotFoundError: An index is not there, and no URL is given for it.
+        FileNotFoundError: An index does not exist and has no URL.
     """
     named = dict(zip(('index_file_urls', 'out', 'keep_local', 'download_timeout'), args))
     first = args[0] if args else kwargs.get('index_file_urls')
@@ -205,13 +205,13 @@ def merge_index(*args: Any, **kwargs: Any) -> None:
         raise UsageError(f'Invalid arguments to merge_index: {args}, {kwargs}', 'config-value')
     out = arguments.pop('out')
     if not isinstance(out, (str, tuple, os.PathLike)):
-        # The first words are what callers look for.
+        # COMPAT: programs match the beginning of this message.
         raise ArgumentTypeError(
             f'Invalid arguments to merge_index: `out` must be a path, a URL, or a tuple of both, but got: {out!r}',
             'config-type',
             'out',
         )
-    # Nowhere to put the result is no error.
+    # COMPAT: an empty `out` is not an error.
     out = check.place_to_write('out', out) if out else ''
     keep_local = check.flag('keep_local', arguments.pop('keep_local', True))
     timeout = check.number('download_timeout', arguments.pop('download_timeout', 60), above=0)
@@ -239,7 +239,7 @@ def _merge_index_from_list(
     keep_local: bool = True,
     download_timeout: float = 60,
 ) -> None:
-    """The first form of `merge_index`."""
+    """Implements the first form of `merge_index`."""
     if not index_file_urls or not out:
         logger.warning('there is no index to merge, or nowhere to put the result')
         return
@@ -263,7 +263,7 @@ def _merge(
             index, source = _read_index(places, scratch, download_timeout)
             parts.append((folder, index, _read_sides(source, scratch, download_timeout)))
         merged, sides = _core.merge_indexes(parts)
-    # The index is last: with it the dataset is there. One that would not fit the side files goes before them.
+    # Write the index last, because it completes the dataset. First remove an index that does not match the new files.
     files = [*sides, (_INDEX, merged)]
     path = os.path.join(local, _INDEX)
     stale = [name for name in (TOMBSTONES, PROVENANCE) if name not in dict(sides)]
@@ -286,7 +286,7 @@ def _merge(
 def _merge_index_from_root(
     out: _Place, keep_local: bool = True, download_timeout: float = 60
 ) -> None:
-    """The second form of `merge_index`."""
+    """Implements the second form of `merge_index`."""
     if not out:
         logger.warning('there is no folder to merge the indexes of')
         return
@@ -307,7 +307,7 @@ def _merge_index_from_root(
 
 
 def _destination(out: _Place) -> tuple[str, Optional[Any]]:
-    """The folder of the merged index, and what uploads it where that is asked for."""
+    """Returns the folder of the merged index, and its uploader if `out` is remote."""
     if isinstance(out, str) and not urllib.parse.urlparse(out).scheme:
         return out, None
     from shardmill.base.storage.upload import CloudUploader
@@ -317,7 +317,7 @@ def _destination(out: _Place) -> tuple[str, Optional[Any]]:
 
 
 def _local_index_files(root: str) -> list[str]:
-    """Every index in a folder beneath the root, by path."""
+    """Returns the paths of all indexes in folders below the root."""
     found = []
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name != _WORK_FOLDER]
@@ -327,7 +327,7 @@ def _local_index_files(root: str) -> list[str]:
 
 
 def _index_files_of_both(local: str, remote: str) -> list[tuple[str, str]]:
-    """Every index in a folder beneath one of two roots, by its path beneath each of them."""
+    """Returns the paths, below both roots, of every index in a folder below either root."""
     names = {
         os.path.relpath(path, root) for root in (local, remote) for path in _local_index_files(root)
     }
@@ -335,22 +335,22 @@ def _index_files_of_both(local: str, remote: str) -> list[tuple[str, str]]:
 
 
 def _not_merged_index(index_file_path: str, out: str) -> bool:
-    """Whether an index is not the one of `out` itself, a path or a URL, but one beneath it."""
+    """Returns whether an index is not that of `out` itself."""
     folder = os.path.dirname(index_file_path).strip('/')
     return folder != urllib.parse.urlparse(out).path.strip('/')
 
 
 def _format_remote_index_files(remote: str, files: list[str]) -> list[str]:
-    """The URLs of those files that are indexes of partitions.
+    """Returns the URLs of those files that are indexes of partitions.
 
     Args:
-        remote: The URL of the root, or its path.
-        files: Paths of files within its bucket, or as they are.
+        remote: The URL or path of the root.
+        files: Paths within its bucket; with a path as root, paths of files.
     """
     url = urllib.parse.urlparse(remote)
     if not url.scheme:
         return [file for file in files if file.endswith(_INDEX) and _not_merged_index(file, remote)]
-    # A volume of Databricks has no bucket: dbfs:/Volumes/...
+    # Volumes of Databricks have no bucket: dbfs:/Volumes/...
     is_volume = url.scheme == 'dbfs' and url.path.split('/')[1:2] == ['Volumes']
     start = f'{url.scheme}:/' if is_volume else f'{url.scheme}://{url.netloc}/'
     return [
@@ -361,10 +361,10 @@ def _format_remote_index_files(remote: str, files: list[str]) -> list[str]:
 
 
 def _folder_of(places: Sequence[str], roots: Sequence[Optional[str]]) -> str:
-    """The folder of an index relative to the first root that one of its places lies beneath.
+    """Returns the folder of an index relative to the first root that contains one of its places.
 
-    Beneath none of them it is the last folder of the path: partitions that are merged elsewhere and
-    moved there later.
+    Without such a root, returns the last folder of the path, for partitions that are moved to the
+    merged index later.
     """
     folders = [os.path.dirname(place) for place in places if place]
     for root in roots:
@@ -376,16 +376,16 @@ def _folder_of(places: Sequence[str], roots: Sequence[Optional[str]]) -> str:
 
 
 def _normal(place: str) -> str:
-    """A path or a URL without what makes two spellings of it differ."""
+    """Normalizes the spelling of a path or URL, for comparisons."""
     if urllib.parse.urlparse(place).scheme:
         return place.rstrip('/')
     return os.path.realpath(place).rstrip('/')
 
 
 def _read_index(places: Sequence[str], scratch: str, timeout: float) -> tuple[bytes, str]:
-    """The bytes of an index, from its path if it is there and else from its URL, and which of these it was."""
+    """Returns the bytes of an index and their source: the path if it exists, otherwise the URL."""
     source = places[0] if len(places) == 1 or os.path.exists(places[0]) else places[1]
-    # The first words of both errors are what callers look for.
+    # COMPAT: programs match the beginning of both messages.
     if not source:
         raise FileNotFoundError(
             f'Check data availability! The index {places[0]} is not there, and has no URL'
@@ -405,7 +405,7 @@ def _read_index(places: Sequence[str], scratch: str, timeout: float) -> tuple[by
 
 
 def _read_sides(source: str, scratch: str, timeout: float) -> dict[str, bytes]:
-    """The files beside an index that say which of its samples are deleted, as far as there are any."""
+    """Returns the existing files next to an index that list its deleted samples."""
     folder, name = os.path.split(source)
     if name != _INDEX:
         return {}
@@ -414,7 +414,7 @@ def _read_sides(source: str, scratch: str, timeout: float) -> dict[str, bytes]:
     for side in (PROVENANCE, TOMBSTONES):
         copy = path = os.path.join(folder, side)
         if is_remote and side == TOMBSTONES and not found:
-            # The provenance would say that there are some.
+            # Without provenance there are no tombstones.
             break
         try:
             if is_remote:
@@ -430,7 +430,7 @@ def _read_sides(source: str, scratch: str, timeout: float) -> dict[str, bytes]:
 
 
 def _publish(path: str, text: str) -> None:
-    """Puts a file in its place at once."""
+    """Writes a file atomically."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     unfinished = f'{path}.{os.getpid()}.tmp'
     try:
@@ -464,18 +464,18 @@ def retry(
     initial_backoff: float = 1.0,
     max_jitter: float = 0.5,
 ) -> Any:
-    """Decorates a function so that it is called again when it raises. Also without parentheses:
+    """Decorates a function so that it is retried when it raises. Also works without parentheses:
     ``@retry``.
 
-    Before attempt `n` (from 2 on) it waits ``initial_backoff * 2 ** (n - 2)`` seconds and a random
+    Before attempt `n` (from 2 on) it waits ``initial_backoff * 2 ** (n - 2)`` seconds plus a random
     part of `max_jitter`.
 
     Args:
-        exc_class: The exception, or the exceptions, after which to call again.
-        clean_up_fn: Called after each attempt that failed.
-        num_attempts: How often it is called at most.
-        initial_backoff: Seconds.
-        max_jitter: Seconds.
+        exc_class: The exception or exceptions after which to retry.
+        clean_up_fn: Called after each failed attempt.
+        num_attempts: The maximum number of attempts.
+        initial_backoff: Seconds before the second attempt.
+        max_jitter: Maximum random seconds added to each wait.
 
     Raises:
         ValueError: `num_attempts` is not positive.

@@ -1,4 +1,4 @@
-"""Nodes, ranks and workers of a run, and which of them this is."""
+"""The nodes, ranks and workers of a run, and the position of this process among them."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ __all__ = ['World']
 
 
 class World:
-    """How many nodes, ranks and workers there are, and which of them this is.
+    """The numbers of nodes, ranks and workers, and the position of this worker among them.
 
-    All nodes have as many ranks, and all ranks as many workers. Counts are of the whole run, unless
-    their name says otherwise.
+    All nodes have the same number of ranks, and all ranks the same number of workers. Counts are of
+    the whole run unless their name says otherwise.
 
     Args:
-        num_nodes: Nodes.
-        ranks_per_node: Ranks (training processes) of each node.
-        workers_per_rank: Workers (loader processes) of each rank; 1 where the rank loads for
-            itself.
-        worker: The number of this worker, from 0, node by node and rank by rank.
+        num_nodes: The number of nodes.
+        ranks_per_node: The number of ranks (training processes) per node.
+        workers_per_rank: The number of workers (loader processes) per rank; 1 if the rank loads
+            data itself.
+        worker: The number of this worker, from 0, counted by node and by rank.
 
     Attributes:
-        node: This node.
-        num_nodes: Nodes.
-        is_multinode: Whether there are several.
-        rank: This rank.
-        num_ranks: Ranks.
-        rank_of_node: This rank among those of its node.
-        ranks_per_node: Ranks of each node.
-        worker: This worker.
-        num_workers: Workers.
-        worker_of_node: This worker among those of its node.
-        workers_per_node: Workers of each node.
-        worker_of_rank: This worker among those of its rank.
-        workers_per_rank: Workers of each rank.
+        node: The number of this node.
+        num_nodes: The number of nodes.
+        is_multinode: Whether there are several nodes.
+        rank: The number of this rank.
+        num_ranks: The number of ranks.
+        rank_of_node: The number of this rank within its node.
+        ranks_per_node: The number of ranks per node.
+        worker: The number of this worker.
+        num_workers: The number of workers.
+        worker_of_node: The number of this worker within its node.
+        workers_per_node: The number of workers per node.
+        worker_of_rank: The number of this worker within its rank.
+        workers_per_rank: The number of workers per rank.
         is_leader: Whether this is the first worker of all.
         is_local_leader: Whether this is the first worker of its node.
     """
@@ -71,7 +71,7 @@ class World:
         self.is_local_leader = self.worker_of_node == 0
 
     def to_json(self) -> dict[str, Any]:
-        """Every attribute by its name."""
+        """Returns all attributes by name."""
         return dict(vars(self))
 
     def __repr__(self) -> str:
@@ -89,16 +89,16 @@ class World:
         local_world_size: int,
         names: Sequence[str] = ('rank', 'world_size', 'local_world_size'),
     ) -> Self:
-        """The world of a rank, with the workers of torch's loader.
+        """Returns the world of a rank, with the workers of torch's loader.
 
         Args:
             rank: This rank.
-            world_size: Ranks.
-            local_world_size: Ranks of each node.
-            names: What the three are called where they come from.
+            world_size: The number of ranks.
+            local_world_size: The number of ranks per node.
+            names: The names of the three values at their source, for errors.
 
         Raises:
-            ValueError: They contradict each other.
+            ValueError: The values contradict each other.
         """
         mine, all_ranks, of_node = names
         if min(world_size, local_world_size) < 1 or world_size % local_world_size:
@@ -125,23 +125,23 @@ class World:
 
     @classmethod
     def _get_worker_info(cls) -> tuple[int, int]:
-        """This worker among those of its rank, and how many there are.
+        """Returns the number of this worker within its rank, and the number of workers per rank.
 
-        0 and 1 outside of a loader's worker.
+        Returns 0 and 1 outside of a loader worker.
         """
-        # In a worker of torch's loader, torch is imported.
+        # torch is always imported in a worker of its loader.
         data = sys.modules.get('torch.utils.data')
         info = data.get_worker_info() if data is not None else None
         return (info.id, info.num_workers) if info is not None else (0, 1)
 
     @classmethod
     def detect(cls) -> Self:
-        """The world that this process is in.
+        """Detects the world of this process.
 
-        Ranks are those of `shardmill.base.distributed`, workers those of torch's loader.
+        Ranks come from `shardmill.base.distributed`, workers from torch's loader.
 
         Raises:
-            ValueError: What the launcher says contradicts itself.
+            ValueError: The values from the launcher contradict each other.
         """
         return cls.of_ranks(
             distributed.get_rank(),
@@ -151,20 +151,19 @@ class World:
         )
 
     def copy(self) -> Self:
-        """The same once more."""
+        """Returns a copy."""
         return self._with(self.num_nodes, self.ranks_per_node, self.workers_per_rank, self.worker)
 
     def replicate(self, replication: int) -> Self:
-        """The world as it is when so many consecutive ranks are one.
+        """Returns the world in which each group of consecutive ranks counts as one rank.
 
-        Where the ranks that are left are no multiple of the ranks of a node, they are those of a
-        single node.
+        If the remaining ranks are not a multiple of the ranks per node, they form a single node.
 
         Raises:
-            ValueError: The number is not positive, or does not divide the number of ranks.
+            ValueError: The number is not positive or does not divide the number of ranks.
         """
         replication = check.whole('replication', replication, -1 << 63)
-        # The first words of both are what callers look for.
+        # COMPAT: programs match the beginning of both messages.
         if replication <= 0:
             raise UsageError(
                 f'Replication factor must be positive, which {replication} is not', 'config-value'
@@ -180,7 +179,7 @@ class World:
         return self._with(nodes, ranks, self.workers_per_rank, worker)
 
     def detect_workers(self) -> Self:
-        """The same ranks, with the workers of the loader that this process belongs to."""
+        """Returns the same ranks, with the loader workers that this process belongs to."""
         worker_of_rank, workers_per_rank = self._get_worker_info()
         worker = self.rank * workers_per_rank + worker_of_rank
         return self._with(self.num_nodes, self.ranks_per_node, workers_per_rank, worker)

@@ -1,4 +1,4 @@
-"""Datasets of videos with texts."""
+"""Datasets of videos with captions."""
 
 from __future__ import annotations
 

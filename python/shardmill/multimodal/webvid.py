@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ['StreamingInsideWebVid', 'StreamingOutsideDTWebVid', 'StreamingOutsideGIWebVid']
 
-# Videos that are downloaded at the same time.
+# Maximum concurrent downloads of videos.
 _THREADS = 4
 
 
 class StreamingInsideWebVid(StreamingDataset):
-    """WebVid with the videos in the shards: a `StreamingDataset` as it is."""
+    """WebVid with the videos in the shards."""
 
     def get_item(self, idx: int, retry: int = 7) -> Any:
-        """A sample, as it is in its shard."""
+        """Returns a sample as stored in its shard."""
         return super().get_item(idx, retry)
 
     def _is_plain(self) -> bool:
@@ -38,7 +38,7 @@ class StreamingInsideWebVid(StreamingDataset):
 
 
 class _Outside(StreamingDataset):
-    """WebVid with a file for each video; a sample has its path, as ``content_path``."""
+    """WebVid with one file per video; samples have its path as ``content_path``."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class _Outside(StreamingDataset):
         self.extra_remote = extra_remote
 
     def get_item(self, idx: int, retry: int = 7) -> Any:
-        """A sample; with both extra places given, the bytes of its video are its ``content``."""
+        """Returns a sample; if both extra locations are set, ``content`` holds the bytes of its video."""
         sample = super().get_item(idx, retry)
         self._fill(sample)
         return sample
@@ -99,7 +99,7 @@ class _Outside(StreamingDataset):
                 sample['content'] = file.read()
 
     def _download(self, sample: dict[str, Any]) -> Optional[str]:
-        """Where the video is, after downloading it if it was not there."""
+        """Returns the local path of the video, after downloading it if necessary."""
         if not self.extra_local or not self.extra_remote:
             return None
         name = sample['content_path']
@@ -115,40 +115,40 @@ class _Outside(StreamingDataset):
 
 
 class StreamingOutsideGIWebVid(_Outside):
-    """WebVid with a file for each video, downloaded when its sample is asked for.
+    """WebVid with one file per video, downloaded when its sample is requested.
 
     The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
     partition, ``py1s`` shuffle, blocks of 2^18 samples.
 
     Args:
         extra_local: The folder that videos are downloaded to.
-        extra_remote: Where they are downloaded from.
+        extra_remote: The location that videos are downloaded from.
     """
 
 
 class StreamingOutsideDTWebVid(_Outside):
-    """WebVid with a file for each video, downloaded ahead of the iteration by threads.
+    """WebVid with one file per video, prefetched by threads.
 
-    `predownload` says how many samples ahead; by default it is 64.
+    `predownload` is the number of samples to prefetch, 64 by default.
 
     The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
     partition, ``py1s`` shuffle, blocks of 2^18 samples.
 
     Args:
         extra_local: The folder that videos are downloaded to.
-        extra_remote: Where they are downloaded from.
+        extra_remote: The location that videos are downloaded from.
     """
 
     _is_ahead = False
 
     def get_item(self, idx: int, retry: int = 7) -> Any:
-        """A sample; with both extra places given, the bytes of its video are its ``content``."""
+        """Returns a sample; if both extra locations are set, ``content`` holds the bytes of its video."""
         if self._is_ahead:
             return StreamingDataset.get_item(self, idx, retry)
         return super().get_item(idx, retry)
 
     def __iter__(self) -> Iterator[Any]:
-        """The samples of an epoch."""
+        """Iterates over the samples of an epoch."""
         ahead = self.predownload or 64
         waiting: deque[tuple[dict[str, Any], Future[Optional[str]]]] = deque()
         samples = super().__iter__()

@@ -1,4 +1,4 @@
-"""From text to tokens, with a tokenizer of Hugging Face."""
+"""Tokenizes text with a Hugging Face tokenizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardmill.base.util import missing_package
 
 
 def make_tokenizer(name: str) -> Any:
-    """A tokenizer that can pad: one without a padding token pads with its end-of-text token."""
+    """Loads a tokenizer. Without a padding token, it pads with its end-of-text token."""
     try:
         import transformers
     except ImportError as error:
@@ -21,5 +21,5 @@ def make_tokenizer(name: str) -> Any:
 
 
 def tokens_of(tokenizer: Any, text: str, length: int) -> Any:
-    """The tokens of a text, cut off or padded to a length."""
+    """Tokenizes a text, truncating or padding it to a length."""
     return tokenizer(text, truncation=True, padding='max_length', max_length=length)

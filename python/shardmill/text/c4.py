@@ -12,18 +12,18 @@ __all__ = ['StreamingC4']
 
 
 class StreamingC4(StreamingDataset):
-    """Texts of C4, as tokens. Samples have a column ``text``.
+    """Tokenized texts of C4. Samples have a column ``text``.
 
-    The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
+    The other arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
     partition, ``py1s`` shuffle, blocks of 2^18 samples.
 
     Args:
-        tokenizer_name: The tokenizer, by its name at Hugging Face or its folder.
-        max_seq_len: Tokens of a sample: longer texts are cut off, shorter ones padded.
-        group_method: Has to be ``truncate``.
+        tokenizer_name: The name of a Hugging Face tokenizer, or its folder.
+        max_seq_len: Tokens per sample: longer texts are truncated, shorter ones padded.
+        group_method: Must be ``truncate``.
 
     Raises:
-        ValueError: Another group method.
+        ValueError: The group method is not ``truncate``.
         ImportError: transformers is not installed.
     """
 
@@ -80,6 +80,6 @@ class StreamingC4(StreamingDataset):
         self.tokenizer = make_tokenizer(tokenizer_name)
 
     def get_item(self, idx: int, retry: int = 7) -> Any:
-        """What the tokenizer makes of the text of a sample."""
+        """Returns the tokenizer's result for the text of a sample."""
         sample = super().get_item(idx, retry)
         return tokens_of(self.tokenizer, sample['text'], self.max_seq_len)

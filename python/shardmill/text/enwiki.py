@@ -16,7 +16,7 @@ class StreamingEnWiki(StreamingDataset):
     partition, ``py1s`` shuffle, blocks of 2^18 samples.
 
     Attributes:
-        field_dtypes: The types of the numbers in each column, by its name.
+        field_dtypes: The number type of each column, by name.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class StreamingEnWiki(StreamingDataset):
         }
 
     def get_item(self, idx: int, retry: int = 7) -> Any:
-        """The inputs and labels of a sample, by name: arrays of as many numbers as it has tokens.
+        """Returns the inputs and labels of a sample, by name, as arrays with one number per token.
 
-        Labels are -100 where nothing is masked.
+        Labels are -100 at positions that are not masked.
         """
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""ADE20K: scenes and what each of their pixels shows."""
+"""ADE20K: images of scenes with annotations of their pixels."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ['StreamingADE20K']
 
 
 class StreamingADE20K(StreamingDataset):
-    """ADE20K: images and their annotations. Samples have the columns ``x`` and ``y``.
+    """ADE20K images and their annotations. Samples have the columns ``x`` and ``y``.
 
-    The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
+    The other arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
     partition, ``py1s`` shuffle, blocks of 2^18 samples.
 
     Args:
-        joint_transform: Called first, with a tuple of image and annotation; gives both.
+        joint_transform: Called first, with a tuple of image and annotation; returns both.
         transform: Called with the image.
         target_transform: Called with the annotation.
     """
@@ -69,7 +69,7 @@ class StreamingADE20K(StreamingDataset):
         self.target_transform = target_transform
 
     def get_item(self, idx: int, retry: int = 7) -> tuple[Any, Any]:
-        """The image and the annotation of a sample, transformed."""
+        """Returns the transformed image and annotation of a sample."""
         sample = super().get_item(idx, retry)
         x, y = sample['x'], sample['y']
         if self.joint_transform:

@@ -1,4 +1,4 @@
-"""Datasets of images with labels, as torchvision has them."""
+"""Image datasets with labels, in the style of torchvision."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ __all__ = ['StandardTransform', 'StreamingVisionDataset']
 
 
 class StandardTransform:
-    """A transform of images and one of labels as a single one of both.
+    """Combines a transform of images and a transform of labels.
 
     Args:
-        transform: Of images. Without it, they become tensors as `to_tensor` of torchvision makes
-            them.
-        target_transform: Of labels. Without it they stay.
+        transform: For images. By default images become tensors, as with torchvision's `to_tensor`.
+        target_transform: For labels. By default labels are unchanged.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class StandardTransform:
         self.target_transform = target_transform
 
     def __call__(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """The image and the label, transformed."""
+        """Returns the transformed image and label."""
         image = self.transform(x) if self.transform else _to_tensor(x)
         return image, self.target_transform(y) if self.target_transform else y
 
@@ -45,19 +44,19 @@ def _to_tensor(image: Any) -> Any:
 
 
 class StreamingVisionDataset(StreamingDataset, _torch.Placeholder):
-    """Images with labels: samples have the columns ``x`` and ``y``.
+    """Images with labels. Samples have the columns ``x`` and ``y``.
 
-    Where torchvision is installed this is a ``torchvision.datasets.VisionDataset``, from its first
-    object on. The other arguments are those of `StreamingDataset`, with the defaults of older runs:
-    ``orig`` partition, ``py1s`` shuffle, blocks of 2^18 samples.
+    If torchvision is installed, this becomes a ``torchvision.datasets.VisionDataset`` when the first
+    object is constructed. The other arguments are those of `StreamingDataset`, with the defaults of
+    older runs: ``orig`` partition, ``py1s`` shuffle, blocks of 2^18 samples.
 
     Args:
-        transforms: Called with an image and its label, gives both.
-        transform: Called with an image; not together with `transforms`.
-        target_transform: Called with a label; not together with `transforms`.
+        transforms: Called with an image and its label; returns both.
+        transform: Called with an image; cannot be combined with `transforms`.
+        target_transform: Called with a label; cannot be combined with `transforms`.
 
     Raises:
-        ValueError: `transforms` together with one of the others.
+        ValueError: `transforms` is combined with another transform.
     """
 
     def __init__(
@@ -113,13 +112,13 @@ class StreamingVisionDataset(StreamingDataset, _torch.Placeholder):
         self.transforms = transforms or StandardTransform(transform, target_transform)
 
     def get_item(self, idx: int, retry: int = 7) -> Any:
-        """The image and the label of a sample, transformed."""
+        """Returns the transformed image and label of a sample."""
         sample = super().get_item(idx, retry)
         return self.transforms(sample['x'], sample['y'])
 
 
 def _adopt() -> None:
-    """Puts torchvision's class in the place of the placeholder, where torchvision is installed."""
+    """Replaces the placeholder base by torchvision's class, if torchvision is installed."""
     bases = StreamingVisionDataset.__bases__
     if _torch.Placeholder in bases and importlib.util.find_spec('torchvision') is not None:
         from torchvision import datasets  # type: ignore[import-untyped, import-not-found, unused-ignore]

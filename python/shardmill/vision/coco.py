@@ -1,4 +1,4 @@
-"""COCO: images and the objects on them."""
+"""COCO: images and the objects in them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ['StreamingCOCO']
 
 
 class StreamingCOCO(StreamingDataset):
-    """COCO: images and the objects on them.
+    """COCO images and the objects in them.
 
     Samples have the columns ``img``, ``img_id``, ``htot``, ``wtot``, ``bbox_sizes`` and
     ``bbox_labels``.
 
-    The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
+    The other arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
     partition, ``py1s`` shuffle, blocks of 2^18 samples.
 
     Args:
         transform: Called with the image, its height and width as a tuple, the sizes and the labels
-            of the boxes; gives these four.
+            of the boxes; returns these four.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class StreamingCOCO(StreamingDataset):
         self.transform = transform
 
     def get_item(self, idx: int, retry: int = 7) -> Any:
-        """Image (RGB), its number, its height and width as a tuple, sizes and labels of boxes."""
+        """Returns the RGB image, its id, its height and width as a tuple, sizes and labels of boxes."""
         sample = super().get_item(idx, retry)
         image, size = sample['img'].convert('RGB'), (sample['htot'], sample['wtot'])
         boxes, labels = sample['bbox_sizes'], sample['bbox_labels']

@@ -19,10 +19,10 @@ use shardmill_writer::{ColumnEncoder, RowEncoder, Target};
 
 use crate::errors::raise;
 
-/// Encoded bytes of a batch that are in memory at once, about.
+/// The approximate encoded size of rows that are encoded together, in bytes.
 const SLICE_BYTES: usize = 32 << 20;
 
-/// Rows that are encoded together at least.
+/// The minimum of rows that are encoded together.
 const SLICE_ROWS: usize = 1024;
 
 /// Batches of one schema.
@@ -32,14 +32,14 @@ pub(crate) enum Batches {
 }
 
 impl Batches {
-    /// The batches of an object that has `__arrow_c_stream__` or `__arrow_c_array__`.
+    /// Imports the batches of an object with `__arrow_c_stream__` or `__arrow_c_array__`.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = object.py();
         if object.hasattr(intern!(py, "__arrow_c_stream__"))? {
             let capsule = object.call_method0(intern!(py, "__arrow_c_stream__"))?;
             let pointer = pointer::<FFI_ArrowArrayStream>(&capsule, c"arrow_array_stream")?;
-            // SAFETY: a capsule of that name holds a stream, by the protocol; it stays the owner of the memory of the
-            // struct, whose contents are moved out and marked as released.
+            // SAFETY: by the protocol, a capsule of that name holds a stream. The capsule still owns the memory of the
+            // struct; its contents are moved out and marked as released.
             let stream = unsafe { ArrowArrayStreamReader::from_raw(pointer) };
             return Ok(Self::Stream(stream.map_err(failed)?));
         }
@@ -48,7 +48,7 @@ impl Batches {
             let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = capsules.extract()?;
             let schema = pointer::<FFI_ArrowSchema>(&schema, c"arrow_schema")?;
             let array = pointer::<FFI_ArrowArray>(&array, c"arrow_array")?;
-            // SAFETY: as above: capsules of these names hold a schema and an array.
+            // SAFETY: as above, capsules of these names hold a schema and an array.
             let data = unsafe {
                 let array = FFI_ArrowArray::from_raw(array);
                 from_ffi(array, &*schema)
@@ -109,7 +109,7 @@ pub(crate) fn failed(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// The encoder of batches of that schema for shards of that configuration. Columns are found by their names.
+/// Creates the encoder for batches of a schema and shards of a configuration. Columns are found by name.
 pub(super) fn encoder(
     schema: &Schema,
     config: &ShardConfig,
@@ -144,7 +144,7 @@ pub(super) fn encoder(
     ))
 }
 
-/// Rows of a batch that are encoded together.
+/// Returns how many rows of a batch to encode together.
 pub(crate) fn rows_at_once(batch: &RecordBatch) -> usize {
     let bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
     (SLICE_BYTES / bytes.max(1)).max(SLICE_ROWS)

@@ -1,5 +1,5 @@
-//! Samples of Python objects as bytes. What is common is encoded here, with as little of the interpreter as possible;
-//! everything else by the encoder in Python that each column has.
+//! Encoding of Python objects. Common values are encoded in Rust with little use of the interpreter; all others by the
+//! Python encoder of their column.
 
 use std::io::Write as _;
 
@@ -12,20 +12,20 @@ use shardmill_mds::{
     reaches_over, write_float, write_json_float, write_json_string,
 };
 
-/// How samples become bytes: compiled once for a writer.
+/// The encoders of all columns, compiled once per writer.
 pub(super) struct Program {
     columns: Vec<Column>,
     frame: Frame,
-    /// Types and data types of NumPy, where a column needs them.
+    /// NumPy's types, if a column needs them.
     numpy: Option<NumPy>,
 }
 
 enum Frame {
-    /// The lengths of the variable columns, of so many bytes, and the values.
+    /// The lengths of the variable columns (`head` bytes), then the values.
     Mds { head: usize },
-    /// The end of a line.
+    /// Lines with this ending.
     Json { end: Vec<u8> },
-    /// What stands between values, and the end of a line.
+    /// Values with a separator, in lines with this ending.
     Xsv { separator: String, newline: String },
 }
 
@@ -33,12 +33,12 @@ struct Column {
     key: Py<PyString>,
     /// The name of its encoding.
     encoding: String,
-    /// What stands before the value: in JSON its name.
+    /// The text before the value: in JSON the column name.
     before: Vec<u8>,
-    /// The bytes of every value, where they are the same.
+    /// The size of each value in bytes, if it is fixed.
     fixed: Option<usize>,
     kind: Kind,
-    /// Has a method `encode`, which takes any value and gives bytes.
+    /// An object with a method `encode`, which takes any value and returns bytes.
     coder: Py<PyAny>,
 }
 
@@ -59,7 +59,7 @@ enum Kind {
     XsvStr,
     XsvInt,
     XsvFloat,
-    /// Left to Python.
+    /// Encoded in Python.
     Other,
 }
 
@@ -82,7 +82,7 @@ impl NumPy {
         })
     }
 
-    /// The type of the numbers, when it is one of NumPy's own in this machine's byte order.
+    /// Returns the type of the numbers, if it is one of NumPy's own in native byte order.
     fn dtype(&self, dtype: &Bound<'_, PyAny>) -> Option<DType> {
         let found = self.dtypes.iter().find(|(known, _)| dtype.is(known));
         found.map(|(_, dtype)| *dtype)
@@ -90,7 +90,7 @@ impl NumPy {
 }
 
 impl Program {
-    /// `coders` by the names of the columns; those of `opaque` columns encode every value.
+    /// Compiles the columns. `coder` returns the encoder of a column by name; opaque encoders handle every value.
     pub(super) fn new(
         py: Python<'_>,
         config: &ShardConfig,
@@ -177,7 +177,7 @@ impl Program {
         })
     }
 
-    /// Appends a sample. After an error, something may have been appended.
+    /// Appends a sample. After an error, part of the sample may have been appended.
     pub(super) fn encode(&self, sample: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
         match &self.frame {
             Frame::Mds { head } => {
@@ -236,7 +236,7 @@ impl Program {
         if is_done.map_err(|error| unfit(py, column, &value, error))? {
             return Ok(());
         }
-        // COMPAT: bytes are taken for encoded already, whatever the encoding.
+        // COMPAT: bytes are considered encoded already, whatever the encoding.
         if let Frame::Mds { .. } = self.frame
             && let Ok(bytes) = value.cast::<PyBytes>()
         {
@@ -255,7 +255,7 @@ impl Program {
         Ok(())
     }
 
-    /// Appends a value of a common type; `false` for all others.
+    /// Appends a value of a common type; returns `false` for all others.
     fn quick(&self, kind: &Kind, value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<bool> {
         match kind {
             Kind::Bytes => match value.cast::<PyBytes>() {
@@ -286,7 +286,7 @@ impl Program {
                 let Ok(text) = value.cast::<PyString>() else {
                     return Ok(false);
                 };
-                // Half a surrogate pair has no UTF-8; Python's JSON writes it all the same.
+                // A lone surrogate cannot be encoded as UTF-8, but Python's JSON writes it.
                 let Ok(bytes) = text.encode_utf8() else {
                     return Ok(false);
                 };
@@ -308,7 +308,7 @@ impl Program {
         Ok(true)
     }
 
-    /// Appends a plain array of the declared type and shape; `false` for everything else, what is wrong included.
+    /// Appends a plain array of the declared type and shape; returns `false` for other values, including invalid ones.
     fn array(
         &self,
         declared: Option<DType>,
@@ -378,13 +378,13 @@ impl Column {
     }
 }
 
-/// The error for a sample that has no value for a column, made from what taking it raised.
+/// Creates the error for a sample without a value for a column, from the exception raised by reading it.
 fn missing(py: Python<'_>, column: &Column, sample: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     let arguments = (sample, &column.key, cause.value(py).clone());
     explained(py, "missing_column", arguments, cause)
 }
 
-/// The error for a value that a column cannot store, made from what encoding it raised.
+/// Creates the error for a value that a column cannot store, from the exception raised by encoding it.
 fn unfit(py: Python<'_>, column: &Column, value: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     let arguments = (
         &column.key,
@@ -395,7 +395,7 @@ fn unfit(py: Python<'_>, column: &Column, value: &Bound<'_, PyAny>, cause: PyErr
     explained(py, "unfit_value", arguments, cause)
 }
 
-/// What a function of `shardmill.base.format.base.samples` makes of an error: the error to raise.
+/// Calls a function of `shardmill.base.format.base.samples` that creates the error to raise.
 fn explained<'py>(
     py: Python<'py>,
     function: &str,
@@ -444,7 +444,7 @@ fn mds_kind(py: Python<'_>, encoding: &Encoding) -> PyResult<Kind> {
     })
 }
 
-/// Appends a Python number or a scalar of NumPy of just that type, when it fits.
+/// Appends a Python number, or a NumPy scalar of exactly this type, if it fits.
 fn number(
     dtype: DType,
     own: &Py<PyAny>,
@@ -483,7 +483,7 @@ fn number(
         DType::I32 => fits!(i32),
         DType::U64 => fits!(u64),
         DType::I64 => fits!(i64),
-        // Below 2^11 every type of float has every integer.
+        // All float types represent integers up to 2^11 exactly.
         DType::F16 | DType::F32 | DType::F64 => match i16::try_from(integer) {
             Ok(integer) if integer.unsigned_abs() <= 2048 => {
                 return Ok(real(dtype, f64::from(integer), out));
@@ -494,7 +494,7 @@ fn number(
     Ok(true)
 }
 
-/// Appends a float in a type of floats; `false` when it is too large for it, of which NumPy warns.
+/// Appends a float, rounded to a float type. Returns `false` if it is too large; NumPy then warns.
 fn real(dtype: DType, value: f64, out: &mut Vec<u8>) -> bool {
     match dtype {
         DType::F64 => out.extend_from_slice(&value.to_le_bytes()),
@@ -521,7 +521,7 @@ fn real(dtype: DType, value: f64, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends an integer of any size as `str` shows it.
+/// Appends an integer of any size in decimal, like `str`.
 fn decimal(number: &Bound<'_, PyInt>, out: &mut Vec<u8>) -> PyResult<()> {
     match number.extract::<i64>() {
         // Writing to a Vec cannot fail.

@@ -1,4 +1,4 @@
-"""An epoch as a whole: which sample goes to which node, rank, worker and batch."""
+"""Assigns the samples of an epoch to nodes, ranks, workers and batches."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def generate_work(
     epoch: int,
     sample_in_epoch: int,
 ) -> NDArray[np.int64]:
-    """The samples of an epoch from where it starts, all of them at once: 8 bytes a sample and more.
+    """Returns all samples of an epoch from its start position. Needs at least 8 bytes of memory per sample.
 
     Args:
         batching_method: ``random``, ``stratified``, ``per_stream`` or ``device_per_stream``.
-        dataset: A dataset, or something with its attributes.
-        world: The nodes, ranks and workers; which of them this is does not matter.
+        dataset: A dataset, or an object with the same attributes.
+        world: The nodes, ranks and workers; the number of this worker is not used.
         epoch: The epoch.
-        sample_in_epoch: How many samples all ranks together were given before.
+        sample_in_epoch: How many samples all ranks together have already received.
 
     Returns:
-        Sample ids by node, rank, worker, batch of the worker and place in the batch, int64; -1 is
+        Sample ids by node, rank, worker, batch of the worker and position in the batch, int64; -1 is
         padding.
 
     Raises:
-        KeyError: There is no such batching method.
+        KeyError: The batching method is unknown.
         RuntimeError: The number of canonical nodes is not known yet.
-        ValueError: Such an epoch cannot be made.
+        ValueError: The arguments do not allow such an epoch.
     """
     return batching_methods[choice('batching_method', batching_method, batching_methods)](
         dataset, world, epoch, sample_in_epoch

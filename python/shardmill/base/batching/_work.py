@@ -1,4 +1,4 @@
-"""The call that all batching methods are."""
+"""The implementation of all batching methods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _logger = logging.getLogger(__name__)
 def work(
     batching: str, dataset: StreamingDataset, world: World, epoch: int, sample_in_epoch: int
 ) -> NDArray[np.int64]:
-    """See `generate_work`."""
+    """Implements `generate_work`."""
     if dataset.num_canonical_nodes is None:
         raise RuntimeError('`num_canonical_nodes` is not known before the first epoch: set it')
     batch_size = whole('batch_size', dataset.batch_size, 1)

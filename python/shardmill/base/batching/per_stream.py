@@ -1,4 +1,4 @@
-"""Every global batch comes from one stream."""
+"""Batching in which each global batch comes from one stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ['generate_work_per_stream_batching']
 def generate_work_per_stream_batching(
     dataset: StreamingDataset, world: World, epoch: int, sample_in_epoch: int
 ) -> NDArray[np.int64]:
-    """Every global batch comes from one stream. It goes on behind a whole global batch only.
+    """Takes each global batch from one stream. Resumes only after a whole global batch.
 
     See `generate_work`.
     """

@@ -1,4 +1,4 @@
-"""All streams mixed."""
+"""Batching that mixes all streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ['generate_work_random_batching']
 def generate_work_random_batching(
     dataset: StreamingDataset, world: World, epoch: int, sample_in_epoch: int
 ) -> NDArray[np.int64]:
-    """All streams mixed.
+    """Mixes all streams.
 
     See `generate_work`.
     """

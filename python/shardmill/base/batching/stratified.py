@@ -1,4 +1,4 @@
-"""Every global batch has the same share of each stream."""
+"""Batching in which each global batch has the same share of each stream."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ __all__ = ['generate_work_stratified_batching']
 def generate_work_stratified_batching(
     dataset: StreamingDataset, world: World, epoch: int, sample_in_epoch: int
 ) -> NDArray[np.int64]:
-    """Every global batch has the same share of each stream. It goes on behind a whole global batch
-    only.
+    """Gives each global batch the same share of each stream. Resumes only after a whole global batch.
 
     See `generate_work`.
     """

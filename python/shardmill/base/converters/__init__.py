@@ -1,4 +1,4 @@
-"""Data frames of Spark as datasets. Importing this imports PySpark."""
+"""Converts Spark data frames to datasets. Importing this imports PySpark."""
 
 from __future__ import annotations
 

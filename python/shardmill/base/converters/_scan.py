@@ -1,12 +1,12 @@
-"""Parquet files that a data frame is nothing but a scan of: the tasks read them, rather than Spark.
+"""Reads the Parquet files of a data frame directly in tasks, if the data frame is only a scan of them.
 
-What Spark reads it carries to Python as rows, value by value, which takes most of the time of a conversion. Where a
-data frame is a scan and nothing else, it is enough that Spark says which rows of which files a task has. It still
-splits the files and gives out the tasks, and it says so of every single row: partitions and their order are its own.
+Spark passes rows to Python value by value, which takes most of the time of a conversion. For a plain scan, Spark only
+needs to report which rows of which files a task has. Spark still splits the files and schedules the tasks, and reports
+every row, so partitions and their order are unchanged.
 
-That a data frame is a scan is never guessed. A scan of the same files is made, and Spark is asked whether the two have
-the same plan (``DataFrame.sameSemantics``). Only types for which reading a file leaves nothing to decide are taken, and
-only files that hold just these types under just these names. Everything else goes by Spark.
+Whether a data frame is a scan is never guessed. This module creates a scan of the same files and asks Spark whether
+both have the same plan (``DataFrame.sameSemantics``). It supports only types that are read the same under all settings,
+and only files with exactly these column types and names. Spark reads everything else.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ __all__ = ['SETTING', 'UnfitError', 'batches_of', 'rows_of']
 
 logger = logging.getLogger(__name__)
 
-#: The setting of a session that says whether files may be read so.
+#: The session setting that enables reading files directly.
 SETTING = 'spark.shardmill.readFiles'
 
-#: The scheme of files that Python can open as Spark does.
+#: The scheme of files that Python can open at the same path as Spark.
 _SCHEME = 'file:'
-#: Most files that are named one by one when a scan of them is made.
+#: Maximum files that are listed individually when creating a scan.
 _MOST_NAMED = 1000
-#: Most files of a folder that is listed again, some times, to find out how it was named.
+#: Maximum files in a folder that is listed repeatedly to find the spelling of its path.
 _MOST_LISTED = 20_000
-#: Bytes of a row, at least, in a file. PERF: what Spark says of each row takes as long as it takes to carry about 150.
+#: Minimum bytes per row in a file. PERF: the report about each row costs as much as passing about 150 bytes.
 _LEAST_ROW_BYTES = 512
-#: Files that are looked at for one with rows.
+#: How many files are inspected to find one with rows.
 _FIRST_FILES = 10
-#: Bytes of a batch, about, and most rows of one. PERF: larger ones take twice as long, for fresh memory.
+#: Approximate bytes per batch, and maximum rows. PERF: larger ones take twice as long, because of fresh memory.
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 8192
 
@@ -72,28 +72,27 @@ _SIMPLE: dict[type[DataType], str] = {
 
 
 class UnfitError(Exception):
-    """A file is not what its data frame says, without a conversion that is for Spark to make."""
+    """A file does not match its data frame without a conversion that only Spark can make."""
 
 
 # In the driver.
 
 
 def rows_of(dataframe: DataFrame, columns: Iterable[str]) -> Optional[DataFrame]:
-    """The file and the number in it of every row of a data frame, in the same partitions and the same order.
+    """Returns the file and row number of every row of a data frame, in the same partitions and order.
 
     Returns:
-        ``None`` where the data frame is something else than a scan of Parquet files, where that cannot be shown, or
-        where one of the columns cannot be read without Spark.
+        ``None`` if the data frame is not provably a scan of Parquet files, or if a column can be read only by Spark.
     """
     try:
         if str(dataframe.sparkSession.conf.get(SETTING, 'true')).lower() != 'true':
             return None
         columns = list(columns)
         level = dataframe.storageLevel
-        # What was cached counts, whatever the files are now.
+        # A cached data frame keeps its rows even if the files change.
         if level.useMemory or level.useDisk or not _are_plain(dataframe.schema, columns):
             return None
-        # A plan of its own, which names no files where something that it takes from was cached meanwhile.
+        # `select` creates a new plan, which names no files if one of its inputs was cached meanwhile.
         files = [_path_of(uri) for uri in dataframe.select('*').inputFiles()]
         paths = sorted(path for path in files if path is not None)
         if not paths or len(paths) != len(files) or len(paths) > _MOST_LISTED:
@@ -106,32 +105,32 @@ def rows_of(dataframe: DataFrame, columns: Iterable[str]) -> Optional[DataFrame]
         types = [field.dataType for field in rows.schema]
         return rows if types == [StringType(), LongType()] else None
     except Exception as error:
-        # Whatever Spark has against it: it can do the work itself.
+        # Spark can do the work itself, whatever the error is.
         logger.debug('the files of the data frame are left to Spark: %s', error)
         return None
 
 
 def _are_plain(schema: StructType, columns: Iterable[str]) -> bool:
-    """Whether columns can be read without Spark, as far as their types say so."""
+    """Returns whether the types and names of columns allow reading without Spark."""
     names = [name.lower() for name in schema.names]
-    # The names of parts of a column have dots between them.
+    # Dots separate the names of nested columns.
     if len(set(names)) != len(names) or '_metadata' in names or any('.' in name for name in names):
         return False
-    # Fields with numbers are not found by their names, those of fixed width are filled up.
+    # Metadata can select columns by field id or pad values to a fixed width.
     if any(field.metadata for field in schema.fields):
         return False
     return all(_arrow_type(schema[name].dataType) is not None for name in columns)
 
 
 def _wanted(schema: StructType, columns: Iterable[str]) -> pa.Schema:
-    """Columns as Arrow has them from Spark."""
+    """Returns the Arrow schema that Spark uses for columns."""
     import pyarrow as pa
 
     return pa.schema([pa.field(name, _arrow_type(schema[name].dataType)) for name in columns])
 
 
 def _are_wide(paths: list[str], wanted: pa.Schema) -> bool:
-    """Whether rows are so large that it pays, by the first file that has any.
+    """Returns whether rows are large enough for reading files directly, judged by the first file with rows.
 
     Raises:
         UnfitError: That file cannot be read without Spark.
@@ -153,12 +152,12 @@ def _are_wide(paths: list[str], wanted: pa.Schema) -> bool:
 
 
 def _is_scan(dataframe: DataFrame, paths: list[str]) -> bool:
-    """Whether Spark says that a data frame has the plan of a scan of these Parquet files."""
+    """Returns whether Spark considers a data frame equal to a scan of these Parquet files."""
     session = dataframe.sparkSession
     roots = _roots(paths)
     if any(_same(dataframe, each, dataframe.schema) for each in roots):
         return True
-    # Or of some of their columns.
+    # The data frame may select only some columns.
     whole = session.read.parquet(_SCHEME + paths[0]).schema
     if whole.names == dataframe.columns or not set(dataframe.columns) <= set(whole.names):
         return False
@@ -171,23 +170,23 @@ def _same(
     schema: StructType,
     columns: Optional[list[str]] = None,
 ) -> bool:
-    """Whether a data frame is the scan of these roots.
+    """Returns whether a data frame is the scan of these roots.
 
-    INVARIANT: Spark compares columns by their places and not by their names. Those of the scan are the names in the
-    files, and stand at the same places.
+    INVARIANT: Spark compares columns by position, not by name. The scan uses the names in the files, at the same
+    positions.
     """
     try:
         scan = dataframe.sparkSession.read.schema(schema).parquet(*roots)
         chosen = scan.select(*map(_quoted, columns)) if columns else scan
         return bool(dataframe.sameSemantics(chosen))
     except Exception as error:
-        # A spelling that Spark does not take.
+        # Spark does not accept this spelling.
         logger.debug('%s: %s', roots, error)
         return False
 
 
 def _roots(paths: list[str]) -> list[list[str]]:
-    """What a scan of files may have been told to read. How a single path was spelled is part of the plan of a scan."""
+    """Returns possible arguments of the scan. The spelling of a single path is part of the plan of a scan."""
     found = []
     folders = {os.path.dirname(path) for path in paths}
     if len(folders) == 1:
@@ -208,7 +207,7 @@ def _quoted(name: str) -> str:
 
 
 def _path_of(uri: str) -> Optional[str]:
-    """The path of a file on this machine; ``None`` for others, and for names that a URI has in another spelling."""
+    """Returns the path of a local file; ``None`` for other files, and for names that a URI must escape."""
     if not uri.startswith(_SCHEME) or '%' in uri:
         return None
     path = uri[len(_SCHEME) :]
@@ -218,7 +217,7 @@ def _path_of(uri: str) -> Optional[str]:
 
 
 def _arrow_type(data_type: DataType) -> Optional[pa.DataType]:
-    """What Spark makes of a type; ``None`` where how a file is read depends on settings."""
+    """Returns the Arrow type that Spark uses; ``None`` if reading the type depends on settings."""
     import pyarrow as pa
 
     if isinstance(data_type, ArrayType):
@@ -234,7 +233,7 @@ def _arrow_type(data_type: DataType) -> Optional[pa.DataType]:
 
 
 class _Piece(NamedTuple):
-    """Row groups of a file that a task has."""
+    """The row groups of a file that a task reads."""
 
     path: str
     metadata: pa.FileMetaData
@@ -244,10 +243,10 @@ class _Piece(NamedTuple):
 def batches_of(
     rows: Iterable[pa.RecordBatch], schema: StructType, columns: Iterable[str]
 ) -> tuple[int, Iterator[pa.RecordBatch]]:
-    """The rows of a partition, how many there are and their batches, from what :func:`rows_of` says of it.
+    """Returns the number of rows in a partition and their batches, from the result of :func:`rows_of`.
 
     Raises:
-        UnfitError: This has to be done by Spark. Then there is no batch.
+        UnfitError: Spark must read the partition. No batch was returned before.
     """
     wanted = _wanted(schema, columns)
     runs = _runs(rows)
@@ -257,7 +256,7 @@ def batches_of(
 
 
 def _runs(rows: Iterable[pa.RecordBatch]) -> list[tuple[str, list[tuple[int, int]]]]:
-    """Files, each with the first row and the end of every run of rows, in order."""
+    """Returns the files in order, each with its runs of rows as start and exclusive end."""
     import numpy as np
 
     runs: list[tuple[str, list[tuple[int, int]]]] = []
@@ -283,7 +282,7 @@ def _runs(rows: Iterable[pa.RecordBatch]) -> list[tuple[str, list[tuple[int, int
 
 
 def _metadata(path: str, wanted: pa.Schema) -> pa.FileMetaData:
-    """The footer of a file, which has to hold what is wanted."""
+    """Returns the footer of a file, which must contain the wanted columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -302,7 +301,7 @@ def _metadata(path: str, wanted: pa.Schema) -> pa.FileMetaData:
 
 
 def _piece(uri: str, spans: list[tuple[int, int]], wanted: pa.Schema) -> _Piece:
-    """Looks at a file: it has to hold what is wanted, and the rows have to be all of some of its row groups."""
+    """Checks that a file contains the wanted columns, and that the rows are whole row groups."""
     path = _path_of(uri)
     if path is None:
         raise UnfitError(f'{uri} is no file that can be opened here')
@@ -324,7 +323,7 @@ def _piece(uri: str, spans: list[tuple[int, int]], wanted: pa.Schema) -> _Piece:
 
 
 def _plain(data_type: pa.DataType) -> pa.DataType:
-    """A type without what only says how its values lie in memory."""
+    """Removes differences of a type that only affect its layout in memory."""
     import pyarrow as pa
 
     types = pa.types
@@ -344,7 +343,7 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
 
 
 def _read(pieces: list[_Piece], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of pieces, in order. Done in this thread: Spark has given the other cores to other tasks."""
+    """Yields the rows of pieces in order. Uses only this thread, because Spark uses the other cores for other tasks."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

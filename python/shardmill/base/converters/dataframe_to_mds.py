@@ -1,11 +1,10 @@
-"""A data frame of Spark becomes a dataset of MDS: every partition by the task that has it, one index at the end.
+"""Converts a Spark data frame to an MDS dataset: each task writes a partition, then the driver writes one index.
 
-A task writes its partition into a folder of its attempt. Only when all tasks have succeeded does the driver give the
-folders of the attempts that count their names, and write the index of the whole last. Without that index there is no
-dataset, so that attempts that failed, or were one too many, leave nothing that a reader sees.
+A task writes its partition into a folder for its attempt. When all tasks have succeeded, the driver renames the folders
+of the successful attempts, and writes the index of the whole dataset last. Readers need that index, so they never see
+failed or superfluous attempts.
 
-Of a data frame that is a scan of Parquet files and nothing else, Spark only says which rows a task has, and the task
-reads them.
+If a data frame is only a scan of Parquet files, Spark just reports which rows a task has, and the task reads them.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: The encoding of each type; ``None`` for types that have none.
+#: The encoding of each type; ``None`` for unsupported types.
 SPARK_TO_MDS: dict[DataType, Optional[str]] = {
     ByteType(): 'uint8',
     ShortType(): 'uint16',
@@ -88,34 +87,34 @@ SPARK_TO_MDS: dict[DataType, Optional[str]] = {
     ArrayType(DoubleType()): 'ndarray:float64',
 }
 
-#: What the folders of attempts begin with.
+#: The prefix of attempt folders.
 _ATTEMPT = '.attempt-'
-#: What a task tells the driver.
+#: The columns of a task's result.
 _RESULT = 'partition int, folder string, rows long, seconds double, writing double, unfit string'
 _EMPTY = 'Input dataframe is None or Empty!'
-#: Of binary columns, as they are.
+#: Encodings that store binary columns unchanged.
 _OF_BYTES = frozenset(('bytes', 'jpeg', 'pil', 'pkl', 'png'))
 
 
 def is_json_compatible(data_type: Any) -> bool:
-    """Whether values of a type of Spark can be stored as JSON and read back as they were."""
+    """Returns whether values of a Spark type can be stored as JSON without loss."""
     if isinstance(data_type, StructType):
         return all(is_json_compatible(field.dataType) for field in data_type.fields)
     if isinstance(data_type, ArrayType):
         return is_json_compatible(data_type.elementType)
     if isinstance(data_type, MapType):
-        # Keys of objects are text.
+        # Keys of JSON objects are text.
         return isinstance(data_type.keyType, StringType) and is_json_compatible(data_type.valueType)
     plain = (StringType, IntegerType, LongType, FloatType, DoubleType, BooleanType, NullType)
     return isinstance(data_type, plain)
 
 
 def _encoding_of(data_type: DataType) -> Optional[str]:
-    """The encoding of a type, where it has one."""
+    """Returns the encoding of a type, if it has one."""
     if isinstance(data_type, DecimalType):
         return 'str_decimal'
     if isinstance(data_type, ArrayType):
-        # Whether there are nulls in it is found when it is written.
+        # Nulls in arrays are detected when they are written.
         data_type = ArrayType(data_type.elementType)
     known = SPARK_TO_MDS.get(data_type)
     if known is None and isinstance(data_type, (ArrayType, MapType, StructType)):
@@ -126,17 +125,17 @@ def _encoding_of(data_type: DataType) -> Optional[str]:
 def infer_dataframe_schema(
     dataframe: DataFrame, user_defined_cols: Optional[dict[str, Any]] = None
 ) -> Optional[dict[str, str]]:
-    """The encodings of the columns of a data frame; or whether those of the user fit its types.
+    """Infers the encodings of the columns of a data frame, or checks the encodings given by the user.
 
     Args:
         dataframe: The data frame.
-        user_defined_cols: Encodings by the names of columns.
+        user_defined_cols: Encodings by column name.
 
     Returns:
-        Encodings by the names of columns; ``None`` with ``user_defined_cols``.
+        Encodings by column name; ``None`` with ``user_defined_cols``.
 
     Raises:
-        ValueError: Columns that do not exist, have no encoding, or not the one that is asked for: all of them.
+        ValueError: Columns do not exist, have no encoding, or do not fit the given one. The error lists all of them.
     """
     types = {field.name: field.dataType for field in dataframe.schema.fields}
     if user_defined_cols is None:
@@ -153,11 +152,11 @@ def infer_dataframe_schema(
 
 
 def _is_native(dataframe: DataFrame, columns: dict[str, str]) -> bool:
-    """Whether columns are stored from Arrow; else their values become Python's first."""
+    """Returns whether columns can be stored from Arrow, without creating Python values."""
     for name, encoding in columns.items():
         data_type = dataframe.schema[name].dataType
         if encoding == 'json':
-            # Text that is stored as JSON is a text in JSON, not what it says.
+            # A text column stored as JSON becomes a JSON string, without being parsed.
             if not isinstance(data_type, (ArrayType, MapType, StructType)):
                 return False
         elif encoding in _OF_BYTES - {'bytes'}:
@@ -166,14 +165,14 @@ def _is_native(dataframe: DataFrame, columns: dict[str, str]) -> bool:
 
 
 def _refuse(problems: Iterable[str]) -> None:
-    """Raises all problems at once."""
+    """Raises one error for all problems."""
     told = list(problems)
     if told:
         raise ValueError('; '.join(told))
 
 
 def _unfit(name: str, encoding: str, types: dict[str, DataType]) -> Optional[str]:
-    """Why a column cannot have an encoding."""
+    """Returns why a column cannot have an encoding, or ``None`` if it can."""
     if name not in types:
         return f'{name} is not a column of input dataframe: {list(types)}'
     if not is_mds_encoding(encoding):
@@ -187,7 +186,7 @@ def _unfit(name: str, encoding: str, types: dict[str, DataType]) -> Optional[str
     if encoding == 'json':
         return None if is_json_compatible(data_type) else f'{name} can not be encoded by MDS JSON.'
     fits = _encoding_of(data_type)
-    # The shape of an array may be given, which no type of Spark has.
+    # The user may add the shape of an array, which Spark types do not have.
     wanted = ':'.join(encoding.split(':')[:2]) if encoding.startswith('ndarray:') else encoding
     if fits is None:
         return f'column `{name}`: {data_type.simpleString()} is not supported by dataframe_to_mds'
@@ -197,22 +196,22 @@ def _unfit(name: str, encoding: str, types: dict[str, DataType]) -> Optional[str
 
 
 class _Told(NamedTuple):
-    """What a task tells the driver."""
+    """The result of a task, for the driver."""
 
     partition: int
-    #: Of this attempt; empty where there was nothing to write.
+    #: The folder of this attempt; empty if there was nothing to write.
     folder: str
-    #: Rows that came in.
+    #: The number of input rows.
     rows: int
-    #: What the task took from when it could begin, and how much of that it waited for the writer.
+    #: The duration of the task since it could begin, and how much of it was spent in the writer.
     seconds: float
     writing: float
-    #: Why this has to be done in another way, if it has.
+    #: Why the data must be read in another way, if so.
     unfit: Optional[str]
 
 
 class _Output:
-    """What a task writes. The writer is opened for the first rows: without any there is nothing."""
+    """The output of a task. The writer is created with the first rows; without rows nothing is written."""
 
     def __init__(self, task: _Task) -> None:
         context = TaskContext.get()
@@ -230,13 +229,13 @@ class _Output:
 
     @property
     def writer(self) -> MDSWriter:
-        """The writer."""
+        """The writer, created on first use."""
         if self._writer is None:
             self._writer, self.folder = self.task.open(self.partition, self.attempt)
         return self._writer
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Writes a batch as it is."""
+        """Writes an Arrow batch."""
         self.rows += batch.num_rows
         if batch.num_rows:
             start = time.perf_counter()
@@ -259,40 +258,40 @@ class _Output:
         self.writing += time.perf_counter() - start
 
     def told(self) -> dict[str, list[Any]]:
-        """A table of one row, for the driver."""
+        """Returns the result as a table with one row."""
         seconds = time.perf_counter() - self.begun
         told = _Told(self.partition, self.folder, self.rows, seconds, self.writing, self.unfit)
         return {name: [value] for name, value in told._asdict().items()}
 
 
 class _Task(NamedTuple):
-    """What every task is told."""
+    """The settings of all tasks."""
 
     local: str
     remote: str
-    #: Of this run, in the names of the folders of attempts.
+    #: The id of this run, which is part of the attempt folders.
     run: str
     #: The arguments of the writer, without ``out``.
     arguments: dict[str, Any]
-    #: Whether all columns are stored from Arrow as they are.
+    #: Whether all columns are stored directly from Arrow.
     native: bool
-    #: Of the data frame, as JSON.
+    #: The schema of the data frame as JSON.
     schema: str
     udf: Optional[Callable[..., Iterable[dict[str, Any]]]]
     udf_arguments: dict[str, Any]
 
     def open(self, partition: int, attempt: int) -> tuple[MDSWriter, str]:
-        """A writer for a partition, and the folder."""
+        """Creates the writer of a partition; also returns its folder."""
         folder = f'{_prefix(self.run)}{partition:05}-{attempt}'
         out: Any = os.path.join(self.local, folder)
         if self.remote:
-            # What is uploaded is not renamed.
+            # Uploaded folders cannot be renamed.
             folder = f'{partition:05}-{attempt}'
             out = (os.path.join(self.local, folder), os.path.join(self.remote, folder))
         return MDSWriter(out=out, **self.arguments), folder
 
     def write_scan(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads and writes the rows of files that a partition consists of."""
+        """Reads the partition's rows from files and writes them."""
         output = _Output(self)
         schema = StructType.fromJson(json.loads(self.schema))
         with output:
@@ -322,14 +321,14 @@ class _Task(NamedTuple):
         yield self.told(output)
 
     def told(self, output: _Output) -> pa.RecordBatch:
-        """What the driver is told, as a batch."""
+        """Returns the result of a task as a batch."""
         import pyarrow as pa
 
         types = (pa.int32(), pa.string(), pa.int64(), pa.float64(), pa.float64(), pa.string())
         return pa.RecordBatch.from_pydict(output.told(), pa.schema(zip(_Told._fields, types)))
 
     def prepared(self, sample: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
-        """A sample of Arrow as the writer wants it: arrays for lists, dicts for maps."""
+        """Converts a sample from Arrow for the writer: lists to arrays, maps to dicts."""
         import numpy as np
 
         for name, encoding in self.arguments['columns'].items():
@@ -340,7 +339,7 @@ class _Task(NamedTuple):
         return sample
 
     def write_frames(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Writes what the function of the user makes of the frames of a partition."""
+        """Writes the samples that the user's function returns for the frames of a partition."""
         import pandas as pd
 
         assert self.udf is not None
@@ -354,7 +353,7 @@ class _Task(NamedTuple):
 
 
 def _plain(value: Any, data_type: pa.DataType) -> Any:
-    """A value of Arrow whose maps, which come as lists of pairs, are dicts."""
+    """Converts the maps in an Arrow value, which are lists of pairs, to dicts."""
     import pyarrow as pa
 
     if value is None:
@@ -369,7 +368,7 @@ def _plain(value: Any, data_type: pa.DataType) -> Any:
 
 
 def _with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch with texts for its dates and times, those that are stored where columns stay Arrow's."""
+    """Replaces dates and times by the texts that direct storage from Arrow would write."""
     import pyarrow as pa
 
     for place, field in enumerate(batch.schema):
@@ -380,7 +379,7 @@ def _with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _texts(moments: pa.Array) -> list[Optional[str]]:
-    """Dates and times in ISO 8601: with as many digits of a second, by three, as they have, and zones to the minute."""
+    """Formats dates and times as ISO 8601, with 0, 3 or 6 digits of a second, and zones rounded to the minute."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -389,7 +388,7 @@ def _texts(moments: pa.Array) -> list[Optional[str]]:
         return [None if day is None else day.isoformat() for day in moments.to_pylist()]
     micros = pa.timestamp('us')
     here = moments if moments.type.tz is None else pc.local_timestamp(moments)
-    # Python has no times of the year 0, which some zones have at the beginning of the year 1.
+    # Python has no times in the year 0, which early times of the year 1 have in some zones.
     numbers = np.asarray(here.cast(micros).cast(pa.int64()).fill_null(0))
     texts = np.datetime_as_string(numbers.astype('datetime64[us]'), unit='us').tolist()
     texts = [_digits(text) for text in texts]
@@ -401,7 +400,7 @@ def _texts(moments: pa.Array) -> list[Optional[str]]:
 
 
 def _digits(text: str) -> str:
-    """A time with as many digits of a second, by three, as it has."""
+    """Removes zero digits of a second from a time, three at a time."""
     for zeros in ('.000000', '000'):
         if text.endswith(zeros):
             return text[: -len(zeros)]
@@ -409,7 +408,7 @@ def _digits(text: str) -> str:
 
 
 def _zone(micros: int) -> str:
-    """How far a zone is from UTC, to the minute."""
+    """Formats the offset of a zone from UTC, to the minute."""
     minutes = (abs(micros) + 30_000_000) // 60_000_000
     if not micros:
         return 'Z'
@@ -427,30 +426,30 @@ def dataframe_to_mds(
     udf_iterable: Optional[Callable[..., Iterable[dict[str, Any]]]] = None,
     udf_kwargs: Optional[dict[str, Any]] = None,
 ) -> tuple[str, str]:
-    """Writes a data frame as MDS, in the tasks of Spark.
+    """Writes a data frame as MDS in Spark tasks.
 
-    Every partition that has rows becomes a folder with its own index. Of a dataset in a folder they are called by
-    the number of the partition; the same partitions give the same bytes. Of an upload they are called by number and
-    attempt.
+    Every partition with rows becomes a folder with its own index. In a local dataset, the name of the folder is the
+    number of the partition, and the same partitions produce the same bytes. In an upload, the name is the number of
+    the partition and of the attempt.
 
-    The query of the data frame is carried out once. Where it is nothing but a scan of Parquet files that the tasks can
-    open, they read them without Spark; ``spark.conf.set('spark.shardmill.readFiles', 'false')`` keeps them from it.
+    The query of the data frame runs once. If it is only a scan of Parquet files that the tasks can open, the tasks
+    read the files directly; ``spark.conf.set('spark.shardmill.readFiles', 'false')`` disables this.
 
     Args:
         dataframe: The data frame.
-        merge_index: Whether one index over all partitions is written at the end.
-        mds_kwargs: The arguments of :class:`MDSWriter`: ``out``, and what is not to be as by default. Without
-            ``columns`` they follow from the types of the data frame; without ``compression`` it is ``zstd``.
-        udf_iterable: A function that makes samples of a pandas data frame. Then ``columns`` are needed.
-        udf_kwargs: Further arguments of it.
+        merge_index: Whether to write one index of all partitions at the end.
+        mds_kwargs: The arguments of :class:`MDSWriter`, with ``out``. ``columns`` defaults to the types of the data
+            frame, and ``compression`` to ``zstd``.
+        udf_iterable: A function that returns samples for a pandas data frame. It requires ``columns``.
+        udf_kwargs: Additional arguments of that function.
 
     Returns:
-        The local folder, and the URL that was uploaded to, or ``''``.
+        The local folder, and the URL of the upload or ``''``.
 
     Raises:
-        ValueError: There are no rows, no ``out``, or columns that do not fit: all of them are named.
+        ValueError: There are no rows or no ``out``, or columns do not fit. The error lists all such columns.
         FileExistsError: The folder is not empty.
-        Exception: A task failed for good. What its attempts have left has names that begin with ``.attempt``.
+        Exception: A task failed permanently. Leftovers of its attempts have names that begin with ``.attempt``.
     """
     if dataframe is None:
         raise ValueError(_EMPTY)
@@ -476,13 +475,13 @@ def dataframe_to_mds(
         raise ValueError('`columns` names no column')
 
     out = check.place_to_write('out', arguments.pop('out'))
-    # As in streaming, only those who say so lose the local files.
+    # COMPAT: as in streaming, local files are kept unless `keep_local` is False.
     keep_local = check.flag('keep_local', arguments.get('keep_local', True))
     uploader = CloudUploader.get(out, keep_local=keep_local, exist_ok=True)
     _check_empty(uploader.local)
     local, remote = uploader.local, uploader.remote or ''
     if merge_index or not remote:
-        # The indexes of the partitions are read once more.
+        # Merging reads the indexes of the partitions.
         arguments['keep_local'] = True
     task = _Task(
         local=local,
@@ -514,7 +513,7 @@ def dataframe_to_mds(
 
 
 def _run(task: _Task, dataframe: DataFrame) -> list[_Told]:
-    """Has a data frame written by the tasks of Spark; answers what those that count have told, by partition."""
+    """Runs the Spark tasks that write a data frame; returns the results of successful attempts, by partition."""
     columns = list(task.arguments['columns'])
     told = []
     scan = _scan.rows_of(dataframe, columns) if task.native else None
@@ -527,7 +526,7 @@ def _run(task: _Task, dataframe: DataFrame) -> list[_Told]:
     if not told and task.udf is not None:
         told = _collected(dataframe.mapInPandas(task.write_frames, _RESULT))
     elif not told:
-        # What carries batches to the tasks asks for columns by name, and takes dots and backticks for something else.
+        # `mapInArrow` resolves columns by name and misinterprets dots and backticks, so rename them.
         names = (f'{_column(name)} AS c{number}' for number, name in enumerate(columns))
         chosen = dataframe.selectExpr(*names)
         told = _collected(chosen.mapInArrow(task.write_arrow, _RESULT))
@@ -543,7 +542,7 @@ def _collected(written: DataFrame) -> list[_Told]:
 
 
 def _column(name: str) -> str:
-    """A column by its name, whatever is in the name."""
+    """Quotes the name of a column."""
     return '`' + name.replace('`', '``') + '`'
 
 
@@ -552,7 +551,7 @@ def _index_of(place: str, folder: str) -> str:
 
 
 def _settle(task: _Task, partition: int, folder: str) -> str:
-    """Gives the folder of an attempt that counts the name of its partition."""
+    """Renames the folder of a successful attempt to the number of its partition."""
     if task.remote:
         return folder
     name = f'{partition:05}'
@@ -561,14 +560,15 @@ def _settle(task: _Task, partition: int, folder: str) -> str:
 
 
 def _check_empty(local: str) -> None:
-    """Raises for a folder that holds something else than what attempts have left."""
+    """Raises an error if a folder contains anything except leftovers of attempts."""
     if any(not name.startswith(_ATTEMPT) for name in os.listdir(local)):
         raise FileExistsError(f'{local} is not empty: name another folder, or empty this one')
 
 
 def _sweep(local: str, run: str) -> None:
-    """Removes what attempts of this run have left that do not count. One that has not noticed yet that its job is over
-    may leave some more, which no index names and no later run minds.
+    """Removes the folders of this run's unsuccessful attempts.
+
+    An attempt that is still running may leave more files. No index names them, and later runs ignore them.
     """
     for name in os.listdir(local):
         if name.startswith(_prefix(run)):

@@ -1,4 +1,4 @@
-"""The formats of shards: their writers, and their readers."""
+"""The formats of shards, with their writers and readers."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _readers: Mapping[str, type[Reader]] = {
 
 
 def reader_from_json(dirname: str, split: Optional[str], obj: dict[str, Any]) -> Reader:
-    """The shard that an entry of an index describes.
+    """Creates the shard that an index entry describes.
 
     Args:
-        dirname: Where the dataset is.
-        split: The directory beneath it that holds the index; ``None`` for none.
+        dirname: The folder of the dataset.
+        split: The subfolder that holds the index; ``None`` for none.
         obj: The entry.
 
     Raises:
-        AssertionError: The entry is of another version than 2.
-        KeyError: It is of an unknown format.
-        TypeError: It has a field too many, or one too few.
+        AssertionError: The version of the entry is not 2.
+        KeyError: The format is unknown.
+        TypeError: A field is missing, or the entry has an unknown field.
     """
     assert obj['version'] == 2, f'shards of version {obj["version"]} are not supported, only of 2'
     return _readers[obj['format']].from_json(dirname, split, obj)

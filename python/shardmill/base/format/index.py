@@ -4,13 +4,13 @@ from __future__ import annotations
 
 __all__ = ['PROVENANCE', 'TOMBSTONES', 'get_index_basename']
 
-#: What a conversion has noted about a dataset.
+#: The file with information about the conversion that wrote a dataset.
 PROVENANCE = 'index.provenance'
 
-#: The list of samples that the table of a dataset no longer has.
+#: The file that lists deleted samples.
 TOMBSTONES = 'index.tombstones'
 
 
 def get_index_basename() -> str:
-    """The name of the file that lists the shards of a dataset, in the same directory."""
+    """Returns the name of the index file, which is in the folder of the shards."""
     return 'index.json'

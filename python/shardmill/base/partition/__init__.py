@@ -1,4 +1,4 @@
-"""Which node, rank and worker is given which sample."""
+"""Partitions the positions of an epoch among nodes, ranks and workers."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def get_partitions(
     drop_first: int = 0,
     initial_physical_nodes: Optional[int] = None,
 ) -> NDArray[np.int64]:
-    """Deals the positions of an epoch.
+    """Partitions the positions of an epoch.
 
     Args:
         algo: ``orig`` or ``relaxed``.
-        num_samples: Positions of the epoch.
-        num_canonical_nodes: The fixed division of sample space.
-        num_physical_nodes: Nodes there are.
-        ranks_per_node: Ranks of each.
-        workers_per_rank: Workers of each.
-        batch_size: Samples of a rank in a step.
-        drop_first: Positions that were dealt before, to all ranks together.
-        initial_physical_nodes: Nodes of the first run, where this one was resumed; ``orig`` does
-            not look at it.
+        num_samples: The number of positions in the epoch.
+        num_canonical_nodes: The fixed division of the sample space.
+        num_physical_nodes: The number of nodes.
+        ranks_per_node: The number of ranks per node.
+        workers_per_rank: The number of workers per rank.
+        batch_size: Samples per batch of one rank.
+        drop_first: How many positions all ranks together have already received.
+        initial_physical_nodes: The number of nodes in the first run, for a resumed run; not used by
+            ``orig``.
 
     Returns:
-        Positions by node, rank, worker, batch of the worker and place in the batch, int64; -1 is
+        Positions by node, rank, worker, batch of the worker and position in the batch, int64; -1 is
         padding.
 
     Raises:
-        KeyError: There is no such algorithm.
-        ValueError: Nodes do not divide one another, or more is dropped than there is.
+        KeyError: The algorithm is unknown.
+        ValueError: Neither number of nodes divides the other, or `drop_first` is too large.
     """
     partition = algos[choice('algo', algo, algos)]
     ranks = num_physical_nodes * ranks_per_node

@@ -1,4 +1,4 @@
-"""The call that both partitions are."""
+"""The implementation of both partition algorithms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def deal(
     drop_first: int,
     initial_physical_nodes: Optional[int],
 ) -> NDArray[np.int64]:
-    """See `get_partitions`."""
+    """Implements `get_partitions`."""
     samples = whole('num_samples', num_samples)
     canonical = whole('num_canonical_nodes', num_canonical_nodes, 1)
     nodes = whole('num_physical_nodes', num_physical_nodes, 1)
@@ -49,7 +49,7 @@ def deal(
     data, tiny, scarce = _core.partitions(
         algo, samples, canonical, nodes, ranks, workers, size, dropped, initial
     )
-    # The first words of both are what callers look for.
+    # COMPAT: programs match the beginning of both messages.
     if tiny:
         warnings.warn(
             f'Trying to partition {samples} samples over {canonical} canonical nodes: there are '

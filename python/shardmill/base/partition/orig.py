@@ -1,4 +1,4 @@
-"""The partition that needs canonical and physical nodes to divide one another."""
+"""The partition that requires canonical or physical nodes to be a multiple of the other."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def get_partitions_orig(
     drop_first: int = 0,
     initial_physical_nodes: Optional[int] = None,
 ) -> NDArray[np.int64]:
-    """Deals the positions of an epoch; `initial_physical_nodes` does not matter. See
+    """Partitions the positions of an epoch, ignoring `initial_physical_nodes`. See
     `get_partitions`.
 
     Raises:
-        ValueError: Canonical and physical nodes do not divide one another.
+        ValueError: Neither number of nodes divides the other.
     """
     return deal(
         'orig',

@@ -1,4 +1,4 @@
-"""The partition that lets a resumed run have other nodes."""
+"""The partition that allows a resumed run to use another number of nodes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def get_partitions_relaxed(
     drop_first: int = 0,
     initial_physical_nodes: Optional[int] = None,
 ) -> NDArray[np.int64]:
-    """Deals the positions of an epoch. See `get_partitions`.
+    """Partitions the positions of an epoch. See `get_partitions`.
 
-    As `orig` in a first run, and wherever canonical and physical nodes divide one another. Else the
-    walk through the nodes of the first run is dealt anew to those there are.
+    In a first run, and if canonical or physical nodes are a multiple of the other, this is `orig`.
+    Otherwise the sequence for the nodes of the first run is redistributed to the current nodes.
 
     Raises:
-        ValueError: Nodes do not divide one another in a first run, or the devices of the first run
-            cannot share the global batch.
+        ValueError: Neither number of nodes divides the other in a first run, or the devices of the
+            first run cannot share the global batch.
     """
     return deal(
         'relaxed',

@@ -1,7 +1,7 @@
-"""Numbers, arrays and a barrier in shared memory, for processes that were started separately.
+"""Numbers, arrays and a barrier in shared memory, for separately started processes.
 
-shardmill itself keeps nothing in shared memory. These are here for programs that coordinate their
-own processes with them.
+shardmill itself does not use shared memory. These classes are for programs that coordinate their
+own processes.
 """
 
 from __future__ import annotations

@@ -15,16 +15,16 @@ __all__ = ['SharedArray']
 
 
 class SharedArray:
-    """An array in shared memory: created with zeros by the first process that names it, attached to
-    by the others.
+    """An array in shared memory. The first process that uses its name creates it with zeros; others
+    attach to it.
 
     Args:
-        shape: Its shape.
-        dtype: Its type, such as `numpy.int64`.
-        name: The name of the block of shared memory.
+        shape: The shape.
+        dtype: The type, such as `numpy.int64`.
+        name: The name of the shared memory.
 
     Attributes:
-        shape: Its shape, a tuple.
+        shape: The shape as a tuple.
     """
 
     def __init__(self, shape: Union[int, tuple[int, ...]], dtype: type[Any], name: str) -> None:
@@ -35,17 +35,17 @@ class SharedArray:
         self.shm = SharedMemory(name=name, size=size)
 
     def numpy(self) -> NDArray[Any]:
-        """The array, writable. The block stays mapped as long as there is such an array of it."""
-        # Not np.ndarray(buffer=...), which does not keep the memory from being unmapped.
+        """Returns a writable NumPy array. The memory stays mapped as long as such an array exists."""
+        # Not np.ndarray(buffer=...), which would not prevent unmapping.
         length = int(np.prod(self.shape, dtype=np.int64))
         return np.frombuffer(self.shm.buf, self.dtype, length).reshape(self.shape)
 
     def __len__(self) -> int:
-        """The first dimension."""
+        """Returns the first dimension."""
         return int(self.shape[0])
 
     def __getitem__(self, index: Any) -> Any:
-        """As of a NumPy array; a part of it is a view."""
+        """Indexes the array like NumPy; slices are views."""
         return self.numpy()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -20,18 +20,18 @@ __all__ = ['SharedBarrier']
 
 
 class SharedBarrier:
-    """A barrier for processes that were started separately. It can be used again and again.
+    """A reusable barrier for separately started processes.
 
     Args:
-        filelock_path: A file to lock; made when it is first used, in a folder that is there. It
-            stays.
-        shm_name: The name of the block of shared memory.
+        filelock_path: A file to lock, in an existing folder. It is created on first use and not
+            removed.
+        shm_name: The name of the shared memory.
 
     Attributes:
-        num_enter: How many processes wait now, int32.
-        num_exit: How many have left since it opened, int32; -1 before it first opens and when all
-            have left.
-        flag: Changes whenever the barrier opens.
+        num_enter: The number of waiting processes, int32.
+        num_exit: The number of processes that have left since the barrier opened, int32; -1 before
+            it first opens and after all have left.
+        flag: Changes each time the barrier opens.
     """
 
     def __init__(self, filelock_path: str, shm_name: str) -> None:
@@ -69,7 +69,7 @@ class SharedBarrier:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # Opened anew each time, so that threads and forked children exclude each other too.
+        # Opened for each lock, so that threads and forked children also exclude each other.
         file = os.open(self.filelock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -78,10 +78,10 @@ class SharedBarrier:
             os.close(file)
 
     def __call__(self, num_procs: int) -> None:
-        """Waits until so many processes wait.
+        """Waits until `num_procs` processes wait.
 
-        Who enters remembers the flag, and waits for it to change; the last one changes it. It
-        cannot change again before all have entered again, so that nobody misses it.
+        A process that enters remembers the flag and waits until the last process changes it. The
+        flag cannot change again before all processes have entered again, so no change is missed.
         """
         with self._locked():
             before = self.flag

@@ -1,4 +1,4 @@
-"""A block of shared memory that only its creator destroys."""
+"""Shared memory that only its creator destroys."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _registering = threading.Lock()
 class SharedMemory:
     """A block of shared memory.
 
-    The process that created it destroys it when it ends. One that attached to it only lets go of
-    it: unlike Python's own class before version 3.13, whose tracker would destroy a block that
-    others still use.
+    The process that created the block destroys it when it exits. Processes that attached only close
+    it. In contrast, the resource tracker of Python before 3.13 would destroy a block that other
+    processes still use.
 
     Args:
-        name: Its name; None makes one up.
-        create: Whether to create it (True), to attach to it (False), or to create it unless it is
-            there (None).
-        size: Its least size in bytes, where it is created.
-        auto_cleanup: Whether `cleanup` is called when this process ends.
+        name: The name; None to generate one.
+        create: Whether to create the block (True), attach to it (False), or create it unless it
+            exists (None).
+        size: The minimum size in bytes of a created block.
+        auto_cleanup: Whether `cleanup` is called when this process exits.
 
     Attributes:
         shm: Python's own object.
 
     Raises:
-        FileExistsError: It was to be created, and is there.
-        FileNotFoundError: It was to be attached to, and is not there.
+        FileExistsError: The block should be created, but exists.
+        FileNotFoundError: The block to attach to does not exist.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class SharedMemory:
             except FileExistsError:
                 if create:
                     raise
-                # Its creator may still be giving it its size.
+                # Its creator may not have set the size yet.
                 sleep(TICK)
                 self.shm = _attach(name)
                 self._created = False
         if auto_cleanup:
-            # Not called when the process is killed by a signal or ends by os._exit().
+            # Not called if the process is killed by a signal or exits with os._exit().
             atexit.register(self.cleanup)
 
     @property
     def buf(self) -> memoryview:
-        """The block, writable.
+        """The writable memory.
 
         Raises:
-            ValueError: It was cleaned up.
+            ValueError: The block is closed.
         """
         block = self.shm.buf
         if block is None:
@@ -78,26 +78,26 @@ class SharedMemory:
         return block
 
     def cleanup(self) -> None:
-        """Lets go of the block; the process that created it destroys it. May be called again."""
+        """Closes the block; its creator also destroys it. May be called again."""
         try:
             self.shm.close()
         except BufferError:
-            # An array still looks at the block. It is unmapped together with the array.
+            # An array still uses the block. It is unmapped together with the array.
             pass
-        # A forked child holds this object too, but did not create the block.
+        # A forked child inherits this object, but did not create the block.
         if self._created and self._process == os.getpid():
             self._created = False
             try:
                 self.shm.unlink()
             except FileNotFoundError:
-                # clean_stale_shared_memory was here before.
+                # clean_stale_shared_memory has already removed it.
                 pass
 
 
 def _attach(name: Optional[str]) -> builtin.SharedMemory:
-    """A block that is there, which the tracker is not told of.
+    """Attaches to an existing block without registering it with the resource tracker.
 
-    It would destroy it when this process ends.
+    The tracker would destroy the block when this process exits.
     """
     if sys.version_info >= (3, 13):
         return builtin.SharedMemory(name, False, track=False)

@@ -1,7 +1,7 @@
-"""Names of blocks of shared memory that runs on one machine do not share.
+"""Names of shared memory that are unique to each run on a machine.
 
-Each run has a number, the prefix of all its names. A block of each run lists its local folders, so
-that two runs do not download into one.
+Each run has a number, which prefixes all its names. A block of each run lists its local folders, so
+that two runs do not download to the same folder.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ __all__ = ['get_shm_prefix']
 
 
 def _get_path(prefix_int: int, name: str) -> str:
-    """The name of a block: the prefix in six digits, and what it is."""
+    """Returns the name of a block: the prefix in six digits, and its purpose."""
     return f'{prefix_int:06}_{name}'
 
 
 def _pack_locals(dirnames: list[str], prefix_int: int) -> bytes:
-    """The folders and the prefix as a block has them.
+    """Serializes the folders and the prefix.
 
-    That is the length in all (int32), and UTF-8 separated by NUL.
+    The format is the total length (int32), and UTF-8 separated by NUL.
     """
     text = '\0'.join([*dirnames, str(prefix_int)]).encode()
     return (4 + len(text)).to_bytes(4, 'little') + text
 
 
 def _unpack_locals(data: bytes) -> tuple[list[str], int]:
-    """The folders and the prefix; none and 0 for a block that is not filled yet."""
+    """Parses the folders and the prefix; an empty list and 0 for an unfilled block."""
     length = int.from_bytes(data[:4], 'little')
     *dirnames, prefix = data[4:length].decode().split('\0')
     return dirnames, int(prefix or 0)
 
 
 def _check_self(streams_local: list[str]) -> None:
-    """Refuses a folder that is there twice."""
+    """Rejects duplicate folders."""
     twice = [dirname for dirname, times in Counter(streams_local).items() if times > 1]
     if twice:
-        # The first and the last words are what callers look for.
+        # COMPAT: programs match the beginning and the end of this message.
         raise UsageError(
             f'Reused local directory: {twice} of one run. Provide a different one.',
             'config-streams',
@@ -63,7 +63,7 @@ def _check_self(streams_local: list[str]) -> None:
 
 
 def _is_locked(prefix_int: int) -> bool:
-    """Whether the lock files of a run are there."""
+    """Returns whether the lock files of a run exist."""
     folder = tempfile.gettempdir()
     locks = (BARRIER_FILELOCK, CACHE_FILELOCK)
     return any(os.path.exists(os.path.join(folder, _get_path(prefix_int, lock))) for lock in locks)
@@ -72,11 +72,10 @@ def _is_locked(prefix_int: int) -> bool:
 def _check_and_find(
     streams_local: list[str], streams_remote: list[Optional[str]], shm_name: str
 ) -> int:
-    """The first prefix that no run uses for a block of this name.
+    """Returns the first prefix that no run uses for a block of this name.
 
     Raises:
-        ValueError: One of the runs before it downloads into one of the folders that we would
-            download into.
+        ValueError: A run with a smaller prefix downloads to one of the same folders.
     """
     downloaded = {
         local for local, remote in zip(streams_local, streams_remote) if remote is not None
@@ -87,7 +86,7 @@ def _check_and_find(
                 continue
             memory = SharedMemory(_get_path(prefix_int, shm_name), False, auto_cleanup=False)
         except PermissionError:
-            # It belongs to another user.
+            # The block belongs to another user.
             continue
         except FileNotFoundError:
             return prefix_int
@@ -108,7 +107,7 @@ def _check_and_find(
 def _check_and_find_retrying(
     streams_local: list[str], streams_remote: list[Optional[str]], shm_name: str, retry: int
 ) -> int:
-    """As `_check_and_find`, several times: a run that ends leaves its blocks for a moment."""
+    """Calls `_check_and_find` several times: a run that exits leaves its blocks for a moment."""
     if retry < 0:
         raise UsageError(f'retry is {retry}, which is negative', 'config-value')
     for _ in range(retry):
@@ -125,14 +124,14 @@ def get_shm_prefix(
     world: World,
     retry: int = 100,
 ) -> tuple[int, SharedMemory]:
-    """The prefix of this run, and the block that holds it. All ranks of a node have to call it.
+    """Returns the prefix of this run, and the block that holds it. All ranks of a node must call it.
 
     Args:
         streams_local: The local folder of each stream.
-        streams_remote: Where each is downloaded from; None for one that is not, whose folder may be
-            shared.
-        world: Which worker this is; the first of its node creates the block.
-        retry: How often to look again, where a folder is in use.
+        streams_remote: The remote location of each stream; None for a local stream, whose folder
+            may be shared.
+        world: This worker; the first of its node creates the block.
+        retry: How often to check again if a folder is in use.
 
     Raises:
         ValueError: A folder is used twice, or by another run.

@@ -10,11 +10,11 @@ __all__ = ['SharedScalar']
 
 
 class SharedScalar:
-    """A number in shared memory, 0 until it is set.
+    """A number in shared memory, initially 0.
 
     Args:
-        dtype: Its type, such as `numpy.int64`.
-        name: The name of the block of shared memory.
+        dtype: The type, such as `numpy.int64`.
+        name: The name of the shared memory.
     """
 
     def __init__(self, dtype: type[Any], name: str) -> None:
@@ -23,7 +23,7 @@ class SharedScalar:
         self.arr = SharedArray(1, dtype, name)
 
     def get(self) -> Any:
-        """The number, a NumPy scalar."""
+        """Returns the number as a NumPy scalar."""
         return self.arr[0]
 
     def set(self, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The order of an epoch's samples."""
+"""Shuffles the samples of an epoch."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def get_shuffle(
     epoch: int,
     block_size: int = 1 << 18,
 ) -> NDArray[np.int64]:
-    """The order of an epoch: which sample stands at each position.
+    """Returns the sample at each position of an epoch.
 
     Args:
         algo: ``py1br``, ``py1e``, ``py1s``, ``py2s``, ``naive`` or ``shardmill``.
-        shard_sizes: How many samples each shard has.
-        num_canonical_nodes: Into how many parts the epoch is divided; no sample leaves its part
-            from epoch to epoch.
+        shard_sizes: The number of samples in each shard.
+        num_canonical_nodes: How many parts the epoch is divided into; each sample stays in the same
+            part in every epoch.
         seed: The seed of the run.
         epoch: The epoch, which is added to the seed.
-        block_size: How far a sample may move, in samples; `naive`, `py1s` and `py2s` do not look at
-            it.
+        block_size: Samples per shuffle block, which bounds how far a sample moves; not used by
+            `naive`, `py1s` and `py2s`.
 
     Returns:
-        Sample by position: a permutation of the sample ids, int64.
+        A permutation of the sample ids by position, int64.
 
     Raises:
-        KeyError: There is no such algorithm.
+        KeyError: The algorithm is unknown.
         ValueError: A number is negative, the block is too small for the algorithm, or (`py1e`)
             there are more canonical nodes than samples.
     """

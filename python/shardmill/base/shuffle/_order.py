@@ -1,4 +1,4 @@
-"""The call that all shuffles are."""
+"""The implementation of all shuffles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shuffled(
     epoch: int,
     block_size: int,
 ) -> NDArray[np.int64]:
-    """See `get_shuffle`."""
+    """Implements `get_shuffle`."""
     order = _core.shuffle(
         algo,
         int64_bytes(shard_sizes),

@@ -1,4 +1,4 @@
-"""One permutation of the whole epoch: every batch needs every shard."""
+"""A shuffle with one permutation of the whole epoch: every batch needs every shard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def get_shuffle_naive(
     epoch: int,
     block_size: int = 1 << 18,
 ) -> NDArray[np.int64]:
-    """One permutation of all samples; `num_canonical_nodes` and `block_size` do not matter.
+    """Permutes all samples at once, ignoring `num_canonical_nodes` and `block_size`.
 
     See `get_shuffle`.
     """

@@ -1,4 +1,4 @@
-"""Shard parts in a random order, samples shuffled within staggered blocks."""
+"""A shuffle of shard parts, followed by shuffles within staggered blocks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def get_shuffle_py1br(
     epoch: int,
     block_size: int = 1 << 18,
 ) -> NDArray[np.int64]:
-    """Shard parts in a random order, samples shuffled within staggered blocks of about `block_size`
-    samples.
+    """Shuffles shard parts, then samples within staggered blocks of about `block_size` samples.
 
     See `get_shuffle`.
     """

@@ -1,4 +1,4 @@
-"""Shard parts in a random order, every sample moved by a bounded random distance."""
+"""A shuffle of shard parts that then moves each sample by a bounded random distance."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def get_shuffle_py1e(
     epoch: int,
     block_size: int = 1 << 18,
 ) -> NDArray[np.int64]:
-    """Shard parts in a random order, every sample moved by up to half of about `block_size`
-    samples.
+    """Shuffles shard parts, then moves each sample by up to half of about `block_size` samples.
 
     See `get_shuffle`.
     """
@@ -36,17 +35,17 @@ def get_shuffle_py1e(
 def warn_of_small_block(
     shard_sizes: NDArray[np.int64], block_size: int, stacklevel: int = 3
 ) -> None:
-    """Warns when a shard is larger than the smallest block that is drawn for a block size.
+    """Warns if a shard is larger than the smallest block drawn for a block size.
 
     Args:
-        shard_sizes: How many samples each shard has, before it is cut at the borders of canonical
+        shard_sizes: The number of samples in each shard, before it is cut at the borders of canonical
             nodes.
-        block_size: The block size; blocks of 3/4 to 5/4 of it are drawn.
-        stacklevel: Whose line the warning names, as for `warnings.warn`.
+        block_size: The block size; blocks are 3/4 to 5/4 of it.
+        stacklevel: The stack level of the warning, as for `warnings.warn`.
     """
     largest = int(np.max(shard_sizes, initial=0))
     if largest > int(0.75 * block_size):
-        # The first words are what callers look for.
+        # COMPAT: programs match the beginning of this message.
         warnings.warn(
             f'Shuffle block size was smaller than shard size: blocks are of about {block_size} '
             f'samples, and there is a shard of {largest}; the samples of such a shard are not '

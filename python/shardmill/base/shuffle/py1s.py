@@ -1,4 +1,4 @@
-"""Shard parts in a random order, the samples of each shuffled in place."""
+"""A shuffle of shard parts that then shuffles the samples of each part."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def get_shuffle_py1s(
     epoch: int,
     block_size: int = 1 << 18,
 ) -> NDArray[np.int64]:
-    """Shard parts in a random order, the samples of each shuffled in place; `block_size` does not
-    matter.
+    """Shuffles shard parts, then the samples within each part, ignoring `block_size`.
 
     See `get_shuffle`.
     """
@@ -31,17 +30,17 @@ def get_shuffle_py1s(
 def divide_spans(
     spans: list[tuple[int, int]], num_samples: int, num_parts: int
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Cuts spans of samples where equal parts of all samples end.
+    """Cuts spans of samples at the borders of equal parts of all samples.
 
-    The order of shardmill does not need it; algorithms of others do.
+    COMPAT: shardmill does not use it, but shuffles of other programs do.
 
     Args:
-        spans: The first sample of each span, and the one behind its last.
-        num_samples: Samples of all spans.
-        num_parts: How many parts.
+        spans: The first sample and the exclusive end of each span.
+        num_samples: The total number of samples.
+        num_parts: The number of parts.
 
     Returns:
-        The spans, and for each part its first span and the one behind its last.
+        The spans, and for each part its first span and the exclusive end.
     """
     cut: list[tuple[int, int]] = []
     parts: list[tuple[int, int]] = []

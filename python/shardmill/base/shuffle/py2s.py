@@ -1,4 +1,4 @@
-"""As py1s, with a second shuffle of each shard before it is cut."""
+"""The shuffle `py1s`, with a second shuffle of each shard before it is cut."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def get_shuffle_py2s(
     epoch: int,
     block_size: int = 1 << 18,
 ) -> NDArray[np.int64]:
-    """As `py1s`, with a second shuffle of each shard before it is cut; `block_size` does not
-    matter.
+    """Shuffles like `py1s`, after shuffling each shard before it is cut. Ignores `block_size`.
 
     See `get_shuffle`.
     """

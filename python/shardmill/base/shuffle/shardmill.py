@@ -1,4 +1,4 @@
-"""Shard parts in a random order, samples moved by keyed permutations of overlapping blocks."""
+"""A shuffle of shard parts, followed by keyed permutations of overlapping blocks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def get_shuffle_shardmill(
     epoch: int,
     block_size: int = 1 << 18,
 ) -> NDArray[np.int64]:
-    """Shard parts in a random order, samples moved by keyed permutations of blocks of `block_size`
-    samples. Not known to ``streaming``.
+    """Shuffles shard parts, then samples by keyed permutations of blocks of `block_size` samples. Not available in
+    ``streaming``.
 
     See `get_shuffle`.
     """

@@ -1,4 +1,4 @@
-"""Copying files to stores and from them."""
+"""Uploads files to stores and downloads files from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S3 by shardmill's own requests: settings, errors, and a client of the shape that callers know."""
+"""Access to S3 without boto3: settings, errors, and a client with the interface of boto3's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardmill.errors import AccessError, NotFoundError, RemoteError, ShardmillE
 
 __all__ = ['S3Client', 'raise_as_client_error', 'settings', 'split_url']
 
-# Any of them says where credentials come from, or that there are none.
+# Any of these names a source of credentials, or disables them.
 _SOURCES = (
     'AWS_ACCESS_KEY_ID',
     'AWS_SECRET_ACCESS_KEY',
@@ -30,17 +30,17 @@ _IN_FILES = {
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """The scheme, the bucket and the key of a URL. Nothing in them is decoded."""
+    """Splits a URL into scheme, bucket and key, without decoding."""
     scheme, _, rest = url.partition('://')
     bucket, _, key = rest.partition('/')
     return scheme, bucket, key
 
 
 def settings(bucket: str = '') -> dict[str, str]:
-    """What the environment says about S3, as ``_core`` takes it.
+    """Returns the S3 settings from the environment, for ``_core``.
 
-    Where it has no credentials they are those of ``~/.aws/credentials``, in the profile that
-    ``AWS_PROFILE`` names. The requester pays for the buckets in
+    Without credentials in the environment, they are read from ``~/.aws/credentials``, from the
+    profile named by ``AWS_PROFILE``. Requester-pays is enabled for the buckets listed in
     ``MOSAICML_STREAMING_AWS_REQUESTER_PAYS``.
     """
     found = dict(os.environ)
@@ -57,20 +57,20 @@ def settings(bucket: str = '') -> dict[str, str]:
 
 
 def _profile() -> dict[str, str]:
-    """Credentials from the file, complete or none."""
+    """Returns the credentials of the profile; empty if incomplete."""
     section = _section('AWS_SHARED_CREDENTIALS_FILE', '~/.aws/credentials', '')
     found = {name: section[key] for key, name in _IN_FILES.items() if section.get(key)}
     return found if {'AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY'} <= found.keys() else {}
 
 
 def _section(variable: str, path: str, prefix: str) -> dict[str, str]:
-    """The section of a file of AWS that belongs to the profile; nothing where there is none."""
+    """Returns the profile's section of an AWS configuration file; empty if there is none."""
     name = os.environ.get('AWS_PROFILE') or os.environ.get('AWS_DEFAULT_PROFILE') or 'default'
     parser = configparser.RawConfigParser()
     try:
         parser.read(os.path.expanduser(os.environ.get(variable) or path), encoding='utf-8')
     except (configparser.Error, UnicodeDecodeError) as error:
-        # What the parser says may quote a secret.
+        # The parser's message may quote a secret.
         raise AccessError(
             f'{variable}: the file cannot be read: {type(error).__name__}', 'credentials'
         ) from None
@@ -82,7 +82,7 @@ _BOTH: dict[type[ShardmillError], type[ShardmillError]] = {}
 
 
 def _both(ours: type[ShardmillError]) -> Optional[type[ShardmillError]]:
-    """A class of errors that ``except botocore.exceptions.ClientError`` catches, too."""
+    """Returns a class of errors that ``except botocore.exceptions.ClientError`` also catches."""
     if ours not in _BOTH:
         try:
             client_error = sdk('botocore.exceptions', 'boto3').ClientError
@@ -100,9 +100,9 @@ _STATUS = re.compile(r'\((\d{3})(?:, ([\w.-]+))?\)')
 
 
 def raise_as_client_error(error: ShardmillError, operation: str) -> NoReturn:
-    """Raises an answer of the store that denies something as what boto3 would have raised, too.
+    """Raises a store's HTTP error as one that is also boto3's ``ClientError``.
 
-    Other errors are raised as they are. So are all where botocore is not installed.
+    Errors without an HTTP status are raised unchanged, and so are all errors if botocore is missing.
     """
     status = _STATUS.search(error.message)
     both = _both(type(error)) if status else None
@@ -121,7 +121,7 @@ def raise_as_client_error(error: ShardmillError, operation: str) -> NoReturn:
 
 
 class S3Client:
-    """The calls of boto3's S3 client that uploads need, answered by shardmill's own requests."""
+    """The subset of boto3's S3 client that uploads need, implemented by shardmill."""
 
     def upload_file(
         self,
@@ -131,10 +131,10 @@ class S3Client:
         ExtraArgs: Optional[dict[str, str]] = None,  # noqa: N803
         Callback: Optional[Callable[[int], Any]] = None,  # noqa: N803
     ) -> None:
-        """Puts a file; the callback is told how many bytes more are through.
+        """Uploads a file. The callback receives the number of bytes sent since its last call.
 
         Raises:
-            ValueError: ``ExtraArgs`` has something else than ``ACL``.
+            ValueError: ``ExtraArgs`` contains a key other than ``ACL``.
         """
         chosen = settings(Bucket)
         extra = dict(ExtraArgs or {})
@@ -155,14 +155,14 @@ class S3Client:
             raise_as_client_error(error, 'PutObject')
 
     def head_bucket(self, Bucket: str) -> None:  # noqa: N803
-        """Raises where the bucket is not there or may not be listed."""
+        """Raises an error if the bucket does not exist or may not be listed."""
         try:
             _core.check_bucket(f's3://{Bucket}', settings(Bucket))
         except (NotFoundError, AccessError, RemoteError) as error:
             raise_as_client_error(error, 'HeadBucket')
 
     def keys(self, bucket: str, prefix: str) -> list[str]:
-        """The keys that begin with a text."""
+        """Returns the keys that begin with a prefix."""
         try:
             found = _core.list_objects(f's3://{bucket}/{prefix}', settings(bucket))
         except (NotFoundError, AccessError, RemoteError) as error:

@@ -1,4 +1,4 @@
-"""The packages of other providers, which are imported when they are needed."""
+"""Imports the SDKs of other providers on first use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ['azure_credential', 'sdk']
 
 
 def sdk(module: str, package: str) -> Any:
-    """A module of a provider.
+    """Imports a module of a provider.
 
     Raises:
-        ImportError: It is not installed; the message says what to install.
+        ImportError: It is not installed; the message names the package to install.
     """
     try:
         return importlib.import_module(module)
@@ -24,7 +24,7 @@ def sdk(module: str, package: str) -> Any:
 
 
 def azure_credential(key: str) -> Any:
-    """The access key of an account, or without one what the machine is logged in with."""
+    """Returns the access key of an account, or otherwise the credentials of the machine."""
     if key:
         return key
     identity = sdk('azure.identity', 'azure-identity')

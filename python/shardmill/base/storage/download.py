@@ -1,7 +1,7 @@
-"""Copying files from stores to this machine.
+"""Downloads files from stores.
 
-S3 and paths are served by shardmill itself. The other providers need their own packages, which are
-imported when one of their files is wanted.
+shardmill itself implements S3 and local paths. Other providers need their own packages, which are
+imported on first use.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ logger = logging.getLogger(__name__)
 
 BOTOCORE_CLIENT_ERROR_CODES = {'403', '404', 'NoSuchKey'}
 
-# The first words are what callers look for.
+# COMPAT: programs match the beginning of this message.
 GCS_ERROR_NO_AUTHENTICATION = (
     'Either set the environment variables `GCS_KEY` and `GCS_SECRET` or use any of the methods in '
     'https://cloud.google.com/docs/authentication/external/set-up-adc to have Application Default '
     'Credentials'
 )
 
-# Bytes that are copied at once.
+# Bytes per copied piece.
 _PIECE = 8 << 20
 
 
 @contextmanager
 def _whole(local: str) -> Iterator[str]:
-    """A name to write a file under, which becomes `local` when it is complete."""
+    """Yields a temporary name for a file, and renames the file to `local` when it is complete."""
     unfinished = f'{local}.{uuid.uuid4().hex}.tmp'
     try:
         yield unfinished
@@ -68,27 +68,27 @@ def _whole(local: str) -> Iterator[str]:
 
 
 def _copy(source: Any, path: str) -> None:
-    """Writes what a stream of bytes has left."""
+    """Writes the rest of a byte stream to a file."""
     with open(path, 'wb') as file:
         while piece := source.read(_PIECE):
             file.write(piece)
 
 
 class CloudDownloader(abc.ABC):
-    """Copies files of one provider to this machine.
+    """Downloads files of one provider.
 
-    Subclasses say which scheme they serve and how a file is fetched.
+    Subclasses define their scheme and how to download a file.
     """
 
-    #: The attribute that holds a client, which belongs to its process.
+    #: The attribute that holds the client, which must not be shared between processes.
     _CLIENT: ClassVar[str] = ''
 
     @classmethod
     def get(cls, remote_dir: Optional[str] = None) -> CloudDownloader:
-        """The downloader for a location; that of paths where there is none.
+        """Returns the downloader for a location; without a location, that for local paths.
 
         Raises:
-            ValueError: Nobody serves its scheme.
+            ValueError: The scheme is unknown.
         """
         remote_dir = path_or_none('remote_dir', remote_dir)
         if remote_dir is None:
@@ -106,7 +106,7 @@ class CloudDownloader(abc.ABC):
     def direct_download(
         cls, remote: Optional[str], local: str, timeout: float = DEFAULT_TIMEOUT
     ) -> None:
-        """Copies one file; see `download`."""
+        """Downloads one file; see `download`."""
         downloader = cls.get(remote)
         try:
             downloader.download(remote, local, timeout)
@@ -114,16 +114,16 @@ class CloudDownloader(abc.ABC):
             downloader.clean_up()
 
     def download(self, remote: Optional[str], local: str, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Copies a file, unless it is there. It appears when it is whole.
+        """Downloads a file unless it exists. The file appears only when it is complete.
 
         Args:
-            remote: Where it is.
-            local: The path that it gets. Folders are made.
-            timeout: Longest time without a byte, in seconds.
+            remote: The path or URL of the file.
+            local: The local path. Missing folders are created.
+            timeout: Maximum seconds without new data.
 
         Raises:
-            ValueError: There is no `remote`, or it is not one of this provider.
-            FileNotFoundError: It is not there.
+            ValueError: `remote` is missing or has another scheme.
+            FileNotFoundError: The file does not exist.
         """
         if os.path.exists(local):
             return
@@ -136,14 +136,14 @@ class CloudDownloader(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def _client_identifier() -> str:
-        """The scheme that it serves."""
+        """Returns the scheme of the provider."""
 
     @abc.abstractmethod
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        """Copies a file."""
+        """Downloads a file."""
 
     def clean_up(self) -> None:
-        """Lets go of the client, if there is one."""
+        """Releases the client, if there is one."""
         if self._CLIENT:
             setattr(self, self._CLIENT, None)
 
@@ -156,13 +156,13 @@ class CloudDownloader(abc.ABC):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # Clients are made anew in each process.
+        # Clients cannot be shared between processes.
         return {**self.__dict__, self._CLIENT: None} if self._CLIENT else self.__dict__
 
 
 class S3Downloader(CloudDownloader):
-    """Copies objects of S3 and of what speaks like it, at ``S3_ENDPOINT_URL`` or
-    ``AWS_ENDPOINT_URL`` where that is set."""
+    """Downloads objects from S3 and compatible stores. ``S3_ENDPOINT_URL`` or ``AWS_ENDPOINT_URL``
+    sets another endpoint."""
 
     @staticmethod
     def _client_identifier() -> str:
@@ -174,7 +174,7 @@ class S3Downloader(CloudDownloader):
             try:
                 _core.download(remote, local, settings, timeout)
             except AccessError as error:
-                # Without credentials a public bucket is still one.
+                # A public bucket can be read without credentials.
                 if error.id != 'credentials' or settings.get('AWS_ACCESS_KEY_ID'):
                     raise
                 _core.download(remote, local, {**settings, 'AWS_SKIP_SIGNATURE': 'true'}, timeout)
@@ -188,9 +188,9 @@ class S3Downloader(CloudDownloader):
 
 
 class SFTPDownloader(CloudDownloader):
-    """Copies files of a host by SFTP. Needs paramiko.
+    """Downloads files from a host by SFTP. Needs paramiko.
 
-    All files of a downloader are of one host. ``COMPOSER_SFTP_KEY_FILE`` names a key,
+    All files of one downloader must be on the same host. ``COMPOSER_SFTP_KEY_FILE`` names a key,
     ``COMPOSER_SFTP_KNOWN_HOSTS_FILE`` a file of known hosts.
     """
 
@@ -236,7 +236,7 @@ class SFTPDownloader(CloudDownloader):
         assert self._host is not None
         hostname, port, username, password = self._host
         client = sdk('paramiko', 'paramiko').SSHClient()
-        # Hosts that are not known are refused.
+        # Unknown hosts are rejected.
         client.load_system_host_keys(os.environ.get('COMPOSER_SFTP_KNOWN_HOSTS_FILE'))
         client.connect(
             hostname=hostname,
@@ -250,9 +250,9 @@ class SFTPDownloader(CloudDownloader):
 
 
 class GCSDownloader(CloudDownloader):
-    """Copies objects of Google Cloud Storage.
+    """Downloads objects from Google Cloud Storage.
 
-    With ``GCS_KEY`` and ``GCS_SECRET`` by way of boto3, otherwise with google-cloud-storage and
+    Uses boto3 if ``GCS_KEY`` and ``GCS_SECRET`` are set, otherwise google-cloud-storage with
     Application Default Credentials.
     """
 
@@ -289,10 +289,10 @@ class GCSDownloader(CloudDownloader):
 
 
 def gcs_client() -> tuple[Any, bool]:
-    """A client for Google Cloud Storage, and whether it is one of boto3.
+    """Returns a client for Google Cloud Storage, and whether it is a boto3 client.
 
     Raises:
-        ValueError: There are no credentials.
+        ValueError: No credentials were found.
     """
     key, secret = os.environ.get('GCS_KEY'), os.environ.get('GCS_SECRET')
     if key and secret:
@@ -315,7 +315,7 @@ def gcs_client() -> tuple[Any, bool]:
 
 
 class OCIDownloader(CloudDownloader):
-    """Copies objects of Oracle Cloud Infrastructure. Needs oci and its configuration file."""
+    """Downloads objects from Oracle Cloud Infrastructure. Needs oci and its configuration file."""
 
     _CLIENT = '_oci_client'
 
@@ -343,7 +343,7 @@ class OCIDownloader(CloudDownloader):
 
 
 def oci_client() -> Any:
-    """A client for the object storage of Oracle."""
+    """Returns a client for Oracle's object storage."""
     oci = sdk('oci', 'oci')
     return oci.object_storage.ObjectStorageClient(
         config=oci.config.from_file(), retry_strategy=oci.retry.DEFAULT_RETRY_STRATEGY
@@ -351,10 +351,10 @@ def oci_client() -> Any:
 
 
 def split_hf_url(url: str) -> tuple[str, str]:
-    """The name of a dataset of Hugging Face and a path in it, from ``hf://datasets/ORG/NAME/PATH``.
+    """Splits ``hf://datasets/ORG/NAME/PATH`` into the name of the dataset and a path in it.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The URL has another form.
     """
     scheme, kind, rest = _s3.split_url(url)
     organisation, _, rest = rest.partition('/')
@@ -367,7 +367,7 @@ def split_hf_url(url: str) -> tuple[str, str]:
 
 
 class HFDownloader(CloudDownloader):
-    """Copies files of datasets of Hugging Face. Needs huggingface-hub."""
+    """Downloads files of Hugging Face datasets. Needs huggingface-hub."""
 
     @staticmethod
     def _client_identifier() -> str:
@@ -376,7 +376,7 @@ class HFDownloader(CloudDownloader):
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         name, path = split_hf_url(remote)
         hub = sdk('huggingface_hub', 'huggingface-hub')
-        # A folder of its own: the hub keeps books beside what it fetches.
+        # Use a separate folder, because the hub stores metadata next to the file.
         folder = f'{local}.{uuid.uuid4().hex}'
         try:
             fetched = hub.hf_hub_download(
@@ -388,7 +388,7 @@ class HFDownloader(CloudDownloader):
 
 
 def _remove_folder(folder: str) -> None:
-    """Removes what one download has made."""
+    """Removes the files of one download."""
     for parent, folders, files in os.walk(folder, topdown=False):
         for name in files:
             os.remove(os.path.join(parent, name))
@@ -399,10 +399,10 @@ def _remove_folder(folder: str) -> None:
 
 
 class _AzureDownloader(CloudDownloader):
-    """What both services of Azure have in common.
+    """The base of both Azure services.
 
-    The account is ``AZURE_ACCOUNT_NAME``, its key ``AZURE_ACCOUNT_ACCESS_KEY``; without them it is
-    the first part of the URL, with the credentials of the machine.
+    The account is ``AZURE_ACCOUNT_NAME``, otherwise the first label of the URL's host. The key is
+    ``AZURE_ACCOUNT_ACCESS_KEY``; without it the credentials of the machine are used.
     """
 
     _DOMAIN: ClassVar[str] = ''
@@ -414,7 +414,7 @@ class _AzureDownloader(CloudDownloader):
 
     @classmethod
     def _service(cls) -> Any:
-        """The class of the client."""
+        """Returns the class of the client."""
         raise NotImplementedError
 
     def _client(self, remote: str) -> Any:
@@ -427,7 +427,7 @@ class _AzureDownloader(CloudDownloader):
 
 
 class AzureDownloader(_AzureDownloader):
-    """Copies blobs of Azure, ``azure://ACCOUNT.../CONTAINER/BLOB``. Needs azure-storage-blob."""
+    """Downloads Azure blobs: ``azure://ACCOUNT.../CONTAINER/BLOB``. Needs azure-storage-blob."""
 
     _CLIENT = '_azure_client'
     _DOMAIN = 'blob'
@@ -452,7 +452,7 @@ class AzureDownloader(_AzureDownloader):
 
 
 class AzureDataLakeDownloader(_AzureDownloader):
-    """Copies files of Azure Data Lake, ``azure-dl://CONTAINER/FILE``. Needs
+    """Downloads files from Azure Data Lake: ``azure-dl://CONTAINER/FILE``. Needs
     azure-storage-file-datalake."""
 
     _CLIENT = '_azure_dl_client'
@@ -485,12 +485,12 @@ class AzureDataLakeDownloader(_AzureDownloader):
 
 
 def databricks_client() -> Any:
-    """A client for a workspace of Databricks."""
+    """Returns a client for a Databricks workspace."""
     return sdk('databricks.sdk', 'databricks-sdk').WorkspaceClient()
 
 
 class _DatabricksDownloader(CloudDownloader):
-    """What both file systems of Databricks have in common. Needs databricks-sdk."""
+    """The base of both Databricks file systems. Needs databricks-sdk."""
 
     _CLIENT = '_databricks_client'
 
@@ -513,7 +513,7 @@ class _DatabricksDownloader(CloudDownloader):
 
 
 class DatabricksUnityCatalogDownloader(_DatabricksDownloader):
-    """Copies files of volumes of Databricks, ``dbfs:/Volumes/...``. Needs databricks-sdk."""
+    """Downloads files from Databricks volumes: ``dbfs:/Volumes/...``. Needs databricks-sdk."""
 
     @staticmethod
     def _client_identifier() -> str:
@@ -528,7 +528,7 @@ class DatabricksUnityCatalogDownloader(_DatabricksDownloader):
 
 
 class DBFSDownloader(_DatabricksDownloader):
-    """Copies files of the file system of Databricks, ``dbfs:/...``. Needs databricks-sdk."""
+    """Downloads files from the Databricks file system: ``dbfs:/...``. Needs databricks-sdk."""
 
     @staticmethod
     def _client_identifier() -> str:
@@ -536,9 +536,9 @@ class DBFSDownloader(_DatabricksDownloader):
 
 
 class AlipanDownloader(CloudDownloader):
-    """Copies files of Alipan, ``alipan:///PATH``. Needs AliPCS-Py.
+    """Downloads files from Alipan: ``alipan:///PATH``. Needs AliPCS-Py.
 
-    ``ALIPAN_WEB_REFRESH_TOKEN`` is the token; ``ALIPAN_ENCRYPT_PASSWORD`` decrypts.
+    ``ALIPAN_WEB_REFRESH_TOKEN`` is the token; ``ALIPAN_ENCRYPT_PASSWORD`` is for decryption.
     """
 
     @staticmethod
@@ -577,10 +577,10 @@ class AlipanDownloader(CloudDownloader):
 
 
 def alipan_api() -> Any:
-    """A client for Alipan.
+    """Returns a client for Alipan.
 
     Raises:
-        ValueError: There is no token.
+        ValueError: ``ALIPAN_WEB_REFRESH_TOKEN`` is not set.
     """
     module = sdk('alipcs_py.alipcs', 'AliPCS-Py')
     token = os.environ.get('ALIPAN_WEB_REFRESH_TOKEN')
@@ -590,7 +590,7 @@ def alipan_api() -> Any:
 
 
 class LocalDownloader(CloudDownloader):
-    """Copies files of this machine."""
+    """Copies files on this machine."""
 
     @staticmethod
     def _client_identifier() -> str:
@@ -618,7 +618,7 @@ _SERVED: list[type[CloudDownloader]] = [
     LocalDownloader,
 ]
 
-#: The downloaders by the schemes that they serve; more may be put in.
+#: The downloaders by scheme; programs may add others.
 DOWNLOADER_MAPPINGS: dict[str, type[CloudDownloader]] = {
     **{served._client_identifier(): served for served in _SERVED},
     'file': LocalDownloader,
@@ -627,5 +627,5 @@ _LOCAL_DOWNLOADER = LocalDownloader
 
 
 def download_file(remote: Optional[str], local: str, timeout: float = DEFAULT_TIMEOUT) -> None:
-    """Copies one file; see `CloudDownloader.download`."""
+    """Downloads one file; see `CloudDownloader.download`."""
     CloudDownloader.direct_download(remote, local, timeout)

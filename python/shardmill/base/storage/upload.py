@@ -1,7 +1,7 @@
-"""Copying files from this machine to stores.
+"""Uploads files to stores.
 
-S3 and paths are served by shardmill itself. The other providers need their own packages, which are
-imported when an uploader of theirs is made.
+shardmill itself implements S3 and local paths. Other providers need their own packages, which are
+imported when an uploader is constructed.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ logger = logging.getLogger(__name__)
 _Out = Union[str, tuple[str, str]]
 _VOLUMES = 'dbfs:/Volumes'
 
-# Bytes that are copied at once.
+# Bytes per copied piece.
 _PIECE = 8 << 20
 
 
 class GCSAuthentication(Enum):
-    """How Google Cloud Storage is told who asks."""
+    """The kind of credentials for Google Cloud Storage."""
 
     HMAC = 1
     SERVICE_ACCOUNT = 2
 
 
 def _remote_of(out: _Out) -> str:
-    """The part of `out` that says where files go.
+    """Returns the remote part of `out`.
 
     Raises:
-        ValueError: It is neither a location nor two of them, or nobody serves its scheme.
+        ValueError: `out` has an invalid form or an unknown scheme.
     """
     if not isinstance(out, (str, tuple, list)):
         refuse_type('out', out, 'a path, a URL, or a tuple of a local folder and a URL')
@@ -86,26 +86,26 @@ def _remote_of(out: _Out) -> str:
 
 
 class CloudUploader:
-    """Copies files from a local folder to a location.
+    """Uploads files from a local folder to a location.
 
     Args:
-        out: A local folder, where files stay; a URL, with a temporary folder to write files to; or
-            both as a tuple. The local folder is made where it is missing.
-        keep_local: Whether files stay in the folder when they are uploaded.
-        progress_bar: Whether uploads show bars. Needs tqdm.
-        retry: How often a file is tried.
-        exist_ok: Whether the local folder may hold something already.
+        out: A local folder, where files stay; a URL, with a temporary local folder; or both as a
+            tuple. A missing local folder is created.
+        keep_local: Whether to keep files in the folder after upload.
+        progress_bar: Whether to show progress bars. Needs tqdm.
+        retry: The number of attempts per file.
+        exist_ok: Whether the local folder may contain files already.
 
     Attributes:
         local: The local folder.
-        remote: The location; ``None`` for nowhere.
+        remote: The location; ``None`` for none.
 
     Raises:
-        ValueError: `out` has another form, or nobody serves its scheme.
+        ValueError: `out` has an invalid form or an unknown scheme.
         FileExistsError: The local folder is not empty.
     """
 
-    #: Whether there has to be a location.
+    #: Whether a remote location is required.
     _REMOTE: ClassVar[bool] = False
 
     @classmethod
@@ -117,7 +117,7 @@ class CloudUploader:
         retry: int = 2,
         exist_ok: bool = False,
     ) -> Any:
-        """The uploader for a location; the arguments are those of the class."""
+        """Returns the uploader for a location; the arguments are those of the class."""
         remote = _remote_of(out)
         scheme = urlsplit(remote).scheme
         if '/'.join(remote.split('/')[:2]) == _VOLUMES:
@@ -158,13 +158,13 @@ class CloudUploader:
             raise UsageError(f'{type(self).__name__} needs a location to upload to', 'config-value')
 
     def upload_file(self, filename: str) -> None:
-        """Copies a file of the local folder to the same name at the location.
+        """Uploads a file of the local folder under the same name.
 
         Args:
             filename: Its path within the folder.
 
         Raises:
-            FileNotFoundError: It is not there.
+            FileNotFoundError: The file does not exist.
         """
 
         def try_once() -> None:
@@ -180,14 +180,14 @@ class CloudUploader:
             retrying(num_attempts=self.retry)(try_once)()
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
-        """Copies a file; `advance` is told how many bytes more are through."""
+        """Uploads a file. `advance` receives the number of bytes sent since its last call."""
         raise NotImplementedError(f'{type(self).__name__} does not upload files')
 
     def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
-        """What there is at the location.
+        """Lists the files at the location.
 
         Args:
-            prefix: What names begin with, behind the location.
+            prefix: The prefix of names, relative to the location.
 
         Returns:
             Names within the bucket.
@@ -195,12 +195,12 @@ class CloudUploader:
         raise NotImplementedError(f'{type(self).__name__} does not list files')
 
     def clear_local(self, local: str) -> None:
-        """Removes a local file, unless they are to stay."""
+        """Removes a local file unless `keep_local` is set."""
         if not self.keep_local and os.path.isfile(local):
             os.remove(local)
 
     def _place(self, prefix: Optional[str] = None) -> tuple[str, str]:
-        """The bucket, and what the keys beneath the location begin with."""
+        """Returns the bucket, and the prefix of keys at the location."""
         _, bucket, key = _s3.split_url(self.remote or '')
         return bucket, os.path.join(key.lstrip('/'), prefix or '')
 
@@ -217,8 +217,8 @@ class CloudUploader:
 
 
 class S3Uploader(CloudUploader):
-    """Copies files to S3 and to what speaks like it, at ``S3_ENDPOINT_URL`` or
-    ``AWS_ENDPOINT_URL`` where that is set. ``S3_CANNED_ACL`` names the rights of the objects.
+    """Uploads files to S3 and compatible stores. ``S3_ENDPOINT_URL`` or ``AWS_ENDPOINT_URL`` sets
+    another endpoint, and ``S3_CANNED_ACL`` the access rights of the objects.
 
     The arguments are those of `CloudUploader`.
     """
@@ -238,7 +238,7 @@ class S3Uploader(CloudUploader):
         self.check_bucket_exists(self.remote or '')
 
     def check_bucket_exists(self, remote: str) -> None:
-        """Raises where the bucket is not there or may not be listed."""
+        """Raises an error if the bucket does not exist or may not be listed."""
         self.s3.head_bucket(Bucket=_s3.split_url(remote)[1])
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
@@ -253,14 +253,14 @@ class S3Uploader(CloudUploader):
         )
 
     def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
-        """The keys at the location that begin with a prefix."""
+        """Returns the keys at the location that begin with a prefix."""
         return self.s3.keys(*self._place(prefix))
 
 
 class GCSUploader(CloudUploader):
-    """Copies files to Google Cloud Storage.
+    """Uploads files to Google Cloud Storage.
 
-    With ``GCS_KEY`` and ``GCS_SECRET`` by way of boto3, otherwise with google-cloud-storage and
+    Uses boto3 if ``GCS_KEY`` and ``GCS_SECRET`` are set, otherwise google-cloud-storage with
     Application Default Credentials. The arguments are those of `CloudUploader`.
     """
 
@@ -286,7 +286,7 @@ class GCSUploader(CloudUploader):
         return self.authentication is GCSAuthentication.HMAC
 
     def check_bucket_exists(self, remote: str) -> None:
-        """Raises where the bucket is not there or may not be seen."""
+        """Raises an error if the bucket does not exist or access is denied."""
         _, bucket, _ = _s3.split_url(remote)
         if not self._by_key:
             self.gcs_client.get_bucket(bucket)
@@ -310,7 +310,7 @@ class GCSUploader(CloudUploader):
         advance(size)
 
     def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
-        """The names at the location that begin with a prefix."""
+        """Returns the names at the location that begin with a prefix."""
         bucket, start = self._place(prefix)
         if not self._by_key:
             return [blob.name for blob in self.gcs_client.list_blobs(bucket, prefix=start)]
@@ -323,7 +323,7 @@ class GCSUploader(CloudUploader):
 
 
 class OCIUploader(CloudUploader):
-    """Copies files to Oracle Cloud Infrastructure. Needs oci and its configuration file.
+    """Uploads files to Oracle Cloud Infrastructure. Needs oci and its configuration file.
 
     The arguments are those of `CloudUploader`.
     """
@@ -348,7 +348,7 @@ class OCIUploader(CloudUploader):
         return _s3.split_url(remote)[1].partition(f'@{self.namespace}')[0]
 
     def check_bucket_exists(self, remote: str) -> None:
-        """Raises where the bucket is not there or may not be seen."""
+        """Raises an error if the bucket does not exist or access is denied."""
         failed = sdk('oci', 'oci').exceptions.ServiceError
         bucket = self._bucket(remote)
         try:
@@ -368,7 +368,7 @@ class OCIUploader(CloudUploader):
         )
 
     def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
-        """The names at the location that begin with a prefix."""
+        """Returns the names at the location that begin with a prefix."""
         failed = sdk('oci', 'oci').exceptions.ServiceError
         bucket = self._bucket(self.remote or '')
         names: list[str] = []
@@ -394,7 +394,7 @@ class OCIUploader(CloudUploader):
 
 
 class HFUploader(CloudUploader):
-    """Copies files to a dataset of Hugging Face, ``hf://datasets/ORG/NAME/PATH``. Needs
+    """Uploads files to a Hugging Face dataset: ``hf://datasets/ORG/NAME/PATH``. Needs
     huggingface-hub; ``HF_TOKEN`` is the token.
 
     The arguments are those of `CloudUploader`.
@@ -419,10 +419,10 @@ class HFUploader(CloudUploader):
         self.check_dataset_exists()
 
     def check_dataset_exists(self) -> None:
-        """Raises where the dataset is not there or may not be seen.
+        """Checks that the dataset is accessible.
 
         Raises:
-            FileNotFoundError: It is so.
+            FileNotFoundError: The dataset does not exist or access is denied.
         """
         try:
             next(iter(self.api.list_repo_tree(self.dataset_id, repo_type='dataset')), None)
@@ -441,10 +441,10 @@ class HFUploader(CloudUploader):
 
 
 class _AzureUploader(CloudUploader):
-    """What both services of Azure have in common.
+    """The base of both Azure services.
 
-    The account is ``AZURE_ACCOUNT_NAME``, or the first part of the URL; its key is
-    ``AZURE_ACCOUNT_ACCESS_KEY``, without which the credentials of the machine are taken.
+    The account is ``AZURE_ACCOUNT_NAME``, otherwise the first label of the URL's host. The key is
+    ``AZURE_ACCOUNT_ACCESS_KEY``; without it the credentials of the machine are used.
     """
 
     _REMOTE = True
@@ -468,16 +468,16 @@ class _AzureUploader(CloudUploader):
 
     @classmethod
     def _service(cls) -> Any:
-        """The class of the client."""
+        """Returns the class of the client."""
         raise NotImplementedError
 
     def _check(self, remote: str) -> None:
-        """Raises where the container is not there."""
+        """Raises an error if the container does not exist."""
         raise NotImplementedError
 
 
 class AzureUploader(_AzureUploader):
-    """Copies files to blobs of Azure, ``azure://CONTAINER/PATH``. Needs azure-storage-blob.
+    """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``. Needs azure-storage-blob.
 
     The arguments are those of `CloudUploader`.
     """
@@ -492,10 +492,10 @@ class AzureUploader(_AzureUploader):
         self.check_bucket_exists(remote)
 
     def check_bucket_exists(self, remote: str) -> None:
-        """Raises where the container is not there.
+        """Checks that the container exists.
 
         Raises:
-            FileNotFoundError: It is so.
+            FileNotFoundError: It does not exist.
         """
         _, container, _ = _s3.split_url(remote)
         if not self.azure_service.get_container_client(container=container).exists():
@@ -518,7 +518,7 @@ class AzureUploader(_AzureUploader):
 
 
 class AzureDataLakeUploader(_AzureUploader):
-    """Copies files to Azure Data Lake, ``azure-dl://CONTAINER/PATH``. Needs
+    """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``. Needs
     azure-storage-file-datalake.
 
     The arguments are those of `CloudUploader`.
@@ -535,10 +535,10 @@ class AzureDataLakeUploader(_AzureUploader):
         self.check_container_exists(remote)
 
     def check_container_exists(self, remote: str) -> None:
-        """Raises where the container is not there.
+        """Checks that the container exists.
 
         Raises:
-            FileNotFoundError: It is so.
+            FileNotFoundError: It does not exist.
         """
         _, container, _ = _s3.split_url(remote)
         if not self.azure_service.get_file_system_client(file_system=container).exists():
@@ -555,7 +555,7 @@ class AzureDataLakeUploader(_AzureUploader):
 
 
 class DatabricksUploader(CloudUploader):
-    """What both file systems of Databricks have in common. Needs databricks-sdk.
+    """The base of both Databricks file systems. Needs databricks-sdk.
 
     The arguments are those of `CloudUploader`.
     """
@@ -578,7 +578,7 @@ class DatabricksUploader(CloudUploader):
 
 
 class DatabricksUnityCatalogUploader(DatabricksUploader):
-    """Copies files to a volume of Databricks, ``dbfs:/Volumes/...``. Needs databricks-sdk.
+    """Uploads files to a Databricks volume: ``dbfs:/Volumes/...``. Needs databricks-sdk.
 
     The arguments are those of `CloudUploader`.
     """
@@ -587,7 +587,7 @@ class DatabricksUnityCatalogUploader(DatabricksUploader):
         target = urlsplit(remote).path
         with open(path, 'rb') as file:
             self.client.files.upload(target, file, overwrite=True)
-        # A failure is not always told.
+        # Failures are not always reported, so check the size.
         found = self.client.files.get_metadata(target).content_length
         if found != size:
             raise RemoteError(
@@ -597,8 +597,8 @@ class DatabricksUnityCatalogUploader(DatabricksUploader):
 
 
 class DBFSUploader(DatabricksUploader):
-    """Copies files to the file system of Databricks, ``dbfs:/...``. Files that are there already
-    are not replaced. Needs databricks-sdk.
+    """Uploads files to the Databricks file system: ``dbfs:/...``. Existing files are not replaced.
+    Needs databricks-sdk.
 
     The arguments are those of `CloudUploader`.
     """
@@ -616,10 +616,10 @@ class DBFSUploader(DatabricksUploader):
         self.check_folder_exists()
 
     def check_folder_exists(self) -> None:
-        """Raises where the folder is not there.
+        """Checks that the folder exists.
 
         Raises:
-            FileNotFoundError: It is so.
+            FileNotFoundError: It does not exist.
         """
         if not self.client.dbfs.exists(self.dbfs_path):
             raise NotFoundError(f'dbfs:{self.dbfs_path}: no such folder', 'not-found')
@@ -631,11 +631,11 @@ class DBFSUploader(DatabricksUploader):
 
 
 class AlipanUploader(CloudUploader):
-    """Copies files to Alipan, ``alipan:///PATH``. Needs AliPCS-Py.
+    """Uploads files to Alipan: ``alipan:///PATH``. Needs AliPCS-Py.
 
-    ``ALIPAN_WEB_REFRESH_TOKEN`` is the token; ``ALIPAN_ENCRYPT_PASSWORD`` and
-    ``ALIPAN_ENCRYPT_TYPE`` (``Simple``, ``ChaCha20``, ``AES256CBC``) encrypt. The arguments are
-    those of `CloudUploader`.
+    ``ALIPAN_WEB_REFRESH_TOKEN`` is the token. ``ALIPAN_ENCRYPT_PASSWORD`` and
+    ``ALIPAN_ENCRYPT_TYPE`` (``Simple``, ``ChaCha20``, ``AES256CBC``) enable encryption. The
+    arguments are those of `CloudUploader`.
     """
 
     _REMOTE = True
@@ -665,7 +665,7 @@ class AlipanUploader(CloudUploader):
         self.check_token()
 
     def check_token(self) -> None:
-        """Raises where the token is not valid."""
+        """Raises an error if the token is invalid."""
         self.api.refresh()
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
@@ -686,10 +686,10 @@ class AlipanUploader(CloudUploader):
         )
 
     def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
-        """The paths beneath the location that begin with a prefix, sorted.
+        """Returns the paths below the location that begin with a prefix, sorted.
 
         Raises:
-            FileNotFoundError: The location is not there.
+            FileNotFoundError: The location does not exist.
         """
         root = urlsplit(self.remote or '').path
         folder = self.api.get_file(remotepath=root)
@@ -701,7 +701,7 @@ class AlipanUploader(CloudUploader):
 
 
 class LocalUploader(CloudUploader):
-    """Copies files to another folder of this machine, which is made where it is missing.
+    """Copies files to another folder of this machine, which is created if missing.
 
     The arguments are those of `CloudUploader`.
     """
@@ -723,7 +723,7 @@ class LocalUploader(CloudUploader):
         advance(size)
 
     def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
-        """The paths beneath the local folder that begin with a prefix, sorted."""
+        """Returns the paths in the local folder that begin with a prefix, sorted."""
         start = os.path.join(self.local, prefix or '')
         found = (
             os.path.join(folder, name) for folder, _, names in os.walk(self.local) for name in names
@@ -731,7 +731,7 @@ class LocalUploader(CloudUploader):
         return sorted(path for path in found if path.startswith(start))
 
 
-#: The uploaders by the schemes that they serve; more may be put in.
+#: The uploaders by scheme; programs may add others.
 UPLOADERS: dict[str, type[CloudUploader]] = {
     's3': S3Uploader,
     'gs': GCSUploader,

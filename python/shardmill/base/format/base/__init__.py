@@ -1,4 +1,4 @@
-"""What the formats have in common."""
+"""Base classes of the formats."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Shards as an index describes them, and their samples one at a time.
+"""Describes the shards listed in an index, and reads single samples from them.
 
-Datasets read through Rust. These classes say what files a shard has and what it takes on the disk,
-and read single samples for whoever wants to look into a shard.
+Datasets read through Rust. These classes list the files of a shard and its sizes on disk,
+and read single samples for programs that inspect a shard.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class FileInfo:
 
     Attributes:
         basename: Its name, relative to the index.
-        bytes: Its length.
-        hashes: Its hashes in hexadecimal digits, by their names.
+        bytes: Its size in bytes.
+        hashes: Its hashes as hexadecimal digits, by hash name.
     """
 
     basename: str
@@ -39,19 +39,19 @@ class FileInfo:
 
 
 class Reader(Array, ABC):
-    """A shard, and a sequence of its samples.
+    """A shard, as a sequence of its samples.
 
     Args:
-        dirname: Where the dataset is.
-        split: The directory beneath it that holds the index; ``None`` and ``''`` for none.
+        dirname: The folder of the dataset.
+        split: The subfolder that holds the index; ``None`` or ``''`` for none.
         compression: The compression of the stored files; ``None`` for none.
         hashes: The names of the hashes of each file.
-        samples: How many samples it has.
-        size_limit: Most bytes, as its writer was told.
+        samples: The number of samples.
+        size_limit: The maximum size in bytes that its writer used.
 
     Attributes:
-        samples: How many samples it has, without those that are left out.
-        file_pairs: The files, each raw and compressed; the latter ``None`` without compression.
+        samples: The number of samples, without those that are left out.
+        file_pairs: The raw and the compressed file of each pair; the latter is ``None`` without compression.
     """
 
     format: ClassVar[str] = ''
@@ -82,11 +82,11 @@ class Reader(Array, ABC):
 
     @classmethod
     def from_json(cls, dirname: str, split: Optional[str], obj: dict[str, Any]) -> Self:
-        """The shard that an entry of an index describes.
+        """Creates the shard that an index entry describes.
 
         Raises:
-            ValueError: The entry is of another version or format.
-            TypeError: It has a field too many, or one too few.
+            ValueError: The entry has another version or format.
+            TypeError: A field is missing, or the entry has an unknown field.
         """
         fields = dict(obj)
         version, format_ = fields.pop('version'), fields.pop('format')
@@ -100,15 +100,15 @@ class Reader(Array, ABC):
         return cls(dirname=dirname, split=split, **fields)
 
     def validate(self, allow_unsafe_types: bool) -> None:
-        """Checks that the samples may be decoded.
+        """Checks that samples may be decoded.
 
         Raises:
-            ValueError: Decoding runs code from the data, which `allow_unsafe_types` does not allow.
+            ValueError: Decoding would run code from the data, which `allow_unsafe_types` does not allow.
         """
 
     @property
     def size(self) -> int:
-        """How many samples it has."""
+        """The number of samples."""
         return self.samples
 
     def __len__(self) -> int:
@@ -119,10 +119,10 @@ class Reader(Array, ABC):
             yield self.get_item(idx)
 
     def leave_out(self, deleted: Sequence[tuple[int, int]]) -> None:
-        """Leaves out samples. The others get the numbers from 0 on.
+        """Leaves out samples. The others are renumbered from 0.
 
         Args:
-            deleted: The first number, and the one after the last, of each range that is left out; sorted.
+            deleted: Ranges of sample numbers to leave out, as start and exclusive end; sorted.
         """
         starts, shifts = self._gaps
         for start, end in deleted:
@@ -132,7 +132,7 @@ class Reader(Array, ABC):
             self.samples -= end - start
 
     def _stored_number(self, idx: int) -> int:
-        """The number under which a sample is stored."""
+        """Converts a sample number to the number under which the sample is stored."""
         starts, shifts = self._gaps
         gap = bisect_right(starts, idx)
         return idx + shifts[gap - 1] if gap else idx
@@ -153,26 +153,26 @@ class Reader(Array, ABC):
         return removed
 
     def evict(self) -> int:
-        """Removes its files; answers how many bytes they had."""
+        """Removes the files of the shard. Returns how many bytes they had."""
         infos = [info for pair in self.file_pairs for info in pair if info]
         return self._remove(infos, {self._path(info) for info in infos})
 
     def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> int:
-        """Removes what is there in part, and what is there without need.
+        """Removes incomplete and unnecessary local files.
 
         Args:
-            listing: The paths of all files beneath the directory.
-            safe_keep_zip: Whether compressed files stay beside raw ones.
+            listing: The paths of all files in the folder.
+            safe_keep_zip: Whether compressed files are kept after decompression.
 
         Returns:
-            The bytes of the files that stay; 0 when the shard is not there.
+            The size of the remaining files in bytes; 0 if the shard is not local.
         """
         raws = [raw for raw, _ in self.file_pairs]
         zips = [zipped for _, zipped in self.file_pairs]
         has_raw = all(self._path(raw) in listing for raw in raws)
         has_zip = all(zipped is not None and self._path(zipped) in listing for zipped in zips)
         if safe_keep_zip and self.compression and not has_zip:
-            # Raw files come from compressed ones, which would be there still.
+            # With `safe_keep_zip`, raw files without their compressed ones are incomplete.
             has_raw = False
         if not safe_keep_zip and has_raw:
             has_zip = False
@@ -185,11 +185,11 @@ class Reader(Array, ABC):
         return raw_bytes + zip_bytes
 
     def get_raw_size(self) -> int:
-        """Bytes of the raw files."""
+        """Returns the size of the raw files in bytes."""
         return sum(raw.bytes for raw, _ in self.file_pairs)
 
     def get_zip_size(self) -> Optional[int]:
-        """Bytes of the compressed files; ``None`` without compression."""
+        """Returns the size of the compressed files in bytes; ``None`` without compression."""
         total = 0
         for _, zipped in self.file_pairs:
             if zipped is None:
@@ -198,36 +198,36 @@ class Reader(Array, ABC):
         return total
 
     def get_max_size(self) -> int:
-        """Bytes while it is unpacked: raw and compressed files together."""
+        """Returns the size in bytes during decompression: raw and compressed files together."""
         return self.get_raw_size() + (self.get_zip_size() or 0)
 
     def get_persistent_size(self, keep_zip: bool) -> int:
-        """Bytes once it is unpacked.
+        """Returns the size in bytes after decompression.
 
         Args:
-            keep_zip: Whether compressed files stay.
+            keep_zip: Whether compressed files are kept.
         """
         return self.get_max_size() if keep_zip else self.get_raw_size()
 
     @abstractmethod
     def decode_sample(self, data: bytes) -> dict[str, Any]:
-        """The sample in the bytes."""
+        """Decodes a sample."""
 
     @abstractmethod
     def get_sample_data(self, idx: int) -> bytes:
-        """The bytes of a sample.
+        """Returns the bytes of a sample.
 
         Raises:
-            FileNotFoundError: A raw file is not there.
-            IndexError: The file has no such sample.
+            FileNotFoundError: A raw file is missing.
+            IndexError: The sample does not exist.
         """
 
     def get_item(self, idx: int) -> dict[str, Any]:
-        """A sample, decoded."""
+        """Returns a decoded sample."""
         return self.decode_sample(self.get_sample_data(idx))
 
     def _read_sample(self, idx: int, data: FileInfo, offsets: FileInfo) -> bytes:
-        """The bytes of a sample in one file, by the offsets in the same or another file."""
+        """Reads a sample from a file, using the offset table in the same or another file."""
         if not 0 <= idx < self.samples:
             raise IndexError(f'sample {idx} of {self.samples} in {data.basename}')
         idx = self._stored_number(idx)
@@ -244,7 +244,7 @@ class Reader(Array, ABC):
 
 
 class JointReader(Reader):
-    """A shard with samples and offsets in one file.
+    """A shard with samples and offset table in one file.
 
     Args:
         raw_data: The raw file.
@@ -272,13 +272,13 @@ class JointReader(Reader):
 
 
 class SplitReader(Reader):
-    """A shard with samples in one file and offsets in another.
+    """A shard with samples in one file and the offset table in another.
 
     Args:
         raw_data: The raw file of samples.
-        raw_meta: The raw file of offsets.
+        raw_meta: The raw file of the offset table.
         zip_data: The compressed file of samples; ``None`` without compression.
-        zip_meta: The compressed file of offsets; ``None`` without compression.
+        zip_meta: The compressed file of the offset table; ``None`` without compression.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ def leave_out(shards: Iterable[Reader], deleted: Sequence[tuple[int, int]]) -> N
 
     Args:
         shards: All shards of the dataset, in order.
-        deleted: The first number, and the one after the last, of each range of samples that are left out; sorted.
+        deleted: Ranges of sample numbers to leave out, as start and exclusive end; sorted.
     """
     if not deleted:
         return

@@ -1,4 +1,4 @@
-"""Values of samples that a writer is given."""
+"""Checks values passed to writers, and builds the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ['encoded', 'missing_column', 'unfit_value', 'value_of']
 
 T = TypeVar('T')
 
-#: How many names of columns an error shows.
+#: Maximum column names in an error message.
 _SHOWN = 20
-#: What encoders raise for values that they cannot store.
+#: The exceptions that encoders raise for values that they cannot store.
 _OF_VALUES = (AssertionError, AttributeError, OverflowError, TypeError, ValueError)
 
 
 def value_of(sample: Mapping[str, Any], column: str) -> Any:
-    """The value of a column of a sample.
+    """Returns the value of a column of a sample.
 
     Raises:
         KeyError: The sample does not have the column.
-        TypeError: The sample is no mapping.
+        TypeError: The sample is not a mapping.
     """
     try:
         return sample[column]
@@ -43,7 +43,7 @@ def value_of(sample: Mapping[str, Any], column: str) -> Any:
 
 
 def encoded(encode: Callable[[str, Any], T], column: str, encoding: str, value: Any) -> T:
-    """What an encoder makes of the value of a column.
+    """Encodes the value of a column.
 
     Raises:
         ValueError: The encoding cannot store the value. The error names the column.
@@ -58,15 +58,15 @@ def encoded(encode: Callable[[str, Any], T], column: str, encoding: str, value: 
 
 
 def missing_column(sample: Any, column: str, cause: BaseException) -> BaseException:
-    """The error for a sample that has no value for a column.
+    """Builds the error for a sample without a value for a column.
 
     Args:
         sample: The sample.
         column: The column.
-        cause: What taking the value raised.
+        cause: The exception raised by reading the value.
 
     Returns:
-        The error to raise: `cause` itself where it says something else than that the column is missing.
+        The error to raise: `cause` itself if it is not about a missing column.
     """
     try:
         names = [str(name) for name in sample.keys()]
@@ -75,7 +75,7 @@ def missing_column(sample: Any, column: str, cause: BaseException) -> BaseExcept
             return _not_a_sample(sample)
         return cause
     if not isinstance(cause, KeyError) or column in names:
-        # A mapping of the user's that fails to make the value.
+        # The user's own mapping failed to produce the value.
         return cause
     shown = ', '.join(repr(name) for name in names[:_SHOWN])
     if len(names) > _SHOWN:
@@ -88,16 +88,16 @@ def missing_column(sample: Any, column: str, cause: BaseException) -> BaseExcept
 
 
 def unfit_value(column: str, encoding: str, value: Any, cause: BaseException) -> BaseException:
-    """The error for a value that the encoding of a column cannot store.
+    """Builds the error for a value that the encoding of a column cannot store.
 
     Args:
         column: The column.
         encoding: Its encoding.
         value: The value.
-        cause: What encoding the value raised.
+        cause: The exception raised by encoding the value.
 
     Returns:
-        The error to raise: `cause` itself where it is not about the value.
+        The error to raise: `cause` itself if it is not about the value.
     """
     if isinstance(cause, (ShardmillError, UnicodeError)) or not isinstance(cause, _OF_VALUES):
         return cause
@@ -109,7 +109,7 @@ def unfit_value(column: str, encoding: str, value: Any, cause: BaseException) ->
 
 
 def _kind(value: Any) -> str:
-    """The type of a value, with the type and the shape of its numbers where it has them."""
+    """Returns the type of a value, with dtype and shape for arrays."""
     kind = type(value).__name__
     dtype, shape = getattr(value, 'dtype', None), getattr(value, 'shape', None)
     return kind if dtype is None or shape is None else f'{kind} ({dtype}, shape {tuple(shape)})'

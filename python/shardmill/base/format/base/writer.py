@@ -1,9 +1,8 @@
-"""Writers of datasets: one sample at a time in, shards and an index out.
+"""Writers of datasets, which convert samples to shards and an index.
 
-The work is done in Rust: samples are encoded into the memory that is written, and shards are
-    finished and published by
-threads that Python does not wait for. A subclass with an encoding, a configuration or a layout of
-its own takes a slower way through the methods that it overrides; the files are the same.
+Rust does the work: it encodes samples into the write buffer, and background threads finish
+and publish shards. A subclass with its own encoding, configuration or layout uses a slower path
+through the methods that it overrides; the files are the same.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 _ARGUMENTS = ('exist_ok', 'jobs', 'max_workers', 'progress_bar', 'retry')
 
-#: What the offsets of a shard can address, which have 32 bits.
+#: The largest offset in a shard, since offsets have 32 bits.
 _MOST_BYTES = (1 << 32) - 1
 
-#: What a subclass may override without leaving the fast way.
+#: Methods that a subclass may override without losing the fast path.
 _FREE = frozenset(
     [
         '__enter__',
@@ -60,14 +59,14 @@ _FREE = frozenset(
 
 
 class Uploads:
-    """Files of a dataset on their way to its remote place, by background threads.
+    """Uploads files of a dataset in background threads.
 
     Args:
-        uploader: Knows where files go.
-        max_workers: Most files at a time.
+        uploader: Uploads single files.
+        max_workers: Maximum concurrent uploads.
 
     Attributes:
-        failed: Set once a file could not be uploaded.
+        failed: Set when a file could not be uploaded.
     """
 
     def __init__(self, uploader: Any, max_workers: Optional[int]) -> None:
@@ -80,7 +79,7 @@ class Uploads:
         self._feeder: Optional[threading.Thread] = None
 
     def submit(self, name: str) -> None:
-        """Uploads a file as soon as a thread is free; once an upload has failed, none."""
+        """Queues a file for upload; ignored after an upload has failed."""
         with self._lock:
             if not self._open:
                 return
@@ -88,7 +87,7 @@ class Uploads:
         future.add_done_callback(self.settle)
 
     def settle(self, future: Future[Any]) -> None:
-        """Notes the end of an upload; a failure leaves out those that have not begun."""
+        """Handles the end of an upload. A failure cancels pending uploads."""
         failure = None if future.cancelled() else future.exception()
         with self._lock:
             if failure is None or self.failure is not None:
@@ -100,7 +99,7 @@ class Uploads:
         self.executor.shutdown(wait=False, cancel_futures=True)
 
     def feed(self, files: _core.PublishedFiles) -> None:
-        """Uploads files as they are published, until there are no more."""
+        """Uploads files as they are published, until the writer ends."""
 
         def run() -> None:
             while names := files.next():
@@ -111,16 +110,15 @@ class Uploads:
         self._feeder.start()
 
     def check(self) -> None:
-        """Raises what an upload failed with."""
+        """Raises the error of a failed upload."""
         if self.failure is not None:
             raise self.failure
 
     def drain(self) -> None:
-        """Waits until everything that was published is uploaded; nothing can be submitted
-        afterwards.
+        """Waits until all published files are uploaded. No more files can be submitted then.
 
         Raises:
-            Exception: What an upload failed with.
+            Exception: An upload failed.
         """
         if self._feeder is not None:
             self._feeder.join()
@@ -128,40 +126,40 @@ class Uploads:
         self.check()
 
     def cancel(self) -> None:
-        """Waits for uploads that have begun, and leaves out the others."""
+        """Waits for uploads in progress, and cancels the others."""
         with self._lock:
             self._open = False
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 
 class Writer(ABC):
-    """Writes a dataset, and uploads it where it has a remote place.
+    """Writes a dataset, and uploads it to a remote location if there is one.
 
-    An exception within a ``with`` block leaves a dataset without an index, which is none.
+    An exception in a ``with`` block leaves files without an index, which is not a dataset.
 
     Args:
-        out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
-        keep_local: Whether local files stay once they are uploaded.
-        compression: A compression, with a level or without: ``zstd``, ``zstd:7``, ``gz``,
+        out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
+        keep_local: Whether to keep local files after upload.
+        compression: A compression, optionally with a level: ``zstd``, ``zstd:7``, ``gz``,
             ``snappy``.
-        hashes: The names of hashes of all files, sorted.
-        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``; ``None``
-            for one shard.
-        extra_bytes_per_shard: Bytes of a shard that are not in its samples.
-        extra_bytes_per_sample: Bytes of a shard for each sample, beside its own.
-        progress_bar: Whether uploads show bars.
-        max_workers: Most uploads at a time.
-        retry: How often an upload is tried again.
-        exist_ok: Whether a local directory that exists is removed first.
-        jobs: Threads that compress, hash and write; ``None`` for as many as there are cores.
+        hashes: The names of the hashes of all files, sorted.
+        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``; ``None``
+            for a single shard.
+        extra_bytes_per_shard: Bytes per shard in addition to its samples.
+        extra_bytes_per_sample: Bytes per sample in addition to its encoded bytes.
+        progress_bar: Whether to show progress bars for uploads.
+        max_workers: Maximum concurrent uploads.
+        retry: How many times an upload is attempted.
+        exist_ok: Whether to remove an existing local folder first.
+        jobs: Threads that compress, hash and write; ``None`` for one per core.
 
     Attributes:
-        local: Where files are written.
-        remote: Where they are uploaded to; ``None`` for nowhere.
+        local: The folder that files are written to.
+        remote: The location that files are uploaded to; ``None`` for none.
 
     Raises:
-        ValueError: An argument has a value that cannot be.
-        FileExistsError: The local directory is not empty.
+        ValueError: An argument has an invalid value.
+        FileExistsError: The local folder is not empty.
     """
 
     format: ClassVar[str] = ''
@@ -221,15 +219,15 @@ class Writer(ABC):
         self._reset_cache()
 
     def _reset_cache(self) -> None:
-        """Begins a shard."""
+        """Begins a new shard."""
         self._samples: list[bytes] = []
         self._shard_size = self.extra_bytes_per_shard
 
-    # What the formats say.
+    # Implemented by the formats.
 
     @abstractmethod
     def encode_sample(self, sample: dict[str, Any]) -> bytes:
-        """The bytes of a sample.
+        """Encodes a sample.
 
         Raises:
             KeyError: A column is missing.
@@ -237,10 +235,10 @@ class Writer(ABC):
 
     @abstractmethod
     def flush_shard(self) -> None:
-        """Writes the samples since the last shard as the next one, where Python does it."""
+        """Writes the samples since the last shard as the next shard, on the slow path."""
 
     def get_config(self) -> dict[str, Any]:
-        """What an index says of every shard."""
+        """Returns the part of an index entry that is the same for every shard."""
         return {
             'version': 2,
             'format': self.format,
@@ -250,19 +248,20 @@ class Writer(ABC):
         }
 
     def _columns(self) -> Optional[Columns]:
-        """Name, encoding, encoder, and whether that encodes every value, of each column; ``None``
-        where Rust cannot.
+        """Returns the columns for Rust, or ``None`` if Rust cannot encode them.
+
+        Each is a name, an encoding, an encoder, and whether the encoder handles every value.
         """
         return None
 
     def _layout(self) -> tuple[str, Optional[str]]:
-        """What ends a line, and what stands between values."""
+        """Returns the line ending and the separator between values."""
         return '\n', None
 
     # Writing.
 
     def write(self, sample: dict[str, Any]) -> None:
-        """Adds a sample: the values of its columns, by their names. Other names are ignored.
+        """Adds a sample: the values of its columns by name. Other keys are ignored.
 
         Raises:
             KeyError: A column is missing.
@@ -277,19 +276,19 @@ class Writer(ABC):
         self._add(sample)
 
     def write_batch(self, batch: Any) -> int:
-        """Adds the rows of an Arrow table, record batch or stream: anything with
-        ``__arrow_c_stream__`` or ``__arrow_c_array__``, of PyArrow, Polars and others. Other
+        """Adds the rows of an Arrow table, record batch or stream: any object with
+        ``__arrow_c_stream__`` or ``__arrow_c_array__``, such as those of PyArrow and Polars. Other
         columns are ignored.
 
-        When a row cannot be stored, rows before it may have been added.
+        If a row cannot be stored, earlier rows may have been added.
 
         Returns:
-            How many rows there were.
+            The number of rows.
 
         Raises:
             KeyError: A column is missing.
             ValueError: A value cannot be stored in its column.
-            TypeError: Columns have encodings or samples have a form that only Python knows.
+            TypeError: Samples or columns are encoded in Python only.
             Exception: A shard could not be written or uploaded.
         """
         if self.event.is_set():
@@ -301,16 +300,16 @@ class Writer(ABC):
         return self._core.write_arrow(batch)
 
     def _is_own(self, method: str) -> bool:
-        """Whether a subclass of somebody else defines a method."""
+        """Returns whether a subclass outside this package overrides a method."""
         stock = self._stock()
         return getattr(type(self), method) is not getattr(stock, method)
 
     def _stock(self) -> type[Writer]:
-        """The class of this package that this is, or is derived from."""
+        """Returns the class of this package that this is or derives from."""
         return next(each for each in type(self).__mro__ if each.__module__.startswith('shardmill.'))
 
     def _start(self) -> None:
-        """Decides who does the work."""
+        """Chooses the fast or the slow path."""
         self._core = self._make_core()
         if self._core is None:
             self._add = self._add_in_python
@@ -320,13 +319,13 @@ class Writer(ABC):
         else:
             self._add = self._core.write
             if not self.remote and not self._is_own('write'):
-                # As long as nothing is uploaded there is nothing else to look at.
+                # Without uploads, no upload errors need to be checked.
                 self.__dict__['write'] = self._add
         if self._core is not None and self.remote:
             self._uploads.feed(self._core.published())
 
     def _make_core(self) -> Optional[_core.SampleWriter]:
-        """The writer in Rust, where it does all that this class does."""
+        """Creates the writer in Rust, if it can do everything that this class does."""
         stock = self._stock()
         methods = [name for name in vars(Writer) if callable(getattr(Writer, name))]
         methods += [
@@ -369,11 +368,11 @@ class Writer(ABC):
         self._samples.append(encoded)
         self._shard_size += size
 
-    # What has been written.
+    # Inspection.
 
     @property
     def shards(self) -> list[dict[str, Any]]:
-        """The entries of the shards that are full so far; waits until they are published."""
+        """The index entries of the finished shards. Waits until they are published."""
         if self._core is None:
             return self._shards
         shards: list[dict[str, Any]] = json.loads(self._core.index())['shards']
@@ -381,7 +380,7 @@ class Writer(ABC):
 
     @property
     def new_samples(self) -> list[bytes]:
-        """The encoded samples of the shard that is being filled."""
+        """The encoded samples of the current shard."""
         return self._samples if self._core is None else self._core.open_samples()
 
     @new_samples.setter
@@ -390,22 +389,22 @@ class Writer(ABC):
 
     @property
     def new_shard_size(self) -> int:
-        """The bytes of the shard that is being filled, as the size limit counts them."""
+        """The size of the current shard in bytes, as counted for the size limit."""
         return self._shard_size if self._core is None else self._core.open_bytes()
 
     @new_shard_size.setter
     def new_shard_size(self, size: int) -> None:
         self._shard_size = size
 
-    # The end.
+    # Finishing.
 
     def finish(self) -> None:
-        """Writes what is left, waits until everything is written and uploaded, and publishes the
-        index last.
+        """Writes the remaining samples, waits until everything is written and uploaded, and
+        publishes the index last.
 
         Raises:
-            Exception: A shard or the index could not be written or uploaded; then there is no
-                index, at least not at the remote place.
+            Exception: A shard or the index could not be written or uploaded. The remote location
+                then has no index.
         """
         if self._finished:
             return
@@ -433,7 +432,7 @@ class Writer(ABC):
         self._uploads.check()
 
     def _abort(self) -> None:
-        """Stops without an index."""
+        """Stops without writing an index."""
         self._finished = True
         if self._core is not None:
             self._core.abort()
@@ -445,11 +444,11 @@ class Writer(ABC):
             shutil.rmtree(self.local, ignore_errors=True)
 
     def cancel_future_jobs(self) -> None:
-        """Leaves out the uploads that have not begun."""
+        """Cancels uploads that have not begun."""
         self.executor.shutdown(wait=False, cancel_futures=True)
 
     def exception_callback(self, future: Future[Any]) -> None:
-        """Notes the end of an upload."""
+        """Handles the end of an upload."""
         self._uploads.settle(future)
 
     def __enter__(self) -> Self:
@@ -466,14 +465,14 @@ class Writer(ABC):
         elif not self._finished:
             self._abort()
 
-    # The slower way.
+    # The slow path.
 
     def _name_next_shard(self, extension: Optional[str] = None) -> tuple[str, Optional[str]]:
-        """The names of a file of the next shard, raw and compressed; the latter ``None`` without
-        compression.
+        """Returns the names of a file of the next shard, raw and compressed; the latter is ``None``
+        without compression.
 
         Args:
-            extension: What stands behind the format.
+            extension: The suffix after the format.
         """
         parts = ['shard', f'{len(self._shards):05}', self.format]
         if extension:
@@ -484,14 +483,14 @@ class Writer(ABC):
         return raw, f'{raw}.{get_compression_extension(self.compression)}'
 
     def _hash(self, data: bytes, basename: str) -> dict[str, Any]:
-        """What an index says of a file."""
+        """Returns the index entry of a file."""
         hashes = {algo: get_hash(algo, data) for algo in self.hashes}
         return {'basename': basename, 'bytes': len(data), 'hashes': hashes}
 
     def _process_file(
         self, raw_data: bytes, raw_basename: str, zip_basename: Optional[str]
     ) -> tuple[dict[str, Any], Optional[dict[str, Any]]]:
-        """Writes and uploads a file; answers what an index says of it, raw and compressed."""
+        """Writes and uploads a file; returns its index entries, raw and compressed."""
         raw_info, zip_info = self._hash(raw_data, raw_basename), None
         data, basename = raw_data, raw_basename
         if zip_basename is not None:
@@ -511,11 +510,11 @@ class Writer(ABC):
 
 
 class JointWriter(Writer):
-    """Writes shards of one file."""
+    """Writes shards that consist of one file."""
 
     @abstractmethod
     def encode_joint_shard(self) -> bytes:
-        """The file of the samples since the last shard."""
+        """Returns the file for the samples since the last shard."""
 
     def flush_shard(self) -> None:
         names = self._name_next_shard()
@@ -525,7 +524,7 @@ class JointWriter(Writer):
 
 
 class SplitWriter(Writer):
-    """Writes shards of two files: samples and their offsets."""
+    """Writes shards that consist of two files: samples and their offset table."""
 
     extra_bytes_per_shard = 0
     extra_bytes_per_sample = 0
@@ -553,7 +552,7 @@ class SplitWriter(Writer):
 
     @abstractmethod
     def encode_split_shard(self) -> tuple[bytes, bytes]:
-        """The files of the samples since the last shard: samples, offsets."""
+        """Returns the files for the samples since the last shard: samples, offset table."""
 
     def flush_shard(self) -> None:
         data_names, meta_names = self._name_next_shard(), self._name_next_shard('meta')
@@ -571,7 +570,7 @@ class SplitWriter(Writer):
 
 
 def table(first: int, samples: list[bytes], config: str) -> bytes:
-    """What says where the samples of a shard are: their number, their offsets in 32 bits, the
+    """Builds the offset table of a shard: the number of samples, their 32-bit offsets, and the
     configuration.
 
     Args:
@@ -580,7 +579,7 @@ def table(first: int, samples: list[bytes], config: str) -> bytes:
         config: The configuration as text.
 
     Raises:
-        ValueError: 32 bits are not enough.
+        ValueError: An offset exceeds 32 bits.
     """
     offsets = [first]
     for sample in samples:
@@ -592,7 +591,7 @@ def table(first: int, samples: list[bytes], config: str) -> bytes:
 
 
 def _compression(name: Optional[str]) -> Optional[str]:
-    """The name of a compression; ``None`` for none."""
+    """Checks the name of a compression; ``None`` for none."""
     if name is None or name == '':
         return None
     if not is_compression(check.text('compression', name)):
@@ -606,7 +605,7 @@ def _compression(name: Optional[str]) -> Optional[str]:
 
 
 def _publish(folder: str, name: str, data: bytes) -> None:
-    """Writes a file that has its name once it is complete and on the disk."""
+    """Writes a file under a temporary name, syncs it, and renames it."""
     path = os.path.join(folder, name)
     temporary = os.path.join(folder, f'tmp-{os.getpid()}-{name}')
     try:

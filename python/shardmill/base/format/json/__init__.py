@@ -1,4 +1,4 @@
-"""JSON lines: samples in one file, offsets in another."""
+"""JSON lines, with samples in one file and the offset table in another."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ __all__ = ['is_json_encoded', 'is_json_encoding']
 
 
 class Encoding(ABC):
-    """A type of values that JSON has."""
+    """A type of values in JSON."""
 
     @classmethod
     @abstractmethod
     def is_encoded(cls, obj: Any) -> bool:
-        """``True`` for a value of the type.
+        """Returns ``True`` for a value of the type.
 
         Raises:
             AttributeError: The value is of another type.
@@ -37,7 +37,7 @@ class Str(Encoding):
 
 
 class Int(Encoding):
-    """An integer; truth values are among them."""
+    """An integer; booleans are accepted."""
 
     @classmethod
     def is_encoded(cls, obj: Any) -> bool:
@@ -54,22 +54,22 @@ class Float(Encoding):
 
 _encodings: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
 
-#: The classes that the Rust code stands in for.
+#: The classes that have an implementation in Rust.
 _stock = dict(_encodings)
 
 
 def is_json_encoded(encoding: str, value: Any) -> bool:
-    """``True`` for a value of the encoding.
+    """Returns ``True`` for a value of the encoding.
 
     Raises:
         AttributeError: The value is of another type.
-        KeyError: There is no such encoding.
+        KeyError: The encoding is unknown.
     """
     return _encodings[encoding].is_encoded(value)
 
 
 def is_json_encoding(encoding: str) -> bool:
-    """Whether there is such an encoding."""
+    """Returns whether the encoding exists."""
     return encoding in _encodings
 
 

@@ -1,4 +1,4 @@
-"""JSON shards as an index describes them."""
+"""JSON shards listed in an index."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ['JSONReader']
 
 
 class JSONReader(SplitReader):
-    """A JSON shard, and a sequence of its samples.
+    """A JSON shard, as a sequence of its samples.
 
     Args:
-        columns: The encodings of the columns, by their names.
-        newline: What ends a line.
+        columns: The encodings of the columns, by name.
+        newline: The line ending.
     """
 
     format = 'json'

@@ -1,4 +1,4 @@
-"""Writing JSON lines."""
+"""Writes shards of JSON lines."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class JSONWriter(SplitWriter):
     r"""Writes a dataset of JSON lines.
 
     Args:
-        columns: The encodings of the columns, ``str``, ``int`` or ``float``, by their names.
-        newline: What ends a line.
-        out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
-        keep_local: Whether local files stay once they are uploaded.
-        compression: A compression, with a level or without.
-        hashes: The names of hashes of all files, sorted.
-        size_limit: Most raw bytes of the lines of a shard, as a number or as text such as
-            ``'64mb'``; ``None`` for one shard.
-        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as for every
+        columns: The encodings of the columns, ``str``, ``int`` or ``float``, by name.
+        newline: The line ending.
+        out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
+        keep_local: Whether to keep local files after upload.
+        compression: A compression, optionally with a level.
+        hashes: The names of the hashes of all files, sorted.
+        size_limit: Maximum raw bytes of the lines per shard, as a number or as text such as
+            ``'64mb'``; ``None`` for a single shard.
+        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as in every
             writer.
 
     Raises:
-        AssertionError: There is no such encoding.
-        ValueError: Another argument has a value that cannot be.
-        FileExistsError: The local directory is not empty.
+        AssertionError: An encoding is unknown.
+        ValueError: Another argument has an invalid value.
+        FileExistsError: The local folder is not empty.
     """
 
     format = 'json'
@@ -57,7 +57,7 @@ class JSONWriter(SplitWriter):
         size_limit: Optional[Union[int, str]] = 1 << 26,
         **kwargs: Unpack[WriterOptions],
     ) -> None:
-        # Before anything is made or, with `exist_ok`, removed.
+        # Check before a folder is created or, with `exist_ok`, removed.
         columns = check.encodings(columns, is_json_encoding, encodings._encodings)
         newline = check.text('newline', newline)
         if not newline or newline.strip(' \t\r\n'):

@@ -1,4 +1,4 @@
-"""MDS: encoded columns, samples and offsets in one file."""
+"""MDS, with encoded columns and the offset table in one file."""
 
 from __future__ import annotations
 

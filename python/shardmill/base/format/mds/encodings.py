@@ -1,9 +1,9 @@
-"""How the values of MDS columns become bytes, and bytes values.
+"""Encodes and decodes the values of MDS columns.
 
 An encoding has a name, such as ``int``, ``jpeg`` or ``ndarray:float32:2,3``, and a class with
-`encode` and `decode`. A class of your own becomes an encoding by an entry in `_encodings`.
+`encode` and `decode`. To add your own encoding, add its class to `_encodings`.
 
-Numbers are little-endian. NumPy and Pillow are imported when a value needs them.
+Numbers are little-endian. NumPy and Pillow are imported on first use.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ __all__ = [
 
 
 class Encoding(ABC):
-    """How values of one kind are stored.
+    """The storage of one kind of values.
 
     Attributes:
-        size: The bytes of every value; ``None`` where they differ.
+        size: The size of each value in bytes; ``None`` if it varies.
     """
 
     size: Optional[int] = None
 
     @abstractmethod
     def encode(self, obj: Any) -> bytes:
-        """The bytes of a value.
+        """Encodes a value.
 
         Raises:
             AttributeError: The value is of another type.
@@ -55,10 +55,10 @@ class Encoding(ABC):
 
     @abstractmethod
     def decode(self, data: bytes) -> Any:
-        """The value in the bytes.
+        """Decodes a value.
 
         Raises:
-            ValueError: There is none.
+            ValueError: The bytes are not a valid value.
         """
 
     @staticmethod
@@ -68,7 +68,7 @@ class Encoding(ABC):
 
 
 class Bytes(Encoding):
-    """Bytes as they are."""
+    """Bytes, stored unchanged."""
 
     def encode(self, obj: bytes) -> bytes:
         self._validate(obj, bytes)
@@ -90,7 +90,7 @@ class Str(Encoding):
 
 
 class Int(Encoding):
-    """A Python integer of 64 bits."""
+    """A 64-bit Python integer."""
 
     size = 8
 
@@ -105,15 +105,15 @@ class Int(Encoding):
 
 
 class NDArray(Encoding):
-    """A NumPy array of numbers, of at least one dimension and one item.
+    """A NumPy array of numbers, with at least one dimension and one item.
 
-    What is not declared stands before the numbers: a byte for the type, then a byte for how many
-    dimensions there are and how wide each is written (1, 2, 4 or 8 bytes), then the dimensions.
-    The numbers are in row-major order.
+    A header stores the properties that are not declared. It begins with a byte for the type and a
+    byte for the number of dimensions and their width (1, 2, 4 or 8 bytes). The dimensions follow.
+    The numbers follow in row-major order.
 
     Args:
-        dtype: The type of all arrays, by NumPy's name; ``None`` where they differ.
-        shape: The shape of all arrays; ``None`` where they differ.
+        dtype: The type of all arrays, by NumPy's name; ``None`` if it varies.
+        shape: The shape of all arrays; ``None`` if it varies.
     """
 
     _codes: ClassVar[dict[str, int]] = {
@@ -141,12 +141,12 @@ class NDArray(Encoding):
         self.shape = shape
         self.size = None
         if dtype is not None and shape is not None:
-            # A code is the bits of a number, and up to 2 for its kind.
+            # The code of a type is its number of bits, plus 0 to 2 for its kind.
             self.size = math.prod(shape) * (self._codes[dtype] // 8)
 
     @classmethod
     def from_str(cls, text: str) -> NDArray:
-        """The encoding that is called ``ndarray:`` and this text."""
+        """Returns the encoding with the name ``ndarray:`` followed by this text."""
         parts = text.split(':') if text else []
         assert len(parts) <= 2, f'{text!r} is more than a type and a shape'
         dtype = parts[0] if parts else None
@@ -179,7 +179,7 @@ class NDArray(Encoding):
         return head + array.astype(array.dtype.newbyteorder('<'), copy=False).tobytes()
 
     def _array(self, obj: Any) -> Array[Any]:
-        """The array of a value: of an array, a tensor of torch, or nested lists of numbers."""
+        """Converts an array, a torch tensor, or nested lists of numbers to an array."""
         import numpy as np
 
         if isinstance(obj, (np.ndarray, np.generic)):
@@ -203,7 +203,7 @@ class NDArray(Encoding):
             raise AttributeError(f'an array, a tensor or a list of numbers is needed, not {kind}')
 
     def _array_of_numbers(self, obj: Any) -> Array[Any]:
-        """Nested lists as an array of the type of the column, if it can hold exactly these numbers."""
+        """Converts nested lists to the column's type, if it represents these numbers exactly."""
         import numpy as np
 
         try:
@@ -216,7 +216,7 @@ class NDArray(Encoding):
         with np.errstate(all='ignore'):
             stored = array.astype(dtype)
         if dtype != array.dtype.name or array.dtype.kind == 'f':
-            # Integers among floats have become floats before, maybe other ones.
+            # NumPy has converted integers in a list with floats to floats, possibly with rounding.
             given, kept = np.array(obj, dtype=object), stored.astype(object)
             if not ((given == kept) | ((given != given) & (kept != kept))).all():
                 raise ValueError(
@@ -268,7 +268,7 @@ class Scalar(Encoding):
     """A NumPy number.
 
     Args:
-        dtype: Its type, such as ``numpy.uint8``.
+        dtype: The type, such as ``numpy.uint8``.
     """
 
     def __init__(self, dtype: type[np.generic]) -> None:
@@ -276,7 +276,7 @@ class Scalar(Encoding):
         self.size = dtype().nbytes
 
     def encode(self, obj: Any) -> bytes:
-        # Whatever the type can be made of will do.
+        # Accept anything that NumPy can convert to the type.
         make: Any = self.dtype
         number: bytes = make(obj).tobytes()
         return number
@@ -402,7 +402,7 @@ class StrInt(StrEncoding):
 
 
 class StrFloat(StrEncoding):
-    """A Python float as the shortest text that gives it back."""
+    """A Python float as the shortest text that restores it exactly."""
 
     def encode(self, obj: float) -> bytes:
         self._validate(obj, float)
@@ -424,7 +424,7 @@ class StrDecimal(StrEncoding):
 
 
 def _words(data: bytes, at: int, count: int) -> tuple[int, ...]:
-    """Numbers of 32 bits at some place."""
+    """Reads 32-bit numbers at an offset."""
     if len(data) - at < 4 * count:
         raise ValueError(f'{len(data)} bytes end before byte {at + 4 * count}')
     words: tuple[int, ...] = struct.unpack_from(f'<{count}I', data, at)
@@ -432,8 +432,8 @@ def _words(data: bytes, at: int, count: int) -> tuple[int, ...]:
 
 
 class PIL(Encoding):
-    """An image of Pillow as its pixels: width, height and length of the mode's name in 32 bits
-    each, the name, the rows.
+    """The pixels of a Pillow image: width, height and length of the mode's name in 32 bits each,
+    the name, the rows.
     """
 
     def encode(self, obj: Image.Image) -> bytes:
@@ -471,9 +471,7 @@ class _File(Encoding):
 
 
 class JPEG(_File):
-    """An image as a JPEG file: that from which it was opened where it is still there, else a new
-    one.
-    """
+    """An image as a JPEG file. If the image was opened from a JPEG file that still exists, its bytes are stored."""
 
     format = 'JPEG'
 
@@ -494,7 +492,7 @@ class PNG(_File):
 
 
 class Pickle(Encoding):
-    """Any value as a pickle. Whoever wrote the bytes decides what `decode` runs."""
+    """Any value as a pickle. Decoding runs code chosen by the author of the data."""
 
     def encode(self, obj: Any) -> bytes:
         return pickle.dumps(obj)
@@ -525,7 +523,7 @@ class JSON(Encoding):
 
 
 def _lengths(data: bytes, at: int) -> tuple[int, ...]:
-    """The lengths at some place: their number, then each of them, in 32 bits."""
+    """Reads the lengths at an offset: their number, then each of them, in 32 bits."""
     (count,) = _words(data, at, 1)
     return _words(data, at + 4, count)
 
@@ -541,7 +539,7 @@ def _items(data: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
 
 
 class List(Encoding):
-    """A list of values of one encoding: 32 bits of zero, how many there are, their lengths, the
+    """A list of values of one encoding: 32 zero bits, the number of values, their lengths, the
     values.
     """
 
@@ -562,7 +560,7 @@ class List(Encoding):
 
 
 class PILList(List):
-    """A list of images of Pillow."""
+    """A list of Pillow images."""
 
     def underlying_encoder(self) -> Encoding:
         return PIL()
@@ -583,7 +581,7 @@ class PNGList(List):
 
 
 class JPEGArray(Encoding):
-    """JPEG files in, images out: how many there are, their lengths, the files."""
+    """Encodes JPEG files and decodes images: the number of files, their lengths, the files."""
 
     def encode(self, obj: Sequence[bytes]) -> bytes:
         lengths = [len(item) for item in obj]
@@ -627,27 +625,26 @@ _encodings: dict[str, Any] = {
     'json': JSON,
 }
 
-#: The classes that the Rust code stands in for.
+#: The classes that have an implementation in Rust.
 _stock = dict(_encodings)
 
 _unsafe_encodings = {'pkl'}
 
-#: Encoders of plain names, which have no state; each with the class it is of.
+#: Encoders without parameters, with their class. They have no state.
 _coders: dict[str, tuple[Any, Encoding]] = {}
 
 
 def get_mds_encodings() -> set[str]:
-    """The names of all encodings, without parameters."""
+    """Returns the names of all encodings, without parameters."""
     return set(_encodings)
 
 
 def _get_coder(encoding: str) -> Optional[Encoding]:
-    """What encodes and decodes values of an encoding; ``None`` for a plain name that there is none
-    of.
+    """Returns the encoder of an encoding; ``None`` if a name without parameters is unknown.
 
     Raises:
-        AttributeError: The encoding has no parameters.
-        KeyError: There is no encoding of the name before the colon.
+        AttributeError: The encoding does not accept parameters.
+        KeyError: The name before the colon is unknown.
     """
     name, colon, parameters = encoding.partition(':')
     if colon:
@@ -670,24 +667,24 @@ def _require_coder(encoding: str) -> Encoding:
 
 
 def is_mds_encoding(encoding: str) -> bool:
-    """Whether there is such an encoding.
+    """Returns whether the encoding exists.
 
     Raises:
-        AttributeError, KeyError, AssertionError: Parameters behind a colon that are no encoding's.
+        AttributeError, KeyError, AssertionError: The parameters after the colon are invalid.
     """
     return _get_coder(encoding) is not None
 
 
 def is_mds_encoding_safe(encoding: str) -> bool:
-    """Whether decoding runs no code from the data."""
+    """Returns whether decoding never runs code from the data."""
     return encoding not in _unsafe_encodings
 
 
 def mds_encode(encoding: str, obj: Any) -> bytes:
-    """The bytes of a value. Bytes are taken for encoded already, whatever the encoding.
+    """Encodes a value. Bytes are considered encoded already, whatever the encoding.
 
     Raises:
-        ValueError: There is no such encoding, or it cannot store the value.
+        ValueError: The encoding is unknown or cannot store the value.
         AttributeError: The value is of another type.
     """
     if isinstance(obj, bytes):
@@ -696,18 +693,18 @@ def mds_encode(encoding: str, obj: Any) -> bytes:
 
 
 def mds_decode(encoding: str, data: bytes) -> Any:
-    """The value in the bytes.
+    """Decodes a value.
 
     Raises:
-        ValueError: There is no such encoding, or no value of it.
+        ValueError: The encoding is unknown, or the bytes are not a valid value.
     """
     return _require_coder(encoding).decode(data)
 
 
 def get_mds_encoded_size(encoding: str) -> Optional[int]:
-    """The bytes of every value of an encoding; ``None`` where they differ.
+    """Returns the size of each value of an encoding in bytes; ``None`` if it varies.
 
     Raises:
-        ValueError: There is no such encoding.
+        ValueError: The encoding is unknown.
     """
     return _require_coder(encoding).size

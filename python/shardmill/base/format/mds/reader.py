@@ -1,4 +1,4 @@
-"""MDS shards as an index describes them."""
+"""MDS shards listed in an index."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ['MDSReader']
 
 
 class MDSReader(JointReader):
-    """An MDS shard, and a sequence of its samples.
+    """An MDS shard, as a sequence of its samples.
 
     Args:
         column_encodings: The encoding of each column.
         column_names: The name of each column.
-        column_sizes: The bytes of each value, ``None`` where they differ, of each column.
+        column_sizes: The size of each column's values in bytes; ``None`` if it varies.
     """
 
     format = 'mds'

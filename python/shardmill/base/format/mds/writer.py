@@ -1,4 +1,4 @@
-"""Writing MDS."""
+"""Writes MDS shards."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class MDSWriter(JointWriter):
     """Writes a dataset of MDS shards.
 
     Args:
-        columns: The encodings of the columns, by their names.
-        out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
-        keep_local: Whether local files stay once they are uploaded.
-        compression: A compression, with a level or without.
-        hashes: The names of hashes of all files, sorted.
-        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``; ``None``
-            for one shard.
-        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as for every
+        columns: The encodings of the columns, by name.
+        out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
+        keep_local: Whether to keep local files after upload.
+        compression: A compression, optionally with a level.
+        hashes: The names of the hashes of all files, sorted.
+        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``; ``None``
+            for a single shard.
+        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as in every
             writer.
 
     Attributes:
         column_names: The names of the columns, sorted, which is their order in the shards.
-        column_encodings: The encoding of each.
-        column_sizes: The bytes of each value of each; ``None`` where they differ.
-        config_data: What every shard says of itself.
+        column_encodings: The encoding of each column.
+        column_sizes: The size of each column's values in bytes; ``None`` if it varies.
+        config_data: The configuration stored in every shard.
 
     Raises:
-        TypeError: There is no such encoding.
-        ValueError: Another argument has a value that cannot be.
-        FileExistsError: The local directory is not empty.
+        TypeError: An encoding is unknown.
+        ValueError: Another argument has an invalid value.
+        FileExistsError: The local folder is not empty.
     """
 
     format = 'mds'
@@ -67,7 +67,7 @@ class MDSWriter(JointWriter):
         size_limit: Optional[Union[int, str]] = 1 << 26,
         **kwargs: Unpack[WriterOptions],
     ) -> None:
-        # Before anything is made or, with `exist_ok`, removed.
+        # Check before a folder is created or, with `exist_ok`, removed.
         columns = check.encodings(columns, is_mds_encoding, get_mds_encodings())
         super().__init__(
             out=out,

@@ -1,4 +1,4 @@
-"""Separated values without quotes: samples in one file, offsets in another."""
+"""Separated values without quotes, with samples in one file and the offset table in another."""
 
 from __future__ import annotations
 

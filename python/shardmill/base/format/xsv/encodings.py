@@ -14,7 +14,7 @@ class Encoding(ABC):
     @classmethod
     @abstractmethod
     def encode(cls, obj: Any) -> str:
-        """The text of a value.
+        """Encodes a value as text.
 
         Raises:
             AttributeError: The value is of another type.
@@ -23,10 +23,10 @@ class Encoding(ABC):
     @classmethod
     @abstractmethod
     def decode(cls, obj: str) -> Any:
-        """The value of a text.
+        """Decodes a value from text.
 
         Raises:
-            ValueError: It has none.
+            ValueError: The text is not a valid value.
         """
 
     @staticmethod
@@ -36,7 +36,7 @@ class Encoding(ABC):
 
 
 class Str(Encoding):
-    """Text as it is."""
+    """Text, stored unchanged."""
 
     @classmethod
     def encode(cls, obj: Any) -> str:
@@ -63,7 +63,7 @@ class Int(Encoding):
 
 
 class Float(Encoding):
-    """A float as the shortest text that gives it back."""
+    """A float as the shortest text that restores it exactly."""
 
     @classmethod
     def encode(cls, obj: Any) -> str:
@@ -77,37 +77,37 @@ class Float(Encoding):
 
 _encodings: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
 
-#: The classes that the Rust code stands in for.
+#: The classes that have an implementation in Rust.
 _stock = dict(_encodings)
 
 
 def is_xsv_encoding(encoding: str) -> bool:
-    """Whether there is such an encoding."""
+    """Returns whether the encoding exists."""
     return encoding in _encodings
 
 
 def xsv_encode(encoding: str, value: Any) -> str:
-    """The text of a value.
+    """Encodes a value as text.
 
     Raises:
         AttributeError: The value is of another type.
-        KeyError: There is no such encoding.
+        KeyError: The encoding is unknown.
     """
     return _encodings[encoding].encode(value)
 
 
 def xsv_decode(encoding: str, value: str) -> Any:
-    """The value of a text.
+    """Decodes a value from text.
 
     Raises:
-        KeyError: There is no such encoding.
-        ValueError: The text is none of it.
+        KeyError: The encoding is unknown.
+        ValueError: The text is not a valid value.
     """
     return _encodings[encoding].decode(value)
 
 
 class _Coder:
-    """Encodes one value of a column as text in UTF-8."""
+    """Encodes one value of a column as UTF-8 text."""
 
     def __init__(self, encoding: str) -> None:
         self.encoding = encoding

@@ -1,4 +1,4 @@
-"""XSV, CSV and TSV shards as an index describes them."""
+"""XSV, CSV and TSV shards listed in an index."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ['CSVReader', 'TSVReader', 'XSVReader']
 
 
 class XSVReader(SplitReader):
-    """An XSV shard, and a sequence of its samples.
+    """An XSV shard, as a sequence of its samples.
 
     Args:
         column_encodings: The encoding of each column.
         column_names: The name of each column.
-        newline: What ends a line.
-        separator: What stands between two values.
+        newline: The line ending.
+        separator: The text between two values.
     """
 
     format = 'xsv'
@@ -64,7 +64,7 @@ class XSVReader(SplitReader):
 
 
 class _FixedReader(XSVReader):
-    """A shard whose format says what stands between two values."""
+    """A shard of a format with a fixed separator."""
 
     separator: str
 
@@ -103,14 +103,14 @@ class _FixedReader(XSVReader):
 
 
 class CSVReader(_FixedReader):
-    """A CSV shard, and a sequence of its samples: an XSV shard with commas."""
+    """A CSV shard, as a sequence of its samples: an XSV shard with commas."""
 
     format = 'csv'
     separator = ','
 
 
 class TSVReader(_FixedReader):
-    """A TSV shard, and a sequence of its samples: an XSV shard with tabs."""
+    """A TSV shard, as a sequence of its samples: an XSV shard with tabs."""
 
     format = 'tsv'
     separator = '\t'

@@ -1,4 +1,4 @@
-"""Writing XSV, CSV and TSV."""
+"""Writes XSV, CSV and TSV shards."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ __all__ = ['CSVWriter', 'TSVWriter', 'XSVWriter']
 
 
 class XSVWriter(SplitWriter):
-    r"""Writes a dataset of lines of values without quotes, beneath a line of their names.
+    r"""Writes a dataset of unquoted values in lines, after a header line with the column names.
 
     Args:
-        columns: The encodings of the columns, ``str``, ``int`` or ``float``, by their names.
-        separator: What stands between two values; no value may contain it, nor end as it
-            begins where the two could be taken apart in another place.
-        newline: What ends a line; the same goes for it.
-        out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
-        keep_local: Whether local files stay once they are uploaded.
-        compression: A compression, with a level or without.
-        hashes: The names of hashes of all files, sorted.
-        size_limit: Most raw bytes of the lines of a shard, as a number or as text such as
-            ``'64mb'``; ``None`` for one shard.
-        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as for every
+        columns: The encodings of the columns, ``str``, ``int`` or ``float``, by name.
+        separator: The text between two values. No value may contain it, nor end in a way that
+            makes its position ambiguous.
+        newline: The line ending, with the same restrictions.
+        out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
+        keep_local: Whether to keep local files after upload.
+        compression: A compression, optionally with a level.
+        hashes: The names of the hashes of all files, sorted.
+        size_limit: Maximum raw bytes of the lines per shard, as a number or as text such as
+            ``'64mb'``; ``None`` for a single shard.
+        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as in every
             writer.
 
     Attributes:
         column_names: The names of the columns, sorted, which is their order in the shards.
-        column_encodings: The encoding of each.
+        column_encodings: The encoding of each column.
 
     Raises:
-        AssertionError: There is no such encoding, or a name contains the separator or the newline.
-        ValueError: Another argument has a value that cannot be.
-        FileExistsError: The local directory is not empty.
+        AssertionError: An encoding is unknown, or a name contains the separator or the newline.
+        ValueError: Another argument has an invalid value.
+        FileExistsError: The local folder is not empty.
     """
 
     format = 'xsv'
@@ -64,7 +64,7 @@ class XSVWriter(SplitWriter):
         size_limit: Optional[Union[int, str]] = 1 << 26,
         **kwargs: Unpack[WriterOptions],
     ) -> None:
-        # Before anything is made or, with `exist_ok`, removed.
+        # Check before a folder is created or, with `exist_ok`, removed.
         columns = check.encodings(columns, is_xsv_encoding, encodings._encodings)
         separator = check.text('separator', separator)
         newline = check.text('newline', newline)
@@ -122,10 +122,10 @@ class XSVWriter(SplitWriter):
 
 
 def _check_layout(columns: Mapping[str, str], separator: str, newline: str) -> None:
-    """Refuses names, separators and newlines that leave lines or values that cannot be told apart.
+    """Rejects names, separators and newlines that make lines or values ambiguous.
 
     Raises:
-        AssertionError: A name contains the separator or the newline. It is a ValueError as well.
+        AssertionError: A name contains the separator or the newline. The error is also a ValueError.
         ValueError: The separator or the newline is empty, or contains the other.
     """
     if not separator:
@@ -143,7 +143,7 @@ def _check_layout(columns: Mapping[str, str], separator: str, newline: str) -> N
 
 
 class _FixedWriter(XSVWriter):
-    """A format that says what stands between two values."""
+    """A format with a fixed separator."""
 
     separator: str
 
@@ -178,18 +178,14 @@ class _FixedWriter(XSVWriter):
 
 
 class CSVWriter(_FixedWriter):
-    """Writes a dataset of values with commas between them: as `XSVWriter`, but without its
-    separator.
-    """
+    """Writes a dataset of comma-separated values: an `XSVWriter` with a fixed separator."""
 
     format = 'csv'
     separator = ','
 
 
 class TSVWriter(_FixedWriter):
-    """Writes a dataset of values with tabs between them: as `XSVWriter`, but without its
-    separator.
-    """
+    """Writes a dataset of tab-separated values: an `XSVWriter` with a fixed separator."""
 
     format = 'tsv'
     separator = '\t'
