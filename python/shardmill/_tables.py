@@ -425,10 +425,18 @@ def _lists(values: list[Any], data_type: Any) -> pa.Array:
     import numpy as np
     import pyarrow as pa
 
+    if not values:
+        return pa.array([], data_type)
     depth, inner = 0, data_type
     while pa.types.is_list(inner):
         depth, inner = depth + 1, inner.value_type
-    flat = np.concatenate([np.ravel(value) for value in values]) if values else []
+    flat = np.concatenate([np.ravel(value) for value in values])
+    if len(flat) > np.iinfo(np.int32).max:
+        raise DataError(
+            f'a batch has {len(flat)} numbers in one column, more than an Arrow list holds',
+            'type-unsupported',
+            hint='read smaller batches',
+        )
     array = pa.array(flat, inner)
     # Build offsets for each level, from the innermost list.
     for level in range(depth - 1, -1, -1):

@@ -163,14 +163,17 @@ pub(crate) fn detached<T: Send, E: Diagnostic + Send>(
     let mut signal = None;
     let outcome = py.detach(|| {
         work(&mut || {
-            signal = Python::attach(|py| py.check_signals()).err();
+            // The first signal stays: a later check must not discard it.
+            if signal.is_none() {
+                signal = Python::attach(|py| py.check_signals()).err();
+            }
             signal.is_none()
         })
     });
     match (outcome, signal) {
-        (Err(_), Some(signal)) => Err(signal),
+        (_, Some(signal)) => Err(signal),
         (Err(error), None) => Err(raise(&error)),
-        (Ok(value), _) => Ok(value),
+        (Ok(value), None) => Ok(value),
     }
 }
 
