@@ -36,13 +36,13 @@ pub enum SourceError {
     /// A source of another crate failed.
     #[error("{message}")]
     Foreign {
-        /// What the failure means.
+        /// The kind of the error.
         kind: ErrorKind,
         /// Its stable id.
         id: &'static str,
-        /// What it is about.
+        /// The object of the error.
         object: Option<String>,
-        /// The fact, with its causes.
+        /// The message, with its causes.
         message: String,
         /// What to do about it.
         hint: Option<String>,
@@ -186,7 +186,7 @@ pub enum SourceError {
         clause: &'static str,
         /// The name as given.
         column: String,
-        /// Names that exist and are spelled alike.
+        /// Existing names that are spelled alike.
         near: Vec<String>,
     },
     /// A column has another type than in the first file.
@@ -319,7 +319,7 @@ pub enum SourceError {
     ParquetLimit {
         /// The file, with row group and column where known.
         object: String,
-        /// What is too large.
+        /// What is too large, such as a page.
         what: &'static str,
         /// The name of the limit.
         name: &'static str,

@@ -7,13 +7,13 @@ use shardmill_core::{FileClass, escape};
 pub enum CsvProblem {
     /// A quote that is never closed.
     Quote,
-    /// More or fewer values than the header has names.
+    /// A number of values that differs from the number of names in the header.
     FieldCount,
-    /// Bytes that are no UTF-8.
+    /// Bytes that are not UTF-8.
     Utf8,
     /// A value that is not of the type of its column.
     Value,
-    /// A whole number in a column of floats that no float is equal to.
+    /// A whole number in a column of floats that no float equals.
     Inexact,
 }
 

@@ -358,7 +358,7 @@ impl Store {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of a whole object, now the last used.
+    /// Returns the cache entry of a whole object, and marks it as the most recently used.
     fn whole(&self, name: &str, bytes: u64) -> Arc<Whole> {
         let mut kept = self.kept();
         let known = kept.files.iter().position(|whole| whole.name == name);
