@@ -49,9 +49,9 @@ pub enum ShardError {
     Truncated {
         /// `shard` or `.meta file`.
         file: &'static str,
-        /// Bytes of the header, as far as known.
+        /// The bytes of the header, as far as known.
         needed: u64,
-        /// Bytes of the file.
+        /// The bytes of the file.
         found: u64,
     },
     /// A number of samples that differs from the index.
