@@ -106,7 +106,7 @@ pub enum TarError {
     /// A file without the two zero blocks that end an archive.
     #[error("the file ends at byte {length} without the two zero blocks that end an archive")]
     NoEnd {
-        /// Where the first of them should be.
+        /// The offset at which the first of them should be.
         offset: u64,
         /// The length of the file.
         length: u64,
@@ -193,7 +193,7 @@ pub enum TarError {
         escape(member)
     )]
     ReservedField {
-        /// Where its header begins.
+        /// The position of its header.
         offset: u64,
         /// The key of the sample.
         key: String,

@@ -24,11 +24,11 @@ use crate::tar::TRAILER_BYTES;
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information only.
     Note,
-    /// Some reader gives something else than the author meant.
+    /// Some reader returns something other than the author intended.
     Warning,
-    /// Samples are lost, torn, mixed up or refused.
+    /// Samples are lost, truncated, mixed up or refused.
     Error,
 }
 

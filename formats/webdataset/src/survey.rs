@@ -87,7 +87,7 @@ impl MemberEntry {
 /// Returns whether a reader treats a member as a file.
 pub(crate) const fn is_file(kind: MemberKind, is_contiguous: bool, consumer: Consumer) -> bool {
     match consumer {
-        // These two accept only type `0`; the others leave the decision to Python's `tarfile`.
+        // These two check the type themselves and do not accept type `7`; the others rely on Python's `tarfile`.
         Consumer::Wids | Consumer::Dali if is_contiguous => false,
         _ => matches!(kind, MemberKind::File),
     }

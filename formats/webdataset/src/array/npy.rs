@@ -21,7 +21,7 @@ pub(super) enum Descr<'a> {
 /// How an element is stored in the file.
 #[derive(Clone, Copy)]
 pub(super) enum Item {
-    /// In so many bytes.
+    /// In this many bytes.
     Bytes(u64),
     /// As a pickle.
     Object,

@@ -12,11 +12,11 @@ use crate::tar::{TarStyle, member_bytes, trailer_bytes, write_member, write_trai
 /// Which samples may be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rules {
-    /// Those that every known reader gives back under the same key and the same fields.
+    /// Samples that every known reader returns with the same key and the same fields.
     #[default]
     Canonical,
-    /// Those that the original writer writes and its reader gives back. Fields that start with an underscore are left
-    /// out, as there.
+    /// Samples that the original writer writes and its reader returns. As in the original, fields that start with an
+    /// underscore are dropped.
     Reference,
 }
 
