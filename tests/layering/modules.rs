@@ -67,7 +67,7 @@ struct Module {
     path: Vec<String>,
     /// Every path in the code, as its segments. The last segment may be `*`.
     paths: Vec<Vec<String>>,
-    /// Names that the file makes available by `pub use`, with the path each stands for.
+    /// Names that the file exports by `pub use`, with the path of each.
     exports: BTreeMap<String, Vec<String>>,
 }
 
@@ -89,7 +89,7 @@ impl Tree {
             let text = std::fs::read_to_string(&file).expect("sources are readable");
             let tokens = without_tests(tokens(&text));
             let children = declared_modules(&tokens);
-            // `lib.rs`, `main.rs` and `mod.rs` have their children beside them, `name.rs` in the folder `name`.
+            // The children of `lib.rs`, `main.rs` and `mod.rs` are in the same folder, those of `name.rs` in the folder `name`.
             let folder: PathBuf = match file.file_stem().and_then(|stem| stem.to_str()) {
                 Some("lib" | "main" | "mod") => file.parent().expect("a folder").to_path_buf(),
                 _ => file.with_extension(""),
@@ -123,7 +123,7 @@ impl Tree {
         Self { modules }
     }
 
-    /// The file that defines what `path` names when it stands in the module `from`.
+    /// Returns the file that defines the item of `path`, resolved from the module `from`.
     fn definer(&self, from: &[String], path: &[String], depth: usize) -> Option<String> {
         let mut at = from.to_vec();
         let mut rest = path;
@@ -158,8 +158,8 @@ impl Tree {
     }
 }
 
-/// Identifiers, strings (with their opening quote) and the punctuation that paths, items and match arms are made of;
-/// everything else is left out.
+/// Returns the identifiers, strings (with their opening quote) and the punctuation of paths, items and match arms.
+/// Everything else is dropped.
 pub fn tokens(text: &str) -> Vec<String> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();

@@ -84,8 +84,7 @@ pub const ROOMS: &[Room] = &[
             CORE, ORDER, MDS, WEBDATASET, STORAGE, SOURCE, WRITER, READER, CONVERT,
         ],
     ),
-    // Writes shards from Arrow data. The wheel must not include the query engine, so it uses neither `source` nor
-    // `convert`.
+    // The wheel must not include the query engine, so it uses neither `source` nor `convert`.
     room(
         PYTHON,
         Floor::Edge,
