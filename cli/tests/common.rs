@@ -1,4 +1,4 @@
-//! Running the binary and showing what it did.
+//! Runs the binary and formats its results.
 
 use std::fs::File;
 use std::path::Path;

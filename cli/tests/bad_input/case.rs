@@ -1,4 +1,4 @@
-//! A row of the catalogue, how it is run, and what has to hold for all of them.
+//! Defines a case of the catalogue, how it is run, and what must hold for every case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
-//! Bad input of every kind, through the command line: a named error with its exit code, no panic, no partial
-//! output, within bounds of time and memory.
+//! Tests bad input of every kind through the command line. It must give a named error with its exit code, without a
+//! panic or partial output, within bounds of time and memory.
 //!
-//! Each group is a table of cases: what is wrong, the commands that are run over it, their exit code, the id of
-//! the error and what its line has to name. `catalogue.snap` lists them all, so that an id that changes is seen.
+//! Each group is a table of cases: the damage, the commands that run on it, their exit code, the id of the error, and
+//! what the error line must name. `catalogue.snap` lists all cases, so that a changed id is noticed.
 //! `SHARDMILL_CASE=words` runs the cases with these words in their name.
 #![allow(
     missing_docs,

@@ -1,4 +1,4 @@
-//! Shards that are not what their index says, or not what shards are.
+//! Shards that do not match their index, or that are not valid shards.
 
 use std::fs;
 

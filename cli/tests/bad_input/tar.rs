@@ -1,4 +1,4 @@
-//! Tar files: as sources, under `verify`, and what cannot become one.
+//! Tar files as sources and under `verify`, and samples that cannot become tar files.
 
 use shardmill_webdataset::{Profile, ShardBuilder, TarCompression, compress_shard};
 

@@ -1,4 +1,4 @@
-//! CSV, JSON lines and Arrow files that break off, mislead or are something else.
+//! CSV, JSON lines and Arrow files that are truncated, misleading, or other files.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Trees of files with what does not belong there, and destinations that are taken.
+//! File trees with entries that are not allowed, and destinations that are occupied.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Values that do not fit their encoding: while they are converted, and where they are read.
+//! Values that do not match their encoding, in conversions and when they are read.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A source that changes while it is read.
+//! Tests a source that changes while it is read.
 
 use std::fs;
 use std::io::Write as _;

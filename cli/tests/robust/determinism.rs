@@ -1,4 +1,4 @@
-//! The same input and options give the same bytes, whatever the number of threads.
+//! Checks that equal input and options give equal bytes, whatever the number of threads.
 
 use std::fs;
 

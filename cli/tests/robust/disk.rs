@@ -1,4 +1,4 @@
-//! Disks that are full, read-only, or out of names; too few open files.
+//! Tests disks that are full, read-only or out of inodes, and a low limit on open files.
 
 use std::path::PathBuf;
 use std::process::Command;

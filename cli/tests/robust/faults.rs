@@ -1,4 +1,4 @@
-//! System calls that fail, or at which the process dies, one after the other. Needs strace.
+//! Makes each system call in turn fail, or kills the process there. Needs strace.
 
 use std::process::Command;
 

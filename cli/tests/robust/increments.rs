@@ -1,4 +1,4 @@
-//! Datasets that are brought up to date while the program is killed: the old one or the new one, never one in between.
+//! Kills the program while it updates a dataset: the result must be the old or the new dataset, never a mix.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! `kill -9` at any time: what is left is complete or no dataset, and the next run ends with the same bytes.
+//! Tests `kill -9` at any time: the destination is complete or not a dataset, and the next run ends with the same
+//! bytes.
 
 use std::fs;
 use std::time::Duration;

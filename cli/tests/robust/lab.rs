@@ -1,4 +1,4 @@
-//! The sources that are converted, the settings they are converted with, and what an undisturbed run makes of them.
+//! Provides the sources, the settings, and the expected results of undisturbed runs.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

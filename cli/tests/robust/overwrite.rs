@@ -1,4 +1,4 @@
-//! `--overwrite`: the old dataset, the new one, or none; never a mix.
+//! Tests `--overwrite`: it leaves the old dataset, the new one, or none, but never a mix.
 
 use crate::lab::{Golden, Lab, SETTINGS, draw, moment, rounds};
 

@@ -1,4 +1,4 @@
-//! Conversions in parts: whoever makes them, in which order and however often, the dataset is the same.
+//! Tests conversions in parts: the dataset is the same, whatever the order, number and processes of the parts.
 
 use std::fs;
 use std::process::Command;

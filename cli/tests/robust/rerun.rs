@@ -1,4 +1,4 @@
-//! The same command again, another command on the same destination.
+//! Tests running the same command again, and another command on the same destination.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: a status of their own, and a conversion that goes on when it is run again.
+//! Tests SIGINT and SIGTERM: they have their own exit status, and the next run resumes the conversion.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;

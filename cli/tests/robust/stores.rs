@@ -1,4 +1,4 @@
-//! Conversions into stores: the same bytes as in a directory, whatever goes wrong on the way.
+//! Tests conversions into stores: they write the same bytes as into a directory, whatever fails meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs;

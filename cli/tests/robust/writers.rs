@@ -1,4 +1,4 @@
-//! Two writers on one destination.
+//! Tests two writers with the same destination.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Shards of the original writer, of CPython's `tarfile` and of GNU tar, read by this crate; `fixtures/` says what they are.
+//! Reads shards of the original writer, of CPython's `tarfile` and of GNU tar. `fixtures/` describes them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
