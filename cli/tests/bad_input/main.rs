@@ -30,8 +30,7 @@ mod values;
 
 use case::{Case, catalogue, run};
 
-/// The groups, and how their cases are made.
-/// A group of the catalogue: its name and its cases.
+/// A group of the catalogue: its name, and the function that creates its cases.
 type Group = (&'static str, fn() -> Vec<Case>);
 
 const GROUPS: [Group; 12] = [
@@ -114,7 +113,7 @@ fn config() {
     group("config");
 }
 
-/// The ids are part of the interface: scripts match on them.
+/// Ids are part of the interface, because scripts match on them.
 #[test]
 fn ids_are_stable() {
     let texts: Vec<String> = GROUPS

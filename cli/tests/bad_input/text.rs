@@ -30,7 +30,7 @@ fn json_file(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> 
     })
 }
 
-/// More lines than are looked at to tell the types.
+/// More lines than type inference examines.
 const MANY: usize = 110_000;
 
 fn csv() -> Vec<Case> {

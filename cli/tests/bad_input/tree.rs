@@ -20,7 +20,7 @@ fn good(place: &Place) {
     }
 }
 
-/// A case in which something is added to a good tree.
+/// A case in which something is added to a valid tree.
 fn with(name: &str, change: impl Fn(&Place) + Send + Sync + 'static) -> Case {
     case(name, move |place: &Place| {
         good(place);
@@ -166,7 +166,7 @@ fn trees() -> Vec<Case> {
     ]
 }
 
-/// Where the destination is, and what lies there already.
+/// Locations of the destination, and their existing contents.
 fn destinations() -> Vec<Case> {
     let table = |name: &str, change: fn(&Place)| {
         case(name, move |place: &Place| {

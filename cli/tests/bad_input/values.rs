@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// A case in which the column `x` of the source holds these values.
+/// A case in which the column `x` of the source has these values.
 fn values(name: &str, batch: impl Fn() -> RecordBatch + Send + Sync + 'static) -> Case {
     case(name, move |place: &Place| place.parquet(FILE, &batch()))
 }
@@ -455,7 +455,7 @@ fn bytes() -> Vec<Case> {
     ]
 }
 
-/// Types that an encoding has no place for; known before a row is read.
+/// Types that no encoding can represent, which is known before a row is read.
 fn types() -> Vec<Case> {
     vec![
         values("bytes in a struct as JSON", || {
@@ -525,7 +525,7 @@ fn types() -> Vec<Case> {
     ]
 }
 
-/// Values in shards, where `verify --deep` and `cat` meet them.
+/// Values in shards, as read by `verify --deep` and `cat`.
 fn stored() -> Vec<Case> {
     let stored = |name: &str,
                   encoding: &'static str,
