@@ -89,7 +89,8 @@ impl Tree {
             let text = std::fs::read_to_string(&file).expect("sources are readable");
             let tokens = without_tests(tokens(&text));
             let children = declared_modules(&tokens);
-            // The children of `lib.rs`, `main.rs` and `mod.rs` are in the same folder, those of `name.rs` in the folder `name`.
+            // The children of `lib.rs`, `main.rs` and `mod.rs` are in the same folder, those of `name.rs` in the folder
+            // `name`.
             let folder: PathBuf = match file.file_stem().and_then(|stem| stem.to_str()) {
                 Some("lib" | "main" | "mod") => file.parent().expect("a folder").to_path_buf(),
                 _ => file.with_extension(""),

@@ -370,7 +370,7 @@ fn what_never_works_is_told_and_resumed() {
     }
 }
 
-/// A store that stalls permanently gives an error within its deadline.
+/// A signal stops a conversion within seconds, even while the store stalls.
 #[test]
 fn a_conversion_is_stopped_while_a_store_is_silent() {
     let lab = Lab::new(&[SLOW]);

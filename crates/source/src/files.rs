@@ -305,8 +305,8 @@ fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceE
     store.listing(&|name| is_bare(name, kind))
 }
 
-/// Returns whether a component of a name begins with `.` or `_`, as do the files that Spark, Hive and editors keep next to
-/// the data. Folders called `key=value` do not count.
+/// Returns whether a component of a name begins with `.` or `_`, as do the files that Spark, Hive and editors keep next
+/// to the data. Folders called `key=value` do not count.
 pub(crate) fn is_hidden(name: &str) -> bool {
     let (folders, file) = name.rsplit_once('/').unwrap_or(("", name));
     let hides = |part: &str| part.starts_with(['.', '_']);

@@ -521,7 +521,8 @@ mod tests {
     }
 
     proptest! {
-        /// A value is refused exactly if the first separator of the line is not the one after it. Other values round-trip.
+        /// A value is refused exactly if the first separator of the line is not the one after it. Other values
+        /// round-trip.
         #[test]
         fn values_in_front_of_a_separator_come_back(
             values in proptest::collection::vec("[ab|]{0,5}", 1..4),
