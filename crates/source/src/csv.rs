@@ -1,5 +1,5 @@
-//! Reads CSV. Column types are inferred from the rows of all files together; of a large file, only the first rows count.
-//! An empty value is null; a quoted empty value is text.
+//! Reads CSV. Column types are inferred from the rows of all files together; of a large file, only the first rows
+//! count. An empty value is null; a quoted empty value is text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
