@@ -1,14 +1,16 @@
-//! The unavoidable work of a conversion and nothing else: the figure that `convert` is measured against.
+//! Performs only the unavoidable work of a conversion: the baseline that `convert` is measured against.
 //!
 //! ```text
 //! floor INPUT.parquet OUT_DIR THREADS none|zstd3 [sync]
 //! ```
 //!
-//! Each thread takes the next row group, decodes it in batches of 1 MiB, copies their rows once into the sample layout of
-//! MDS, and, with `zstd3`, hashes (SHA-256) the copy while it is in the cache and compresses it (level 3) in frames of
-//! 8 MiB; then it writes the bytes to a file. It does not cut shards at a size, order anything, keep an index or check a value; with `sync` it
-//! waits until the bytes are on the disk, as a program that promises durability must.
-//! The decoder, the hash and the compressor are those that `shardmill` uses.
+//! Each thread takes the next row group and decodes it in batches of 1 MiB. It copies their rows once into the sample
+//! layout of MDS. With `zstd3`, it hashes the copy (SHA-256) while it is in the CPU cache, and compresses it (level 3)
+//! in frames of 8 MiB. Then it writes the bytes to a file. With `sync`, it waits until the bytes are on the disk, as a
+//! program that promises durability must.
+//!
+//! It does not cut shards at a size, order rows, write an index or check values. The decoder, the hash and the
+//! compressor are those of `shardmill`.
 
 use std::error::Error;
 use std::fs::File;
@@ -23,12 +25,12 @@ use sha2::{Digest as _, Sha256};
 
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A zstd frame is about this large.
+/// The approximate size of a zstd frame.
 const FRAME_BYTES: usize = 8 << 20;
-/// A batch is about this large: it stays in the cache between decoding and copying.
+/// The approximate size of a batch, which stays in the CPU cache between decoding and copying.
 const BATCH_BYTES: i64 = 1 << 20;
 
-/// How one column's values lie in memory.
+/// The memory layout of a column's values.
 enum Values<'a> {
     Fixed { bytes: &'a [u8], width: usize },
     Variable { offsets: &'a [i32], bytes: &'a [u8] },
@@ -123,7 +125,7 @@ fn work(job: &Job) -> Fallible<()> {
     }
 }
 
-/// The one copy: every row's lengths, then its values, columns by name.
+/// Copies each row once: its lengths, then its values, columns sorted by name.
 fn copy(batch: &RecordBatch, raw: &mut Vec<u8>) -> Fallible<()> {
     let schema = batch.schema();
     let mut names: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();

@@ -1,7 +1,8 @@
-//! Benchmarks, one file a question. The Python scripts beside this crate measure whole conversions:
+//! Benchmarks, one file for each question. The Python scripts next to this crate measure whole conversions:
 //!
 //! * `make_inputs.py`: the three inputs, as Parquet files.
-//! * `convert_speed.py`: how long a conversion takes, beside the other writers of this format and beside the program
-//!   `floor`, which does the unavoidable work and nothing else.
-//! * `shared_cache.py`: what the ranks of a node fetch through one small cache folder, beside what `plan` says.
+//! * `convert_speed.py`: how long a conversion takes, compared with other writers of this format and with the program
+//!   `floor`, which does only the unavoidable work.
+//! * `shared_cache.py`: what the ranks of a node download through one small cache folder, compared with the prediction
+//!   of `plan`.
 //! * `memory.py`: whether the memory that a conversion needs depends on the size of its input.

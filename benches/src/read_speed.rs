@@ -1,10 +1,10 @@
-//! How fast the reader gives batches, beside the floor: copying the same bytes in the same order.
+//! Measures how fast the reader returns batches, compared with a floor: copying the same bytes in the same order.
 //!
 //!     read_speed DATASET [--batch-size 64] [--epochs 10] [--threads 1] [--queue 16] [--shuffle-algo py1e|none]
 //!
-//! Prints a line for each of the two, with medians over the epochs: samples a second, CPU microseconds a sample (all
-//! threads, user and system), context switches a sample, threads of the process. The floor knows all addresses before
-//! it starts.
+//! Prints a line for each, with medians over the epochs: samples per second, CPU microseconds per sample (all threads,
+//! user and system), context switches per sample, and threads of the process. The floor knows all addresses before it
+//! starts.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -62,7 +62,7 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
     })
 }
 
-/// What one epoch cost.
+/// The cost of one epoch.
 struct Cost {
     wall: Duration,
     cpu: Duration,
@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         config.shuffle_algo = algo.parse()?;
     }
     let samples = reader.samples();
-    // Alternating, so that both see the machine in the same mood.
+    // Alternate, so that both are measured under the same machine load.
     let floor = Floor::open(&settings)?;
     let (mut read, mut copied) = (Vec::new(), Vec::new());
     for epoch in 0..settings.epochs {
@@ -109,7 +109,7 @@ fn one_epoch(
     let mut batches = reader.epoch(config, options)?;
     let mut samples = 0;
     let (mut counted, mut switched) = (0, (0, 0));
-    // The threads end when the last batches are begun, and what they counted is forgotten with them.
+    // The reader's threads end once the last batches are started, and their counters are lost with them.
     let last = batches.len().saturating_sub(2 * settings.queue).max(1);
     while let Some(batch) = batches.next_batch()? {
         samples += batch.len() as u64;
@@ -129,7 +129,7 @@ fn one_epoch(
     })
 }
 
-/// All shards, mapped.
+/// Copies samples from mapped shards.
 struct Floor {
     shards: Vec<OwnedShard<Mapping>>,
     batch_size: usize,
@@ -207,7 +207,7 @@ impl Meter {
     }
 }
 
-/// Context switches of all threads so far, and how many threads there are.
+/// Returns the context switches of all threads so far, and the number of threads.
 fn switches() -> Result<(u64, usize), Box<dyn Error>> {
     let (mut sum, mut threads) = (0, 0);
     for task in fs::read_dir("/proc/self/task")? {

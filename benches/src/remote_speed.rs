@@ -1,10 +1,11 @@
-//! How a run that reads from a store starts, waits and fetches, against a server on the loopback device that answers
-//! after 30 ms and sends 50 MB/s on each connection, with a consumer that takes 5 ms for each batch.
+//! Measures how a run that reads from a store starts, waits and downloads. The server is on the loopback device,
+//! responds after 30 ms and sends 50 MB/s on each connection. The consumer takes 5 ms for each batch.
 //!
 //!     remote_speed SMALL LARGE [--rounds 5] [--step-ms 5] [--latency-ms 30] [--bytes-per-second 50000000]
 //!
-//! SMALL is a dataset of shards of 4 MiB, LARGE one of 64 MiB. The server is a process of its own: this program,
-//! started with `serve ROOT LATENCY-MS BYTES-PER-SECOND [PERCENT-OF-FAULTS]`. Prints a line for each case, with medians.
+//! SMALL is a dataset with shards of 4 MiB, LARGE one with shards of 64 MiB. The server is a separate process: this
+//! program, started with `serve ROOT LATENCY-MS BYTES-PER-SECOND [PERCENT-OF-FAULTS]`. Prints a line for each case,
+//! with medians.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -44,8 +45,8 @@ fn main() -> Result<()> {
     }
 }
 
-/// Serves a directory until standard input ends; answers each line with what was counted since the one before. So many
-/// percent of the answers are errors, broken off, or wrong.
+/// Serves a directory until standard input ends. For each input line, prints what was counted since the previous one.
+/// `percent` of the responses are errors, truncated or corrupt.
 fn serve(root: &Path, latency: u64, bytes_per_second: u64, percent: u64) -> Result<()> {
     let faults = vec![
         Fault::status(503),
@@ -86,7 +87,7 @@ fn serve(root: &Path, latency: u64, bytes_per_second: u64, percent: u64) -> Resu
     Ok(())
 }
 
-/// Answers under way at the median moment of those at which there was one, weighted by time.
+/// Returns the median number of concurrent responses, weighted by time, over the time in which there was at least one.
 fn busy(transfers: &[(Duration, usize)]) -> usize {
     let mut weights: BTreeMap<usize, Duration> = BTreeMap::new();
     for pair in transfers.windows(2) {
@@ -114,7 +115,7 @@ struct Server {
     endpoint: String,
 }
 
-/// What the server counted.
+/// The server's counters.
 #[derive(Clone, Copy)]
 struct Counted {
     requests: f64,
@@ -167,7 +168,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to lose.
+        // The server has no state to lose.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -180,11 +181,11 @@ struct Options {
     speed: u64,
 }
 
-/// One way to read.
+/// One benchmark case.
 struct Case {
     name: &'static str,
     data: PathBuf,
-    /// Percent of the data that the cache may hold.
+    /// The cache limit, in percent of the data.
     cache_percent: Option<u64>,
     shuffle_block_size: Option<u64>,
     epochs: u64,
@@ -293,7 +294,7 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
     );
     let data_bytes = bytes_below(&case.data)?;
     let limit = case.cache_percent.map(|percent| data_bytes * percent / 100);
-    // From nothing: opening the index counts.
+    // The time includes opening the index.
     let start = Instant::now();
     let reader = Reader::open(
         &[StreamOptions::remote(remote, cache.path())],
@@ -316,7 +317,8 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
     let (mut first, mut epoch_seconds, mut stall) = (0.0, 0.0, 0.0);
     let mut fetched_before = 0;
     for epoch in 0..case.epochs {
-        // What is fetched ahead for the epoch behind the last one was fetched ahead for the second one, too.
+        // The second epoch, too, had data prefetched by the one before it. So the data prefetched for the epoch after
+        // the last balances it.
         if epoch == 1 {
             fetched_before = reader.cache_stats().fetched_shards;
         }
@@ -361,7 +363,7 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
     })
 }
 
-/// Bytes of files that were there at one moment, between two looks: what left meanwhile does not count.
+/// Returns the bytes of files that existed in both of two listings. Files that disappeared between them do not count.
 fn bytes_below(path: &Path) -> Result<u64> {
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
     files_below(path, &mut before)?;
@@ -373,7 +375,7 @@ fn bytes_below(path: &Path) -> Result<u64> {
 fn files_below(path: &Path, found: &mut BTreeMap<u64, u64>) -> Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        // What is removed meanwhile has no bytes.
+        // A file that was removed meanwhile has no bytes.
         let Ok(meta) = entry.metadata() else { continue };
         if meta.is_dir() {
             files_below(&entry.path(), found)?;
@@ -384,7 +386,7 @@ fn files_below(path: &Path, found: &mut BTreeMap<u64, u64>) -> Result<()> {
     Ok(())
 }
 
-/// Counts the bytes in a folder again and again.
+/// Polls the bytes in a folder and records their maximum.
 struct Watch {
     stop: Arc<AtomicBool>,
     most: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What messages advise: every command and option that a message names exists.
+//! Checks the advice in messages: every command and option that a message names exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Where another command has been at work, or still is.
+//! Tests commands on a destination where another command has run or is still running.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Running the binary and showing what it did.
+//! Runs the binary and formats its results.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,12 +14,12 @@ use assert_cmd::Command;
 use parquet::arrow::ArrowWriter;
 use tempfile::TempDir;
 
-/// A directory of its own for one test, in which commands run.
+/// A temporary directory for one test, in which commands run.
 pub struct Place {
     dir: TempDir,
 }
 
-/// What a command did.
+/// The result of a command.
 pub struct Ran {
     pub code: i32,
     pub stdout: String,
@@ -37,7 +37,7 @@ impl Place {
         self.dir.path()
     }
 
-    /// Writes a file of that text, with the directories it needs.
+    /// Writes a file, and creates the directories it needs.
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
         let path = self.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -61,7 +61,7 @@ impl Place {
         writer.close().unwrap();
     }
 
-    /// A dataset `shards` of 100 samples in 4 shards, made from `data/rows.parquet`.
+    /// Creates a dataset `shards` of 100 samples in 4 shards, from `data/rows.parquet`.
     pub fn with_shards() -> Self {
         let place = Self::new();
         place.parquet("data/rows.parquet", &rows(100));
@@ -69,7 +69,7 @@ impl Place {
         place
     }
 
-    /// Five samples of a tree: two folders, text and numbers.
+    /// Creates five samples of a tree: two folders, text and numbers.
     pub fn with_tree() -> Self {
         let place = Self::new();
         for sample in 0..5 {
@@ -83,21 +83,21 @@ impl Place {
         place
     }
 
-    /// The same, and tar shards of three of them in `tars`.
+    /// Creates such a tree, and tar shards of three samples each in `tars`.
     pub fn with_tars() -> Self {
         let place = Self::with_tree();
         place.convert_to_tars(&[]);
         place
     }
 
-    /// Makes tar shards of three samples in `tars` from what is in `tree`.
+    /// Converts `tree` into tar shards of three samples each in `tars`.
     pub fn convert_to_tars(&self, options: &[&str]) {
         let convert = ["convert", "tree", "tars", "--to", "webdataset"];
         let size = ["--samples-per-shard", "3"];
         self.ok(&[&convert[..], &size, options].concat());
     }
 
-    /// The command, to be run in this place.
+    /// Returns the command, which will run in this directory.
     pub fn command(&self) -> Command {
         let mut command = Command::cargo_bin("shardmill").unwrap();
         command
@@ -120,20 +120,20 @@ impl Place {
         }
     }
 
-    /// What a command that must succeed wrote to standard output.
+    /// Returns the standard output of a command that must succeed.
     pub fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);
         assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
         ran.stdout
     }
 
-    /// The JSON that a command that must succeed wrote to standard output.
+    /// Returns the JSON on the standard output of a command that must succeed.
     pub fn json(&self, args: &[&str]) -> serde_json::Value {
         let stdout = self.ok(args);
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{args:?}: {error}: {stdout}"))
     }
 
-    /// Status, standard output and standard error as one text for a snapshot.
+    /// Returns status, standard output and standard error as one text for a snapshot.
     pub fn shown(&self, args: &[&str]) -> String {
         self.run(args).shown()
     }
@@ -154,14 +154,14 @@ impl Ran {
         lines.join("\n")
     }
 
-    /// The fields of the error that was printed as JSON.
+    /// Returns the fields of an error that was printed as JSON.
     pub fn error(&self) -> serde_json::Value {
         let line: serde_json::Value = serde_json::from_str(self.stderr.trim()).unwrap();
         line.get("error").unwrap().clone()
     }
 }
 
-/// Rows with a column of each kind: `id`, `name`, `score`, `blob`, `pair`.
+/// Returns rows with a column of each kind: `id`, `name`, `score`, `blob`, `pair`.
 pub fn rows(count: i64) -> RecordBatch {
     let item = Arc::new(Field::new("item", DataType::Float32, false));
     let numbers = Float32Array::from_iter_values((0..count * 2).map(|number| number as f32 / 4.0));
@@ -192,7 +192,7 @@ pub fn rows(count: i64) -> RecordBatch {
         .unwrap()
 }
 
-/// A snapshot in which times, rates and hashes are left out.
+/// A snapshot without times, rates and hashes.
 #[macro_export]
 macro_rules! snapshot {
     ($value:expr, @$expected:literal) => {

@@ -1,4 +1,4 @@
-//! What a conversion notes about its samples, and `verify --deep` that holds the samples to it.
+//! Tests the content digests that a conversion records, and `verify --deep`, which compares samples with them.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Samples that a Delta table no longer has: left out by default, wherever a dataset is read.
+//! Tests samples that were deleted from a Delta table: every command ignores them by default.
 
 use serde_json::{Value, json};
 use shardmill_testing::delta::{Row, Table};

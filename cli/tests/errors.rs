@@ -1,4 +1,4 @@
-//! One error of each class, and every option value that is refused before any work.
+//! Tests one error of each class, and every option value that is refused before any work.
 
 use std::fs::File;
 

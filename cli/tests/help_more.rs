@@ -1,4 +1,4 @@
-//! The help of the verbs that look at tar files and at places.
+//! Tests the help of the commands that inspect tar files and locations.
 
 use crate::help::help;
 

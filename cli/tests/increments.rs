@@ -1,4 +1,4 @@
-//! Datasets that are brought up to date with their Delta table step by step.
+//! Tests datasets that are updated step by step from their Delta table.
 
 use std::collections::BTreeSet;
 use std::path::Path;

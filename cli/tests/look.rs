@@ -1,4 +1,4 @@
-//! Sources and datasets in stores: what is said of them is what is said of them on a disk.
+//! Tests sources and datasets in stores: commands report the same about them as about local ones.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The command line from outside: status, standard output, standard error.
+//! Tests the command line: exit status, standard output and standard error.
 
 #[cfg(test)]
 mod advice;

@@ -1,4 +1,4 @@
-//! Tar files that a pattern names.
+//! Tests tar files that are named by a pattern.
 
 use crate::common::Place;
 

@@ -1,4 +1,4 @@
-//! Texts that are made from the definitions of the options.
+//! Tests the texts that are generated from the definitions of the options.
 
 use std::path::Path;
 

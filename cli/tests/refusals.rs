@@ -1,4 +1,4 @@
-//! Conversions that would give something else than what was asked for, and are refused.
+//! Tests conversions that are refused because their result would differ from the request.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Files with different columns, and columns of every type with nulls: what `convert` makes of them.
+//! Tests how `convert` handles files with different columns, and columns of every type with nulls.
 
 use std::sync::Arc;
 

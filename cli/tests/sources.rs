@@ -1,4 +1,4 @@
-//! What a source is taken for, and that its values arrive as they were.
+//! Tests how the kind of a source is detected, and that its values are converted unchanged.
 
 use crate::common::Place;
 

@@ -1,4 +1,4 @@
-//! The verbs of tar files: lint, fix, repair, index export, verify, and what convert does with them.
+//! Tests the commands for tar files: lint, fix, repair, index export, verify and convert.
 
 use shardmill_webdataset::{Profile, ShardBuilder};
 

@@ -1,4 +1,4 @@
-//! Command lines that cannot be carried out.
+//! Tests invalid command lines.
 
 use crate::common::Place;
 

@@ -1,9 +1,10 @@
-//! Values as the original reader returned them, compared with ours. The form is that of the fixtures' README.
+//! Compares decoded values with those that the original reader returned. The README of the fixtures describes the
+//! format.
 
 use serde_json::Value as Json;
 use shardmill_mds::{Image, TextValue, Value, write_float};
 
-/// Bytes from base64 (standard alphabet, padded). Written out here to keep the suite free of a dependency.
+/// Decodes base64 (standard alphabet, padded). Implemented here to avoid a dependency.
 pub fn base64(text: &str) -> Vec<u8> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => u32::from(byte - b'A'),
@@ -46,12 +47,12 @@ fn numbers(tag: &Json, key: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Whether the original reader refused the value.
+/// Returns whether the original reader refused the value.
 pub fn is_unreadable(tag: &Json) -> bool {
     tag.get("unreadable").is_some()
 }
 
-/// The text of an integer as Python would print it: no plus sign, no leading zeros.
+/// Returns an integer as Python prints it: no plus sign, no leading zeros.
 fn integer(text: &str) -> String {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -69,8 +70,8 @@ fn python_float(value: f64) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The text by which Python shows a float is the shortest that gives it back, so equal texts are equal floats;
-/// NaNs of the text formats have no other bits.
+/// Compares a float with Python's text of it. Python prints the shortest text that parses to the same float, so equal
+/// texts are equal floats. NaNs of the text formats all have the same bits.
 fn same_float(value: f64, text: &str) -> bool {
     let expected: f64 = text.parse().unwrap();
     python_float(value) == text
@@ -97,7 +98,7 @@ fn same_number(name: &str, bytes: &[u8], shown: Option<String>, tag: &Json) -> b
         && shown.is_none_or(|shown| text(tag, "text") == Some(&shown))
 }
 
-/// Whether a value of an MDS shard is the one that the original reader returned.
+/// Returns whether a value of an MDS shard equals the one that the original reader returned.
 pub fn same_value(value: &Value<'_>, tag: &Json) -> bool {
     match value {
         Value::Bytes(bytes) => data(tag, "bytes").as_deref() == Some(*bytes),
@@ -141,7 +142,7 @@ pub fn same_value(value: &Value<'_>, tag: &Json) -> bool {
     }
 }
 
-/// Whether a value of a JSON or XSV shard is the one that the original reader returned.
+/// Returns whether a value of a JSON or XSV shard equals the one that the original reader returned.
 pub fn same_text_value(value: &TextValue<'_>, tag: &Json) -> bool {
     match value {
         TextValue::Str(value) => text(tag, "str") == Some(value.as_ref()),

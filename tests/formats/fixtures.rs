@@ -1,4 +1,4 @@
-//! Where the datasets of the original writer are, and how one is loaded.
+//! Locates and loads the datasets of the original writer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub struct Fixture {
     pub dir: PathBuf,
 }
 
-/// The files of a shard as they are before compression.
+/// The files of a shard before compression.
 #[derive(Debug)]
 pub struct RawShard {
     pub entry: ShardEntry,
@@ -33,7 +33,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/mosaicml-streaming-0.13.0")
 }
 
-/// All datasets, by name.
+/// Returns all datasets, by name.
 pub fn all() -> Vec<Fixture> {
     let mut names: Vec<String> = fs::read_dir(root())
         .expect("fixtures/mosaicml-streaming-0.13.0")
@@ -41,16 +41,16 @@ pub fn all() -> Vec<Fixture> {
         .filter(|name| root().join(name).join("index.json").is_file())
         .collect();
     names.sort();
-    // A moved folder must not make every test of this suite pass.
+    // If the folder moves, the suite must fail and not pass without datasets.
     assert!(names.len() >= 160, "only {} datasets", names.len());
     names.iter().map(|name| named(name)).collect()
 }
 
-/// Datasets whose index is refused as a whole: a newline that no JSON parser skips, which the original reader
-/// trips over too, and names that two shards share.
+/// Datasets whose index is refused: one has a newline that no JSON parser skips, which the original reader cannot read
+/// either. In the other, two shards share file names.
 pub const REFUSED: [&str; 2] = ["json-newline-word", "merged-two-levels"];
 
-/// The datasets whose index is accepted.
+/// Returns the datasets whose index is accepted.
 pub fn accepted() -> Vec<Fixture> {
     let refused = |fixture: &Fixture| REFUSED.contains(&fixture.name.as_str());
     all()
@@ -59,7 +59,7 @@ pub fn accepted() -> Vec<Fixture> {
         .collect()
 }
 
-/// One dataset.
+/// Returns one dataset.
 pub fn named(name: &str) -> Fixture {
     Fixture {
         name: name.to_owned(),
@@ -67,7 +67,7 @@ pub fn named(name: &str) -> Fixture {
     }
 }
 
-/// Limits that admit everything the original can write: its arrays have up to 63 dimensions.
+/// Returns limits that accept everything the original can write: its arrays have up to 63 dimensions.
 pub fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.array_dims = 63;
@@ -88,7 +88,7 @@ impl Fixture {
             .unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
-    /// What the original reader returned, one object a sample.
+    /// Returns what the original reader returned, one object for each sample.
     pub fn expected(&self) -> Vec<Json> {
         let path = self
             .dir
@@ -131,7 +131,7 @@ impl Fixture {
         self.index().shards.into_iter().map(load).collect()
     }
 
-    /// Every file below the dataset, as a path relative to it, but the `index.json` of merged parts.
+    /// Returns every file below the dataset as a relative path, except the `index.json` of merged parts.
     pub fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         let mut folders = vec![self.dir.clone()];

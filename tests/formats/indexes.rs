@@ -1,4 +1,4 @@
-//! `index.json`: parsed and printed again, merged, and checked against the files it names.
+//! Tests `index.json`: parsed and written again, merged, and compared with the files it names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -219,7 +219,7 @@ fn merging_gives_the_bytes_of_the_original_merge() {
     }
 }
 
-/// The original keeps only the last folder, so that two partitions claim the same file and none of them is found.
+/// The original keeps only the last folder. Two partitions then claim the same file, and neither is found.
 #[test]
 fn merging_two_levels_names_files_that_exist() {
     let fixture = fixtures::named("merged-two-levels");

@@ -1,5 +1,5 @@
-//! Formats against the original writers, both ways: what they wrote is parsed, opened, decoded to what their
-//! reader returned, and written again to the same bytes. The bytes come from `fixtures/`.
+//! Tests formats against the original writers in both directions. Their shards are parsed, opened, decoded to what
+//! their reader returned, and written again to the same bytes. The bytes are in `fixtures/`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

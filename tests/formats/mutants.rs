@@ -1,10 +1,10 @@
-//! Damaged data of the original writer: an error or a value, never a panic.
+//! Damaged data of the original writer must give an error or a value, never a panic.
 
 use shardmill_mds::{Encoding, Index, ShardView, check_datum, decode, read_config};
 
 use crate::fixtures::{self, limits};
 
-/// A small generator of its own (xorshift), so that a failure is found again from the seed.
+/// A small random number generator (xorshift), so that a failure can be reproduced from its seed.
 struct Mutator(u64);
 
 impl Mutator {
@@ -74,10 +74,10 @@ fn a_damaged_value_is_refused_or_well_formed() {
     let mut accepted = 0;
     for case in 0..10_000 {
         let (encoding, datum) = &data[mutator.below(data.len())];
-        // The largest ones are zeros for the most part.
+        // The largest ones are mostly zeros.
         let datum = mutator.mutate(&datum[..datum.len().min(4096)]);
         let decoded = decode(encoding, &datum, &limits());
-        // The check of a writer is the stricter one: it looks into image files, which readers do not.
+        // The check for writers is stricter: it inspects image files, and readers do not.
         let checked = check_datum(encoding, &datum, &limits());
         assert!(
             decoded.is_ok() || checked.is_err(),
@@ -106,7 +106,7 @@ fn a_damaged_shard_or_index_is_refused_or_well_formed() {
         let index = fixture.index_bytes();
         for _ in 0..300 {
             if let Ok(index) = Index::parse(&mutator.mutate(&index), &limits()) {
-                // Whatever is accepted can be said again, and means the same.
+                // Every accepted index round-trips.
                 assert_eq!(
                     Index::parse(index.to_json().as_bytes(), &limits()).unwrap(),
                     index

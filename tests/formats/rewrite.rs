@@ -1,4 +1,4 @@
-//! Every shard written again from its decoded values, byte for byte.
+//! Writes every shard again from its decoded values, and compares the bytes.
 
 use shardmill_mds::{
     Encoding, Image, Layout, SampleValue, ShardConfig, ShardView, TextValue, Value, decode,
@@ -8,8 +8,8 @@ use shardmill_mds::{
 
 use crate::fixtures::{self, limits};
 
-/// Datasets that hold what ours would not write: values the original reader refuses, text in other spellings,
-/// 63 dimensions, no columns, lone surrogates.
+/// Datasets with contents that shardmill does not write: values that the original reader refuses, other spellings of
+/// text, 63 dimensions, no columns, lone surrogates.
 const NOT_OURS: [&str; 6] = [
     "csv-unreadable",
     "json-surrogates",
@@ -30,14 +30,14 @@ fn write_image(image: &Image<'_>) -> Vec<u8> {
     out
 }
 
-/// `1.50E+7` taken apart and put together: the sign, the coefficient and the scale are what an Arrow decimal has.
+/// Splits a text like `1.50E+7` into sign, coefficient and scale, as an Arrow decimal has them, and writes it again.
 fn write_decimal_text(text: &str, out: &mut Vec<u8>) {
     let (negative, number) = match text.strip_prefix('-') {
         Some(number) => (true, number),
         None => (false, text),
     };
     if !number.starts_with(|c: char| c.is_ascii_digit()) {
-        // Infinity and NaN are no Arrow decimals.
+        // Infinity and NaN are not Arrow decimals.
         out.extend_from_slice(text.as_bytes());
         return;
     }
@@ -166,7 +166,7 @@ fn sizes(samples: &[Vec<u8>]) -> impl ExactSizeIterator<Item = u32> {
         .map(|sample| u32::try_from(sample.len()).unwrap())
 }
 
-/// The data and meta files of a shard, from its decoded values.
+/// Returns the data and meta files of a shard, written from its decoded values.
 fn write_shard(config: &ShardConfig, view: &ShardView<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
     let config_json = config.to_json();
     let (samples, is_mds) = match &config.layout {

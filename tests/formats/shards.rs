@@ -1,4 +1,4 @@
-//! Compression and the place where shards are cut.
+//! Tests compression and the positions at which shards are cut.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use shardmill_mds::{Compression, Cutter};
 
 use crate::fixtures::{self, limits};
 
-/// Replays the sizes of all samples and compares the shards that come out with those of the original writer.
+/// Replays the sizes of all samples, and compares the resulting shards with those of the original writer.
 #[test]
 fn shards_are_cut_where_the_original_cuts_them() {
     for fixture in fixtures::accepted()
@@ -58,7 +58,7 @@ fn a_cut_by_samples_leaves_no_empty_shard() {
     assert_eq!(cuts, [false, true, true, true]);
 }
 
-/// What the original compressed is what ours compresses again, and every level of the fixtures is covered.
+/// Recompresses what the original compressed. The fixtures cover every level.
 #[test]
 fn every_compression_goes_round() {
     let mut seen: BTreeSet<String> = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Every value of every sample, decoded to what the original reader returned.
+//! Compares every decoded value of every sample with what the original reader returned.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use shardmill_mds::{Encoding, SampleValue, Value, check_datum, decode};
 use crate::expected::{is_unreadable, same_text_value, same_value};
 use crate::fixtures::{self, Fixture, limits};
 
-/// Datasets that ours refuses in whole or in part, each with a test of its own below.
+/// Datasets that shardmill refuses in whole or in part. Each has its own test below.
 const ODD: [&str; 3] = ["json-surrogates", "mds-loose-text", "mds-no-columns"];
 
 fn is_odd(fixture: &Fixture) -> bool {
@@ -134,7 +134,7 @@ fn compare_sample(place: &str, values: &[(&str, SampleValue<'_>)], line: &Json) 
     }
 }
 
-/// The values of every column of the dataset, ours beside the original reader's.
+/// Calls `check` for each value of every column, with the value that the original reader returned.
 fn for_each_datum(fixture: &Fixture, mut check: impl FnMut(&Encoding, &[u8], &Json)) {
     let expected = fixture.expected();
     let mut lines = expected.iter();
@@ -149,7 +149,7 @@ fn for_each_datum(fixture: &Fixture, mut check: impl FnMut(&Encoding, &[u8], &Js
     }
 }
 
-/// Python reads more spellings of a number than it writes. Whatever ours accepts of them has Python's value.
+/// Python reads more spellings of a number than it writes. Those that shardmill accepts must have Python's value.
 #[test]
 fn numbers_in_other_spellings_are_refused_or_read_alike() {
     let mut read = 0;
@@ -157,7 +157,7 @@ fn numbers_in_other_spellings_are_refused_or_read_alike() {
         &fixtures::named("mds-loose-text"),
         |encoding, datum, tag| {
             match decode(encoding, datum, &limits()) {
-                // The stored spelling is kept: it has no one to compare it with here, but it is a number.
+                // The stored spelling is kept. There is no reference value to compare it with, but it is a number.
                 Ok(Value::Decimal(text)) => assert_eq!(text.as_bytes(), datum),
                 Ok(value) => assert!(same_value(&value, tag), "{value:?} is not {tag}"),
                 Err(error) => {
@@ -184,7 +184,7 @@ fn sixty_three_dimensions_are_above_the_default_limit() {
     );
 }
 
-/// A lone surrogate has no UTF-8: the JSON text around it is passed on, or the sample refused, but never altered.
+/// A lone surrogate has no UTF-8. Its JSON text is passed on, or the sample is refused, but it is never altered.
 #[test]
 fn lone_surrogates_are_not_replaced() {
     let fixture = fixtures::named("json-surrogates");

@@ -1,7 +1,7 @@
-//! The lists of `deny.toml` that need no network: allowed licences and banned versions.
+//! Checks the lists of `deny.toml` that need no network: allowed licences and banned versions.
 //!
-//! cargo-deny is the full check; this one runs on every machine. It does not parse TOML: it relies on the lists having
-//! one entry a line, which is how that file is written.
+//! cargo-deny is the full check; this one runs on every machine. It does not parse TOML, but relies on one entry per
+//! line, which is how that file is written.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -16,11 +16,11 @@ pub struct Ban {
     pub name: String,
     /// The banned versions.
     pub versions: VersionReq,
-    /// Why.
+    /// The reason for the ban.
     pub reason: String,
 }
 
-/// The text between `key = [` and the closing bracket, line by line, comments left out.
+/// Returns the text between `key = [` and the closing bracket, line by line, without comments.
 fn list(key: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let text = std::fs::read_to_string(DENY)?;
     let opening = format!("{key} = [");
@@ -36,7 +36,7 @@ fn list(key: &str) -> Result<Vec<String>, Box<dyn Error>> {
         .collect())
 }
 
-/// The licences that may be linked.
+/// Returns the licences that may be linked.
 ///
 /// # Errors
 /// When `deny.toml` cannot be read.
@@ -47,10 +47,10 @@ pub fn licences() -> Result<BTreeSet<String>, Box<dyn Error>> {
         .collect())
 }
 
-/// The versions that may not be linked.
+/// Returns the versions that may not be linked.
 ///
 /// # Errors
-/// When `deny.toml` cannot be read or a line has another form.
+/// When `deny.toml` cannot be read, or a line has an unexpected form.
 pub fn bans() -> Result<Vec<Ban>, Box<dyn Error>> {
     let quoted = |line: &str, key: &str| -> Result<String, Box<dyn Error>> {
         let after = line
@@ -76,7 +76,7 @@ pub fn bans() -> Result<Vec<Ban>, Box<dyn Error>> {
     Ok(bans)
 }
 
-/// Whether an SPDX expression can be satisfied with the allowed licences; the old `MIT/Apache-2.0` means `OR`.
+/// Returns whether the allowed licences satisfy an SPDX expression. The old `MIT/Apache-2.0` means `OR`.
 pub fn allows(allowed: &BTreeSet<String>, expression: &str) -> bool {
     let spaced = expression
         .replace('/', " OR ")

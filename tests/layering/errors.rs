@@ -1,14 +1,14 @@
-//! The stable error ids, with the kind and exit code of each, read from the `Diagnostic` implementations.
+//! Lists the stable error ids, with the kind and exit code of each, from the `Diagnostic` implementations.
 //!
-//! Scripts depend on ids and exit codes. `errors.txt` beside this file is the list; a change to it is a change of the
-//! interface that a reviewer sees. An id whose kind is decided at run time has the kind `*`.
+//! Scripts depend on ids and exit codes. The list is in `errors.txt` next to this file, so a reviewer sees every change
+//! of that interface. An id whose kind is decided at run time has the kind `*`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::modules::{tokens, without_tests};
 
-/// The lines of the list: an id and its kind, separated by a space.
+/// Returns the lines of the list: an id and its kind, separated by a space.
 pub fn read(root: &Path) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     let mut folders: Vec<_> = ["cli/src", "crates", "formats", "python/src"]
@@ -46,7 +46,7 @@ fn of_file(tokens: &[String]) -> BTreeSet<String> {
     lines
 }
 
-/// The tokens between the next `{` and its `}`.
+/// Returns the tokens between the next `{` and its `}`.
 fn block(tokens: &[String], from: usize) -> Option<&[String]> {
     let start = from + tokens[from..].iter().position(|token| token == "{")?;
     let mut depth = 0_usize;
@@ -70,8 +70,8 @@ fn function<'a>(body: &'a [String], name: &str) -> Option<&'a [String]> {
     block(body, at)
 }
 
-/// The value of each variant: what its arm names last of `ErrorKind::…` or of strings. `*` stands for a wildcard, and
-/// for a function without a `match`.
+/// Returns the values of each variant: the kinds or strings in its arm. `*` stands for a wildcard, and for a function
+/// without a `match`.
 fn arms(body: &[String]) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let Some(body) = body
@@ -96,7 +96,7 @@ fn arms(body: &[String]) -> BTreeMap<String, Vec<String>> {
             end += 1;
             let closes = token == "}" && depth == 0;
             if depth == 0 && (token == "," || closes) {
-                // The comma behind a block belongs to the arm.
+                // A comma after a block belongs to the arm.
                 end += usize::from(closes && body.get(end).is_some_and(|next| next == ","));
                 break;
             }
@@ -122,7 +122,7 @@ fn arms(body: &[String]) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// The strings and the kinds that an expression names; `*` for one that names none.
+/// Returns the strings and kinds in an expression; `*` if there are none.
 fn values(expression: &[String]) -> Vec<String> {
     let mut found: Vec<String> = expression
         .iter()

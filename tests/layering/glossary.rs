@@ -1,13 +1,13 @@
-//! Words of an earlier style that have a plain replacement, counted in prose, messages and names.
+//! Counts words of an earlier style that have a plain replacement, in prose, messages and names.
 //!
-//! The list pairs each word with what to write instead. `rooms::REPLACED_WORDS` holds how many each area may still have:
-//! the numbers only go down.
+//! The list pairs each word with its replacement. `rooms::REPLACED_WORDS` has the number that each area may still have.
+//! The numbers only go down.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// What is replaced, in lower case and between word boundaries, and what to write instead.
+/// The words to replace, in lower case, and their replacements. They match whole words.
 pub const REPLACED: &[(&str, &str)] = &[
     ("data set", "dataset"),
     ("data sets", "datasets"),
@@ -37,7 +37,7 @@ pub const REPLACED: &[(&str, &str)] = &[
     ("datums", "encoded column"),
 ];
 
-/// How often each word occurs, for each area that has one: a crate, `docs`, `python`, `tests` and so on.
+/// Returns how often each word occurs, for each area that has one: a crate, `docs`, `python`, `tests` and so on.
 pub fn count(root: &Path) -> BTreeMap<String, BTreeMap<&'static str, usize>> {
     let mut counts: BTreeMap<String, BTreeMap<&'static str, usize>> = BTreeMap::new();
     for file in tracked(root) {
@@ -59,8 +59,8 @@ pub fn count(root: &Path) -> BTreeMap<String, BTreeMap<&'static str, usize>> {
     counts
 }
 
-/// The text in lower case as words between two spaces each: so ` a b ` is found wherever the line breaks, and names
-/// are split at their underscores.
+/// Returns the text in lower case with a space around each word, so that ` a b ` is found across line breaks. Names are
+/// split at their underscores.
 fn words(text: &str) -> String {
     let mut words = String::from(" ");
     for word in text
@@ -73,7 +73,7 @@ fn words(text: &str) -> String {
     words
 }
 
-/// Source, documentation and test files that are under version control. This list of words is not among them.
+/// Returns source, documentation and test files under version control, except this list of words.
 fn tracked(root: &Path) -> Vec<String> {
     let listed = Command::new("git")
         .args([
@@ -94,7 +94,7 @@ fn tracked(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The folder that a file's count belongs to: `crates/NAME`, `formats/NAME`, or the first folder.
+/// Returns the folder that a file's count belongs to: `crates/NAME`, `formats/NAME`, or the first folder.
 fn area(file: &str) -> &str {
     let depth = if file.starts_with("crates/") || file.starts_with("formats/") {
         2

@@ -1,10 +1,11 @@
-//! The layers of the workspace, checked on `cargo metadata`: arrows lead down only, heavy dependencies stay in their
-//! rooms, the Arrow family is linked once, and `deny.toml` holds for everything that is linked.
+//! Checks the layers of the workspace with `cargo metadata`. Dependencies point only to lower layers, and heavy
+//! dependencies stay in their crates. The Arrow family is linked once, and `deny.toml` holds for everything that is
+//! linked.
 //!
-//! Three checks read the sources: files of a crate form no new import cycle ([`modules`]), error ids keep their kinds
+//! Three checks read the sources. Files of a crate form no new import cycle ([`modules`]), error ids keep their kinds
 //! ([`errors`]), and words that have a plain replacement do not spread ([`glossary`]).
 //!
-//! The expectations are tables in [`rooms`]; what is read from `deny.toml` is explained in [`deny`].
+//! The expectations are tables in [`rooms`]. The checks of `deny.toml` are in [`deny`].
 
 #![allow(
     clippy::expect_used,
@@ -28,7 +29,7 @@ use rooms::{
     Floor, HEAVY, IN_CYCLES, NEVER_INSIDE, ONE_VERSION, REPLACED_WORDS, ROOMS, Room, TESTING,
 };
 
-/// Metadata for this machine's target only: crates of other platforms need not be downloaded.
+/// Metadata for this machine's target only, so that crates of other platforms need not be downloaded.
 static METADATA: LazyLock<Metadata> = LazyLock::new(|| {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("-vV").output().expect("rustc runs");
@@ -48,14 +49,14 @@ fn find(name: &str) -> Option<&'static Room> {
     ROOMS.iter().find(|room| room.name == name)
 }
 
-/// Whether `package` is `family` itself or one of `family-*`.
+/// Returns whether `package` is `family` itself or one of `family-*`.
 fn belongs(package: &str, family: &str) -> bool {
     package
         .strip_prefix(family)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The names in `package`'s normal and build dependencies.
+/// Iterates over the names in `package`'s normal and build dependencies.
 fn declared(package: &Package) -> impl Iterator<Item = &str> {
     package
         .dependencies
@@ -64,7 +65,8 @@ fn declared(package: &Package) -> impl Iterator<Item = &str> {
         .map(|dependency| dependency.name.as_str())
 }
 
-/// Everything that is linked into `root` or built for it, development dependencies left out, with one path to each.
+/// Returns everything that is linked into `root` or built for it, without development dependencies, with one path to
+/// each.
 fn inside(root: &PackageId) -> BTreeMap<&'static PackageId, Vec<String>> {
     let graph = METADATA.resolve.as_ref().expect("metadata has a graph");
     let nodes: BTreeMap<_, _> = graph.nodes.iter().map(|node| (&node.id, node)).collect();
@@ -135,7 +137,7 @@ fn crates_use_only_what_lies_below() {
                 wrong.push(format!("{} -> {used}", package.name));
             }
         }
-        // Tests inside a crate may use the test helpers and what the crate could use anyway.
+        // Tests inside a crate may use the test helpers, and any crate that the crate itself may use.
         for dependency in package
             .dependencies
             .iter()
@@ -291,7 +293,7 @@ fn one_version_of_each_of_the_query_family() {
         .filter(|(_, found)| found.len() > 1)
         .collect();
     assert!(twice.is_empty(), "linked twice: {twice:?}");
-    // The members of the arrow family are one release.
+    // The arrow crates are released together.
     let releases: BTreeSet<_> = versions
         .iter()
         .filter(|(name, _)| {

@@ -1,16 +1,16 @@
-//! Import cycles between the files of a crate, found in its source text.
+//! Finds import cycles between the files of a crate, from its source text.
 //!
-//! An arrow leads from a file to the file that defines a name which the first one uses: by `use`, or by a path that starts
-//! with `crate`, `self`, `super` or a child module. Re-exports are followed to the file that defines the name, so a
-//! `lib.rs` that only lists modules takes part in no cycle. Code under `#[cfg(test)]` is left out.
+//! A file depends on the file that defines a name it uses: by `use`, or by a path that starts with `crate`, `self`,
+//! `super` or a child module. Re-exports are followed to the file that defines the name, so a `lib.rs` that only lists
+//! modules is in no cycle. Code under `#[cfg(test)]` is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The arrows between the files of one crate, by their paths below its `src` folder.
+/// The dependencies between the files of one crate, by their paths below its `src` folder.
 pub type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads the crate whose sources lie in `src`.
+/// Reads the crate whose sources are in `src`.
 pub fn arrows(src: &Path) -> Arrows {
     let tree = Tree::read(src);
     let mut arrows = Arrows::new();
@@ -27,8 +27,8 @@ pub fn arrows(src: &Path) -> Arrows {
     arrows
 }
 
-/// The groups of files that import one another, directly or through others: the strongly connected components of
-/// more than one file, each sorted.
+/// Returns the groups of files that import each other, directly or through others. These are the strongly connected
+/// components with more than one file, each sorted.
 pub fn cycles(arrows: &Arrows) -> Vec<Vec<String>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> = arrows
         .keys()
@@ -61,13 +61,13 @@ fn reachable<'a>(arrows: &'a Arrows, start: &str) -> BTreeSet<&'a str> {
     seen
 }
 
-/// One file: the module it is, and the paths that its code names.
+/// One file: its module path, and the paths in its code.
 struct Module {
     file: String,
     path: Vec<String>,
-    /// Every path in the code, as its segments; the last one may be `*`.
+    /// Every path in the code, as its segments. The last segment may be `*`.
     paths: Vec<Vec<String>>,
-    /// Names that the file makes available by `pub use`, with the path each stands for.
+    /// Names that the file exports by `pub use`, with the path of each.
     exports: BTreeMap<String, Vec<String>>,
 }
 
@@ -89,7 +89,8 @@ impl Tree {
             let text = std::fs::read_to_string(&file).expect("sources are readable");
             let tokens = without_tests(tokens(&text));
             let children = declared_modules(&tokens);
-            // `lib.rs`, `main.rs` and `mod.rs` have their children beside them, `name.rs` in the folder `name`.
+            // The children of `lib.rs`, `main.rs` and `mod.rs` are in the same folder, those of `name.rs` in the folder
+            // `name`.
             let folder: PathBuf = match file.file_stem().and_then(|stem| stem.to_str()) {
                 Some("lib" | "main" | "mod") => file.parent().expect("a folder").to_path_buf(),
                 _ => file.with_extension(""),
@@ -123,7 +124,7 @@ impl Tree {
         Self { modules }
     }
 
-    /// The file that defines what `path` names when it stands in the module `from`.
+    /// Returns the file that defines the item of `path`, resolved from the module `from`.
     fn definer(&self, from: &[String], path: &[String], depth: usize) -> Option<String> {
         let mut at = from.to_vec();
         let mut rest = path;
@@ -158,8 +159,8 @@ impl Tree {
     }
 }
 
-/// Identifiers, strings (with their opening quote) and the punctuation that paths, items and match arms are made of;
-/// everything else is left out.
+/// Returns the identifiers, strings (with their opening quote) and the punctuation of paths, items and match arms.
+/// Everything else is dropped.
 pub fn tokens(text: &str) -> Vec<String> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -198,7 +199,7 @@ pub fn tokens(text: &str) -> Vec<String> {
     found
 }
 
-/// The length of the rest of a string literal, its closing quote included.
+/// Returns the length of the rest of a string literal, including its closing quote.
 fn string_end(bytes: &[u8]) -> usize {
     let mut at = 0;
     while at < bytes.len() {
@@ -211,7 +212,7 @@ fn string_end(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// The length of a raw string literal that `rest` begins with.
+/// Returns the length of the raw string literal at the start of `rest`.
 fn raw_string(rest: &str) -> Option<usize> {
     let after = rest
         .strip_prefix("br")
@@ -230,7 +231,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     )
 }
 
-/// The length of a character literal or of the quote of a lifetime.
+/// Returns the length of a character literal, or of the quote of a lifetime.
 fn quote_length(rest: &str) -> usize {
     let mut letters = rest.char_indices().skip(1);
     match letters.next() {
@@ -243,7 +244,7 @@ fn quote_length(rest: &str) -> usize {
     }
 }
 
-/// Leaves out every item behind `#[cfg(test)]`.
+/// Removes every item after `#[cfg(test)]`.
 pub fn without_tests(tokens: Vec<String>) -> Vec<String> {
     let attribute = ["#", "[", "cfg", "(", "test", ")", "]"];
     let mut kept = Vec::with_capacity(tokens.len());
@@ -261,10 +262,10 @@ pub fn without_tests(tokens: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// The place behind the item that begins at `at`: behind its `;`, or behind its block.
+/// Returns the position after the item that begins at `at`: after its `;` or its block.
 fn item_end(tokens: &[String], mut at: usize) -> usize {
     let mut depth = 0_usize;
-    // The braces of `use a::{b, c};` do not end the item, those of every other item do.
+    // The braces of `use a::{b, c};` do not end the item; those of any other item do.
     let is_use = tokens[at..]
         .iter()
         .find(|token| matches!(token.as_str(), "use" | "mod" | "fn" | "impl" | "{"))
@@ -286,7 +287,7 @@ fn item_end(tokens: &[String], mut at: usize) -> usize {
     at
 }
 
-/// The modules that `mod name;` declares.
+/// Returns the modules that `mod name;` declares.
 fn declared_modules(tokens: &[String]) -> Vec<String> {
     tokens
         .windows(3)
@@ -295,7 +296,7 @@ fn declared_modules(tokens: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Every path that the code names, and what `pub use` makes available under which name.
+/// Returns every path in the code, and the names that `pub use` exports with their paths.
 fn named_paths(
     tokens: &[String],
     children: &[String],
@@ -335,7 +336,7 @@ fn named_paths(
     (paths, exports)
 }
 
-/// Reads one tree of a `use` item from `at`; returns the place behind it.
+/// Reads one tree of a `use` item from `at`, and returns the position after it.
 fn use_tree(
     tokens: &[String],
     mut at: usize,

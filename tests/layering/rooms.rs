@@ -1,16 +1,17 @@
-//! The house as data: which crate stands on which floor, what it may use, and where heavy dependencies live.
+//! Lists the layers of the workspace: the layer of each crate, its allowed dependencies, and the homes of heavy
+//! dependencies.
 //!
-//! A new crate gets a line in [`ROOMS`]; a new arrow is an edit that a reviewer sees here. Rooms that are planned but
-//! not built yet have their line already.
+//! A new crate gets a line in [`ROOMS`]. A new dependency is an edit that a reviewer sees here. Planned crates already
+//! have their line.
 
-/// A floor of the house; arrows lead to a lower floor only.
+/// A layer. Dependencies point only to lower layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Floor {
     /// Types and traits: no I/O, no async, no clock.
     Ground,
-    /// What several parts share.
+    /// Code that several parts share.
     Shared,
-    /// One job each, strangers to one another.
+    /// One job each, independent of each other.
     Part,
     /// Concurrency, publishing, cache, epochs.
     Engine,
@@ -18,7 +19,7 @@ pub enum Floor {
     Job,
     /// Parse, render, map errors.
     Edge,
-    /// Suites and benchmarks: they see everything and nobody sees them.
+    /// Test suites and benchmarks: they may use everything, and nothing may depend on them.
     Suite,
 }
 
@@ -26,7 +27,7 @@ pub enum Floor {
 pub struct Room {
     /// Package name.
     pub name: &'static str,
-    /// Where it stands.
+    /// Its layer.
     pub floor: Floor,
     /// The workspace crates it may use in normal and build dependencies.
     pub uses: &'static [&'static str],
@@ -50,10 +51,10 @@ const CONVERT: &str = "shardmill-convert";
 const CLI: &str = "shardmill";
 const PYTHON: &str = "shardmill-python";
 
-/// Test helpers: everybody's development dependency, nobody's normal one, suites excepted.
+/// Test helpers: any crate may use them as a development dependency, but only suites as a normal one.
 pub const TESTING: &str = "shardmill-testing";
 
-/// Every crate there is or is planned.
+/// Every existing or planned crate.
 pub const ROOMS: &[Room] = &[
     room(CORE, Floor::Ground, &[]),
     room(ORDER, Floor::Part, &[CORE]),
@@ -62,7 +63,7 @@ pub const ROOMS: &[Room] = &[
     room(MDS, Floor::Part, &[CORE, HASH]),
     room(WEBDATASET, Floor::Part, &[CORE, HASH]),
     room(STORAGE, Floor::Part, &[CORE, MEMORY]),
-    // It lists and reads stores itself: what of a file is needed, and when, only it knows.
+    // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
     room(SOURCE, Floor::Engine, &[CORE, STORAGE]),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(
@@ -70,7 +71,7 @@ pub const ROOMS: &[Room] = &[
         Floor::Engine,
         &[CORE, MEMORY, STORAGE, ORDER, MDS, WEBDATASET],
     ),
-    // A finished dataset can be a source, so a conversion reads through the reader.
+    // A finished dataset can be a source, so conversions use the reader.
     room(
         CONVERT,
         Floor::Job,
@@ -83,7 +84,7 @@ pub const ROOMS: &[Room] = &[
             CORE, ORDER, MDS, WEBDATASET, STORAGE, SOURCE, WRITER, READER, CONVERT,
         ],
     ),
-    // Arrow in, shards out: the wheel never holds the query engine, so neither `source` nor `convert`.
+    // The wheel must not include the query engine, so it uses neither `source` nor `convert`.
     room(
         PYTHON,
         Floor::Edge,
@@ -101,15 +102,15 @@ const EVERYTHING: &[&str] = &[
     PYTHON, TESTING,
 ];
 
-/// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the only crates that may declare it.
+/// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.
 pub struct Heavy {
-    /// Name of the package, and with a dash behind it the prefix of its family.
+    /// The name of the package. Followed by a dash, it is the prefix of its family.
     pub family: &'static str,
-    /// Crates that may name it in normal or build dependencies; suites may always.
+    /// Crates that may use it as a normal or build dependency; suites always may.
     pub homes: &'static [&'static str],
 }
 
-/// Where the heavy dependencies live.
+/// The heavy dependencies and their crates.
 pub const HEAVY: &[Heavy] = &[
     Heavy {
         family: "datafusion",
@@ -125,7 +126,7 @@ pub const HEAVY: &[Heavy] = &[
     },
     Heavy {
         family: "parquet",
-        // For tests that ask for tables, by the feature `delta`.
+        // For tests that need tables, with the feature `delta`.
         homes: &[SOURCE, TESTING],
     },
     Heavy {
@@ -170,7 +171,7 @@ pub const HEAVY: &[Heavy] = &[
     },
 ];
 
-/// What a crate must not contain even through others: (crate, families).
+/// What a crate must not depend on, even indirectly: (crate, families).
 pub const NEVER_INSIDE: &[(&str, &[&str])] = &[
     (CORE, SYNCHRONOUS),
     (HASH, SYNCHRONOUS),
@@ -183,7 +184,7 @@ pub const NEVER_INSIDE: &[(&str, &[&str])] = &[
     (PYTHON, &["datafusion", "parquet", "delta_kernel"]),
 ];
 
-/// Crates that stay synchronous and know bytes only.
+/// Families that crates must avoid to stay synchronous and to handle only bytes.
 const SYNCHRONOUS: &[&str] = &[
     "tokio",
     "futures",
@@ -193,7 +194,7 @@ const SYNCHRONOUS: &[&str] = &[
     "datafusion",
 ];
 
-/// Families of which exactly one version may be linked: two copies of arrow do not talk to each other.
+/// Families with exactly one linked version, because types of two versions of arrow are incompatible.
 pub const ONE_VERSION: &[&str] = &[
     "arrow",
     "parquet",
@@ -202,7 +203,7 @@ pub const ONE_VERSION: &[&str] = &[
     "delta_kernel",
 ];
 
-/// How many files of each crate still take part in an import cycle. The numbers only go down.
+/// The number of files of each crate that are still in an import cycle. The numbers only go down.
 pub const IN_CYCLES: &[(&str, usize)] = &[
     ("shardmill", 5),
     ("shardmill-convert", 18),
@@ -216,7 +217,8 @@ pub const IN_CYCLES: &[(&str, usize)] = &[
     ("shardmill-writer", 16),
 ];
 
-/// How many words with a plain replacement (see the module `glossary`) each area still has. The numbers only go down.
+/// The number of words with a plain replacement (see the module `glossary`) that each area still has. The numbers only
+/// go down.
 pub const REPLACED_WORDS: &[(&str, usize)] = &[
     (".", 1),
     ("benches", 3),

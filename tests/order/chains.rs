@@ -1,4 +1,4 @@
-//! Runs that are stopped twenty times and each time go on somewhere else, through the ends of epochs.
+//! Stops runs twenty times, each time resuming in another world, across the ends of epochs.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -9,7 +9,7 @@ use crate::support::{WORLDS, everyone, given, ids, mixed, on, read, resumed, sor
 const CHAINS: u32 = 1000;
 const STOPS: usize = 20;
 
-/// One run of several epochs: the samples of every step, epoch by epoch.
+/// Performs one run of several epochs, and returns the samples of every step, epoch by epoch.
 fn chain(config: &EpochConfig, stops: &[(u64, usize, u64)]) -> Result<(), TestCaseError> {
     let mut config = config.clone();
     let mut number = 0;
@@ -37,7 +37,7 @@ fn chain(config: &EpochConfig, stops: &[(u64, usize, u64)]) -> Result<(), TestCa
     for (number, found) in (0..).zip(&found) {
         config.epoch = number;
         let expected = everyone(&Epoch::new(&on(&config, 0, 0)).unwrap());
-        // Every global batch but the last, whose padding depends on the world, holds the same samples.
+        // Every global batch has the same samples, except the last one, whose padding depends on the world.
         let common = expected.len() - 1;
         prop_assert!(found.len() > common && found.len() <= expected.len() + 1);
         for (step, (found, expected)) in found.iter().zip(&expected).take(common).enumerate() {
@@ -71,7 +71,7 @@ fn a_thousand_chains_of_twenty_stops_lose_nothing() {
         failure_persistence: None,
         ..Config::default()
     };
-    // The same chains on every machine.
+    // A fixed seed gives the same chains on every machine.
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, b"shardmill: twenty stops of a run");
     let mut runner = TestRunner::new_with_rng(config, rng);
     let done = runner.run(&chains, |(algo, method, seed, shuffle, stops)| {

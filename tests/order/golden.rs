@@ -1,4 +1,4 @@
-//! Equal to mosaicml-streaming 0.13.0, worker by worker; the orders come from `fixtures/`.
+//! Compares orders with mosaicml-streaming 0.13.0, worker by worker. The expected orders are in `fixtures/`.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn order_of(line: &str) -> Result<Vec<Vec<Vec<u64>>>, String> {
     found.map_err(|error| error.to_string())
 }
 
-/// The digest that the README of the fixtures describes.
+/// Computes the digest that the README of the fixtures describes.
 fn digest(orders: &[Vec<Vec<u64>>]) -> String {
     let mut hasher = Hasher::new(HashAlgo::Sha256);
     for worker in orders.iter().flatten() {
@@ -59,7 +59,7 @@ fn every_order_of_the_original_is_equal() {
             whole += 1;
         }
     }
-    // A file that was cut must not make this test pass.
+    // The test must fail if the file is truncated.
     assert!(
         whole >= 100 && digests >= 150 && refused >= 60 && ids >= 15_000_000,
         "{whole} orders, {digests} digests, {refused} refused, {ids} ids"

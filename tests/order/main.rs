@@ -1,5 +1,5 @@
-//! The order of samples across crates: equal to the original's, the same on every world, and resumed anywhere, with every
-//! state sent through the JSON that a checkpoint holds.
+//! Tests the order of samples across crates: it equals the original's, is the same in every world, and can be resumed
+//! at any step. Every state passes through the JSON of a checkpoint.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

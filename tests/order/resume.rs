@@ -1,4 +1,4 @@
-//! One epoch of 997 samples, stopped after every step and continued on every world.
+//! Stops one epoch of 997 samples after every step and resumes it in every world.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_goes_on() {
             for steps in 0..first.batches() {
                 let done = usize::try_from(steps).unwrap();
                 for (to, there) in WORLDS.iter().enumerate() {
-                    // All pairs of worlds for one shuffle, one world after the other for the rest.
+                    // Test all pairs of worlds for one shuffle, and one successor of each world for the others.
                     if *algo != ShuffleAlgo::Py1e && to != (from + done) % WORLDS.len() {
                         continue;
                     }
@@ -34,7 +34,7 @@ fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_goes_on() {
                         ALL.collect::<Vec<_>>(),
                         "{algo}: {steps} steps on {here:?}, the rest on {there:?}"
                     );
-                    // Padding makes the ranks even, and no more than that.
+                    // Padding only makes the ranks equal in length.
                     let padding = rest.iter().flatten().filter(|entry| entry.repeated).count();
                     assert!(padding < 12 + 8, "{padding} repeats");
                     points += 1;
@@ -45,7 +45,7 @@ fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_goes_on() {
     assert!(points >= 41 * (100 + 5 * 10), "{points} points");
 }
 
-/// Then a state may be no multiple of the nodes that go on, and the start is rounded down: some samples come again.
+/// The state may then not be a multiple of the new number of nodes. The start is rounded down, and some samples repeat.
 #[test]
 fn global_batches_may_change_too() {
     let sized = |nodes, ranks_per_node, batch_size| EpochConfig {
@@ -73,7 +73,7 @@ fn global_batches_may_change_too() {
         for steps in 0..first.batches() {
             let state = resumed(&before, &first, steps).resume.unwrap();
             if state.epoch > 0 {
-                // Only padding was left.
+                // Only padding remained.
                 assert_eq!(
                     given(&delivered[..usize::try_from(steps).unwrap()]),
                     ALL.collect::<Vec<_>>()
@@ -101,7 +101,7 @@ fn global_batches_may_change_too() {
     }
 }
 
-/// The batches of a rank as a loader with so many workers yields them: from each worker in turn.
+/// Returns the batches of a rank as a loader with `workers` workers yields them: from each worker in turn.
 fn loaded(config: &EpochConfig, rank: usize, workers: u64) -> Vec<Vec<u64>> {
     let mut config = config.clone();
     config.world.workers_per_rank = workers.max(1);
@@ -176,7 +176,7 @@ fn states_are_idempotent() {
                     let config = resumed(&config, &whole, steps);
                     let state = config.resume.unwrap();
                     let part = Epoch::new(&config).unwrap();
-                    // Loading changes nothing, however often.
+                    // Loading a state any number of times changes nothing.
                     assert_eq!(part.state_after(0), state);
                     let again = Epoch::new(&resumed(&config, &part, 0)).unwrap();
                     assert_eq!(again.resolved(), part.resolved());
@@ -186,7 +186,7 @@ fn states_are_idempotent() {
                         assert_eq!((state.epoch, state.sample_in_epoch), (1, 0));
                         continue;
                     }
-                    // A resume of a resume is that of the whole.
+                    // Resuming twice equals resuming once.
                     for more in [1, 2, part.batches()] {
                         assert_eq!(
                             part.state_after(more),

@@ -1,14 +1,14 @@
-//! Worlds, epochs and batches as all tests of this suite want them.
+//! Worlds, epochs and batches that all tests of this suite share.
 
 use shardmill_order::{
     BatchingMethod, Cursor, Entry, Epoch, EpochConfig, ShuffleAlgo, StreamConfig, Weight, World,
 };
 use shardmill_reader::{OrderIdentity, RunState};
 
-/// Samples of a global batch on every one of [`WORLDS`].
+/// The number of samples in a global batch, in each of [`WORLDS`].
 pub const GLOBAL: u64 = 24;
 
-/// Nodes, ranks of a node and batch size; twelve canonical nodes serve them all.
+/// Nodes, ranks per node and batch size. Twelve canonical nodes suit all of them.
 pub const WORLDS: [(u64, u64, u64); 10] = [
     (1, 1, 24),
     (1, 2, 12),
@@ -22,7 +22,8 @@ pub const WORLDS: [(u64, u64, u64); 10] = [
     (4, 2, 3),
 ];
 
-/// The same run on one of [`WORLDS`], each rank with so many workers; 0 is a rank that loads for itself, and counts as 1.
+/// Returns the same run in one of [`WORLDS`], with `workers` workers for each rank. 0 means that a rank loads its own
+/// data; it counts as 1.
 pub fn on(config: &EpochConfig, place: usize, workers: u64) -> EpochConfig {
     let (nodes, ranks_per_node, batch_size) = WORLDS[place % WORLDS.len()];
     EpochConfig {
@@ -36,7 +37,7 @@ pub fn on(config: &EpochConfig, place: usize, workers: u64) -> EpochConfig {
     }
 }
 
-/// An epoch of 997 samples, in shards of all sizes.
+/// Returns an epoch of 997 samples, in shards of various sizes.
 pub fn prime(algo: ShuffleAlgo) -> EpochConfig {
     let sizes = [61, 0, 140, 7, 1, 250, 33, 90, 119, 200, 96];
     assert_eq!(sizes.iter().sum::<u64>(), 997);
@@ -49,7 +50,7 @@ pub fn prime(algo: ShuffleAlgo) -> EpochConfig {
     config
 }
 
-/// Two streams, one of which is taken in part.
+/// Returns an epoch of two streams, one of which is sampled partially.
 pub fn mixed(algo: ShuffleAlgo, method: BatchingMethod, seed: u64) -> EpochConfig {
     let mut config = prime(algo);
     config.shuffle_seed = seed;
@@ -61,7 +62,7 @@ pub fn mixed(algo: ShuffleAlgo, method: BatchingMethod, seed: u64) -> EpochConfi
     config
 }
 
-/// Batches of a cursor from `first` on, at most so many.
+/// Reads at most `most` batches of a cursor, from batch `first`.
 pub fn read(mut cursor: Cursor, first: u64, most: u64) -> Vec<Vec<Entry>> {
     let mut out = Vec::new();
     let mut entries = Vec::new();
@@ -72,7 +73,7 @@ pub fn read(mut cursor: Cursor, first: u64, most: u64) -> Vec<Vec<Entry>> {
     out
 }
 
-/// All batches of an epoch, of all ranks together.
+/// Returns all batches of an epoch, of all ranks together.
 pub fn everyone(epoch: &Epoch) -> Vec<Vec<Entry>> {
     read(epoch.everyone(), 0, u64::MAX)
 }
@@ -86,7 +87,7 @@ pub fn sorted(mut ids: Vec<u64>) -> Vec<u64> {
     ids
 }
 
-/// The ids that are no padding, in their order of size.
+/// Returns the ids that are not padding, sorted.
 pub fn given<'a>(batches: impl IntoIterator<Item = &'a Vec<Entry>>) -> Vec<u64> {
     let entries = batches.into_iter().flatten();
     sorted(
@@ -97,7 +98,7 @@ pub fn given<'a>(batches: impl IntoIterator<Item = &'a Vec<Entry>>) -> Vec<u64> 
     )
 }
 
-/// The configuration that goes on where `epoch` is after so many steps, by way of a checkpoint.
+/// Returns the configuration that resumes `epoch` after `steps` steps, through a checkpoint.
 pub fn resumed(config: &EpochConfig, epoch: &Epoch, steps: u64) -> EpochConfig {
     let nodes = epoch.resolved().canonical_nodes;
     let identity = OrderIdentity::new(config, Some(nodes)).unwrap();

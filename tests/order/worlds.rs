@@ -1,4 +1,4 @@
-//! What does not depend on the world: the samples of every global batch, where that is promised.
+//! Tests what does not depend on the world: the samples of every global batch, if that is guaranteed.
 
 use shardmill_order::{
     BatchingMethod, Epoch, EpochConfig, PartitionAlgo, ShuffleAlgo, StreamConfig, World,
@@ -6,7 +6,7 @@ use shardmill_order::{
 
 use crate::support::{WORLDS, everyone, ids, mixed, on, prime, sorted};
 
-/// Global batches as sets.
+/// Returns the global batches as sorted lists of ids.
 fn sets(config: &EpochConfig) -> Vec<Vec<u64>> {
     let epoch = Epoch::new(config).unwrap();
     let batches = everyone(&epoch);
@@ -33,7 +33,7 @@ fn global_batches_are_the_same_on_every_world() {
                             let found = sets(&on(&config, place, 1));
                             if method == BatchingMethod::PerStream && found.len() != expected.len()
                             {
-                                // One more full batch of a stream, and with it another succession of streams.
+                                // One more full batch of a stream changes the sequence of streams.
                                 continue;
                             }
                             let common = expected.len().min(found.len()) - 1;
@@ -103,8 +103,8 @@ fn workers_change_nothing() {
     }
 }
 
-/// Four nodes become three, which neither divide four canonical nodes nor are divided by them: `relaxed` deals on as the
-/// first run did.
+/// Four nodes become three. Neither number is a multiple of the other, so `relaxed` continues the order of the first
+/// run.
 #[test]
 fn a_relaxed_run_goes_on_in_the_very_same_order() {
     let mut config = prime(ShuffleAlgo::Py1e);

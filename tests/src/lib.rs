@@ -1,1 +1,1 @@
-//! Suites that cross crates; see the folders.
+//! Test suites that cross crates; see the folders.

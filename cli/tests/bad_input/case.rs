@@ -1,4 +1,4 @@
-//! A row of the catalogue, how it is run, and what has to hold for all of them.
+//! Defines a case of the catalogue, how it is run, and what must hold for every case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,21 +16,22 @@ use shardmill_testing::process::{self, Ended};
 use shardmill_testing::s3::{Objects, S3Server, Script, Settings};
 use tempfile::TempDir;
 
-/// Most processor time that a command may take over bad input. Not the wall clock: the machine may be busy.
+/// The most processor time of a command with bad input. Wall clock time is not checked, because the machine may be
+/// busy.
 const MOST_CPU: Duration = Duration::from_secs(5);
-/// When a command is taken to hang.
+/// The time after which a command counts as hanging.
 const MOST_WALL: Duration = Duration::from_secs(20);
-/// Most memory that a command may take over bad input.
+/// The most memory of a command with bad input.
 const MOST_MEMORY: u64 = 512 << 20;
-/// Commands side by side.
+/// The number of commands that run in parallel.
 const JOBS: usize = 2;
 
-/// A directory of its own for one case, in which its commands run.
+/// A temporary directory for one case, in which its commands run.
 pub struct Place {
     dir: TempDir,
-    /// What the commands find in their environment.
+    /// Additional environment variables of the commands.
     env: Mutex<BTreeMap<String, String>>,
-    /// Lives as long as the commands.
+    /// Kept alive while the commands run.
     server: Mutex<Option<S3Server>>,
 }
 
@@ -55,7 +56,7 @@ impl Place {
         *self.server.lock().unwrap() = Some(server);
     }
 
-    /// Sets a variable of the commands' environment.
+    /// Sets an environment variable for the commands.
     pub fn env(&self, name: &str, value: &str) {
         let mut env = self.env.lock().unwrap();
         env.insert(name.to_owned(), value.to_owned());
@@ -111,7 +112,7 @@ impl Place {
         std::os::unix::fs::symlink(to, path).unwrap();
     }
 
-    /// Runs a command that has to succeed, to prepare the case.
+    /// Runs a command that must succeed, to prepare the case.
     pub fn ok(&self, command: &str) {
         let ended = self.run(&words(command), false);
         assert_eq!(ended.code(), Some(0), "{command}: {}", ended.errors());
@@ -137,28 +138,28 @@ fn words(command: &str) -> Vec<String> {
 
 type Make = Box<dyn Fn(&Place, usize) + Send + Sync>;
 
-/// What is wrong, and what the commands make of it.
+/// An invalid input, and the expected results of commands.
 pub struct Case {
     name: String,
-    /// How many variants there are, each made in a place of its own.
+    /// The number of variants, each created in a separate directory.
     variants: usize,
     make: Make,
     expected: Vec<Expected>,
 }
 
-/// A command, and how it has to fail.
+/// A command, and the failure that is expected.
 struct Expected {
     args: Vec<String>,
     exit: i32,
-    /// Whether it may also succeed: the damage may be in what nothing protects. What it then writes is sound.
+    /// Whether it may also succeed, because no checksum covers the damage. Its output must then be valid.
     may_succeed: bool,
-    /// The ids that may be reported; one, where the case is one thing.
+    /// The ids that may be reported; a single one if the cause is unambiguous.
     ids: Vec<&'static str>,
-    /// What the error line has to name: a file, a column, a row, an option.
+    /// What the error line must name: a file, a column, a row, an option.
     says: Vec<&'static str>,
 }
 
-/// A case with one variant.
+/// Creates a case with one variant.
 pub fn case(name: &str, make: impl Fn(&Place) + Send + Sync + 'static) -> Case {
     Case {
         name: name.to_owned(),
@@ -168,7 +169,7 @@ pub fn case(name: &str, make: impl Fn(&Place) + Send + Sync + 'static) -> Case {
     }
 }
 
-/// A case that is made in several variants, told by their number.
+/// Creates a case with several variants, distinguished by their number.
 pub fn sweep(
     name: &str,
     variants: usize,
@@ -183,14 +184,14 @@ pub fn sweep(
 }
 
 impl Case {
-    /// Expects a command, as words, to fail. `ids` are divided by `|`.
+    /// Expects a command, given as words, to fail. `ids` are separated by `|`.
     pub fn fails(self, command: &str, exit: i32, ids: &'static str, says: &[&'static str]) -> Self {
         let args = words(command);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         self.fails_with(&args, exit, ids, says)
     }
 
-    /// As [`Case::fails`], with arguments that hold blanks.
+    /// As [`Case::fails`], for arguments that contain spaces.
     pub fn fails_with(
         mut self,
         args: &[&str],
@@ -208,7 +209,7 @@ impl Case {
         self
     }
 
-    /// Expects a command to fail with exit code 3, or to succeed where nothing can tell that something is wrong.
+    /// Expects a command to fail with exit code 3, or to succeed if the damage cannot be detected.
     pub fn survives(self, command: &str, ids: &'static str) -> Self {
         let mut case = self.fails(command, 3, ids, &[]);
         if let Some(last) = case.expected.last_mut() {
@@ -217,7 +218,7 @@ impl Case {
         case
     }
 
-    /// Expects every verb that reads the dataset `shards` to fail in the same way.
+    /// Expects every command that reads the dataset `shards` to fail in the same way.
     pub fn unreadable(self, exit: i32, ids: &'static str, says: &[&'static str]) -> Self {
         [
             "ls shards",
@@ -240,7 +241,7 @@ impl Case {
         self.fails(&format!("convert in out {options}"), exit, ids, says)
     }
 
-    /// What the catalogue says of it, a line for each command.
+    /// Returns the entry in the catalogue, one line for each command.
     fn lines(&self) -> String {
         let variants = if self.variants == 1 {
             String::new()
@@ -271,11 +272,11 @@ impl Case {
         text
     }
 
-    /// Runs the commands over one variant; what is wrong, a line each.
+    /// Runs the commands over one variant, and returns the problems, one on each line.
     fn check(&self, variant: usize) -> Vec<String> {
         let place = Place::new();
         (self.make)(&place, variant);
-        // What a command does in its cache is its own business.
+        // Commands may change their cache freely.
         let look = || {
             let all = Snapshot::of(place.path()).unwrap();
             all.without("cache").without(".cache.shardmill")
@@ -364,7 +365,7 @@ impl Expected {
         problems
     }
 
-    /// One line an error: `error[id]: object: message; hint`.
+    /// Checks that each line is an error: `error[id]: object: message; hint`.
     fn check_lines(&self, errors: &str, problems: &mut Vec<String>) {
         let mut found = 0;
         for line in errors.lines() {
@@ -391,7 +392,7 @@ impl Expected {
         } else if found > 1 && self.args.first().is_none_or(|verb| verb != "verify") {
             problems.push(format!("{found} error lines"));
         }
-        // Of several, as verify may report, one that names it is enough.
+        // `verify` may report several errors; one of them must name it.
         let lines = || errors.lines().filter(|line| line.starts_with("error["));
         for word in &self.says {
             if !lines().any(|line| line.contains(word)) {
@@ -400,7 +401,8 @@ impl Expected {
         }
     }
 
-    /// The same as fields: one object a line on standard error, or the report of `verify` on standard output.
+    /// Checks the errors as JSON: one object on each line of standard error, or the report of `verify` on standard
+    /// output.
     fn check_json(&self, ended: &Ended, problems: &mut Vec<String>) {
         let mut found = Vec::new();
         for line in ended.errors().lines() {
@@ -445,7 +447,7 @@ impl Expected {
     }
 }
 
-/// What the catalogue says of a group.
+/// Returns the catalogue of a group.
 pub fn catalogue(group: &str, cases: &[Case]) -> String {
     let mut text = format!("== {group}\n");
     for case in cases {
@@ -454,7 +456,7 @@ pub fn catalogue(group: &str, cases: &[Case]) -> String {
     text
 }
 
-/// Runs all cases of a group and reports all that fail, not the first alone.
+/// Runs all cases of a group, and reports all failures instead of only the first.
 pub fn run(group: &str, cases: &[Case]) {
     let only = std::env::var("SHARDMILL_CASE").ok();
     let picked: Vec<(&Case, usize)> = cases

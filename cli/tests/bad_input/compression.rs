@@ -1,4 +1,4 @@
-//! Compressed shards that are bombs, lies, or not what their name says.
+//! Compressed shards that are bombs, make false claims, or do not match their names.
 
 use serde_json::json;
 use shardmill_testing::mds::Spec;

@@ -1,4 +1,4 @@
-//! Option values that cannot be carried out, and command lines that make no sense: refused before any work.
+//! Invalid option values and command lines, which are refused before any work.
 
 use crate::case::{Case, Place, case};
 

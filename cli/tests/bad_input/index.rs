@@ -1,4 +1,4 @@
-//! Indexes that lie, break off or are something else.
+//! Indexes that make false claims, are truncated, or are other files.
 
 use serde_json::{Value, json};
 use shardmill_testing::mds::dialect;

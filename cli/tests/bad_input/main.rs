@@ -1,8 +1,8 @@
-//! Bad input of every kind, through the command line: a named error with its exit code, no panic, no partial
-//! output, within bounds of time and memory.
+//! Tests bad input of every kind through the command line. It must give a named error with its exit code, without a
+//! panic or partial output, within bounds of time and memory.
 //!
-//! Each group is a table of cases: what is wrong, the commands that are run over it, their exit code, the id of
-//! the error and what its line has to name. `catalogue.snap` lists them all, so that an id that changes is seen.
+//! Each group is a table of cases: the damage, the commands that run on it, their exit code, the id of the error, and
+//! what the error line must name. `catalogue.snap` lists all cases, so that a changed id is noticed.
 //! `SHARDMILL_CASE=words` runs the cases with these words in their name.
 #![allow(
     missing_docs,
@@ -30,8 +30,7 @@ mod values;
 
 use case::{Case, catalogue, run};
 
-/// The groups, and how their cases are made.
-/// A group of the catalogue: its name and its cases.
+/// A group of the catalogue: its name, and the function that creates its cases.
 type Group = (&'static str, fn() -> Vec<Case>);
 
 const GROUPS: [Group; 12] = [
@@ -114,7 +113,7 @@ fn config() {
     group("config");
 }
 
-/// The ids are part of the interface: scripts match on them.
+/// Ids are part of the interface, because scripts match on them.
 #[test]
 fn ids_are_stable() {
     let texts: Vec<String> = GROUPS

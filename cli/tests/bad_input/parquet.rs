@@ -1,4 +1,4 @@
-//! Parquet files that are cut short, flipped, lying, or not alike.
+//! Parquet files that are truncated, corrupt, make false claims, or differ from each other.
 
 use std::sync::Arc;
 

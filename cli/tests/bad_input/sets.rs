@@ -1,4 +1,4 @@
-//! Small datasets that are right, to be spoilt.
+//! Builds small valid datasets, which the cases then damage.
 
 use std::path::Path;
 

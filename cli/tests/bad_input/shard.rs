@@ -1,4 +1,4 @@
-//! Shards that are not what their index says, or not what shards are.
+//! Shards that do not match their index, or that are not valid shards.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use shardmill_testing::mds::{RawShard, Spec, dialect, word};
 use crate::case::{Case, Place, case, sweep};
 use crate::sets::{SAMPLES, get_word, header, set_word, shards, spec};
 
-/// The file that is spoilt.
+/// The file that is damaged.
 const SHARD: &str = "shard.00000.mds";
 
 pub fn cases() -> Vec<Case> {
@@ -20,27 +20,27 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// A case in which the first shard is changed, and the index, hashes and all, describes the changed bytes.
+/// A case in which the first shard is changed. The index, including its hashes, describes the changed bytes.
 fn forged(name: &str, change: impl Fn(&mut RawShard) + Send + Sync + 'static) -> Case {
     case(name, move |place: &Place| place.forged(&change))
 }
 
 impl Case {
-    /// Expects what verifies and what reads samples to fail.
+    /// Expects commands that verify or read samples to fail.
     fn unsound(self, ids: &'static str, says: &[&'static str]) -> Self {
         self.fails("verify shards", 3, ids, says)
             .fails("verify shards --deep", 3, ids, says)
             .fails("cat shards ..", 3, ids, says)
     }
 
-    /// Expects what decodes samples to fail.
+    /// Expects commands that decode samples to fail.
     fn undecodable(self, ids: &'static str, says: &[&'static str]) -> Self {
         self.fails("verify shards --deep", 3, ids, says)
             .fails("cat shards ..", 3, ids, says)
     }
 }
 
-/// A case in which the file of the first shard is changed behind the back of the index.
+/// A case in which the first shard is changed, but not its entry in the index.
 fn spoilt(name: &str, change: impl Fn(&Place) + Send + Sync + 'static) -> Case {
     case(name, move |place: &Place| {
         place.mds();
@@ -98,7 +98,7 @@ fn headers() -> Vec<Case> {
     let count =
         |name: &str, count: u64| forged(name, move |shard| set_word(&mut shard.data, 0, count));
     let config = |name: &str, change: fn(Spec) -> Spec| {
-        // The header of another config on the samples of this one.
+        // The header of another config, with the samples of this one.
         forged(name, move |shard| {
             let (start, first) = header(&shard.data);
             let config = dialect(&Value::Object(change(spec()).config)).into_bytes();
@@ -213,7 +213,7 @@ fn headers() -> Vec<Case> {
     ]
 }
 
-/// Samples that are not built as their columns say.
+/// Samples that do not match their columns.
 fn samples() -> Vec<Case> {
     // A sample begins with the lengths of `blob` and `name`; then come blob, id, name, pair, score.
     let sample = |name: &str, change: fn(&mut [u8])| {
@@ -271,7 +271,7 @@ fn samples() -> Vec<Case> {
     ]
 }
 
-/// The formats of lines, and their meta files.
+/// The line formats and their meta files.
 fn lines() -> Vec<Case> {
     const JSON: &str = "shard.00000.json";
     const CSV: &str = "shard.00000.csv";
@@ -280,7 +280,7 @@ fn lines() -> Vec<Case> {
             place.forged_json(|shard| change(shard.meta.as_mut().unwrap()))
         })
     };
-    // Another line in the place of the fourth, filled up with blanks, which may stand behind an object.
+    // Replaces the fourth line by another one, padded with spaces, which may follow an object.
     let json_line = |name: &str, line: &'static [u8]| {
         case(name, move |place: &Place| {
             place.forged_json(|shard| {
@@ -371,7 +371,7 @@ fn lines() -> Vec<Case> {
     ]
 }
 
-/// Directories that no index can be made of.
+/// Directories from which no index can be rebuilt.
 fn rebuilds() -> Vec<Case> {
     const REBUILD: &str = "index rebuild shards";
     vec![

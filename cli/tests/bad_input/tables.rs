@@ -1,4 +1,4 @@
-//! Small tables, to be converted.
+//! Builds small tables to convert.
 
 use std::sync::Arc;
 

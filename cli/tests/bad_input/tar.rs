@@ -1,4 +1,4 @@
-//! Tar files: as sources, under `verify`, and what cannot become one.
+//! Tar files as sources and under `verify`, and samples that cannot become tar files.
 
 use shardmill_webdataset::{Profile, ShardBuilder, TarCompression, compress_shard};
 
@@ -6,7 +6,7 @@ use crate::case::{Case, Place, case, sweep};
 
 const BLOCK: usize = 512;
 
-/// Where the archive of [`shard`] ends: three samples of two members with a block of content each.
+/// The end of the archive of [`shard`]: three samples of two members, each with one block of content.
 const END: usize = 3 * 2 * 2 * BLOCK;
 
 /// Damage to the structure of an archive.
@@ -22,7 +22,7 @@ fn shard() -> Vec<u8> {
     shard.finish().0
 }
 
-/// Changes the header of a member and makes its checksum right again.
+/// Changes the header of a member, and corrects its checksum.
 fn header(bytes: &mut [u8], member: usize, change: impl FnOnce(&mut [u8])) {
     let at = member * 2 * BLOCK;
     let head = &mut bytes[at..at + BLOCK];
@@ -47,7 +47,7 @@ fn damaged(name: &str, change: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) ->
     })
 }
 
-/// Every command that reads tar files has to find it.
+/// Expects every command that reads tar files to report the damage.
 fn found(case: Case, ids: &'static str) -> Case {
     case.fails("verify in", 3, ids, &["0.tar"])
         .unconvertible("", 3, ids, &["0.tar"])
@@ -189,7 +189,7 @@ pub fn cases() -> Vec<Case> {
                 head[124..135].copy_from_slice(b"00000000000");
                 head[156] = b'2';
             });
-            // Its content goes with it.
+            // Its content is removed as well.
             bytes.drain(5 * BLOCK..6 * BLOCK);
             bytes.extend([0; BLOCK]);
         }),

@@ -1,4 +1,4 @@
-//! CSV, JSON lines and Arrow files that break off, mislead or are something else.
+//! CSV, JSON lines and Arrow files that are truncated, misleading, or other files.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn json_file(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> 
     })
 }
 
-/// More lines than are looked at to tell the types.
+/// More lines than type inference examines.
 const MANY: usize = 110_000;
 
 fn csv() -> Vec<Case> {

@@ -1,4 +1,4 @@
-//! What a training run is given besides its data: a state to go on from, a folder for its cache, a store.
+//! Bad inputs of a training run other than its data: a state to resume from, a cache folder, a store.
 
 use std::fs;
 use std::os::unix::fs::symlink;

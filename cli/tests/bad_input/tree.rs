@@ -1,4 +1,4 @@
-//! Trees of files with what does not belong there, and destinations that are taken.
+//! File trees with entries that are not allowed, and destinations that are occupied.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ fn good(place: &Place) {
     }
 }
 
-/// A case in which something is added to a good tree.
+/// A case in which something is added to a valid tree.
 fn with(name: &str, change: impl Fn(&Place) + Send + Sync + 'static) -> Case {
     case(name, move |place: &Place| {
         good(place);
@@ -166,7 +166,7 @@ fn trees() -> Vec<Case> {
     ]
 }
 
-/// Where the destination is, and what lies there already.
+/// Locations of the destination, and their existing contents.
 fn destinations() -> Vec<Case> {
     let table = |name: &str, change: fn(&Place)| {
         case(name, move |place: &Place| {

@@ -1,4 +1,4 @@
-//! Values that do not fit their encoding: while they are converted, and where they are read.
+//! Values that do not match their encoding, in conversions and when they are read.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// A case in which the column `x` of the source holds these values.
+/// A case in which the column `x` of the source has these values.
 fn values(name: &str, batch: impl Fn() -> RecordBatch + Send + Sync + 'static) -> Case {
     case(name, move |place: &Place| place.parquet(FILE, &batch()))
 }
@@ -442,7 +442,7 @@ fn bytes() -> Vec<Case> {
     ]
 }
 
-/// Types that an encoding has no place for; known before a row is read.
+/// Types that no encoding can represent, which is known before a row is read.
 fn types() -> Vec<Case> {
     vec![
         values("a struct as int", || {
@@ -498,7 +498,7 @@ fn types() -> Vec<Case> {
     ]
 }
 
-/// Values in shards, where `verify --deep` and `cat` meet them.
+/// Values in shards, as read by `verify --deep` and `cat`.
 fn stored() -> Vec<Case> {
     let stored = |name: &str,
                   encoding: &'static str,

@@ -1,4 +1,4 @@
-//! A source that changes while it is read.
+//! Tests a source that changes while it is read.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::lab::{HANGS, Lab, SLOW, expect};
 
-/// Stops a conversion in the middle, changes the source, and lets it go on.
+/// Stops a conversion in the middle, changes the source, and resumes the conversion.
 fn change_while_read(change: impl Fn(&Lab)) {
     let lab = Lab::new(&[SLOW]);
     let running = lab.in_the_middle(&SLOW, "dest", 2);
@@ -63,7 +63,7 @@ fn a_file_that_disappears() {
     fs::remove_file(lab.at("table/part-1.parquet")).unwrap();
     running.signal(Signal::CONT).unwrap();
     let ended = running.end(HANGS).unwrap();
-    // Open already, it can be read to its end; else it is missed.
+    // If the file is already open, it can be read to its end; otherwise it is missing.
     match ended.code() {
         Some(0) => lab.verify("dest"),
         _ => {

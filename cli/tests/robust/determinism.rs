@@ -1,4 +1,4 @@
-//! The same input and options give the same bytes, whatever the number of threads.
+//! Checks that equal input and options give equal bytes, whatever the number of threads.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn every_run_makes_the_same_bytes() {
             lab.ok(setting, &dest, &["--jobs", jobs]);
             lab.check_golden(&golden, &dest, &format!("{jobs} jobs"));
         }
-        // Little memory, another place, another way to name the source.
+        // Little memory, another directory, and another path to the source.
         lab.ok(
             setting,
             "deep/er/dest",
@@ -25,7 +25,7 @@ fn every_run_makes_the_same_bytes() {
     }
 }
 
-/// Names are sorted by bytes, so that the order in which a directory lists them does not matter.
+/// Names are sorted by bytes, so the order of directory entries does not matter.
 #[test]
 fn the_order_of_a_directory_does_not_matter() {
     let setting = SETTINGS[5];

@@ -1,17 +1,17 @@
-//! Disks that are full, read-only, or out of names; too few open files.
+//! Tests disks that are full, read-only or out of inodes, and a low limit on open files.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::lab::{Golden, Lab, SETTINGS, SLOW, expect, rounds};
 
-/// A small file system in memory, unmounted in the end.
+/// A small file system in memory, unmounted when dropped.
 struct Disk {
     path: PathBuf,
 }
 
 impl Disk {
-    /// Mounts one at `dest` in the lab; `None` where that is not allowed.
+    /// Mounts a file system in the lab; `None` if that is not permitted.
     fn mount(lab: &Lab, options: &str) -> Option<Self> {
         let path = lab.at("disk");
         std::fs::create_dir_all(&path).unwrap();
@@ -51,7 +51,7 @@ impl Drop for Disk {
     }
 }
 
-/// Runs with too little of something; then, with enough, to the golden bytes.
+/// Runs a conversion with too little of a resource, and then with enough of it, which must give the expected bytes.
 fn starve(lab: &Lab, golden: &Golden, options: &str, enough: &str, id: &str) -> Option<bool> {
     let disk = Disk::mount(lab, options)?;
     let ended = lab.run(&mut lab.convert(&golden.setting, "disk/dest"));
@@ -89,7 +89,8 @@ fn a_disk_that_is_full() {
                     .next_multiple_of(4096)
             })
             .sum();
-        // From the first shard to the last page: the journal, the side file and the index run out of space too.
+        // From the first shard to the last page, so that space also runs out for the journal, the side file and the
+        // index.
         let mut sizes = vec![64 << 10, bytes / 4, bytes / 2, bytes * 3 / 4];
         sizes.extend(
             (0..rounds() as u64 / 3).map(|page| bytes.saturating_sub(12 << 10) + page * 4096),
@@ -157,7 +158,7 @@ fn a_disk_that_turns_read_only() {
     disk.remount("rw");
     lab.finish(&golden, "disk/dest", &[], "after a disk that was read-only");
     disk.remount("ro");
-    // Nothing has to be written to know that it is done.
+    // Detecting that the conversion is complete requires no writes.
     let ended = lab.ok(&SLOW, "disk/dest", &[]);
     assert!(ended.output().contains("done already"));
     lab.verify("disk/dest");

@@ -1,4 +1,4 @@
-//! System calls that fail, or at which the process dies, one after the other. Needs strace.
+//! Makes each system call in turn fail, or kills the process there. Needs strace.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use shardmill_testing::process::Ended;
 
 use crate::lab::{Golden, Lab, SETTINGS, Setting, expect, rounds};
 
-/// What changes a file system.
+/// System calls that change a file system.
 const CHANGES: &str = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,ftruncate,pwrite64,pwritev,flock,fallocate,sync_file_range";
 
-/// Fewer shards, so that every call can be hit.
+/// Few shards, so that every call can be hit.
 const FEW: Setting = Setting {
     name: "few shards",
     source: "tree",
@@ -34,7 +34,7 @@ const FEW_SPLITS: Setting = Setting {
     folders: &["a", "b"],
 };
 
-/// Whether processes can be traced here.
+/// Returns whether processes can be traced on this machine.
 fn can_trace() -> bool {
     match Command::new("strace")
         .args([
@@ -62,7 +62,7 @@ fn can_trace() -> bool {
     }
 }
 
-/// Runs a conversion in which a call fares ill. `None` as exit code means that it was killed.
+/// Runs a conversion with a fault injected into a call. The exit code is `None` if the process was killed.
 fn with_fault(lab: &Lab, setting: &Setting, dest: &str, inject: &str, more: &[&str]) -> Ended {
     let mut convert = lab.convert(setting, dest);
     convert.args(more);
@@ -83,13 +83,13 @@ fn golden(lab: &Lab, setting: &Setting) -> Golden {
     }
 }
 
-/// Calls are counted for each thread. Some are passed over, so that about as many are hit as the campaign has
+/// Calls are counted for each thread. Some are skipped, so that the number of hits is about that of the campaign's
 /// rounds.
 fn points(every: usize) -> impl Iterator<Item = usize> {
     (1..).step_by((every / rounds().max(1)).max(1))
 }
 
-/// The process dies at the K-th call that changes something.
+/// Kills the process at the K-th call that changes something.
 #[test]
 fn death_at_every_call() {
     if !can_trace() {
@@ -126,8 +126,8 @@ fn death_at_every_call() {
     }
 }
 
-/// The process dies when the index is there and only its own traces are left to be removed, and then the source goes bad:
-/// what is published stays.
+/// Kills the process after the index is published, while it removes its temporary files. Then the source is damaged.
+/// The published dataset must remain.
 #[test]
 fn death_in_the_last_act() {
     if !can_trace() {
@@ -165,7 +165,7 @@ fn death_in_the_last_act() {
     assert!(published >= 1, "{published}");
 }
 
-/// The process dies at the K-th call of a run that goes on with an interrupted one, and of one that overwrites.
+/// Kills the process at the K-th call of a resumed run, and of a run that overwrites.
 #[test]
 fn death_while_going_on_and_overwriting() {
     if !can_trace() {
@@ -212,7 +212,8 @@ fn death_while_going_on_and_overwriting() {
     }
 }
 
-/// The K-th call fails: with the exit code of its error, no index, and the next run completes.
+/// Makes the K-th call fail. The run must end with the exit code of that error and without an index, and the next run
+/// completes.
 #[test]
 fn an_error_of_every_call() {
     if !can_trace() {
@@ -254,7 +255,7 @@ fn an_error_of_every_call() {
             if ended.code() != Some(0) {
                 failures += 1;
                 assert_eq!(ended.code(), Some(code), "{how}: {}", ended.errors());
-                // A call is counted by thread: the write that fails may also be that of the message.
+                // Calls are counted by thread, so the failing write may also be that of the message.
                 let lost = call == "write" && ended.errors().is_empty();
                 if !lost {
                     told += usize::from(call == "write");

@@ -1,4 +1,4 @@
-//! Datasets that are brought up to date while the program is killed: the old one or the new one, never one in between.
+//! Kills the program while it updates a dataset: the result must be the old or the new dataset, never a mix.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use shardmill_testing::s3::{Objects, S3Server, Settings};
 
 use crate::lab::{Lab, draw, moment, rounds};
 
-/// Where the dataset is in a store.
+/// The location of the dataset in a store.
 const PREFIX: &str = "a/b/set";
 
 fn rows(first: i64, count: i64) -> Vec<Row> {
@@ -35,7 +35,8 @@ fn ok(lab: &Lab, command: &mut Command) -> Duration {
     ended.wall
 }
 
-/// A table that has changed in every way since `base` was made of it, and what undisturbed runs make of both.
+/// Creates a table that has changed in every way since `base` was converted. Also returns the results of undisturbed
+/// runs of both.
 fn changed_table(lab: &Lab) -> (Table, Snapshot, Duration) {
     let mut table = Table::create(&lab.at("t")).unwrap();
     for first in [0, 1000, 2000] {
@@ -59,7 +60,7 @@ fn changed_table(lab: &Lab) -> (Table, Snapshot, Duration) {
     (table, golden, wall)
 }
 
-/// The files of a directory by their names beneath it.
+/// Returns the files of a directory by their relative names.
 fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let snapshot = Snapshot::of(root).unwrap();
     let names = snapshot.files().map(|name| name.to_str().unwrap());
@@ -68,7 +69,7 @@ fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// What the side file says about the samples that the table has.
+/// Returns the part of the side file about the samples that the table has.
 fn content(lab: &Lab, dest: &str) -> String {
     let text = fs::read(lab.at(dest).join("index.provenance")).unwrap();
     let side: serde_json::Value = serde_json::from_slice(&text).unwrap();
@@ -150,7 +151,7 @@ fn killed_on_the_way_into_a_store() {
     );
 }
 
-/// The table goes on while an increment lies half done.
+/// The table changes while an increment is incomplete.
 #[test]
 fn what_was_begun_for_an_older_version_is_forgotten() {
     let lab = Lab::new(&[]);

@@ -1,4 +1,5 @@
-//! `kill -9` at any time: what is left is complete or no dataset, and the next run ends with the same bytes.
+//! Tests `kill -9` at any time: the destination is complete or not a dataset, and the next run ends with the same
+//! bytes.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use shardmill_testing::draw::Draw;
 
 use crate::lab::{Golden, HANGS, Lab, SETTINGS, SLOW, draw, moment, rounds};
 
-/// Kills a conversion some time after its start; answers whether it was still running.
+/// Kills a conversion some time after its start, and returns whether it was still running.
 fn kill_after(
     lab: &Lab,
     golden: &Golden,
@@ -34,7 +35,7 @@ fn at_any_time() {
         round += 1;
         let in_a_row = 1 + draw.below(4);
         for _ in 0..in_a_row {
-            // A little beyond the end, so that publishing and cleaning up are hit too.
+            // Slightly beyond the end, so that publishing and cleaning up are hit as well.
             let after = moment(&mut draw, golden.wall * 11 / 10);
             if kill_after(&lab, golden, "dest", after, &mut draw, &[]) {
                 kills += 1;
@@ -59,7 +60,7 @@ fn at_any_time() {
     );
 }
 
-/// The end is where the index appears and the work folder goes: more kills there.
+/// Kills more often near the end, where the index is published and the work folder is removed.
 #[test]
 fn at_the_end() {
     let lab = Lab::new(&SETTINGS[1..3]);
@@ -71,7 +72,7 @@ fn at_the_end() {
     for round in 0..rounds() {
         let golden = &goldens[round % goldens.len()];
         let mut running = lab.start(&mut lab.convert(&golden.setting, "dest"));
-        // The last shard of the last folder is there; what follows takes a moment.
+        // The last shard of the last folder exists; the remaining steps take a moment.
         let last = golden
             .files
             .files()
@@ -96,7 +97,7 @@ fn at_the_end() {
     }
 }
 
-/// What was published may rot, and the journal may be torn, before the conversion goes on.
+/// Published files may be damaged, and the journal truncated, before the conversion resumes.
 #[test]
 fn damage_before_it_goes_on_is_made_good() {
     let lab = Lab::new(&[SLOW]);
@@ -141,7 +142,7 @@ fn damage_before_it_goes_on_is_made_good() {
                     .unwrap()
                     .contains(&b'\n'));
         if unknown {
-            // Shards that nobody answers for are not taken, and not removed without being asked to.
+            // Shards that no journal lists are not used, and not removed without a request.
             let left = lab.snapshot("dest");
             lab.fails(&SLOW, "dest", &[], 4, "dest-not-empty");
             assert_eq!(
@@ -164,7 +165,7 @@ fn edit(lab: &Lab, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(lab.at(name), bytes).unwrap();
 }
 
-/// A resumed run keeps what was complete: it does not start from the beginning.
+/// A resumed run keeps completed shards and does not start over.
 #[test]
 fn complete_shards_are_kept() {
     let lab = Lab::new(&[SLOW]);
@@ -178,7 +179,7 @@ fn complete_shards_are_kept() {
     let reused = report["outcome"]["resumed"]["reused_shards"]
         .as_u64()
         .unwrap();
-    // The one being published when the kill came may be there without being in the journal.
+    // The shard being published at the kill may exist without an entry in the journal.
     assert!(
         reused + 1 >= before.files().count() as u64 && reused >= 5,
         "{report}"

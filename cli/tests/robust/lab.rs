@@ -1,4 +1,4 @@
-//! The sources that are converted, the settings they are converted with, and what an undisturbed run makes of them.
+//! Provides the sources, the settings, and the expected results of undisturbed runs.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -17,13 +17,13 @@ use shardmill_testing::files::Snapshot;
 use shardmill_testing::process::{self, Ended, Running};
 use tempfile::TempDir;
 
-/// When a command is taken to hang.
+/// The time after which a command counts as hanging.
 pub const HANGS: Duration = Duration::from_secs(120);
 
 /// How a source is converted.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// What is shown when it fails.
+    /// Shown if it fails.
     pub name: &'static str,
     /// The source's name in the lab.
     pub source: &'static str,
@@ -127,7 +127,7 @@ pub const SETTINGS: [Setting; 9] = [
     },
 ];
 
-/// A conversion that takes long enough to be caught in the middle: one thread and a slow compression.
+/// A conversion that is slow enough to be interrupted in the middle: one thread and a slow compression.
 pub const SLOW: Setting = Setting {
     name: "slow",
     source: "table",
@@ -147,7 +147,7 @@ pub struct Lab {
     dir: TempDir,
 }
 
-/// What an undisturbed conversion made, and how long it took.
+/// The result of an undisturbed conversion, and how long it took.
 pub struct Golden {
     pub setting: Setting,
     pub files: Snapshot,
@@ -155,7 +155,7 @@ pub struct Golden {
 }
 
 impl Lab {
-    /// A lab with the sources that these settings need.
+    /// Creates a lab with the sources that these settings need.
     pub fn new(settings: &[Setting]) -> Self {
         let lab = Self {
             dir: tempfile::tempdir().unwrap(),
@@ -183,7 +183,7 @@ impl Lab {
         self.path().join(name)
     }
 
-    /// Two Parquet files of several row groups; every `hole`th text is null.
+    /// Writes two Parquet files of several row groups; every `hole`th text is null.
     fn table(&self, name: &str, hole: Option<usize>) {
         let mut draw = Draw::new(1);
         fs::create_dir(self.at(name)).unwrap();
@@ -246,7 +246,7 @@ impl Lab {
         }
     }
 
-    /// The program, in this lab.
+    /// Returns the command of the program, run in this lab.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shardmill"));
         command
@@ -256,7 +256,7 @@ impl Lab {
         command
     }
 
-    /// A conversion.
+    /// Returns the command of a conversion.
     pub fn convert(&self, setting: &Setting, dest: &str) -> Command {
         let mut command = self.command();
         command
@@ -276,7 +276,7 @@ impl Lab {
         ended
     }
 
-    /// A conversion that has to succeed.
+    /// Runs a conversion that must succeed.
     pub fn ok(&self, setting: &Setting, dest: &str, more: &[&str]) -> Ended {
         let ended = self.run(self.convert(setting, dest).args(more));
         assert_eq!(
@@ -288,7 +288,7 @@ impl Lab {
         ended
     }
 
-    /// A conversion that has to fail with this exit code and this error.
+    /// Runs a conversion that must fail with this exit code and this error.
     pub fn fails(
         &self,
         setting: &Setting,
@@ -306,7 +306,8 @@ impl Lab {
         Running::start(command).unwrap()
     }
 
-    /// Kills a command some time after its start; whether it was still running. One that was not has to have succeeded.
+    /// Kills a command some time after its start, and returns whether it was still running. If it was not, it must have
+    /// succeeded.
     pub fn kill_after(&self, command: &mut Command, after: Duration) -> bool {
         let mut running = self.start(command);
         running.until(after, || false).unwrap();
@@ -325,7 +326,7 @@ impl Lab {
         Snapshot::of(&self.at(dest)).unwrap()
     }
 
-    /// What a setting makes when nothing disturbs it.
+    /// Returns the result of an undisturbed run of a setting.
     pub fn golden(&self, setting: &Setting) -> Golden {
         let dest = format!("golden {}", setting.name);
         let ended = self.ok(setting, &dest, &[]);
@@ -350,7 +351,7 @@ impl Lab {
         }
     }
 
-    /// Verifies a dataset that has to be sound.
+    /// Verifies a dataset that must be valid.
     pub fn verify(&self, dataset: &str) {
         let ended = self.run(self.command().args(["verify", "--deep", dataset]));
         assert_eq!(
@@ -362,8 +363,7 @@ impl Lab {
         );
     }
 
-    /// What an interrupted conversion may leave: where there is an index, everything that it names; and no index is
-    /// none of a dataset.
+    /// Checks the state after an interrupted conversion: each index is complete, and every file that it names exists.
     pub fn check_interrupted(&self, golden: &Golden, dest: &str, how: &str) {
         let left = self.snapshot(dest);
         for folder in golden.setting.folders {
@@ -395,7 +395,7 @@ impl Lab {
         }
     }
 
-    /// Runs a conversion to its end and compares what is there with the golden files: all of them, and nothing else.
+    /// Runs a conversion to its end, and checks that the destination has exactly the expected files.
     pub fn finish(&self, golden: &Golden, dest: &str, more: &[&str], how: &str) -> Ended {
         let ended = self.run(self.convert(&golden.setting, dest).args(more));
         assert_eq!(
@@ -426,7 +426,7 @@ impl Lab {
         }
     }
 
-    /// Starts a slow conversion and waits until it has published that many shards; it is still at work then.
+    /// Starts a slow conversion, and waits until it has published `shards` shards. It is then still running.
     pub fn in_the_middle(&self, setting: &Setting, dest: &str, shards: usize) -> Running {
         let mut running = self.start(&mut self.convert(setting, dest));
         let there = || {
@@ -445,7 +445,7 @@ impl Lab {
     }
 }
 
-/// Expects an exit code and an error; `id` may be several divided by `|`.
+/// Expects an exit code and an error. `id` may be several ids separated by `|`.
 pub fn expect(ended: &Ended, code: i32, id: &str) {
     let errors = ended.errors();
     assert_eq!(
@@ -476,7 +476,7 @@ pub fn write_parquet(path: &Path, batch: &RecordBatch, rows: usize) {
     writer.close().unwrap();
 }
 
-/// How many kills, stops or faults a campaign draws.
+/// Returns how many kills, stops or faults a campaign draws.
 pub fn rounds() -> usize {
     std::env::var("SHARDMILL_KILLS")
         .ok()
@@ -484,14 +484,14 @@ pub fn rounds() -> usize {
         .unwrap_or(25)
 }
 
-/// The numbers of a campaign. The seed is printed, and shown with what failed.
+/// Returns the random numbers of a campaign. Prints the seed, which is thus shown with a failure.
 pub fn draw(campaign: &str) -> Draw {
     let seed = Draw::seed_from("SHARDMILL_SEED");
     println!("{campaign}: SHARDMILL_SEED={seed}");
     Draw::new(seed)
 }
 
-/// A time between nothing and `most`.
+/// Returns a random time between zero and `most`.
 pub fn moment(draw: &mut Draw, most: Duration) -> Duration {
     Duration::from_micros(draw.below(most.as_micros() as u64 + 1))
 }

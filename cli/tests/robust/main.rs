@@ -1,8 +1,8 @@
-//! Conversions that are interrupted, repeated, starved and raced: what they leave is complete or nothing, and the
-//! bytes at the end are always the same.
+//! Tests conversions that are interrupted, repeated, run concurrently or run without resources. They must leave a
+//! complete dataset or none, and the final bytes are always the same.
 //!
-//! `SHARDMILL_KILLS` says how many kills, stops and faults each campaign draws (25), `SHARDMILL_SEED` repeats one.
-//! The ignored tests are long; `cargo test --test robust -- --ignored` runs them.
+//! `SHARDMILL_KILLS` sets how many kills, stops and faults each campaign draws (default 25); `SHARDMILL_SEED` repeats
+//! one. The ignored tests take long; `cargo test --test robust -- --ignored` runs them.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What a conversion needs in memory does not depend on the size of its input.
+//! Checks that the memory of a conversion does not depend on the size of its input.
 
 use std::fs::File;
 use std::path::Path;

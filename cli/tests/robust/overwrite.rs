@@ -1,4 +1,4 @@
-//! `--overwrite`: the old dataset, the new one, or none; never a mix.
+//! Tests `--overwrite`: it leaves the old dataset, the new one, or none, but never a mix.
 
 use crate::lab::{Golden, Lab, SETTINGS, draw, moment, rounds};
 
@@ -8,12 +8,12 @@ fn it_replaces_whatever_conversion_was_there() {
     let goldens: Vec<Golden> = SETTINGS.iter().map(|setting| lab.golden(setting)).collect();
     for golden in goldens.iter().chain(goldens.iter().rev()) {
         lab.finish(golden, "dest", &["--overwrite"], "overwriting");
-        // The same again is made anew.
+        // Overwriting with equal options writes the dataset again.
         lab.finish(golden, "dest", &["--overwrite"], "overwriting itself");
     }
 }
 
-/// Killed while it removed the files of a split, it leaves the folder of another one empty.
+/// If the process is killed while it removes the files of a split, it leaves the folder of another split empty.
 #[test]
 fn an_empty_folder_of_a_split_is_nobodys() {
     let lab = Lab::new(&SETTINGS[..3]);
@@ -53,14 +53,14 @@ fn killed_in_the_middle_it_goes_on() {
                 lab.convert(&golden.setting, "dest").arg("--overwrite"),
                 after,
             );
-            // Whatever index is there, of the old or of the new one, is that of a whole dataset.
+            // Any index, of the old or the new dataset, must belong to a complete dataset.
             let left = lab.snapshot("dest");
             for index in left.files().filter(|name| name.ends_with("index.json")) {
                 let folder = index.parent().unwrap().display();
                 lab.verify(&format!("dest/{folder}"));
             }
         }
-        // Without being asked to again, it goes on where the old one is gone, and refuses where it is not.
+        // Without `--overwrite`, the run resumes if the old dataset is removed, and refuses otherwise.
         if round % 2 == 0 {
             let ended = lab.run(&mut lab.convert(&golden.setting, "dest"));
             match ended.code() {

@@ -1,4 +1,4 @@
-//! Conversions in parts: whoever makes them, in which order and however often, the dataset is the same.
+//! Tests conversions in parts: the dataset is the same, whatever the order, number and processes of the parts.
 
 use std::fs;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn part(lab: &Lab, setting: &Setting, dest: &str, number: u64, jobs: u64) -> Com
     let mut command = lab.convert(setting, dest);
     command
         .args(["--part", &format!("{number}/{PARTS}")])
-        // A list of options may have them already.
+        // The setting may specify them already.
         .args(match setting.options.contains(&"--jobs") {
             true => vec![],
             false => vec!["--jobs".to_owned(), jobs.to_string()],
@@ -34,7 +34,7 @@ fn done(ended: &Ended) {
     assert_eq!(ended.code(), Some(0), "{}", ended.errors());
 }
 
-/// What undisturbed parts make.
+/// Returns the result of undisturbed parts.
 fn golden(lab: &Lab, setting: &Setting) -> Snapshot {
     let dest = format!("parts {}", setting.name);
     for number in 0..PARTS {
@@ -48,7 +48,7 @@ fn golden(lab: &Lab, setting: &Setting) -> Snapshot {
     files
 }
 
-/// All samples as JSON lines.
+/// Returns all samples as JSON lines.
 fn samples(lab: &Lab, dest: &str) -> String {
     let ended = lab.run(lab.command().args(["cat", dest, "0.."]));
     done(&ended);
@@ -57,7 +57,7 @@ fn samples(lab: &Lab, dest: &str) -> String {
 
 #[test]
 fn the_samples_are_those_of_one_run_in_its_order() {
-    // Those whose keys are numbers have the number of the part in front.
+    // Numeric keys begin with the number of the part.
     let settings = KINDS.map(|at| SETTINGS[at]);
     let lab = Lab::new(&settings);
     for setting in &settings {
@@ -85,7 +85,7 @@ fn the_order_and_the_threads_do_not_matter() {
         let golden = golden(&lab, setting);
         for number in (0..PARTS).rev() {
             done(&lab.run(&mut part(&lab, setting, "dest", number, 1 + number)));
-            // Once more is no harm.
+            // Repeating a part is harmless.
             let again = lab.run(part(&lab, setting, "dest", number, 1).arg("--json"));
             assert!(
                 again.output().contains("already_done"),
@@ -96,7 +96,7 @@ fn the_order_and_the_threads_do_not_matter() {
         done(&commit(&lab, "dest"));
         let differences = golden.differences(&lab.snapshot("dest"));
         assert!(differences.is_empty(), "{}: {differences:?}", setting.name);
-        // Everything has been done.
+        // Everything is already done.
         let again = commit(&lab, "dest");
         assert!(
             again.output().contains("it was published before"),
@@ -135,7 +135,7 @@ fn in_a_store_the_shards_are_the_same() {
         objects.keys()
     );
     assert_eq!(objects.len(), golden.files().count());
-    // Names have the attempt in them; without it they are those of a directory.
+    // Names include the attempt; without it they equal those in a directory.
     let dest = lab.at(&format!("parts {}", setting.name));
     let mut shards = 0;
     for (key, bytes) in &objects {
@@ -176,14 +176,13 @@ fn what_does_not_fit_together_is_refused() {
         "{}",
         ended.errors()
     );
-    // Another configuration, in the same place.
+    // Another configuration with the same destination.
     done(&lab.run(&mut part(&lab, &other, "dest", 1, 1)));
     expect(&commit(&lab, "dest"), 4, "parts-conflict");
     let ended = lab.run(&mut lab.convert(&setting, "dest"));
     expect(&ended, 4, "parts-uncommitted");
     assert!(!lab.snapshot("dest").has("index.json"));
-    // What is there can be given up.
-    // But not by the way: it may be work of today.
+    // Existing parts can be discarded, but not by default: they may be recent.
     let before = lab.snapshot("dest");
     done(&lab.run(lab.command().args(["gc", "dest", "--delete"])));
     assert!(before.differences(&lab.snapshot("dest")).is_empty());
@@ -211,7 +210,7 @@ fn a_file_that_was_changed_is_found_by_the_commit() {
         done(&lab.run(&mut part(&lab, &setting, "dest", number, 1)));
     }
     let parts = lab.at("dest/.shardmill/parts");
-    // Manifests lie beside them.
+    // The folder also contains manifests.
     let mut attempts = fs::read_dir(parts)
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -294,7 +293,7 @@ fn gc_lists_parts_and_removes_one() {
         expect(&conflict, 4, "parts-conflict");
         let advice = format!("shardmill gc {dest} --part");
         assert!(conflict.errors().contains(&advice), "{}", conflict.errors());
-        // What is too young to be removed is not hidden.
+        // The output mentions files that are too recent to remove.
         let ended = gc(&["--delete", "--older-than", "36500d"]);
         done(&ended);
         for text in ["0/3", "1/3", "2/3", "--older-than 0"] {
@@ -349,7 +348,7 @@ fn a_commit_says_that_it_waits_for_a_lease() {
     ] {
         assert!(ended.errors().contains(text), "{text}: {}", ended.errors());
     }
-    // The wait is announced once, and a commit that has not to wait says nothing.
+    // The wait is announced once; a commit that does not wait prints nothing.
     assert_eq!(ended.errors().matches("lease-wait").count(), 1);
 }
 
@@ -375,7 +374,7 @@ fn an_option_of_a_store_wins_over_other_names_in_the_environment() {
     assert!(server.objects().all().contains_key("set/index.json"));
 }
 
-/// A dataset that was made in parts is one like any other, and may be replaced by another.
+/// A dataset made in parts is an ordinary one, and another one may replace it.
 #[test]
 fn one_run_takes_the_place_of_parts() {
     let setting = SETTINGS[1];
@@ -388,7 +387,7 @@ fn one_run_takes_the_place_of_parts() {
     lab.finish(&whole, &dest, &["--overwrite"], "in the place of parts");
 }
 
-/// Parts and commits that are killed at any time.
+/// Kills parts and commits at any time.
 #[test]
 fn killed_at_any_time() {
     let settings = [SETTINGS[1], SETTINGS[7]];

@@ -1,4 +1,4 @@
-//! The same command again, another command on the same destination.
+//! Tests running the same command again, and another command on the same destination.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn a_finished_conversion_is_left_as_it_is() {
     }
 }
 
-/// Options each of which changes the bytes.
+/// Options each of which changes the result.
 const CHANGES: [&[&str]; 8] = [
     &["--compression", "zstd:4"],
     &["--hashes", "md5"],
@@ -52,7 +52,7 @@ const CHANGES: [&[&str]; 8] = [
     &["--to", "jsonl", "--column", "id"],
 ];
 
-/// The options of a setting with some given again in another way.
+/// Returns the options of a setting with some of them changed.
 fn changed(setting: &Setting, change: &[&'static str]) -> Vec<&'static str> {
     let mut options = Vec::new();
     for pair in setting.options.chunks(2) {
@@ -67,7 +67,7 @@ fn changed(setting: &Setting, change: &[&'static str]) -> Vec<&'static str> {
 #[test]
 fn another_configuration_is_refused() {
     let lab = Lab::new(&[SLOW]);
-    // Done, and stopped in the middle.
+    // Once completed, and once stopped in the middle.
     lab.ok(&SLOW, "done", &[]);
     let running = lab.in_the_middle(&SLOW, "stopped", 4);
     running.signal(Signal::KILL).unwrap();
@@ -97,7 +97,7 @@ fn another_source_is_refused() {
     let running = lab.in_the_middle(&SLOW, "stopped", 4);
     running.signal(Signal::KILL).unwrap();
     running.end(HANGS).unwrap();
-    // The same bytes at another time: nobody knows that they are the same.
+    // The same bytes with another modification time: the program cannot know that they are equal.
     let file = fs::File::options()
         .write(true)
         .open(lab.at("table/part-1.parquet"))
@@ -112,13 +112,13 @@ fn another_source_is_refused() {
     }
 }
 
-/// A conversion that fails because of its data leaves the destination as it was, even late.
+/// A conversion that fails because of its data leaves the destination unchanged, even if it fails late.
 #[test]
 fn a_failure_leaves_nothing() {
     let setting = SETTINGS[3];
     let lab = Lab::new(&[setting]);
     let holes: &[&str] = &["convert", "holes", "dest", "--size-limit", "150kb"];
-    // Statistics tell of the nulls at once; behind an expression they come up while shards are written already.
+    // Statistics reveal nulls at once. In an expression, they are found when shards are already written.
     let late = [
         "--select",
         "id, blob, CASE WHEN id < 15000 AND text IS NULL THEN '' ELSE text END AS text",

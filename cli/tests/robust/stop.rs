@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: a status of their own, and a conversion that goes on when it is run again.
+//! Tests SIGINT and SIGTERM: they have their own exit status, and the next run resumes the conversion.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -39,7 +39,7 @@ fn a_second_signal_ends_it_at_once() {
     let golden = lab.golden(&SLOW);
     let mut running = lab.in_the_middle(&SLOW, "dest", 3);
     running.signal(Signal::INT).unwrap();
-    // Until it has gone by itself or of the second signal.
+    // Until it exits by itself or because of the second signal.
     while !running.has_ended().unwrap() {
         running.signal(Signal::INT).unwrap();
     }
@@ -53,7 +53,7 @@ fn a_second_signal_ends_it_at_once() {
     lab.finish(&golden, "dest", &[], "after two signals");
 }
 
-/// Killed between the name of a shard and its note, and then stopped before the next note.
+/// The process is killed between renaming a shard and recording it, and then stopped before the next record.
 #[test]
 fn a_shard_that_was_never_noted_is_in_nobodys_way() {
     let lab = Lab::new(&[SLOW]);
@@ -104,7 +104,7 @@ fn a_stop_at_any_time() {
         running.until(after, || false).unwrap();
         running.signal(signal).unwrap();
         let ended = running.end(HANGS).unwrap();
-        // Before the handler is there, the signal itself ends the process.
+        // Before the handler is installed, the signal itself ends the process.
         match ended.code() {
             Some(0) => {}
             Some(code) => {
@@ -129,7 +129,7 @@ fn a_stop_at_any_time() {
     );
 }
 
-/// A verification can be stopped as well.
+/// `verify` can be stopped as well.
 #[test]
 fn verify_stops_too() {
     let lab = Lab::new(&SETTINGS[..1]);

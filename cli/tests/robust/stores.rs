@@ -1,4 +1,4 @@
-//! Conversions into stores: the same bytes as in a directory, whatever goes wrong on the way.
+//! Tests conversions into stores: they write the same bytes as into a directory, whatever fails meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +11,10 @@ use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Se
 
 use crate::lab::{Golden, HANGS, Lab, SETTINGS, SLOW, Setting, draw, expect, moment, rounds};
 
-/// Where datasets are: deep enough for a volume of a catalog.
+/// The location of datasets: nested deeply enough for a volume of a catalog.
 const PREFIX: &str = "a/b/set";
 
-/// A store, and a conversion that goes there.
+/// A store as the destination of a conversion.
 struct Store {
     server: S3Server,
 }
@@ -65,7 +65,7 @@ impl Store {
         ended
     }
 
-    /// What is there, below the prefix of the dataset.
+    /// Returns the objects below the prefix of the dataset.
     fn left(&self) -> BTreeMap<String, Vec<u8>> {
         let all = self.server.objects().all().into_iter();
         all.map(|(key, bytes)| {
@@ -75,7 +75,7 @@ impl Store {
         .collect()
     }
 
-    /// Compares with the files that an undisturbed run makes in a directory: all of them, and nothing else.
+    /// Checks that the store has exactly the files of an undisturbed run into a directory.
     fn check(&self, lab: &Lab, golden: &Golden, how: &str) {
         let root = lab.at(&format!("golden {}", golden.setting.name));
         let wanted: BTreeMap<String, Vec<u8>> = golden
@@ -104,7 +104,7 @@ impl Store {
         assert_eq!(self.server.open_uploads(), 0, "{how}");
     }
 
-    /// No index, or one with everything that it names.
+    /// Checks that there is no index, or one whose files all exist.
     fn check_interrupted(&self, lab: &Lab, golden: &Golden, how: &str) {
         let left = self.left();
         let root = lab.at(&format!("golden {}", golden.setting.name));
@@ -140,11 +140,11 @@ fn the_same_bytes_in_every_kind_of_store() {
             let store = Store::of(flavor);
             let how = format!("{flavor:?}");
             store.finish(&lab, &golden, &[], &how);
-            // Done already: nothing is put.
+            // If the conversion is complete, no object is written.
             store.server.forget_counts();
             store.finish(&lab, &golden, &["--json"], &how);
             assert_eq!(store.server.counts().received, 0, "{how}");
-            // In its own place, and in that of another one.
+            // Overwrites itself, and then another dataset.
             store.finish(&lab, &golden, &["--overwrite"], &how);
             let more = match setting.source {
                 "tree" => ["--hashes", "md5"],
@@ -197,7 +197,7 @@ fn something_else_in_the_place_is_left_alone() {
     assert_eq!(store.left().len(), 1);
 }
 
-/// Bad data is not worth resuming: what was put is taken away.
+/// After bad data, a conversion is not resumed: its uploads are removed.
 #[test]
 fn after_bad_data_the_place_is_as_it_was() {
     let lab = Lab::new(&[SETTINGS[3]]);
@@ -221,7 +221,7 @@ fn after_bad_data_the_place_is_as_it_was() {
     );
 }
 
-/// One thing that goes wrong with the first requests of a kind for each key is made good.
+/// A single failure of the first requests of a kind, for each key, is handled by a retry.
 #[test]
 fn every_fault_in_every_request_is_survived() {
     let setting = SETTINGS[2];
@@ -249,7 +249,7 @@ fn every_fault_in_every_request_is_survived() {
     for action in actions {
         for fault in &faults {
             let how = format!("{fault:?} on {action:?}");
-            // Not on all keys: the budget of retries is for a store that mostly works.
+            // Not for all keys: the retry budget is meant for a store that mostly works.
             let hit = fault.clone();
             let store = Store::faulty(Script::by(move |asked| {
                 let is_hit =
@@ -261,11 +261,12 @@ fn every_fault_in_every_request_is_survived() {
     }
 }
 
-/// 10 % of all requests fail: the result is exact, in no more than 1.3 times the requests.
+/// If 10 % of all requests fail, the result is exact, and takes at most 1.3 times the requests.
 #[test]
 fn random_faults_cost_little() {
     let lab = Lab::new(&SETTINGS);
-    // How many lines of a journal go together depends on how long requests take; all kinds together even that out.
+    // The number of journal lines in a request depends on how long requests take; the sum over all kinds evens that
+    // out.
     let (mut all_calm, mut all_faulty) = (0, 0);
     for setting in KINDS.map(|at| SETTINGS[at]) {
         let golden = lab.golden(&setting);
@@ -299,7 +300,7 @@ fn random_faults_cost_little() {
     );
 }
 
-/// A request that never works: a named error, no index, and the next run ends it.
+/// A request that always fails gives a named error and no index, and the next run completes.
 #[test]
 fn what_never_works_is_told_and_resumed() {
     let setting = SETTINGS[1];
@@ -369,7 +370,7 @@ fn what_never_works_is_told_and_resumed() {
     }
 }
 
-/// A store that stalls for good: the error comes within its deadline.
+/// A signal stops a conversion within seconds, even while the store stalls.
 #[test]
 fn a_conversion_is_stopped_while_a_store_is_silent() {
     let lab = Lab::new(&[SLOW]);
@@ -422,7 +423,7 @@ fn killed_at_any_time() {
     );
 }
 
-/// Who comes while another one is at work goes away; who comes after it died goes on.
+/// A second writer exits while the first one runs; after the first one dies, it resumes the conversion.
 #[test]
 fn one_writer_at_a_time() {
     let lab = Lab::new(&[SLOW]);
@@ -431,7 +432,7 @@ fn one_writer_at_a_time() {
     let mut first = lab.start(&mut store.convert(&lab, &SLOW));
     let has_lease = || store.left().contains_key(".shardmill/lease");
     first.until(HANGS, has_lease).unwrap();
-    // It gives way as soon as it sees a sign of life, however long it would wait for one.
+    // It exits as soon as it sees a heartbeat, however long it would wait for one.
     let mut second = lab.convert(&SLOW, &format!("{}/{PREFIX}", store.server.url()));
     second
         .envs(store.server.environment())
@@ -443,7 +444,7 @@ fn one_writer_at_a_time() {
     store.finish(&lab, &golden, &[], "after a kill");
 }
 
-/// What a conversion left that nobody goes on with is found and removed, and nothing else is.
+/// What an abandoned conversion left is found and removed, and nothing else.
 #[test]
 fn leftovers_are_collected() {
     let setting = SETTINGS[2];
@@ -472,7 +473,7 @@ fn leftovers_are_collected() {
     };
     assert_eq!(names(&gc(&[])), Vec::<String>::new());
 
-    // The index of the second split never comes, so the first one is a dataset and the second is none.
+    // The index of the second split is never written, so only the first split is a dataset.
     store.server.set(Settings {
         faults: Script::by(|asked| {
             let is_hit = asked.action == Action::Put && asked.key == "a/b/set/val/index.json";
@@ -521,7 +522,7 @@ fn leftovers_are_collected() {
     );
 }
 
-/// The same in a directory, and not while somebody is at work.
+/// The same in a directory, but not while another process is running.
 #[test]
 fn leftovers_are_collected_from_a_directory() {
     let lab = Lab::new(&[SLOW]);
@@ -542,7 +543,7 @@ fn leftovers_are_collected_from_a_directory() {
     assert!(before.differences(&lab.snapshot("dest")).is_empty());
     let ended = gc(&["--delete"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.errors());
-    // One that was published and not yet noted stays: nobody answers for it.
+    // A shard that was published but not recorded stays, because it is not known to be a leftover.
     let left: Vec<_> = lab
         .snapshot("dest")
         .files()

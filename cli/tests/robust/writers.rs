@@ -1,4 +1,4 @@
-//! Two writers on one destination.
+//! Tests two writers with the same destination.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn the_second_one_is_turned_away() {
     lab.check_golden(&golden, "dest", "beside others");
 }
 
-/// Whoever comes second, the result is that of one.
+/// Whichever process comes second, the result is that of one of them.
 #[test]
 fn two_at_once_make_one() {
     let lab = Lab::new(&SETTINGS[..2]);
@@ -34,7 +34,7 @@ fn two_at_once_make_one() {
     let mut draw = draw("writers");
     let mut both = 0;
     for round in 0..rounds() {
-        // Every other time they want different things.
+        // Every other time, they use different settings.
         let (first, second) = (&goldens[0], &goldens[round % 2]);
         let a = lab.start(&mut lab.convert(&first.setting, "dest"));
         std::thread::sleep(moment(&mut draw, Duration::from_millis(60)));
@@ -65,7 +65,7 @@ fn two_at_once_make_one() {
     );
 }
 
-/// Readers that look while a conversion runs see the whole dataset or none.
+/// Readers that run during a conversion see the whole dataset or none.
 #[test]
 fn a_reader_sees_all_or_nothing() {
     let lab = Lab::new(&SETTINGS[1..2]);

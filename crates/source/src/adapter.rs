@@ -1,4 +1,4 @@
-//! A source of another crate under the same options: its columns chosen, its rows filtered, its contents queried.
+//! Adapts a source of another crate, so that column selection, filters and queries apply to it as well.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use crate::base::{Base, batch, project};
 use crate::{Rows, Source, SourceDescription, SourceError, Unit};
 
-/// A finished source in the place of a native reader.
+/// Presents a [`Source`] as a native reader.
 pub(crate) struct SourceAdapter {
     source: Arc<dyn Source>,
     schema: SchemaRef,
@@ -49,7 +49,7 @@ impl Base for SourceAdapter {
     }
 }
 
-/// Some columns of a source's batches.
+/// Batches of a source, projected to some of its columns.
 struct Chosen {
     rows: Box<dyn Rows>,
     schema: SchemaRef,

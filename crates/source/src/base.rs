@@ -1,4 +1,4 @@
-//! What every native reader offers to the layers above it: columns by number, units, nothing computed.
+//! The interface of the native readers: columns by number, units, and no computed columns.
 
 use std::sync::Arc;
 
@@ -8,29 +8,29 @@ use datafusion::physical_expr::PhysicalExpr;
 
 use crate::{RowPlace, Rows, SourceDescription, SourceError, Unit};
 
-/// A native reader.
+/// A native reader: the layer below column selection, filters and queries.
 pub(crate) trait Base: Send + Sync {
     /// All columns.
     fn schema(&self) -> &SchemaRef;
 
-    /// The parts in order.
+    /// The units in order.
     fn units(&self) -> &[Unit];
 
-    /// Checks that columns can be read from all files. A column whose files contradict each other is an error only
-    /// where it is read.
+    /// Checks that columns can be read from all files. If files disagree about a column, that is an error only if the
+    /// column is read.
     fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
         let _ = columns;
         Ok(())
     }
 
-    /// Starts to read some columns of a unit: `columns` are ascending and distinct; batches have these
-    /// columns in this order, and only rows when there are none.
+    /// Starts to read some columns of a unit. `columns` are ascending and distinct. Batches have these columns in this
+    /// order; without columns, they only have a number of rows.
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError>;
 
     /// As [`Source::null_count`](crate::Source::null_count).
     fn null_count(&self, column: usize) -> Option<u64>;
 
-    /// Nulls of a column in one unit, where statistics tell.
+    /// Returns the number of nulls of a column in one unit, if statistics record it.
     fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
         let _ = (unit, column);
         Ok(None)
@@ -41,34 +41,34 @@ pub(crate) trait Base: Send + Sync {
         find_null(self, column)
     }
 
-    /// Which row of its file, before any filter, a row of a unit is.
+    /// Returns the row number within the file, before any filter, of a row of a unit.
     fn file_row(&self, unit: usize, row: u64) -> u64 {
         let first = self.units().get(unit).and_then(|unit| unit.first_row);
         first.unwrap_or(0) + row
     }
 
-    /// The key of a row of a unit, for a tree.
+    /// Returns the key of a row of a unit. Only trees have keys.
     fn key(&self, unit: usize, row: u64) -> Option<String> {
         let _ = (unit, row);
         None
     }
 
-    /// Which units may hold rows that meet a condition over [`Base::schema`]; `None` when nothing is known.
+    /// Returns which units may have rows that meet a condition over [`Base::schema`]; `None` if statistics cannot tell.
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
         let _ = condition;
         None
     }
 
-    /// Says which units will be opened, ascending, where it is not all of them.
+    /// Announces which units will be opened, ascending. It is not called if all of them will be.
     fn will_read(&self, units: &[usize]) {
         let _ = units;
     }
 
-    /// What was opened.
+    /// Describes what was opened.
     fn description(&self) -> &SourceDescription;
 }
 
-/// Finds a null by statistics where there are some, else by reading.
+/// Finds the first null of a column: skips units whose statistics rule nulls out, and reads the others.
 fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlace>, SourceError> {
     if base.null_count(column) == Some(0) {
         return Ok(None);
@@ -89,13 +89,13 @@ fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlac
     Ok(None)
 }
 
-/// The first null of an array.
+/// Returns the position of the first null of an array.
 pub(crate) fn null_position(array: &ArrayRef) -> Option<u64> {
     let nulls = array.logical_nulls()?;
     nulls.iter().position(|valid| !valid).map(|at| at as u64)
 }
 
-/// The place of the `row`th row of a unit.
+/// Returns the file, row and key of the `row`th row of a unit.
 pub(crate) fn place<B: Base + ?Sized>(base: &B, number: usize, unit: &Unit, row: u64) -> RowPlace {
     let file = unit
         .file
@@ -107,7 +107,7 @@ pub(crate) fn place<B: Base + ?Sized>(base: &B, number: usize, unit: &Unit, row:
     }
 }
 
-/// The schema of some columns.
+/// Returns the schema of some columns.
 pub(crate) fn project(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
     let fields: Vec<_> = columns
         .iter()
@@ -116,7 +116,7 @@ pub(crate) fn project(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// A batch of these columns, which may be none.
+/// Builds a batch of these columns. Without columns, the batch only has a number of rows.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The types that expressions cast columns to: a column that is never used without the same cast is read as that
-//! type from every file.
+//! Finds the types that expressions cast columns to. If every use of a column is a cast to the same type, all files are
+//! read with that type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -15,15 +15,15 @@ use crate::{ReadAs, SourceError, SourceOptions};
 /// How expressions use the columns of a source.
 #[derive(Default)]
 struct Uses {
-    /// How often each column is used.
+    /// How often each column occurs.
     all: BTreeMap<String, usize>,
     /// The casts of each column.
     casts: BTreeMap<String, Vec<ast::Expr>>,
-    /// The names that are not used by the wildcards.
+    /// The columns that every wildcard excludes; `None` without a wildcard.
     unlisted: Option<BTreeSet<String>>,
 }
 
-/// The options, with the types that columns are cast to.
+/// Returns the options, extended by the types that columns are cast to.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ impl Uses {
         debug_assert!(walked.is_continue(), "nothing stops the walk");
     }
 
-    /// The columns of which every use is a cast to the same type.
+    /// Returns the columns of which every use is a cast to the same type.
     fn finish(self, options: &SourceOptions) -> Result<Vec<ReadAs>, SourceError> {
         let mut found = Vec::new();
         if self.casts.is_empty() {
@@ -112,14 +112,14 @@ impl Uses {
             }
             let mut types: Vec<DataType> = Vec::new();
             for mut cast in casts {
-                // A null has no type of its own, so the type of the cast is all that is left.
+                // A null has no type of its own, so the planned expression has the type of the cast.
                 if let ast::Expr::Cast { expr, .. } = &mut cast {
                     **expr = ast::Expr::value(ast::Value::Null);
                 }
                 let schema = Schema::empty();
                 let named = named_schema("--column", &schema)?;
                 let planned = plan_expr(&context, "--column", &schema, cast);
-                // What cannot be planned is reported when the expression is.
+                // Ignore a cast that cannot be planned: planning the expression itself reports the error.
                 if let Some(data_type) = planned.ok().and_then(|expr| expr.get_type(&named).ok())
                     && !types.contains(&data_type)
                 {
@@ -138,7 +138,7 @@ impl Uses {
     }
 }
 
-/// The column that an expression is: `name` or `source.name`.
+/// Returns the name of the column that an expression consists of: `name` or `source.name`.
 fn column_name(expr: &ast::Expr) -> Option<&str> {
     match expr {
         ast::Expr::Identifier(name) => Some(&name.value),

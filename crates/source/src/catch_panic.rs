@@ -1,4 +1,4 @@
-//! Panics inside decoders become errors.
+//! Turns panics inside decoders into errors.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,8 +9,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Puts a hook in front of the process's panic hook that says nothing while this thread is inside
-/// [`catch`]: the panic is about to become an error that is reported once.
+/// Installs a panic hook that prints nothing while this thread is inside [`catch`]: the panic becomes an error, which
+/// is reported once. Other panics go to the previous hook.
 fn install_hook() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -42,8 +42,8 @@ impl Drop for Silence {
     }
 }
 
-/// Runs a decoder that may panic on corrupt input. After an `Err` everything that `run` borrowed must be
-/// dropped unused.
+/// Runs a decoder that may panic on corrupt input. After an `Err`, the caller must drop everything that `run` borrowed
+/// without using it.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ fn message(payload: &(dyn Any + Send)) -> String {
     format!("the decoder stopped: {}", one_line(&text))
 }
 
-/// A message of a library on one line of bounded length.
+/// Returns a library's message on one line of bounded length.
 pub(crate) fn one_line(text: &str) -> String {
     const LONGEST: usize = 400;
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Columns of a file as the type that the column has in the table.
+//! Converts columns of a file to the types that they have in the table.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
 
-/// An array as another type: containers are converted item by item and structs by the names of their fields.
+/// Converts an array to another type. Containers are converted item by item, and structs by the names of their fields.
 /// Fields that the array lacks are null.
 ///
 /// # Errors
 ///
-/// [`ArrowError`] when the types do not go together, or a value does not fit.
+/// [`ArrowError`] when the type cannot be converted, or a value does not fit.
 pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     use DataType as T;
     if array.data_type() == target {
@@ -35,7 +35,7 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
         (T::LargeList(_), T::LargeList(item)) => {
             Arc::new(conform_list::<i64>(array.as_list(), item)?)
         }
-        // The container first, with the items that it has, then the items.
+        // Convert the container with its own item type first, then the items.
         (T::FixedSizeList(own, _) | T::ListView(own), T::List(_)) => {
             conform(&strict(array, &T::List(Arc::clone(own)))?, target)?
         }
@@ -88,7 +88,7 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
     })
 }
 
-/// The cast that fails where a value does not fit, instead of making it null.
+/// Casts an array; a value that does not fit is an error, not a null.
 fn strict(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     let options = CastOptions {
         safe: false,
@@ -97,7 +97,7 @@ fn strict(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     cast_with_options(array, target, &options)
 }
 
-/// The children of a struct by their place, whatever they are called.
+/// Converts the children of a struct by position, ignoring their names.
 fn by_place(from: &StructArray, fields: &Fields) -> Result<Vec<ArrayRef>, ArrowError> {
     let columns = from.columns().iter().zip(fields);
     columns

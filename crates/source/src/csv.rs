@@ -1,4 +1,5 @@
-//! CSV: a header line, and values whose types all rows decide on together. An empty value is null, a quoted one is text.
+//! Reads CSV. Column types are inferred from the rows of all files together; of a large file, only the first rows
+//! count. An empty value is null; a quoted empty value is text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,24 +25,24 @@ use crate::parquet::match_fields;
 use crate::walk::on_pool;
 use crate::{CsvProblem, Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 
-/// What is known of a column.
+/// What the values of one column in one file look like.
 #[derive(Clone, Copy, Debug, Default)]
 struct Column {
     values: Values,
     nulls: u64,
-    /// Empty texts: nulls, should the column be of another type.
+    /// Empty texts. They are nulls if the column turns out not to be text.
     blanks: u64,
-    /// The first row with a whole number that no float holds exactly.
+    /// The first row with a whole number that no float represents exactly.
     inexact: Option<u64>,
 }
 
-/// Columns whose types are not left to their values.
+/// Returns whether the options fix the type of a column as text.
 fn is_text_column(name: &str, options: &SourceOptions) -> bool {
     let columns = options.text_columns.iter().chain(&options.json_columns);
     columns.into_iter().any(|column| column == name)
 }
 
-/// How the files of a source are written.
+/// How the files of a source are delimited.
 #[derive(Clone, Copy)]
 struct Dialect {
     delimiter: u8,
@@ -56,13 +57,13 @@ impl Dialect {
     }
 }
 
-/// Files of CSV.
+/// A table of CSV files.
 pub(crate) struct CsvTable {
     files: Arc<Vec<InputFile>>,
     schema: SchemaRef,
     /// The columns of each file in its own order.
     headers: Arc<Vec<Vec<String>>>,
-    /// Bytes of a row, about.
+    /// The approximate number of bytes in a row.
     row_bytes: u64,
     units: Vec<Unit>,
     null_counts: Vec<Option<u64>>,
@@ -72,7 +73,7 @@ pub(crate) struct CsvTable {
 }
 
 struct Scanned {
-    /// No columns for a file without a line.
+    /// Empty for a file without a line.
     header: Vec<String>,
     columns: Vec<Column>,
     rows: u64,
@@ -80,7 +81,7 @@ struct Scanned {
     whole: bool,
 }
 
-/// Lists the files and looks at their rows.
+/// Lists the files and infers the types of their columns.
 ///
 /// # Errors
 ///
@@ -98,7 +99,7 @@ pub(crate) fn open(
             files.map(|input| scan(input, dialect, options)).collect()
         })?;
     let scanned = scanned.into_iter().collect::<Result<Vec<_>, _>>()?;
-    // An empty file among others has no rows; alone it is a mistake.
+    // An empty file among others has no rows. If all files are empty, that is an error.
     if let (Some(first), true) = (files.first(), scanned.iter().all(Scanned::is_empty)) {
         return Err(header_error(first, "the file is empty"));
     }
@@ -106,7 +107,7 @@ pub(crate) fn open(
     let rows: u64 = scanned.iter().map(|scanned| scanned.rows).sum();
     let bytes: u64 = scanned.iter().map(|scanned| scanned.bytes).sum();
 
-    // Types first, so that a column that is whole in one file and text in another is text in all.
+    // Combine the types first: a column with whole numbers in one file and text in another is text in both.
     let mut types: BTreeMap<&str, Known> = BTreeMap::new();
     for (number, own) in scanned.iter().enumerate() {
         for (name, column) in own.header.iter().zip(&own.columns) {
@@ -178,19 +179,19 @@ pub(crate) fn open(
     })
 }
 
-/// What is known of a column of all files.
+/// What the values of one column in all files look like.
 #[derive(Clone, Copy, Default)]
 struct Known {
     values: Values,
-    /// Values that are not null, empty texts among them.
+    /// Values that are not null, including empty texts.
     texts: u64,
     blanks: u64,
-    /// The file and the row of the first whole number that no float holds exactly.
+    /// The file and the row of the first whole number that no float represents exactly.
     inexact: Option<(usize, u64)>,
 }
 
 impl Known {
-    /// Values that are not null.
+    /// Returns the number of values that are not null.
     const fn count(&self) -> u64 {
         match self.values {
             Values::Empty | Values::Text => self.texts,
@@ -214,7 +215,7 @@ fn header_error(input: &InputFile, reason: impl Into<String>) -> SourceError {
     }
 }
 
-/// The error of a whole number among fractions; the text is read once more to say it.
+/// Returns the error for a whole number in a column of fractions. It reads the file again to quote the number.
 fn inexact_error(
     input: &InputFile,
     row: u64,
@@ -250,7 +251,7 @@ fn inexact_error(
     }
 }
 
-/// The line of a row, where each row is a line.
+/// Returns the line number of a row, provided that each row is one line.
 fn line_of(row: u64, options: &SourceOptions) -> u64 {
     row + 1 + u64::from(options.csv_header)
 }
@@ -262,7 +263,8 @@ fn text_fields(header: &[String]) -> Fields {
         .collect()
 }
 
-/// Column names of a file: its first line, or numbers. None for a file without a line.
+/// Returns the column names of a file: the fields of its first line, or numbers if there is no header. Empty for a file
+/// without a line.
 fn header(
     input: &InputFile,
     dialect: Dialect,
@@ -273,7 +275,7 @@ fn header(
     let mut line = Vec::new();
     let mut csv_scanner = CsvScanner::new(dialect.delimiter);
     let mut blank = true;
-    // The first record ends with the first line break outside quotes.
+    // The first record ends at the first line break outside quotes.
     loop {
         let bytes = text.fill(input)?;
         if bytes.is_empty() {
@@ -285,7 +287,7 @@ fn header(
         let count = memchr::memchr2(b'\n', b'\r', bytes).map_or(bytes.len(), |at| at + 1);
         let piece = bytes.get(..count).unwrap_or_default();
         csv_scanner.read(piece);
-        // The mark that some programs begin a text with is not part of it.
+        // A byte order mark is not part of the text.
         let visible = match line.is_empty() {
             true => piece.strip_prefix(b"\xef\xbb\xbf").unwrap_or(piece),
             false => piece,
@@ -329,7 +331,7 @@ fn header(
     Ok(names)
 }
 
-/// What is wrong with a file that ends within quotes.
+/// Describes a file that ends inside quotes.
 fn unclosed(line: u64) -> String {
     format!("a quote opens on line {line} and is never closed")
 }
@@ -392,7 +394,7 @@ fn scan(
 }
 
 impl Column {
-    /// Looks at the values of some rows, of which `first` is the first.
+    /// Examines the values of some rows; `first` is the number of the first one.
     fn scan(&mut self, texts: &StringArray, first: u64) {
         self.nulls += texts.null_count() as u64;
         for (row, text) in texts.iter().enumerate() {
@@ -413,34 +415,35 @@ impl Column {
     }
 }
 
-/// How much longer than it was to be a batch may become: rows are counted by the mean of the first ones.
+/// How many times its target size a batch may reach. The number of rows is estimated from the mean length of the first
+/// rows.
 const BATCH_FACTOR: u64 = 4;
 
 /// The records of one file as batches.
 struct Records {
     text: Text,
     decoder: Decoder,
-    /// Rows of a batch, at most.
+    /// The most rows in a batch.
     rows: usize,
-    /// The columns that are given out; some of them are decoded as text first.
+    /// The columns to return. Some of them are decoded as text first.
     schema: SchemaRef,
     nulls: Vec<String>,
     delimiter: u8,
     has_header: bool,
-    /// Rows of the batches before.
+    /// Rows in the earlier batches.
     before: u64,
-    /// Records in the block that are no rows: the header.
+    /// Records in the block that are not rows: 1 if the block begins with the header.
     skipped: usize,
-    /// The bytes of the batch.
+    /// The bytes of the current batch.
     block: Vec<u8>,
     csv_scanner: CsvScanner,
     consumed: u64,
-    /// Bytes since the last batch, but for what came before its first row.
+    /// Bytes since the last batch, without those before its first row.
     pending: u64,
-    /// With so many a batch ends with the next record, however few it has.
+    /// Once `pending` reaches this, the batch ends with the next record, even if it has few rows.
     enough: u64,
     most: u64,
-    /// Whether the decoder has been told that nothing more comes.
+    /// Whether the decoder has received the end of the input.
     ended: bool,
 }
 
@@ -456,13 +459,13 @@ impl Records {
         let has_usual_nulls = options.csv_nulls == [""];
         let is_large = input.file_version.bytes > WHOLE_BYTES;
         let decoded = |field: &FieldRef| -> FieldRef {
-            // Rows that were not looked at may have whole numbers that no float holds.
+            // Rows that were not examined may contain whole numbers that no float represents exactly.
             let is_unknown = is_large && *field.data_type() == DataType::Float64;
             let data_type = match has_usual_nulls && !is_unknown {
                 true => field.data_type().clone(),
                 false => DataType::Utf8,
             };
-            // The decoder takes a quoted empty text for a null.
+            // Nullable, because the decoder turns a quoted empty text into a null.
             Arc::new(Field::new(field.name(), data_type, true))
         };
         let decoded: Fields = fields.iter().map(decoded).collect();
@@ -488,7 +491,7 @@ impl Records {
             consumed: 0,
             pending: 0,
             enough,
-            // A batch that is not long enough yet, and a record.
+            // Room for a batch that is just below `enough`, and one more record.
             most: sample_bytes.saturating_add(64 << 20).saturating_add(enough),
             ended: false,
         })
@@ -499,11 +502,11 @@ impl Records {
             let mut bytes = self.text.fill(input)?;
             self.ended = bytes.is_empty();
             let is_enough = self.pending >= self.enough;
-            // A record that is not whole cannot be given out.
+            // A batch can only end after a complete record.
             if is_enough && let Some(end) = memchr::memchr(b'\n', bytes) {
                 bytes = bytes.get(..=end).unwrap_or(bytes);
             }
-            // The decoder takes such a file as if the quote stood at its end.
+            // The decoder would accept such a file as if the quote were closed at its end.
             if let Some(line) = self.csv_scanner.open_line().filter(|_| self.ended) {
                 return Err(SourceError::CsvRow {
                     file: input.shown.clone(),
@@ -514,7 +517,7 @@ impl Records {
                 });
             }
             let decoder = &mut self.decoder;
-            // An empty slice tells the decoder that the last record has no line break.
+            // An empty slice ends a last record that has no line break.
             let count = match catch(|| decoder.decode(bytes)) {
                 Ok(Ok(count)) => count,
                 Ok(Err(error)) => return Err(self.row_error(input, &error.to_string())),
@@ -528,7 +531,7 @@ impl Records {
             self.pending += count as u64;
             check_pending(input, "sample-bytes", self.pending, self.most)?;
             if self.csv_scanner.is_behind_record() {
-                // The header and blank lines are no rows, and a batch without rows would be the end of the file.
+                // The header and empty lines are not rows, and an empty batch would mean the end of the file.
                 if self.decoder.capacity() == self.rows {
                     self.pending = 0;
                     if !is_without_record(&self.block) {
@@ -552,7 +555,7 @@ impl Records {
         found
     }
 
-    /// Sets nulls right, and makes numbers of texts.
+    /// Corrects nulls and parses numbers that were decoded as text.
     fn finish(
         &mut self,
         input: &InputFile,
@@ -578,7 +581,7 @@ impl Records {
         batch(&self.schema, columns, found.num_rows())
     }
 
-    /// Finds line and column in the decoder's message.
+    /// Extracts line and column from the decoder's message.
     fn row_error(&self, input: &InputFile, message: &str) -> SourceError {
         let name = |number: u64| {
             let field = usize::try_from(number)
@@ -586,13 +589,13 @@ impl Records {
                 .and_then(|number| self.schema.fields().get(number));
             field.map(|field| field.name().clone())
         };
-        // The decoder counts lines from 0, the header among them.
+        // The decoder counts lines from 0 and includes the header.
         let lines_before = 1;
         let (line, column) = match (
             number_after(message, "for column "),
             number_after(message, "at line "),
         ) {
-            // What splits records counts lines from 1.
+            // The record splitter counts lines from 1.
             (Some(column), Some(line)) => (line + lines_before, name(column)),
             _ => {
                 let field = number_after(message, "and field ")
@@ -626,7 +629,7 @@ impl Records {
     }
 }
 
-/// Whether bytes hold line breaks only, with or without the mark of UTF-8 before them.
+/// Returns whether bytes contain only line breaks, with or without a byte order mark before them.
 fn is_without_record(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     bytes.iter().all(|byte| matches!(byte, b'\n' | b'\r'))
@@ -695,7 +698,7 @@ impl Base for CsvTable {
 struct CsvRows {
     files: Arc<Vec<InputFile>>,
     number: usize,
-    /// `None` when the unit is over.
+    /// `None` at the end of the unit.
     records: Option<Records>,
     places: BTreeMap<String, usize>,
     schema: SchemaRef,

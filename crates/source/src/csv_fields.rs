@@ -1,4 +1,5 @@
-//! What the CSV decoder does not tell about a field: whether it stood in quotes, and whether a number keeps its digits.
+//! Provides what the CSV decoder does not report about a field: whether it is quoted, and whether a number keeps its
+//! digits.
 
 use std::sync::Arc;
 
@@ -10,16 +11,16 @@ use shardmill_core::escape;
 
 use crate::exact::{inexact, is_exact_text};
 
-/// A field that cannot be what its column is.
+/// A field that cannot be converted to the type of its column.
 #[derive(Debug)]
 pub(crate) struct Misfit {
-    /// The row of the batch.
+    /// The row within the batch.
     pub row: usize,
     pub column: usize,
     pub reason: String,
 }
 
-/// The fields of whole records, with whether each begins with a quote.
+/// Iterates over the fields of complete records, and notes whether each begins with a quote.
 struct Walk<'a> {
     reader: Reader,
     bytes: &'a [u8],
@@ -28,7 +29,7 @@ struct Walk<'a> {
     column: usize,
 }
 
-/// One field: row, column, whether it stands in quotes, and its text.
+/// One field: row, column, whether it is quoted, and its text.
 type Field<'a> = (usize, usize, bool, &'a [u8]);
 
 impl<'a> Walk<'a> {
@@ -45,7 +46,7 @@ impl<'a> Walk<'a> {
 
     fn next(&mut self) -> Option<Field<'_>> {
         if self.column == 0 {
-            // Empty lines are no records.
+            // Empty lines are not records.
             let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
             let skipped = self.bytes.iter().take_while(|byte| breaks(byte)).count();
             self.bytes = self.bytes.get(skipped..).unwrap_or_default();
@@ -64,7 +65,7 @@ impl<'a> Walk<'a> {
             self.bytes = self.bytes.get(read..).unwrap_or_default();
             length += written;
             match result {
-                // With nothing left, the next call ends the last record.
+                // If no input is left, the next call ends the last record.
                 ReadFieldResult::InputEmpty | ReadFieldResult::OutputFull => {}
                 ReadFieldResult::End => return None,
                 ReadFieldResult::Field { record_end } => {
@@ -83,8 +84,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Sets the nulls of text columns right: a field is null where it stands outside quotes and is one of `nulls`. The decoder
-/// takes every empty field for a null. `bytes` are the records of the batch, after `skipped` other ones.
+/// Corrects the nulls of text columns. The decoder makes every empty field null, but a field is null if it is unquoted
+/// and one of `nulls`. `bytes` are the records of the batch, after `skipped` other ones.
 pub(crate) fn mark_nulls(
     found: RecordBatch,
     (bytes, skipped): (&[u8], usize),
@@ -98,7 +99,7 @@ pub(crate) fn mark_nulls(
             continue;
         };
         let is_null = !is_quoted && nulls.iter().any(|null| null.as_bytes() == text);
-        // The decoder has made a null of every empty field, and of no other one.
+        // The decoder has made exactly the empty fields null.
         if is_null != text.is_empty() {
             changes.rows.push((row, is_null));
         }
@@ -108,7 +109,7 @@ pub(crate) fn mark_nulls(
     RecordBatch::try_new(found.schema(), changed.collect()).unwrap_or(found)
 }
 
-/// The rows of a column whose nulls are not those of the decoder.
+/// The rows of a column whose nulls differ from the decoder's.
 struct Changes {
     is_text: bool,
     rows: Vec<(usize, bool)>,
@@ -131,7 +132,7 @@ impl Changes {
         let values = texts.iter().enumerate().map(|(row, text)| {
             match changes.next_if(|(changed, _)| *changed == row) {
                 Some((_, true)) => None,
-                // A field that is empty and no null.
+                // An empty field that is not null.
                 Some((_, false)) => Some(text.unwrap_or("")),
                 None => text,
             }
@@ -140,8 +141,8 @@ impl Changes {
     }
 }
 
-/// Parses columns of text into the types of a schema, as the decoder does, but keeps whole numbers exact. Empty texts are
-/// nulls in columns of other types.
+/// Parses text columns into the types of a schema, as the decoder does, but keeps whole numbers exact. An empty text is
+/// null in a column of another type.
 ///
 /// # Errors
 ///

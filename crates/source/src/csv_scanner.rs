@@ -1,20 +1,20 @@
-//! Where the quotes of a CSV file open and close, by the rules of the decoder: a quote opens a value only as its
-//! first byte, two quotes within quotes are one, and after the closing quote the value goes on as plain text.
+//! Finds where quotes open and close in a CSV file, by the rules of the decoder. A quote opens a value only as its
+//! first byte. Two quotes inside quotes are one. After the closing quote, the value continues as unquoted text.
 
 use memchr::{memchr, memchr_iter};
 
-/// Follows quotes through a file that comes in pieces.
+/// Tracks quotes through a file that arrives in pieces.
 #[derive(Debug)]
 pub(crate) struct CsvScanner {
     delimiter: u8,
     state: State,
-    /// The last byte of the pieces before.
+    /// The last byte of the previous pieces.
     last: u8,
-    /// Line breaks in the pieces before.
+    /// Line breaks in the previous pieces.
     lines: u64,
     /// The line of the last opening quote, counted from 1.
     opened: u64,
-    /// Whether nothing has come yet.
+    /// Whether no input has been read yet.
     fresh: bool,
     /// Whether the last byte opened a value.
     just_opened: bool,
@@ -26,7 +26,7 @@ pub(crate) struct CsvScanner {
 enum State {
     Outside,
     Inside,
-    /// After a quote within quotes: the end, or the first of two.
+    /// After a quote inside quotes: it closes the value, or is the first of two.
     Closing,
 }
 
@@ -44,19 +44,19 @@ impl CsvScanner {
         }
     }
 
-    /// Whether what has come ends with a record.
+    /// Returns whether the input so far ends with a record.
     pub(crate) fn is_behind_record(&self) -> bool {
         self.state == State::Outside && self.last == b'\n'
     }
 
-    /// Whether a value began with two quotes since the last call: it may be an empty text.
+    /// Returns whether a value began with two quotes since the last call: it may be an empty text.
     pub(crate) const fn take_empty(&mut self) -> bool {
         std::mem::replace(&mut self.empty, false)
     }
 
-    /// Follows the next piece.
+    /// Reads the next piece.
     pub(crate) fn read(&mut self, piece: &[u8]) {
-        // The decoder passes over a byte order mark, too.
+        // The decoder ignores a byte order mark, too.
         let mark = b"\xef\xbb\xbf";
         let piece = match piece.strip_prefix(mark) {
             Some(rest) if self.fresh => rest,
@@ -99,12 +99,12 @@ impl CsvScanner {
         }
     }
 
-    /// Whether the piece that comes next begins within quotes.
+    /// Returns whether the next piece begins inside quotes.
     pub(crate) fn inside(&self) -> bool {
         self.state == State::Inside
     }
 
-    /// The line of the quote that is open, counted from 1.
+    /// Returns the line of the open quote, counted from 1.
     pub(crate) fn open_line(&self) -> Option<u64> {
         self.inside().then_some(self.opened)
     }
@@ -129,7 +129,7 @@ mod tests {
             ("a,\"b\"\"\n", Some(1)),
             ("a,\"b\"\"\"\n", None),
             ("a,\"\"\n\"x", Some(2)),
-            // A quote within a plain value is a letter.
+            // A quote inside an unquoted value is an ordinary character.
             ("a,5\" nails\nb,c\n", None),
             ("a,\"b\" c\"\n\"", Some(2)),
             ("a\r\n\"b", Some(2)),

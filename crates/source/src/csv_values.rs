@@ -1,8 +1,8 @@
-//! What the text of a CSV value is: a boolean, a number, or text.
+//! Classifies the text of a CSV value as boolean, number or text.
 
 use arrow::datatypes::DataType;
 
-/// What the values of a column are, from the narrowest on.
+/// The type of a column's values, from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Values {
     #[default]
@@ -14,14 +14,14 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// What one value is.
+    /// Classifies one value.
     pub(crate) fn of(text: &str) -> Self {
         if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") {
             return Self::Boolean;
         }
         let digits = text.strip_prefix('-').unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            // 007 is a name, and so is a number that no integer holds.
+            // 007 is an identifier, and so is a number that no 64-bit integer holds.
             let plain = digits == "0" && digits.len() == text.len() || !digits.starts_with('0');
             return if plain && text.parse::<i64>().is_ok() {
                 Self::Whole
@@ -36,7 +36,7 @@ impl Values {
         }
     }
 
-    /// What holds the values of both.
+    /// Returns the narrowest type that holds the values of both.
     pub(crate) const fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Empty, other) | (other, Self::Empty) => other,
@@ -47,7 +47,7 @@ impl Values {
         }
     }
 
-    /// The type of a column of such values.
+    /// Returns the Arrow type of a column of such values.
     pub(crate) const fn data_type(self) -> DataType {
         match self {
             Self::Boolean => DataType::Boolean,
@@ -58,7 +58,7 @@ impl Values {
     }
 }
 
-/// A decimal number with a point or an exponent, or one of the words for none.
+/// Returns whether a text is a decimal number with a point or an exponent, or `nan`, `NaN` or `inf`.
 fn is_float(text: &str) -> bool {
     if matches!(text, "nan" | "NaN" | "inf") {
         return true;
@@ -74,10 +74,10 @@ fn is_float(text: &str) -> bool {
         && !exponent.is_empty()
 }
 
-/// Whether a float is beyond what 64 bits hold; as one it would be infinite.
+/// Returns whether a number is too large for a 64-bit float, which would make it infinite.
 fn is_too_large(text: &str) -> bool {
     let is_word = text.starts_with(['n', 'N', 'i']);
-    // Without a long exponent or very many digits no number is so large.
+    // Without an exponent or very many digits, no number is that large.
     let may_be = text.len() > 300 || text.contains(['e', 'E']);
     may_be && !is_word && text.parse::<f64>().is_ok_and(f64::is_infinite)
 }

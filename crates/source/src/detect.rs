@@ -1,8 +1,8 @@
-//! What a location holds, by names alone.
+//! Detects what a location holds, by names alone.
 //!
-//! Two things at the top of a folder decide at once, because they list the files that count: the log of a Delta table
-//! (`_delta_log`) and the index of a dataset (`index.json`). Otherwise the rule is [`Contents`], over all files of the
-//! folder and of those below it, the same for local folders, prefixes in stores and matches of patterns.
+//! Two names at the top of a folder decide at once, because they list the files of the dataset: the log of a Delta
+//! table (`_delta_log`) and the index of a dataset (`index.json`). Otherwise [`Contents`] decides, from all files in
+//! and below the folder. The rule is the same for local folders, prefixes in stores and matches of patterns.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,16 +18,17 @@ use crate::objects::{self, Found, Holds, Object, Store};
 use crate::walk::{FileVersion, MAX_DEPTH, shown};
 use crate::{SourceError, SourceKind, SourceOptions};
 
-/// The one kind that locations hold, each by its name and, for a folder, by the names in it.
+/// Detects the kind of data that all locations hold, from their names and, for folders, the names in them.
 ///
-/// A folder with `_delta_log` is [`SourceKind::Delta`]. One with `index.json` is [`SourceKind::Mds`], or
-/// [`SourceKind::Webdataset`] where the index says so. Otherwise all files below it must be of one class, which is the
-/// kind: tables, tar files, or plain files, which are a [`SourceKind::Tree`]. A pattern is what its matches are.
+/// A folder with `_delta_log` is [`SourceKind::Delta`]. A folder with `index.json` is [`SourceKind::Mds`], or
+/// [`SourceKind::Webdataset`] if the index says so. Otherwise, all files below it must be of one class, which is the
+/// kind: tables, tar files, or plain files, which are a [`SourceKind::Tree`]. The kind of a pattern is that of its
+/// matches.
 ///
 /// # Errors
 ///
-/// [`SourceError`] when a location does not exist, or is a file whose name says nothing; [`SourceError::Mixed`] when
-/// locations differ; [`SourceError::MixedFiles`] when the files of one differ.
+/// [`SourceError`] when a location does not exist, or is a file whose name does not identify a kind;
+/// [`SourceError::Mixed`] when locations differ; [`SourceError::MixedFiles`] when the files of one location differ.
 pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKind, SourceError> {
     let options = SourceOptions {
         remote: remote.clone(),
@@ -50,7 +51,7 @@ fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind
     }
 }
 
-/// The one kind of several locations.
+/// Detects the one kind of several locations.
 ///
 /// # Errors
 ///
@@ -125,7 +126,7 @@ fn detect_object(object: &Object, file_version: FileVersion) -> Result<SourceKin
     kind_of_other(name).ok_or_else(|| untold(object.shown()))
 }
 
-/// Whether an index in a store is one of tar files.
+/// Returns whether an index in a store lists tar files.
 fn is_tar_object(store: &Store, name: &str, bytes: u64) -> Result<bool, SourceError> {
     let head = store.remote().read_range(name, None, 0..bytes.min(HEAD))?;
     Ok(begins_as_tar_index(&head))
@@ -151,7 +152,7 @@ fn detect_store(store: &Store) -> Result<SourceKind, SourceError> {
     census.kind_in_store(store, "")
 }
 
-/// What names beneath `folder` say.
+/// Detects a kind from the names below `folder`.
 fn detect_names<'a>(
     store: &Store,
     folder: &str,
@@ -192,7 +193,7 @@ fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
     kind_of_other(&name).ok_or_else(|| untold(shown(path, "")))
 }
 
-/// What a file holds that is no table by its name.
+/// Returns the kind of a file whose name is not that of a table.
 fn kind_of_other(name: &str) -> Option<SourceKind> {
     if has_extension(name, &["json"]) {
         return Some(SourceKind::JsonLines);
@@ -211,7 +212,7 @@ const fn untold(location: String) -> SourceError {
 /// The name of the index of a dataset.
 const INDEX_NAME: &str = "index.json";
 
-/// Whether an index is one of tar files: only those have their format at the top, and keys are sorted.
+/// Returns whether an index lists tar files. Keys are sorted, and only such an index begins with `format`.
 fn is_tar_index(path: &Path) -> Result<bool, SourceError> {
     let io = |source| SourceError::io("read", shown(path, ""), source);
     let mut head = Vec::new();
@@ -220,7 +221,7 @@ fn is_tar_index(path: &Path) -> Result<bool, SourceError> {
     Ok(begins_as_tar_index(&head))
 }
 
-/// Bytes of an index that are looked at.
+/// The number of bytes of an index that are read.
 const HEAD: u64 = 256;
 
 fn begins_as_tar_index(head: &[u8]) -> bool {
@@ -231,21 +232,21 @@ fn begins_as_tar_index(head: &[u8]) -> bool {
     words.next() == Some(b"format".as_slice())
 }
 
-/// The files below a folder, and what else bears on what it holds.
+/// Counts the files below a folder, and notes what else determines its kind.
 #[derive(Default)]
 struct Census {
     contents: Contents,
-    /// Folders in the folder that have an `index.json`, with its length.
+    /// Folders directly in the folder that have an `index.json`, with its length.
     indexes: Vec<(String, u64)>,
-    /// Whether a conversion into the folder is not finished.
+    /// Whether the folder contains an unfinished conversion.
     is_unfinished: bool,
 }
 
-/// Most folders in a folder whose `index.json` is read.
+/// The most folders in a folder whose `index.json` is read.
 const MOST_INDEXES: usize = 64;
 
 impl Census {
-    /// Counts a file by its path in the folder, with `/` between the parts of it.
+    /// Counts a file by its path relative to the folder, with `/` as the separator.
     fn count_path(&mut self, path: &str, bytes: u64) {
         self.is_unfinished |= path == JOURNAL_NAME;
         let is_log = FileClass::of(path) == FileClass::DeltaLog;
@@ -275,7 +276,8 @@ impl Census {
         )
     }
 
-    /// The kind that the files make. `shown` prints a path in the folder, `is_index` reads an `index.json`.
+    /// Returns the kind that the files add up to. `shown` prints a path in the folder; `is_index` reads an
+    /// `index.json`.
     fn kind(
         mut self,
         shown: impl Fn(&str) -> String,
@@ -309,7 +311,7 @@ impl Census {
             Some(kind) => return Ok(kind),
             None => {}
         }
-        // Shards are not samples of a tree.
+        // The shards of an unfinished conversion are not samples of a tree.
         if self.is_unfinished {
             return Err(refused(format!(
                 "{} holds the shards of a conversion that is not finished: run it again to complete it, or pass --from tree to take every file",
@@ -333,7 +335,7 @@ impl Census {
                 location: shown("").trim_end_matches('/').to_owned(),
                 classes: [first, second],
                 examples: [(first, &one), (second, &other)].map(|(class, path)| match class {
-                    // The folder of the table.
+                    // Name the table's folder.
                     FileClass::DeltaLog => shown(path.split("/_delta_log/").next().unwrap_or(path)),
                     _ => shown(path),
                 }),
@@ -406,12 +408,12 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
     )
 }
 
-/// Links to folders that were followed, so that each folder is listed once.
+/// The folder links that were followed, so that each folder is listed once.
 #[derive(Default)]
 struct Links(HashSet<PathBuf>);
 
 impl Links {
-    /// Whether the target of a link has to be listed: it is no folder above or below the root, and is new.
+    /// Returns whether the target of a link has to be listed: it is new, and neither contains the root nor lies in it.
     fn enter(&mut self, root: &Path, link: &Path) -> bool {
         let (Ok(target), Ok(root)) = (fs::canonicalize(link), fs::canonicalize(root)) else {
             return false;
@@ -420,14 +422,14 @@ impl Links {
     }
 }
 
-/// Whether a file is the index of a dataset. A file that cannot be read counts as any other file.
+/// Returns whether a file is the index of a dataset. A file that cannot be read counts as an ordinary file.
 fn is_dataset(index: &Path) -> bool {
     let mut head = Vec::new();
     let read = fs::File::open(index).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     read.is_ok() && begins_as_index(&head)
 }
 
-/// Whether the first bytes of a file are those of the index of a dataset.
+/// Returns whether the first bytes of a file are those of the index of a dataset.
 fn begins_as_index(head: &[u8]) -> bool {
     let has = |word: &[u8]| head.windows(word.len()).any(|found| found == word);
     head.starts_with(b"{") && has(b"\"shards\"")

@@ -1,4 +1,4 @@
-//! Columns as they are: a native reader with a choice and order of columns.
+//! Selects and orders the columns of a native reader, unchanged.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::{RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError
 pub(crate) struct DirectSource {
     base: Arc<dyn Base>,
     schema: SchemaRef,
-    /// The column of the reader behind each column of the source.
+    /// For each column of the source, its number in the reader.
     columns: Vec<usize>,
 }
 
 impl DirectSource {
-    /// All columns, or those that are named.
+    /// Selects all columns, or the named ones.
     ///
     /// # Errors
     ///

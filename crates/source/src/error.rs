@@ -10,9 +10,9 @@ use crate::hints::{choices, column_of};
 use crate::unite::quoted;
 use crate::{CsvProblem, DeltaError, SourceKind};
 
-/// Why a source could not be opened or read.
+/// An error that occurs when a source is opened or read.
 ///
-/// Paths are as opened, rows and row groups count from 0, lines from 1.
+/// Paths are as opened. Rows and row groups count from 0, lines from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -22,43 +22,43 @@ pub enum SourceError {
         /// The location as given.
         location: String,
     },
-    /// The operating system refused or failed.
+    /// The operating system reported an error.
     #[error("cannot {action}")]
     Io {
         /// What was attempted: `open`, `read`, `list`.
         action: &'static str,
         /// The path.
         path: String,
-        /// The system's answer.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
     /// A source of another crate failed.
     #[error("{message}")]
     Foreign {
-        /// What the failure means.
+        /// The kind of the error.
         kind: ErrorKind,
         /// Its stable id.
         id: &'static str,
-        /// What it is about.
+        /// The object of the error.
         object: Option<String>,
-        /// The fact, with its causes.
+        /// The message, with its causes.
         message: String,
         /// What to do about it.
         hint: Option<String>,
     },
-    /// A store refused or failed, or a name in it cannot be that of a file.
+    /// A store reported an error, or has a name that cannot be a file name.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A Delta table that is not what it should be, or not what was asked for.
+    /// A Delta table is invalid, or does not have what was requested.
     #[error(transparent)]
     Delta(#[from] DeltaError),
-    /// The destination of a conversion that is not finished: what lies there is not all of its data.
+    /// The destination of an unfinished conversion: it does not contain all of its data.
     #[error("{found}")]
     Unfinished {
         /// The folder.
         location: String,
-        /// What the conversion has left there.
+        /// What the conversion has left in the folder.
         found: Unfinished,
     },
     /// A file or folder that was removed while its folder was listed.
@@ -70,7 +70,7 @@ pub enum SourceError {
     /// A broken invariant inside this crate.
     #[error("{what}")]
     Bug {
-        /// What should not have happened.
+        /// What went wrong.
         what: String,
     },
     /// A limit of [`Limits`](shardmill_core::Limits) is exceeded.
@@ -81,7 +81,7 @@ pub enum SourceError {
         /// Which limit, and by how much.
         limit: LimitExceeded,
     },
-    /// An option, or a combination of options, that cannot be carried out.
+    /// An option, or a combination of options, that is not valid.
     #[error("{reason}")]
     Option {
         /// The option as spelled on the command line.
@@ -98,7 +98,7 @@ pub enum SourceError {
         first_kind: SourceKind,
         /// The location that differs.
         second: String,
-        /// What that holds.
+        /// What the second location holds.
         second_kind: SourceKind,
     },
     /// A folder whose files are of several classes.
@@ -124,12 +124,12 @@ pub enum SourceError {
         /// What to do instead.
         hint: &'static str,
     },
-    /// A directory without a single file of the kind that was asked for.
+    /// A directory without a single file of the requested kind.
     #[error("holds no {wanted}")]
     Empty {
         /// The location as given.
         location: String,
-        /// What was looked for.
+        /// The kind of file that was expected.
         wanted: &'static str,
     },
     /// The same file is named twice.
@@ -138,7 +138,7 @@ pub enum SourceError {
         /// The path.
         path: String,
     },
-    /// A file is not what it was when it was listed.
+    /// A file differs from its state when it was listed.
     #[error("had {listed_bytes} bytes when it was listed and has {found_bytes}{}", if *touched { ", and was modified since" } else { "" })]
     Changed {
         /// The path.
@@ -155,7 +155,7 @@ pub enum SourceError {
     Overlap {
         /// The location that lies inside.
         location: String,
-        /// The directory around it.
+        /// The directory that contains it.
         container: String,
         /// `source` or `destination`.
         inner: &'static str,
@@ -167,7 +167,7 @@ pub enum SourceError {
     Compression {
         /// The file.
         file: String,
-        /// What the decompressor says.
+        /// The decompressor's message.
         reason: String,
     },
 
@@ -179,14 +179,14 @@ pub enum SourceError {
         /// The name.
         column: String,
     },
-    /// A column that is asked for does not exist.
+    /// A requested column does not exist.
     #[error("there is no column `{}`", escape(column))]
     ColumnNotFound {
         /// The option that names it.
         clause: &'static str,
         /// The name as given.
         column: String,
-        /// Names that exist and are spelled alike.
+        /// Existing names that are spelled alike.
         near: Vec<String>,
     },
     /// A column has another type than in the first file.
@@ -211,7 +211,7 @@ pub enum SourceError {
         /// What to do about it.
         hint: Box<str>,
     },
-    /// A value of a file that does not fit the type that the column has in the table.
+    /// A value of a file that does not fit the column's type in the table.
     #[error("column `{}` is read as {data_type}: {reason}", escape(column))]
     Conversion {
         /// The file.
@@ -251,7 +251,7 @@ pub enum SourceError {
         /// The column.
         column: String,
     },
-    /// Directories called `key=value` that do not make columns.
+    /// Directories called `key=value` that do not form columns.
     #[error("{reason}")]
     Partition {
         /// The file or column.
@@ -279,7 +279,7 @@ pub enum SourceError {
         /// The file.
         file: String,
     },
-    /// A Parquet file without its end.
+    /// A Parquet file that is cut short.
     #[error("is cut short: {reason}")]
     ParquetTruncated {
         /// The file.
@@ -314,12 +314,12 @@ pub enum SourceError {
         /// The codec's name.
         codec: String,
     },
-    /// A size claimed by Parquet metadata is beyond what is accepted.
+    /// A size in Parquet metadata that exceeds a limit.
     #[error("{what} is {value} bytes, above the limit of {limit}")]
     ParquetLimit {
         /// The file, with row group and column where known.
         object: String,
-        /// What is too large.
+        /// What is too large, such as a page.
         what: &'static str,
         /// The name of the limit.
         name: &'static str,
@@ -378,7 +378,7 @@ pub enum SourceError {
         column: Option<String>,
         /// What is wrong.
         reason: String,
-        /// What sort of mistake that is.
+        /// The category of the error.
         problem: CsvProblem,
     },
     /// A JSON line that does not fit.
@@ -398,13 +398,13 @@ pub enum SourceError {
         /// The path.
         path: String,
     },
-    /// A directory that contains itself by way of links.
+    /// A directory that contains itself through links.
     #[error("is a link to a directory that contains it")]
     TreeLoop {
         /// The path.
         path: String,
     },
-    /// Neither a file nor a directory.
+    /// An entry that is neither a file nor a directory.
     #[error("is a {what}, not a file")]
     TreeSpecial {
         /// The path.
@@ -412,7 +412,7 @@ pub enum SourceError {
         /// What it is.
         what: &'static str,
     },
-    /// A name that cannot be a key.
+    /// A name that cannot be part of a key.
     #[error("the name {reason}")]
     TreeName {
         /// The path, escaped.
@@ -420,12 +420,12 @@ pub enum SourceError {
         /// What is wrong with its name.
         reason: &'static str,
     },
-    /// Directories too deep.
+    /// Directories that are nested too deep.
     #[error("lies more than {limit} directories deep")]
     TreeDepth {
         /// The path.
         path: String,
-        /// How deep they may be.
+        /// The deepest nesting allowed.
         limit: usize,
     },
     /// A tree without files.
@@ -434,7 +434,7 @@ pub enum SourceError {
         /// The location as given.
         location: String,
     },
-    /// Two files for one field of one sample.
+    /// Two files for the same field of one sample.
     #[error("{reason}")]
     TreeCollision {
         /// The file or field.
@@ -447,7 +447,7 @@ pub enum SourceError {
     TreeText {
         /// The file.
         path: String,
-        /// The first byte that does not fit.
+        /// The first byte that is not UTF-8.
         at: usize,
     },
 
@@ -456,15 +456,15 @@ pub enum SourceError {
     SqlSyntax {
         /// The option it was given to.
         clause: &'static str,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
-    /// An expression or query that makes no sense over this source.
+    /// An expression or query that is not valid for this source.
     #[error("{reason}")]
     SqlPlan {
         /// The option it was given to.
         clause: &'static str,
-        /// What the planner says.
+        /// The planner's message.
         reason: String,
     },
     /// An expression or query that failed on the data.
@@ -472,10 +472,10 @@ pub enum SourceError {
     SqlRun {
         /// The option it was given to.
         clause: &'static str,
-        /// What the engine says.
+        /// The engine's message.
         reason: String,
     },
-    /// Something SQL can do but not here.
+    /// An SQL feature that is not supported here.
     #[error("{what}")]
     SqlRefused {
         /// The option it was given to.
@@ -485,18 +485,18 @@ pub enum SourceError {
         /// What to do instead.
         hint: &'static str,
     },
-    /// A query that needs more memory than it may use.
+    /// A query that exceeds its memory limit.
     #[error("the query needs more memory than its limit of {limit_bytes} bytes: {reason}")]
     SqlMemory {
         /// The limit in bytes.
         limit_bytes: u64,
-        /// Which operator asked.
+        /// The operator that requested the memory.
         reason: String,
     },
 }
 
 impl SourceError {
-    /// An operating-system error on a path.
+    /// Builds an error of the operating system about a path.
     pub(crate) fn io(action: &'static str, path: impl Into<String>, source: io::Error) -> Self {
         Self::Io {
             action,
@@ -516,7 +516,7 @@ const fn by_kind(kind: SourceKind, ids: [&'static str; 4]) -> &'static str {
     }
 }
 
-/// What to do about a column that some files lack.
+/// Returns a hint for a column that some files lack.
 fn missing_hint(kind: SourceKind, column: &str) -> String {
     match kind {
         SourceKind::Parquet | SourceKind::Arrow => format!(

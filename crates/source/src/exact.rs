@@ -1,9 +1,9 @@
-//! Whole numbers that a float of 64 bits holds exactly.
+//! Decides which whole numbers a 64-bit float represents exactly.
 
-/// Whole numbers of so many digits are always exact.
+/// Whole numbers with at most this many digits are always exact.
 pub(crate) const EXACT_DIGITS: usize = 15;
 
-/// Whether a whole number, written as digits with or without a minus, is the same number as a float.
+/// Returns whether a whole number, written as digits with an optional minus, equals its nearest float.
 pub(crate) fn is_exact_text(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     digits.len() <= EXACT_DIGITS
@@ -12,7 +12,7 @@ pub(crate) fn is_exact_text(text: &str) -> bool {
             .is_ok_and(|float| format!("{float:.0}") == text)
 }
 
-/// The same for a whole number of 64 bits.
+/// Returns whether a float represents an integer exactly.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "what is lost is the question; a float of that size fits 128 bits"
@@ -21,7 +21,7 @@ pub(crate) const fn is_exact(value: i128) -> bool {
     value as f64 as i128 == value
 }
 
-/// What is wrong with a whole number in a column of floats.
+/// Describes a whole number that is not exact in a column of floats.
 pub(crate) fn inexact(text: &str) -> String {
     format!(
         "{} is a whole number that float64, the type of the column, does not hold exactly",

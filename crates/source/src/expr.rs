@@ -1,4 +1,4 @@
-//! Columns that are computed and rows that are filtered, batch by batch, in the unit they come from.
+//! Computes columns and filters rows, batch by batch, within each unit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,22 +42,22 @@ struct Output {
     expr: Arc<dyn PhysicalExpr>,
 }
 
-/// Columns computed from the columns of a batch.
+/// Computes columns from the columns of a batch.
 pub(crate) struct Projection {
     schema: SchemaRef,
     outputs: Vec<Output>,
 }
 
-/// Columns and a condition over a native reader.
+/// Computed columns and a filter on top of a native reader.
 pub(crate) struct Computed {
     base: Arc<dyn Base>,
     program: Arc<Program>,
-    /// The columns of the reader that anything needs, ascending.
+    /// The columns of the reader that the expressions need, ascending.
     needed: Vec<usize>,
-    /// The column of the reader that each output is a plain copy of.
+    /// For each output that merely copies a column of the reader, that column.
     copies: Vec<Option<usize>>,
     units: Vec<Unit>,
-    /// The unit of the reader behind each unit.
+    /// For each unit, its number in the reader.
     base_units: Vec<usize>,
     schema: SchemaRef,
     description: SourceDescription,
@@ -68,13 +68,13 @@ struct Program {
     stages: Vec<Projection>,
 }
 
-/// A schema whose columns can be called `name` and `source.name`.
+/// Returns a schema whose columns can be referred to as `name` and `source.name`.
 pub(crate) fn named_schema(clause: &'static str, schema: &Schema) -> Result<DFSchema, SourceError> {
     DFSchema::try_from_qualified_schema(TableReference::bare(TABLE), schema)
         .map_err(|error| convert(error, clause, schema, Phase::Plan, None))
 }
 
-/// The logical form of one parsed expression.
+/// Plans a parsed expression.
 pub(crate) fn plan_expr(
     context: &SessionContext,
     clause: &'static str,
@@ -106,7 +106,7 @@ pub(crate) fn plan_expr(
     Ok(expr)
 }
 
-/// The executable form of an expression over the columns of a schema.
+/// Compiles an expression over the columns of a schema.
 fn compile(
     context: &SessionContext,
     clause: &'static str,
@@ -115,7 +115,7 @@ fn compile(
 ) -> Result<Arc<dyn PhysicalExpr>, SourceError> {
     let named = named_schema(clause, schema)?;
     let run = || {
-        // Some functions (`coalesce`, `nvl`) exist only until they are simplified.
+        // Some functions (`coalesce`, `nvl`) cannot be executed: the simplifier replaces them.
         let simplifier = ExprSimplifier::new(
             SimplifyContext::builder()
                 .with_schema(Arc::new(named.clone()))
@@ -134,7 +134,7 @@ fn compile(
     }
 }
 
-/// The same with arithmetic that fails where a number does not fit, instead of going around.
+/// Makes arithmetic fail on overflow instead of wrapping.
 fn checked(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Arc<dyn PhysicalExpr>> {
     let changed = expr.transform(|expr| {
         Ok(match expr.downcast_ref::<BinaryExpr>() {
@@ -149,7 +149,7 @@ fn column(name: &str) -> Expr {
     Expr::Column(Column::new(Some(TableReference::bare(TABLE)), name))
 }
 
-/// `--column NAME[=EXPR]`, over a schema.
+/// Plans `--column NAME[=EXPR]` over a schema.
 fn column_items(
     context: &SessionContext,
     schema: &Schema,
@@ -177,7 +177,7 @@ fn column_items(
     Ok(items)
 }
 
-/// `--select LIST`, over a schema.
+/// Plans `--select LIST` over a schema.
 fn select_items(
     context: &SessionContext,
     schema: &Schema,
@@ -220,7 +220,7 @@ fn select_items(
     Ok(items)
 }
 
-/// The name of an expression that has no alias: that of a column, and nothing else.
+/// Returns the name of an expression without an alias. Only columns have one.
 fn own_name(expr: &ast::Expr) -> Result<String, SourceError> {
     match expr {
         ast::Expr::Identifier(name) => Ok(name.value.clone()),
@@ -239,7 +239,7 @@ fn own_name(expr: &ast::Expr) -> Result<String, SourceError> {
     }
 }
 
-/// The columns that a wildcard leaves out.
+/// Returns the columns that a wildcard excludes.
 pub(crate) fn wildcard_exceptions(options: &ast::WildcardAdditionalOptions) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     match &options.opt_exclude {
@@ -290,7 +290,7 @@ fn last_part(name: &ast::ObjectName) -> String {
 }
 
 impl Projection {
-    /// `--column` over the result of a query.
+    /// Compiles `--column` over the result of a query.
     ///
     /// # Errors
     ///
@@ -320,7 +320,7 @@ impl Projection {
             let copied = copied_column(&expr, schema).and_then(|place| schema.fields().get(place));
             let compiled = compile(context, clause, schema, expr.clone())?;
             let field = match copied {
-                // What the source suggests about a column holds for its copy.
+                // A copy keeps the column's metadata, such as a suggested encoding.
                 Some(field) => Field::clone(field).with_name(name),
                 None => {
                     let failed = |error| convert(error, clause, schema, Phase::Plan, None);
@@ -378,7 +378,7 @@ fn evaluate(
     }
 }
 
-/// The column that an expression is nothing but a copy of.
+/// Returns the column that an expression merely copies.
 fn copied_column(expr: &Expr, schema: &Schema) -> Option<usize> {
     match expr {
         Expr::Column(column) => schema
@@ -390,7 +390,7 @@ fn copied_column(expr: &Expr, schema: &Schema) -> Option<usize> {
 }
 
 impl Program {
-    /// Which rows meet the condition; `None` without one.
+    /// Returns which rows meet the condition; `None` without a condition.
     fn mask(&self, input: &RecordBatch) -> Result<Option<BooleanArray>, SourceError> {
         let Some(filter) = &self.filter else {
             return Ok(None);
@@ -418,7 +418,7 @@ fn keep(input: &RecordBatch, mask: &BooleanArray) -> Result<RecordBatch, SourceE
 }
 
 impl Computed {
-    /// Plans the condition and the columns that the options ask for.
+    /// Plans the condition and the columns of the options.
     ///
     /// # Errors
     ///
@@ -576,7 +576,7 @@ fn compile_condition(
     })
 }
 
-/// `--column` options as a select list.
+/// Returns `--column` options as the text of a select list.
 pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, SourceError> {
     let mut list = Vec::with_capacity(columns.len());
     for SelectColumn { name, expr } in columns {
@@ -622,7 +622,7 @@ impl Source for Computed {
     fn null_count(&self, column: usize) -> Option<u64> {
         let copied = self.copies.get(column).copied().flatten();
         match copied.and_then(|copied| self.base.null_count(copied)) {
-            // Fewer rows have no more nulls.
+            // Filtered rows have no more nulls.
             Some(0) => Some(0),
             Some(count) if self.program.filter.is_none() => Some(count),
             _ => None,
@@ -675,7 +675,7 @@ impl Source for Computed {
     }
 }
 
-/// Where in the input the `nth` row lies that a mask keeps.
+/// Returns the position in the input of the `nth` row that a mask keeps.
 fn nth_kept(mask: &BooleanArray, nth: u64) -> Option<u64> {
     let nth = usize::try_from(nth).ok()?;
     let kept = mask

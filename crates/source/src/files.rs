@@ -1,4 +1,4 @@
-//! Locations to files: directories, patterns, partitions in directory names, fingerprints.
+//! Resolves locations to files: directories, patterns, hive partitions and fingerprints.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -13,16 +13,16 @@ use crate::objects::{self, Found, Holds, Match, Object, Store};
 use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, special, walk};
 use crate::{SourceError, SourceFile, SourceKind, SourceOptions};
 
-/// Least threads that look at files in stores.
+/// The fewest threads that inspect files in stores.
 const LOOKING: usize = 16;
 
-/// An input file of a table, as it was when it was listed.
+/// An input file of a table, in its state when it was listed.
 #[derive(Clone, Debug)]
 pub(crate) struct InputFile {
     pub origin: Origin,
     /// The path as printed.
     pub shown: String,
-    /// The path relative to its location, `/` between its parts.
+    /// The path relative to its location, with `/` as the separator.
     pub relative: String,
     pub file_version: FileVersion,
 }
@@ -37,8 +37,8 @@ pub(crate) enum Origin {
 }
 
 impl InputFile {
-    /// Opens the file, provided that it is still the one that was listed. It is read by position: others may read from the
-    /// same one. An object is fetched as a whole.
+    /// Opens the file, provided that it is still the one that was listed. The caller must read by position, because the
+    /// file offset may be shared. An object is downloaded completely.
     ///
     /// # Errors
     ///
@@ -57,8 +57,8 @@ impl InputFile {
 
     /// # Errors
     ///
-    /// [`SourceError::Changed`] when the open file is no longer the one that was listed. That of an object never changes:
-    /// only bytes of the version that was listed get into it.
+    /// [`SourceError::Changed`] when the open file is no longer the one that was listed. The file of an object never
+    /// changes, because only bytes of the listed version are written to it.
     pub(crate) fn check(&self, file: &File) -> Result<(), SourceError> {
         if self.object().is_some() {
             return Ok(());
@@ -69,7 +69,7 @@ impl InputFile {
         self.file_version.check(&self.shown, &metadata)
     }
 
-    /// The object that it is, if it is one.
+    /// Returns the object, if the file is in a store.
     pub(crate) const fn object(&self) -> Option<&Object> {
         match &self.origin {
             Origin::Local(_) => None,
@@ -77,7 +77,7 @@ impl InputFile {
         }
     }
 
-    /// What tells it from other files.
+    /// Returns a path that identifies the file.
     fn identity(&self) -> PathBuf {
         match &self.origin {
             Origin::Local(path) => path.clone(),
@@ -86,7 +86,7 @@ impl InputFile {
     }
 }
 
-/// Starts to fetch the file behind one that is being read, where it is in a store.
+/// Starts to download the file after the one that is being read, if it is in a store.
 pub(crate) fn fetch_early(files: &[InputFile], number: usize) {
     if let Some(next) = files.get(number.saturating_add(1))
         && let Some(object) = next.object()
@@ -95,7 +95,7 @@ pub(crate) fn fetch_early(files: &[InputFile], number: usize) {
     }
 }
 
-/// Threads that look at files: where these are in stores, they wait more than they work.
+/// Returns the number of threads to inspect files with. Files in stores get more, because their threads mostly wait.
 pub(crate) fn looking(files: &[InputFile], jobs: usize) -> usize {
     if files.iter().any(|file| file.object().is_some()) {
         jobs.max(LOOKING)
@@ -104,8 +104,8 @@ pub(crate) fn looking(files: &[InputFile], jobs: usize) -> usize {
     }
 }
 
-/// The files of a table in the order of the dataset: locations as given, the files of each sorted by the
-/// bytes of their relative path.
+/// Lists the files of a table in the order of the dataset: locations as given, and the files of each location sorted by
+/// the bytes of their relative paths.
 ///
 /// # Errors
 ///
@@ -187,7 +187,7 @@ fn take_location(
 ) -> Result<(), SourceError> {
     let metadata = stat(path)?;
     check_overlap(&path.into(), options)?;
-    // Links in the location itself are resolved once, so that the same file is recognised by any name.
+    // Resolve links in the location itself once, so that the same file is recognised under any name.
     let resolved = resolve(path);
     if metadata.is_dir() {
         let listing = list_directory(&resolved, kind)?;
@@ -224,7 +224,7 @@ fn take_location(
     Ok(())
 }
 
-/// The same for a location of a store.
+/// Lists the files of a location in a store.
 fn take_remote(
     location: &RemoteLocation,
     kind: SourceKind,
@@ -296,7 +296,7 @@ fn take_remote(
     Ok(())
 }
 
-/// The objects of a kind beneath a prefix, as [`list_directory`] has them for a directory; and how many there are in all.
+/// Lists the objects of a kind below a prefix, by the rules of [`list_directory`], and counts all objects.
 fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceError> {
     let (listing, all) = store.listing(&|name| is_wanted(name, kind))?;
     if listing.len() > 0 || all == 0 {
@@ -305,7 +305,8 @@ fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceE
     store.listing(&|name| is_bare(name, kind))
 }
 
-/// Whether some part of a name is one that what Spark, Hive and editors leave beside the data has.
+/// Returns whether a component of a name begins with `.` or `_`, as do the files that Spark, Hive and editors keep next
+/// to the data. Folders called `key=value` do not count.
 pub(crate) fn is_hidden(name: &str) -> bool {
     let (folders, file) = name.rsplit_once('/').unwrap_or(("", name));
     let hides = |part: &str| part.starts_with(['.', '_']);
@@ -315,7 +316,7 @@ pub(crate) fn is_hidden(name: &str) -> bool {
             .any(|part| hides(part) && !part.contains('='))
 }
 
-/// Whether an object beneath a prefix is one of a kind.
+/// Returns whether an object below a prefix is of a kind.
 fn is_wanted(name: &str, kind: SourceKind) -> bool {
     let file = file_of(name);
     let fits = kind_of_name(file) == Some(kind)
@@ -323,17 +324,17 @@ fn is_wanted(name: &str, kind: SourceKind) -> bool {
     fits && !is_hidden(name)
 }
 
-/// Whether an object beneath a prefix has a name that says nothing against a kind.
+/// Returns whether the name of an object below a prefix does not rule out a kind.
 fn is_bare(name: &str, kind: SourceKind) -> bool {
     may_be(file_of(name), kind) && !is_hidden(name)
 }
 
-/// Whether a file may be one of a kind, where nothing beside it is by its name.
+/// Returns whether a file may be of a kind, in a folder where no name identifies that kind.
 fn may_be(file: &str, kind: SourceKind) -> bool {
     !file.contains('.') || (kind == SourceKind::Csv && kind_of_name(file) == Some(SourceKind::Tsv))
 }
 
-/// The last part of a name.
+/// Returns the last component of a name.
 fn file_of(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, file)| file)
 }
@@ -346,8 +347,8 @@ fn join(directory: &str, below: &str) -> String {
     }
 }
 
-/// The files of a kind below a directory. Where no name has a fitting extension (Hive writes `000000_0`) those without one
-/// count, and `.tsv` as CSV: the caller has said what they are.
+/// Lists the files of a kind below a directory. If no name has a fitting extension (Hive writes `000000_0`), files
+/// without an extension count, and `.tsv` counts as CSV: the caller has specified the kind.
 fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError> {
     let options = WalkOptions {
         follow_links: true,
@@ -379,7 +380,7 @@ pub(crate) fn has_extension(name: &str, extensions: &[&str]) -> bool {
     })
 }
 
-/// The kind of table that a file name promises.
+/// Returns the kind of table that a file name indicates.
 pub(crate) fn kind_of_name(name: &str) -> Option<SourceKind> {
     match FileClass::of(name) {
         FileClass::Parquet => Some(SourceKind::Parquet),
@@ -403,22 +404,22 @@ pub(crate) fn stat(path: &Path) -> Result<fs::Metadata, SourceError> {
     })
 }
 
-/// A location after its pattern, if it is one, has been looked up.
+/// A location whose pattern, if it has one, has been expanded.
 pub(crate) enum Expanded {
     DirectSource(PathBuf),
-    /// What a pattern matches, sorted by bytes, and the part of the pattern before the first wildcard.
+    /// The matches of a pattern, sorted by bytes, and the part of the pattern before the first wildcard.
     Pattern {
         base: PathBuf,
         matches: Vec<PathBuf>,
     },
 }
 
-/// Whether a text has a wildcard.
+/// Returns whether a text contains a wildcard.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// Looks up a pattern with `*`, `?` or `[…]`, unless something is called exactly so.
+/// Expands a pattern with `*`, `?` or `[…]`, unless a file has exactly that name.
 ///
 /// # Errors
 ///
@@ -506,7 +507,7 @@ pub(crate) fn check_overlap(
     })
 }
 
-/// A location as printed.
+/// Returns a location as printed.
 pub(crate) fn place(location: &Location) -> String {
     match location {
         Location::Local(path) => shown(path, ""),
@@ -514,7 +515,7 @@ pub(crate) fn place(location: &Location) -> String {
     }
 }
 
-/// The description's list of files.
+/// Returns the list of files for a description.
 pub(crate) fn described(files: &[InputFile]) -> Vec<SourceFile> {
     files
         .iter()
@@ -548,7 +549,7 @@ impl Fingerprint {
         self.0.update(&u64::MAX.to_le_bytes());
     }
 
-    /// 32 hexadecimal digits.
+    /// Returns the digest as 32 hexadecimal digits.
     pub(crate) fn finish(&self) -> String {
         format!("{:032x}", self.0.digest128())
     }

@@ -1,24 +1,24 @@
-//! What to do about an error of a source, where that takes more than a sentence.
+//! Composes hints for errors of a source that need more than a fixed sentence.
 
 use shardmill_core::{FileClass, escape};
 
-/// What sort of mistake a CSV record has.
+/// The category of a mistake in a CSV record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsvProblem {
     /// A quote that is never closed.
     Quote,
-    /// More or fewer values than the header has names.
+    /// A number of values that differs from the number of names in the header.
     FieldCount,
-    /// Bytes that are no UTF-8.
+    /// Bytes that are not UTF-8.
     Utf8,
     /// A value that is not of the type of its column.
     Value,
-    /// A whole number in a column of floats that no float is equal to.
+    /// A whole number in a column of floats that no float equals.
     Inexact,
 }
 
 impl CsvProblem {
-    /// What to do about a mistake in that column.
+    /// Returns a hint for a mistake in that column.
     pub(crate) fn hint(self, column: Option<&str>) -> String {
         let text = format!("--column {}:str", escape(column.unwrap_or("NAME")));
         match self {
@@ -31,14 +31,14 @@ impl CsvProblem {
     }
 }
 
-/// The column at the head of a path, and whether there is more of that.
+/// Returns the column at the start of a path, and whether the path continues below it.
 pub(crate) fn column_of(reason: &str) -> (&str, bool) {
     let end = reason.find(['.', '[', ':']).unwrap_or(reason.len());
     let (column, rest) = reason.split_at(end);
     (column, !rest.starts_with(':'))
 }
 
-/// How a user says which files of a mixture are the source.
+/// Returns how a user can choose between two classes of files.
 pub(crate) fn choices(classes: [FileClass; 2]) -> String {
     let mut ways = Vec::new();
     for class in classes {

@@ -1,4 +1,4 @@
-//! Directories called `key=value` as columns.
+//! Turns directories called `key=value` into columns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use datafusion::common::ScalarValue;
 use crate::SourceError;
 use crate::files::InputFile;
 
-/// What Hive and Spark call the directory of rows whose key is null.
+/// The directory name that Hive and Spark use for a null key.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// The columns that directories make, sorted by name, and their value for each file.
+/// The columns that directories form, sorted by name, and their values for each file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Partitions {
     pub fields: Vec<FieldRef>,
@@ -25,7 +25,7 @@ impl Partitions {
     ///
     /// # Errors
     ///
-    /// [`SourceError::Partition`] when files differ in their keys or a directory name is broken.
+    /// [`SourceError::Partition`] when the keys of files differ, or a directory name is invalid.
     pub(crate) fn of(files: &[InputFile]) -> Result<Self, SourceError> {
         let mut all = Vec::with_capacity(files.len());
         for file in files {
@@ -74,7 +74,7 @@ impl Partitions {
         Ok(Self { fields, values })
     }
 
-    /// The value of a field in all rows of a file.
+    /// Returns the value that a field has in all rows of a file.
     pub(crate) fn value(&self, file: usize, field: usize) -> ScalarValue {
         let value = self
             .values
@@ -92,7 +92,7 @@ impl Partitions {
         }
     }
 
-    /// Whether a field is null in all rows of a file.
+    /// Returns whether a field is null in all rows of a file.
     pub(crate) fn is_null(&self, file: usize, field: usize) -> bool {
         self.values
             .get(file)
@@ -151,7 +151,7 @@ fn keys_of(file: &InputFile) -> Result<BTreeMap<String, Option<String>>, SourceE
     Ok(keys)
 }
 
-/// Undoes `%41`; a percent sign that begins no such code stands for itself, as some writers leave it.
+/// Decodes `%41` and the like. A percent sign without two hexadecimal digits is literal, as some writers leave it.
 fn decode(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());

@@ -1,10 +1,11 @@
-//! Clauses that the parser knows and the engine passes over: a query with one of them would give other rows than it says.
+//! Finds clauses that the parser accepts and the engine ignores: such a query would return rows that it did not ask
+//! for.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{Query, Select, TableFactor, Visit as _, Visitor};
 
-/// The first clause of a query that the engine does not look at.
+/// Returns the first clause of a query that the engine ignores.
 pub(crate) fn ignored_clause(query: &Query) -> Option<&'static str> {
     match query.visit(&mut Ignored) {
         ControlFlow::Break(clause) => Some(clause),
@@ -14,7 +15,7 @@ pub(crate) fn ignored_clause(query: &Query) -> Option<&'static str> {
 
 struct Ignored;
 
-/// The first clause that is there.
+/// Stops the visit at the first clause that is present.
 fn first<const N: usize>(clauses: [(bool, &'static str); N]) -> ControlFlow<&'static str> {
     match clauses.iter().find(|(is_there, _)| *is_there) {
         Some((_, clause)) => ControlFlow::Break(clause),

@@ -1,4 +1,5 @@
-//! Text files: opened as listed, decompressed where they are compressed, checked when they end.
+//! Reads text files: opens the listed version, decompresses it if needed, and checks at the end that it has not
+//! changed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,7 +12,7 @@ use crate::SourceError;
 use crate::catch_panic::one_line;
 use crate::files::InputFile;
 
-/// How a text file is compressed, told by its first bytes.
+/// How a text file is compressed, detected from its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     None,
@@ -68,7 +69,7 @@ impl Text {
         Self::open_range(input, 0, input.file_version.bytes)
     }
 
-    /// Opens some bytes of a file; where it is compressed, they must be all.
+    /// Opens a range of a file. If the file is compressed, the range must be the whole file.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl Text {
         })
     }
 
-    /// The bytes at hand; empty at the end.
+    /// Returns the buffered bytes; empty at the end.
     ///
     /// # Errors
     ///
@@ -130,11 +131,11 @@ impl Text {
     }
 }
 
-/// How a file is compressed.
+/// Detects how a file is compressed.
 ///
 /// # Errors
 ///
-/// What reading its first bytes says.
+/// An I/O error when the first bytes cannot be read.
 pub(crate) fn packing(file: &File) -> io::Result<Packing> {
     let mut magic = [0; 4];
     let mut have = 0;
@@ -153,7 +154,7 @@ pub(crate) fn packing(file: &File) -> io::Result<Packing> {
     })
 }
 
-/// Whole lines of a text file.
+/// Reads complete lines of a text file.
 pub(crate) struct Lines {
     text: Text,
     most: u64,
@@ -167,7 +168,7 @@ impl Lines {
         }
     }
 
-    /// Replaces `into` with whole lines of at least `wanted` bytes together, or with what is left; leaves it
+    /// Replaces `into` with complete lines of at least `wanted` bytes in total, or with the remaining lines. `into` is
     /// empty at the end.
     ///
     /// # Errors
@@ -186,7 +187,7 @@ impl Lines {
             if bytes.is_empty() {
                 return Ok(());
             }
-            // Up to the end of the line that crosses `wanted`, else as many whole lines as there are.
+            // Stop after the line that crosses `wanted`; otherwise take all buffered bytes.
             let missing = wanted
                 .saturating_sub(into.len())
                 .saturating_sub(1)

@@ -1,4 +1,4 @@
-//! Arrow IPC, file and stream format: one unit a record batch.
+//! Reads the Arrow IPC file and stream formats; each record batch is a unit.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -29,12 +29,12 @@ use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Uni
 
 const MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_V1: &[u8; 4] = b"FEA1";
-/// Most bytes of a footer or of the metadata of one message.
+/// The most bytes of a footer or of the metadata of one message.
 const METADATA_BYTES: u64 = 256 << 20;
-/// Most bytes that one compressed buffer may claim to hold.
+/// The most bytes that one compressed buffer may claim to expand to.
 const BUFFER_BYTES: i64 = 4 << 30;
 
-/// A message in a file: where it begins, its metadata with prefix, its body.
+/// A message in a file: its offset, the length of its metadata including the prefix, and the length of its body.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     offset: u64,
@@ -42,7 +42,7 @@ struct Frame {
     body: u64,
 }
 
-/// What one file holds.
+/// The structure of one file.
 struct Layout {
     schema: SchemaRef,
     version: MetadataVersion,
@@ -52,13 +52,13 @@ struct Layout {
 
 struct Batch {
     frame: Frame,
-    /// How many dictionaries come before it.
+    /// The number of dictionaries before it.
     dictionaries: usize,
     rows: u64,
     null_counts: Vec<Option<u64>>,
 }
 
-/// A set of Arrow files.
+/// A table of Arrow files.
 pub(crate) struct ArrowTable {
     files: Arc<Vec<InputFile>>,
     layouts: Vec<Layout>,
@@ -69,7 +69,7 @@ pub(crate) struct ArrowTable {
     numbers: Vec<usize>,
     null_counts: Vec<Option<u64>>,
     batch_bytes: usize,
-    /// The decoder of the last unit: the dictionaries of one file are decoded once.
+    /// The decoder of the last unit, so that the dictionaries of one file are decoded once.
     last: Mutex<Option<(usize, usize, Arc<FileDecoder>)>>,
     description: SourceDescription,
 }
@@ -148,7 +148,7 @@ fn check_duplicates(input: Option<&InputFile>, fields: &Fields) -> Result<(), So
     }
 }
 
-/// A field without dictionaries and run ends; views stay, they are at home here.
+/// Returns a field without dictionaries and run ends. Views are kept, because they are native to Arrow.
 fn plain_field(field: &FieldRef) -> FieldRef {
     let is_view = |data_type: &DataType| {
         matches!(
@@ -169,7 +169,7 @@ fn plain_field(field: &FieldRef) -> FieldRef {
     Arc::new(Field::clone(field).with_data_type(plain))
 }
 
-/// Nulls of a column in a batch: those of a file that lacks the column are all its rows.
+/// Returns the nulls of a column in a batch. In a file that lacks the column, all rows are null.
 fn batch_nulls(layout: &Layout, batch: &Batch, name: &str) -> Option<u64> {
     match layout.schema.fields().find(name) {
         None => Some(batch.rows),
@@ -190,7 +190,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads bytes that lie in the file.
+    /// Reads bytes at an offset of the file.
     fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>, SourceError> {
         let size = self.input.file_version.bytes;
         if offset.checked_add(length).is_none_or(|end| end > size) {
@@ -212,7 +212,7 @@ impl Reader<'_> {
             .map_err(|reason| self.wrong(one_line(&reason)))
     }
 
-    /// The metadata of the message at an offset: `None` at the end of a stream.
+    /// Reads the metadata of the message at an offset; `None` at the end of a stream.
     fn frame(&self, offset: u64) -> Result<Option<(Frame, Vec<u8>)>, SourceError> {
         let size = self.input.file_version.bytes;
         if offset == size {
@@ -420,7 +420,7 @@ fn layout(input: &InputFile) -> Result<Layout, SourceError> {
     }
 }
 
-/// How many field nodes a type takes, in depth-first order.
+/// Returns how many field nodes a type has, in depth-first order.
 fn nodes(data_type: &DataType) -> usize {
     match data_type {
         DataType::List(field)
@@ -448,7 +448,7 @@ fn nodes(data_type: &DataType) -> usize {
     }
 }
 
-/// Nulls of each column, where the node of the column counts them all.
+/// Returns the nulls of each column, if the column's node counts them all.
 fn null_counts(schema: &Schema, header: &BatchHeader<'_>) -> Vec<Option<u64>> {
     let all: Vec<i64> = header
         .nodes()
@@ -527,7 +527,7 @@ impl ArrowTable {
     }
 }
 
-/// A message with its body, as the decoder wants it.
+/// Loads a message and its body in the form that the decoder needs.
 fn load(reader: &Reader<'_>, frame: Frame) -> Result<(Block, Buffer), SourceError> {
     let total = frame.metadata.checked_add(frame.body);
     let total = total.filter(|total| {
@@ -554,8 +554,8 @@ fn load(reader: &Reader<'_>, frame: Frame) -> Result<(Block, Buffer), SourceErro
     Ok((Block::new(0, metadata, body), buffer.into()))
 }
 
-/// Checks where the buffers of a message lie and what compressed ones claim to hold, before memory is
-/// reserved for it.
+/// Checks the positions of a message's buffers, and the sizes that compressed ones claim, before memory is allocated
+/// for them.
 fn check_buffers(bytes: &Buffer, frame: Frame) -> Result<(), String> {
     let metadata = usize::try_from(frame.metadata).unwrap_or(usize::MAX);
     let (head, body) = bytes
@@ -671,7 +671,7 @@ impl Base for ArrowTable {
     }
 }
 
-/// The wanted columns of a batch, still with the types of the file.
+/// Selects the wanted columns of a batch, with the types of the file.
 fn select(found: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, SourceError> {
     let own = found.schema();
     let places = own

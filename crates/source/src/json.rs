@@ -1,4 +1,4 @@
-//! JSON lines: one object a line, nested objects as structures, arrays as lists.
+//! Reads JSON lines: one object on each line. Nested objects become structs, arrays become lists.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -22,17 +22,17 @@ use crate::shape_reader::shape_of_line;
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 
-/// Files up to this size decide on types with all their rows.
+/// In files up to this size, all rows take part in type inference.
 pub(crate) const WHOLE_BYTES: u64 = 64 << 20;
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
 
-/// Files of JSON lines.
+/// A table of JSON lines files.
 pub(crate) struct JsonTable {
     files: Arc<Vec<InputFile>>,
-    /// Fields that are read as the text that they are.
+    /// Fields that are read as their JSON text.
     raw: Arc<[RawField]>,
-    /// Whether types follow from some of the rows only.
+    /// Whether types were inferred from a sample of the rows.
     is_sampled: bool,
     schema: SchemaRef,
     units: Vec<Unit>,
@@ -45,11 +45,11 @@ pub(crate) struct JsonTable {
 struct Scanned {
     object: Object,
     whole: bool,
-    /// Where the ranges of the file end.
+    /// The end offset of each range of the file.
     ends: Vec<u64>,
 }
 
-/// Lists the files and looks at their rows.
+/// Lists the files and infers the types of their fields.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ pub(crate) fn open(
     }
     let (mut fields, raw) = all.fields_as(&taken);
     if !whole {
-        // Rows that nobody has looked at may lack anything.
+        // Rows that were not examined may lack any field.
         fields = fields
             .iter()
             .map(|field| Arc::new(field.as_ref().clone().with_nullable(true)) as FieldRef)
@@ -137,7 +137,7 @@ pub(crate) fn open(
     })
 }
 
-/// How a field is taken.
+/// Returns how the options want a field to be read.
 fn taken(name: &str, options: &SourceOptions) -> Taken {
     let is_in = |names: &[String]| names.iter().any(|known| known == name);
     if is_in(&options.json_columns) {
@@ -145,7 +145,7 @@ fn taken(name: &str, options: &SourceOptions) -> Taken {
     } else if is_in(&options.text_columns) {
         Taken::Text
     } else if options.raw_objects
-        // Expressions find columns in any case.
+        // Expressions match column names in any case.
         && !options.typed_columns.iter().any(|known| known.eq_ignore_ascii_case(name))
     {
         Taken::RawObjects
@@ -154,10 +154,10 @@ fn taken(name: &str, options: &SourceOptions) -> Taken {
     }
 }
 
-/// What is wrong with a whole number that is not among fractions.
+/// Describes a whole number beyond 64 bits in a column of whole numbers.
 const BEYOND: &str = ": a whole number that 64 bits do not hold";
 
-/// What is wrong with one that is.
+/// Describes a whole number that is not exact in a column with fractions.
 fn among_fractions(path: &str) -> String {
     format!("{path}: a whole number that float64, the type of the column, does not hold exactly")
 }
@@ -170,7 +170,7 @@ fn row_error(input: &InputFile, line: u64, reason: impl Into<String>) -> SourceE
     }
 }
 
-/// Makes spaces of the mark that some editors put in front of a text.
+/// Replaces a byte order mark, which some editors write, with spaces.
 fn blank_mark(text: &mut [u8]) {
     const MARK: &[u8] = "\u{feff}".as_bytes();
     if let Some(mark) = text.get_mut(..MARK.len())
@@ -230,7 +230,7 @@ fn scan(
     })
 }
 
-/// Cuts a large plain file after the line that crosses each multiple of the range size.
+/// Splits a large uncompressed file after the line that crosses each multiple of the range size.
 fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
     let size = input.file_version.bytes;
     let failed = |source| SourceError::io("read", &input.shown, source);
@@ -323,7 +323,7 @@ impl Base for JsonTable {
     }
 }
 
-/// How many lines before a position of a plain file are of a kind; 0 where it cannot be read.
+/// Counts the lines before a position of an uncompressed file that `counts` accepts; 0 if the file cannot be read.
 fn count_lines(input: &InputFile, end: u64, counts: impl Fn(&[u8]) -> bool) -> u64 {
     let Ok(file) = input.open() else {
         return 0;
@@ -345,9 +345,9 @@ fn count_lines(input: &InputFile, end: u64, counts: impl Fn(&[u8]) -> bool) -> u
 struct JsonRows {
     files: Arc<Vec<InputFile>>,
     number: usize,
-    /// Where the range begins.
+    /// The offset at which the range begins.
     start: u64,
-    /// `None` when the unit is over.
+    /// `None` at the end of the unit.
     lines: Option<Lines>,
     raw: Arc<[RawField]>,
     is_sampled: bool,
@@ -360,7 +360,7 @@ struct JsonRows {
     line: u64,
 }
 
-/// Whether there are so many digits in a row.
+/// Returns whether a text contains `count` digits in a row.
 fn has_digits(text: &[u8], count: usize) -> bool {
     let mut run = 0;
     text.iter().any(|byte| {
@@ -429,9 +429,9 @@ impl JsonRows {
         }
     }
 
-    /// Refuses whole numbers that the decoder would round, in rows that did not decide on the types.
+    /// Refuses whole numbers that the decoder would round, in rows that type inference did not examine.
     fn check_numbers(&self, input: &InputFile) -> Result<(), SourceError> {
-        // Only numbers of so many digits are rounded.
+        // Only numbers with at least this many digits are rounded.
         if !has_digits(&self.block, EXACT_DIGITS + 1) {
             return Ok(());
         }
@@ -440,7 +440,7 @@ impl JsonRows {
             if !has_digits(text, EXACT_DIGITS + 1) {
                 continue;
             }
-            // A line that is damaged is an error of the decoder.
+            // The decoder reports lines that do not parse.
             let shape = shape_of_line(text, Line::default(), &|_| Taken::Typed);
             let path = shape
                 .ok()
@@ -454,7 +454,7 @@ impl JsonRows {
         Ok(())
     }
 
-    /// The error of the first line that does not decode by itself.
+    /// Returns the error of the first line that does not decode on its own.
     fn blame(&self, input: &InputFile, reason: &str) -> SourceError {
         let before = self.line + count_lines(input, self.start, |_| true);
         for (number, line) in self
@@ -492,7 +492,7 @@ impl Rows for JsonRows {
     }
 }
 
-/// Columns of a file by name in the order of a schema; nulls for those that it lacks.
+/// Returns columns of a file by name, in the order of a schema. Columns that the file lacks are null.
 pub(crate) fn by_name(
     found: &RecordBatch,
     own: &BTreeMap<String, usize>,

@@ -1,17 +1,16 @@
-//! Tables and file trees as ordered Arrow record batches.
+//! Reads tables and file trees as ordered Arrow record batches.
 //!
-//! This crate decides which files a location stands for and in which order they are read, what their columns
-//! are, and whether what they hold can be believed. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines
-//! and trees of plain files, keeps, computes or filters columns with SQL expressions, and runs a whole query.
-//! Files lie in directories or in stores: what is in a store is listed once, and fetched before it is read.
-//! It leaves to others what becomes of the rows: it knows no shard and writes nothing but temporary files.
+//! This crate decides which files a location refers to, in which order they are read and which columns they have. It
+//! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines and trees of plain
+//! files. It selects, computes and filters columns with SQL expressions, or runs a whole query. Files are in
+//! directories or in stores. Objects in a store are listed once, and downloaded before they are read. The crate does
+//! not know shards and writes only temporary files.
 //!
-//! The model in a few lines: [`open`] turns locations into a [`Source`]. A source has a schema and an ordered
-//! list of [`Unit`]s: row groups, record batches, text files, runs of small files. Each unit can be opened on
-//! any thread and yields [`Rows`]: record batches of about
-//! [`batch_bytes`](SourceOptions::batch_bytes). Unit order times row order is the order of the dataset, and
-//! it depends on nothing but the input and the options. Nothing a file claims is believed before it is
-//! compared with the file's size and a limit, and a decoder's panic is an error like any other.
+//! [`open`] turns locations into a [`Source`]. A source has a schema and an ordered list of [`Unit`]s: row groups,
+//! record batches, text files, or runs of small files. Any thread can open a unit, which yields [`Rows`]: record
+//! batches of about [`batch_bytes`](SourceOptions::batch_bytes). The order of units, and of rows within them, is the
+//! order of the dataset. It depends only on the input and the options. Every size or count in a file is checked against
+//! the file's size and a limit before it is used. A panic in a decoder becomes an ordinary error.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,8 +34,8 @@
 //! # }
 //! ```
 //!
-//! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC 4180, JSON lines. Limits
-//! are L4 and L9 of the reliability rules.
+//! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC
+//! 4180, JSON lines. The limits are L4 and L9 of the reliability rules.
 
 mod adapter;
 mod base;
@@ -97,8 +96,8 @@ use base::Base;
 
 /// Opens locations (files, directories, patterns) as one source.
 ///
-/// The order of the dataset is that of the locations as given, in each of them that of the files by the
-/// bytes of their relative path, and in each file that of its rows.
+/// The order of the dataset is: locations as given, the files of each location by the bytes of their relative paths,
+/// and rows as in their file.
 ///
 /// # Errors
 ///
@@ -132,11 +131,11 @@ pub fn open(
     with_options(base, options).map(media::bytes_of_media)
 }
 
-/// The locations with patterns replaced by what matches them, in order.
+/// Replaces each pattern with its matches, in order.
 ///
 /// # Errors
 ///
-/// [`SourceError`] for broken patterns, and those that match nothing.
+/// [`SourceError`] for a pattern that is invalid or matches nothing.
 pub fn expand_patterns(
     locations: &[Location],
     remote: &RemoteOptions,
@@ -168,8 +167,8 @@ pub fn expand_patterns(
     Ok(found)
 }
 
-/// Chooses, filters or queries the rows of a source that was made elsewhere, as [`open`] does with its own.
-/// Options that say how to read files do not apply.
+/// Applies column selection, filters or a query to a source of another crate, as [`open`] does to its own. Options
+/// about reading files have no effect.
 ///
 /// # Errors
 ///
@@ -184,8 +183,8 @@ pub fn over(
     Ok(media::bytes_of_media(source))
 }
 
-/// A point in time as milliseconds since 1970: RFC 3339, or a date with or without a time, which is taken as
-/// UTC.
+/// Parses a timestamp into milliseconds since 1970. Accepts RFC 3339, or a date with or without a time, which is
+/// interpreted as UTC.
 ///
 /// # Errors
 ///
@@ -211,7 +210,7 @@ fn with_options(
     Ok(Arc::new(direct::DirectSource::new(base, &options.columns)?))
 }
 
-/// Only a Delta table has versions.
+/// Refuses `--version` and `--timestamp` for anything but a Delta table.
 fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceError> {
     let option = match (options.version, options.timestamp_ms) {
         (Some(_), _) => "--version",

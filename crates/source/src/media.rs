@@ -1,4 +1,4 @@
-//! Images and audio as Hugging Face datasets store them: structs of their bytes and of a path.
+//! Handles images and audio as Hugging Face datasets store them: structs of bytes and a path.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::base::batch;
 use crate::source::first_null_by_reading;
 use crate::{RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
 
-/// The source with the bytes in the place of each such struct. The path says where a file once was, and goes.
+/// Replaces each such struct with its bytes. The path, which refers to the original file, is dropped.
 pub(crate) fn bytes_of_media(source: Arc<dyn Source>) -> Arc<dyn Source> {
     let schema = source.schema();
     let found: Vec<_> = schema.fields().iter().map(|field| media(field)).collect();
@@ -29,7 +29,7 @@ pub(crate) fn bytes_of_media(source: Arc<dyn Source>) -> Arc<dyn Source> {
     })
 }
 
-/// For a struct of bytes and a path and nothing else: where the bytes are, and the column that they make.
+/// For a struct of exactly `bytes` and `path`, returns the position of the bytes and the resulting column.
 fn media(field: &Field) -> Option<(usize, Field)> {
     use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Struct, Utf8, Utf8View};
 
@@ -50,7 +50,7 @@ fn media(field: &Field) -> Option<(usize, Field)> {
 struct Media {
     source: Arc<dyn Source>,
     schema: SchemaRef,
-    /// For each column, where the bytes are in its struct.
+    /// For each such column, the position of the bytes in its struct.
     places: Arc<[Option<usize>]>,
 }
 
@@ -78,7 +78,7 @@ impl Source for Media {
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {
-        // What is known is how many structs are null, and not how many have no bytes.
+        // The source counts structs that are null, but the bytes in a struct can be null as well.
         if self.is_media(column) {
             return None;
         }
@@ -122,7 +122,7 @@ impl Rows for MediaRows {
     }
 }
 
-/// The bytes of structs, null where either is.
+/// Returns the bytes of structs; null if the struct or its bytes are null.
 fn bytes_of(column: &ArrayRef, place: usize) -> Result<ArrayRef, SourceError> {
     let bug = |what: &str| SourceError::Bug {
         what: format!("bytes of a struct: {what}"),

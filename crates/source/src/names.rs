@@ -1,8 +1,8 @@
-//! Names that somebody may have meant.
+//! Suggests column names similar to a misspelled one.
 
 use arrow::datatypes::Schema;
 
-/// Up to three column names that are spelled much like `name`, the nearest first.
+/// Returns up to three column names that are spelled like `name`, nearest first.
 pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
     let wanted = name.to_lowercase();
     let mut near: Vec<(usize, &str)> = schema
@@ -17,7 +17,7 @@ pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
         .filter(|(distance, candidate)| {
             let shorter = wanted.chars().count().min(candidate.chars().count());
             let is_near = *distance <= if shorter < 3 { 0 } else { shorter.div_ceil(3) };
-            // A column of this very name is not what is missing.
+            // A column of exactly this name is not a suggestion.
             is_near && *candidate != name
         })
         .collect();
@@ -28,7 +28,7 @@ pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
         .collect()
 }
 
-/// Levenshtein distance of the first 64 characters.
+/// Returns the Levenshtein distance of the first 64 characters.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

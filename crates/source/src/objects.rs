@@ -1,8 +1,8 @@
-//! Objects of stores as input files: listed once, fetched into files without a name before they are read.
+//! Reads objects of stores as input files: lists them once, and downloads them into unnamed temporary files.
 //!
-//! What is on the disk is bounded. Of a Parquet file there are the column chunks of the row groups that are open, and of
-//! those that [`Prefetch`](crate::ahead::Ahead) has fetched. Of other files there are those that are open, and the last
-//! [`KEPT_FILES`] that were, of [`KEPT_BYTES`] together.
+//! Disk use is bounded. Of Parquet files, it holds the column chunks of open row groups and of those that
+//! [`Prefetch`](crate::prefetch::Prefetch) has fetched. Of other formats, it holds the open files, and the most
+//! recently used [`KEPT_FILES`] files, of at most [`KEPT_BYTES`] in total.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,16 +20,16 @@ use crate::files::{has_extension, is_pattern, kind_of_name};
 use crate::walk::{FileVersion, Listing, MAX_DEPTH};
 use crate::{SourceError, SourceOptions};
 
-/// Most bytes of whole files that are kept after they were closed.
+/// The most bytes of whole files that are kept after they were closed.
 const KEPT_BYTES: u64 = 1 << 30;
 
-/// Most of these files. Each is an open file of the process.
+/// The most files that are kept. Each holds a file descriptor.
 const KEPT_FILES: usize = 64;
 
-/// Whole files that are fetched before anybody asks for them, at once.
+/// The most whole files that are downloaded ahead at the same time.
 const EARLY: usize = 2;
 
-/// What a listing is called while it is read.
+/// The file name of a listing while it is read.
 const LISTING: &str = "objects";
 
 /// A prefix of a store that files are read from.
@@ -38,18 +38,18 @@ pub(crate) struct Store {
     remote: Remote,
     temp_dir: Option<PathBuf>,
     kept: Mutex<Kept>,
-    /// A folder in which a listing met what an unfinished conversion has left.
+    /// A folder in which a listing found the remains of an unfinished conversion.
     unfinished: OnceLock<(String, Unfinished)>,
 }
 
-/// Whole files, the last used at the end.
+/// Whole files, least recently used first.
 #[derive(Debug, Default)]
 struct Kept {
     files: VecDeque<Arc<Whole>>,
     early: usize,
 }
 
-/// A whole object, once somebody has fetched it.
+/// A whole object, and its file once it is downloaded.
 #[derive(Debug)]
 struct Whole {
     name: String,
@@ -57,38 +57,39 @@ struct Whole {
     file: Mutex<Option<File>>,
 }
 
-/// An object, as a source reads it.
+/// An object of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub store: Arc<Store>,
-    /// Beneath the store.
+    /// The key, relative to the store.
     pub name: String,
 }
 
-/// What lies at a location of a store.
+/// What a location of a store refers to.
 pub(crate) enum Found {
-    /// An object, in the folder that is its store.
+    /// An object. Its store is the folder that contains it.
     Object(Object, FileVersion),
-    /// Whatever lies beneath a prefix.
+    /// All objects below a prefix.
     Folder(Arc<Store>),
-    /// What matches a pattern, sorted by bytes, beneath the part before the first wildcard.
+    /// The matches of a pattern, sorted by bytes. Names are relative to the part of the pattern before the first
+    /// wildcard.
     Pattern(Arc<Store>, Vec<Match>),
 }
 
-/// Something that matches a pattern.
+/// An object or folder that matches a pattern.
 pub(crate) struct Match {
     pub name: String,
     pub holds: Holds,
 }
 
-/// What has a name that matches.
+/// What a matching name refers to.
 pub(crate) enum Holds {
     Object(FileVersion),
-    /// The names beneath it.
+    /// The names below the folder.
     Folder(Listing),
 }
 
-/// What an object was when it was listed. Its tag stands for the time of its last change.
+/// Returns the version of an object when it was listed. A hash of its entity tag replaces the modification time.
 fn file_version(bytes: u64, tag: &str) -> FileVersion {
     FileVersion {
         bytes,
@@ -96,16 +97,16 @@ fn file_version(bytes: u64, tag: &str) -> FileVersion {
     }
 }
 
-/// Whether a name is that of a file rather than of a folder, as far as that can be told.
+/// Returns whether a name looks like that of a file rather than of a folder.
 fn is_file_name(name: &str) -> bool {
     kind_of_name(name).is_some() || has_extension(name, &["json", "tar", "tgz", "gz", "zst"])
 }
 
-/// Finds out what a location is.
+/// Finds out what a location refers to.
 ///
 /// # Errors
 ///
-/// [`SourceError::NotFound`], and what the store says.
+/// [`SourceError::NotFound`], and errors of the store.
 pub(crate) fn find(
     location: &RemoteLocation,
     options: &SourceOptions,
@@ -138,7 +139,7 @@ pub(crate) fn find(
     store.object(name)?.ok_or_else(missing)
 }
 
-/// Lists what matches a pattern: as far as the first wildcard names are exact, and are asked for.
+/// Expands a pattern. It requests only names that begin with the part before the first wildcard.
 fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, SourceError> {
     let parts: Vec<&str> = location.prefix().split('/').collect();
     let exact = parts.iter().take_while(|part| !is_pattern(part)).count();
@@ -160,7 +161,7 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
     };
     let head = rest.first().copied().unwrap_or_default();
     let head = head.split(['*', '?', '[']).next().unwrap_or_default();
-    // A pattern with so many parts matches names of as many, and folders by their first parts.
+    // Without `**`, a pattern with this many parts matches names with as many parts, and folders by their first parts.
     let depth = (!rest.contains(&"**")).then_some(rest.len());
     let store = Store::open(&location.root().join(&base), options)?;
     let mut matches: Vec<Match> = Vec::new();
@@ -223,12 +224,12 @@ impl Store {
         &self.remote
     }
 
-    /// The location of a name.
+    /// Returns the location of a name.
     pub(crate) fn location(&self, name: &str) -> Location {
         Location::Remote(self.remote.location().join(name))
     }
 
-    /// The object of that name, as it is now.
+    /// Returns the object of that name in its current version.
     fn object(self: &Arc<Self>, name: &str) -> Result<Option<Found>, SourceError> {
         let Some(found) = self.remote.look_up(name, &mut |_| true)? else {
             return Ok(None);
@@ -245,12 +246,12 @@ impl Store {
         )))
     }
 
-    /// Calls `each` with the names that begin with `prefix`, sorted by their bytes. Objects that stand for folders are
-    /// passed over. From now on another version of one of these objects is an error.
+    /// Calls `each` with the names that begin with `prefix`, sorted by bytes. Ignores objects that mark folders. From
+    /// now on, reading another version of one of these objects is an error.
     ///
     /// # Errors
     ///
-    /// What the store says, and what `each` fails with.
+    /// Errors of the store, and errors of `each`.
     pub(crate) fn list(
         &self,
         prefix: &str,
@@ -274,7 +275,7 @@ impl Store {
             .list_to(prefix, &dir, LISTING, &options, &mut |_| true)?;
         for entry in Manifest::open(&dir, LISTING)?.entries() {
             let entry = entry?;
-            // The folder itself has no name.
+            // The marker of the folder itself has an empty name.
             if entry.is_marker() || entry.name.is_empty() || self.is_internal(&entry.name) {
                 continue;
             }
@@ -285,7 +286,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether an object belongs to a writer that works in the store. What it says of an unfinished conversion is kept.
+    /// Returns whether an object belongs to a writer that works in the store. Records an unfinished conversion if the
+    /// object belongs to one.
     fn is_internal(&self, name: &str) -> bool {
         let inside = format!("{WORK_FOLDER}/");
         let at = match name.starts_with(&inside) {
@@ -305,7 +307,7 @@ impl Store {
 
     /// # Errors
     ///
-    /// [`SourceError::Unfinished`] where a listing met what an unfinished conversion has left.
+    /// [`SourceError::Unfinished`] when a listing found the remains of an unfinished conversion.
     pub(crate) fn check_finished(&self) -> Result<(), SourceError> {
         match self.unfinished.get().cloned() {
             Some((location, found)) => Err(SourceError::Unfinished { location, found }),
@@ -313,11 +315,11 @@ impl Store {
         }
     }
 
-    /// All names beneath the store that `wanted` takes, by the whole name.
+    /// Lists all names in the store that `wanted` accepts, and counts all objects. `wanted` receives the whole name.
     ///
     /// # Errors
     ///
-    /// As [`Store::list`]; names that cannot be those of files, and folders too deep.
+    /// As [`Store::list`]; also for names that cannot be file names, and folders that are nested too deep.
     pub(crate) fn listing(
         &self,
         wanted: &dyn Fn(&str) -> bool,
@@ -337,7 +339,7 @@ impl Store {
 
     /// # Errors
     ///
-    /// Names that cannot be those of files, and folders too deep.
+    /// For names that cannot be file names, and folders that are nested too deep.
     pub(crate) fn check_name(&self, name: &str) -> Result<(), SourceError> {
         check_relative_path(name).map_err(|source| {
             let name = self.remote.display(name);
@@ -356,7 +358,7 @@ impl Store {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of a whole object, now the last used.
+    /// Returns the cache entry of a whole object, and marks it as the most recently used.
     fn whole(&self, name: &str, bytes: u64) -> Arc<Whole> {
         let mut kept = self.kept();
         let known = kept.files.iter().position(|whole| whole.name == name);
@@ -378,10 +380,10 @@ impl Store {
         whole
     }
 
-    /// The whole object as a file. It is read by position: others read from the same one.
+    /// Returns the whole object as a file. The caller must read by position, because the file offset is shared.
     fn open_whole(&self, name: &str, bytes: u64) -> Result<File, SourceError> {
         let whole = self.whole(name, bytes);
-        // Whoever comes second waits here for the first.
+        // A second caller waits here until the first has downloaded the object.
         let mut held = whole.file.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match held.take() {
             Some(file) => file,
@@ -400,23 +402,23 @@ impl Store {
 }
 
 impl Object {
-    /// As printed.
+    /// Returns the name as printed.
     pub(crate) fn shown(&self) -> String {
         self.store.remote.display(&self.name)
     }
 
-    /// The whole object as a file, which is read by position.
+    /// Returns the whole object as a file, which must be read by position.
     ///
     /// # Errors
     ///
-    /// [`SourceError::Changed`], and what the store says.
+    /// [`SourceError::Changed`], and errors of the store.
     pub(crate) fn open(&self, file_version: FileVersion) -> Result<File, SourceError> {
         self.store
             .open_whole(&self.name, file_version.bytes)
             .map_err(|error| self.changed(error, file_version))
     }
 
-    /// Some ranges of the object, at their places in a file of its length.
+    /// Downloads some ranges of the object into a sparse file, at their original offsets.
     ///
     /// # Errors
     ///
@@ -434,7 +436,7 @@ impl Object {
         file.map_err(|error| self.changed(error.into(), file_version))
     }
 
-    /// Starts to fetch the whole object, unless it is there or others are fetched already.
+    /// Starts to download the whole object, unless it is present or too many downloads ahead are in flight.
     pub(crate) fn fetch_early(&self, file_version: FileVersion) {
         let mut kept = self.store.kept();
         let is_known = kept.files.iter().any(|whole| whole.name == self.name);
@@ -447,7 +449,7 @@ impl Object {
         let started = std::thread::Builder::new()
             .name("shardmill-early".to_owned())
             .spawn(move || {
-                // Whoever asks for the file tries again, and tells what is wrong.
+                // The caller that needs the file tries again and reports the error.
                 let _ = object.open(file_version);
                 object.store.kept().early -= 1;
             });
@@ -456,7 +458,7 @@ impl Object {
         }
     }
 
-    /// What a failure to read an object that was listed means.
+    /// Translates a failure to read a listed object: into [`SourceError::Changed`] if the object was replaced.
     pub(crate) fn changed(&self, error: SourceError, listed: FileVersion) -> SourceError {
         let found_bytes = match &error {
             SourceError::Storage(StorageError::Remote { fault, .. }) => match fault {

@@ -14,7 +14,7 @@ use shardmill_storage::{Location, RemoteOptions};
 pub enum SourceKind {
     /// A Delta table: a directory with a `_delta_log`.
     Delta,
-    /// Parquet files, with hive partitions where directories are called `key=value`.
+    /// Parquet files, with hive partitions if directories are called `key=value`.
     Parquet,
     /// Arrow IPC files (`.arrow`, `.feather`) or streams (`.arrows`).
     Arrow,
@@ -22,7 +22,7 @@ pub enum SourceKind {
     Csv,
     /// Tab-separated values with a header line.
     Tsv,
-    /// One JSON object a line.
+    /// JSON lines: one JSON object on each line.
     JsonLines,
     /// A directory of plain files.
     Tree,
@@ -33,7 +33,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Every kind, in declaration order.
+    /// All kinds, in declaration order.
     pub const ALL: [Self; 9] = [
         Self::Delta,
         Self::Parquet,
@@ -46,7 +46,7 @@ impl SourceKind {
         Self::Webdataset,
     ];
 
-    /// The name used on the command line.
+    /// Returns the name used on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl fmt::Display for SourceKind {
     }
 }
 
-/// A name that is none of the known kinds of source.
+/// A name that is not a known kind of source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown kind of source `{}`", shardmill_core::escape(name))]
 pub struct ParseSourceKindError {
@@ -90,17 +90,17 @@ impl FromStr for SourceKind {
     }
 }
 
-/// A column to keep, or to compute.
+/// A column to keep or to compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectColumn {
-    /// The name it has in the result.
+    /// The column's name in the result.
     pub name: String,
-    /// The SQL expression that computes it; `None` for the column of that name.
+    /// The SQL expression that computes it; `None` for the existing column of that name.
     pub expr: Option<String>,
 }
 
 impl SelectColumn {
-    /// The existing column of that name.
+    /// Selects the existing column of that name.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -108,7 +108,7 @@ impl SelectColumn {
         }
     }
 
-    /// A column computed by an SQL expression.
+    /// Computes a column with an SQL expression.
     pub fn computed(name: impl Into<String>, expr: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -117,21 +117,21 @@ impl SelectColumn {
     }
 }
 
-/// How the columns of several files become those of one table.
+/// How the columns of several files are combined into those of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SchemaRule {
     /// All files have the same columns. A column gets the smallest type that holds the values of all files.
     #[default]
     Widen,
-    /// As [`Widen`](Self::Widen), and a column or field of a struct that a file lacks is null there.
+    /// As [`Widen`](Self::Widen), but a column or struct field that a file lacks is null in its rows.
     Union,
-    /// All files have the same columns with the same types. Only the order of columns, nullability and the way
-    /// in which texts, bytes and lists are stored may differ.
+    /// All files have the same columns with the same types. Only the order of columns, their nullability, and the
+    /// storage layout of texts, bytes and lists may differ.
     Strict,
 }
 
 impl SchemaRule {
-    /// The name used on the command line.
+    /// Returns the name used on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -142,34 +142,35 @@ impl SchemaRule {
     }
 }
 
-/// The type as which all files give a column whose types do not go together.
+/// The type to read a column with in all files, if its types cannot be combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadAs {
     /// The column.
     pub name: String,
     /// The type.
     pub data_type: DataType,
-    /// Whether only numbers are converted, and a number that the type does not have is an error. Otherwise values
-    /// are converted as SQL casts them.
+    /// If true, only numbers are converted, and a number that the type cannot represent is an error. Otherwise, values
+    /// are converted by the rules of SQL casts.
     pub exact: bool,
 }
 
-/// How the files of a tree become samples.
+/// How the files of a tree are grouped into samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TreeGroup {
-    /// Files that share a path without its last extension are one sample; fields are the extensions.
+    /// Files that share a path without its last extension are one sample. Fields are the extensions.
     #[default]
     Stem,
-    /// Files that share a path up to the first dot of their name are one sample, as in tar shards; fields are what follows.
+    /// Files that share a path up to the first dot of their name are one sample, as in tar shards. Fields are what
+    /// follows that dot.
     Key,
-    /// Each file is a sample with the single field `data`; the key is the whole relative path.
+    /// Each file is a sample with the single field `data`. The key is the whole relative path.
     File,
 }
 
-/// How to open a source. `SourceOptions::default()` reads everything there is.
+/// Options for opening a source. `SourceOptions::default()` reads everything.
 #[derive(Clone, Debug)]
 pub struct SourceOptions {
-    /// What the locations hold; `None` to find out.
+    /// What the locations hold; `None` to detect it.
     pub kind: Option<SourceKind>,
     /// The columns of the result, in this order; empty for all. Applied after `select` or `sql`.
     pub columns: Vec<SelectColumn>,
@@ -179,58 +180,58 @@ pub struct SourceOptions {
     pub filter: Option<String>,
     /// A whole query over the table `source`. Excludes `select` and `filter`.
     pub sql: Option<String>,
-    /// A place that must not lie inside the source, nor the source inside it: the destination of a conversion.
+    /// A location that must neither contain the source nor lie inside it: the destination of a conversion.
     pub exclude: Option<Location>,
-    /// The version of a Delta table; `None` for the latest, or for the one that `timestamp_ms` says.
+    /// The version of a Delta table to read; `None` for the latest, or for the one at `timestamp_ms`.
     pub version: Option<u64>,
-    /// The latest version of a Delta table at this time, in milliseconds since 1970, is read.
+    /// Reads the latest version of a Delta table at this time, in milliseconds since 1970.
     pub timestamp_ms: Option<i64>,
     /// The files of a Delta table to read, by their [paths](crate::DeltaFile::path); `None` for all.
     pub only: Option<Arc<BTreeSet<String>>>,
-    /// How the columns of several Parquet or Arrow files become those of one table.
+    /// How the columns of several Parquet or Arrow files are combined into those of one table.
     pub schema: SchemaRule,
-    /// Types for columns whose types in several files do not go together. [`open`](crate::open) adds those that
+    /// Types for columns whose types in several files cannot be combined. [`open`](crate::open) adds the types that
     /// `columns`, `select` and `filter` cast to.
     pub read_as: Vec<ReadAs>,
-    /// How the files of a tree become samples.
+    /// How the files of a tree are grouped into samples.
     pub group: TreeGroup,
     /// The name of the key column of a tree.
     pub key_column: String,
     /// Whether symbolic links in a tree are followed.
     pub follow_links: bool,
-    /// Whether the text files of a tree are given as the bytes that they are.
+    /// Whether the text files of a tree are read as bytes.
     pub text_as_bytes: bool,
-    /// Columns of CSV and JSON lines that become JSON: they are read as the JSON text that they are in the file.
+    /// Columns of CSV and JSON lines that become JSON: their values are read as the JSON text in the file.
     pub json_columns: Vec<String>,
-    /// Columns of CSV and JSON lines that become text: their numbers are read as they are written.
+    /// Columns of CSV and JSON lines that become text: their numbers are read as written.
     pub text_columns: Vec<String>,
-    /// Whether objects of JSON lines, and lists that are no list of numbers, are read as the JSON text that they are.
+    /// Whether objects in JSON lines, and lists other than lists of numbers, are read as their JSON text.
     pub raw_objects: bool,
-    /// Columns that [`raw_objects`](Self::raw_objects) leaves alone.
+    /// Columns that [`raw_objects`](Self::raw_objects) does not affect.
     pub typed_columns: Vec<String>,
-    /// About how many bytes of decoded data a batch holds.
+    /// The approximate number of bytes of decoded data in a batch.
     pub batch_bytes: usize,
-    /// How many threads may list and open files; 0 for all cores.
+    /// The number of threads that list and open files; 0 for one per core.
     pub jobs: usize,
-    /// Most bytes of memory that a query may use before it spills to disk.
+    /// The most bytes of memory that a query may use before it spills to disk.
     pub memory_limit: Option<u64>,
-    /// Where a query spills to, and objects of stores are kept while they are read; `None` for the system's directory for temporary files.
+    /// The directory for spilled data of queries and downloaded objects; `None` for the system's temporary directory.
     pub temp_dir: Option<PathBuf>,
-    /// The byte between two CSV values; `None` for a comma, and for a tab in [`SourceKind::Tsv`].
+    /// The byte that separates CSV values; `None` for a comma, or a tab in [`SourceKind::Tsv`].
     pub csv_delimiter: Option<u8>,
-    /// Whether the first line of a CSV file names the columns; otherwise they are `column_1`, `column_2`, ….
+    /// Whether the first line of a CSV file names the columns. Otherwise they are `column_1`, `column_2`, ….
     pub csv_header: bool,
-    /// The texts that are null where they stand in a CSV file without quotes. An empty field is null in any column that
-    /// is not text.
+    /// The texts that mean null if they are unquoted in a CSV file. An empty field is null in any column that is not
+    /// text.
     pub csv_nulls: Vec<String>,
-    /// How many rows of a large CSV or JSON lines file decide on the column types. Files of up to 64 MiB
-    /// are always looked at as a whole.
+    /// How many rows of a large CSV or JSON lines file are examined to infer column types. Files of up to 64 MiB are
+    /// always examined completely.
     pub infer_rows: usize,
-    /// What a file may ask for.
+    /// Limits on the sizes that a file may claim.
     pub limits: Limits,
-    /// Whether samples of a dataset that its table no longer has are rows like all others.
+    /// Whether to include samples of a dataset that were deleted from its table.
     pub with_deleted: bool,
-    /// How stores are read.
+    /// Options for reading from stores.
     pub remote: RemoteOptions,
 }
 

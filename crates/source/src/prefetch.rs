@@ -1,4 +1,4 @@
-//! Row groups of objects that are fetched before they are opened, so that decoding does not wait for the network.
+//! Fetches row groups of objects before they are opened, so that decoding does not wait for the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -9,14 +9,14 @@ use crate::SourceError;
 use crate::objects::Object;
 use crate::walk::FileVersion;
 
-/// Fewest units that are fetched ahead.
+/// The fewest units that are prefetched.
 const LEAST: usize = 4;
 
-/// Most units that are fetched ahead, however many threads there are.
+/// The most units that are prefetched, regardless of the number of threads.
 const MOST: usize = 16;
 
-/// Units are fetched ahead while those that nobody has opened have fewer bytes than this. So many are on the disk, and one
-/// unit more.
+/// Units are prefetched while those that are not opened yet have fewer bytes than this. Disk use is at most this and
+/// one more unit.
 const PREFETCH_BYTES: u64 = 256 << 20;
 
 /// What one unit reads of an object.
@@ -39,7 +39,7 @@ impl Wanted {
     }
 }
 
-/// Fetches units that come next.
+/// Prefetches the next units.
 pub(crate) struct Prefetch {
     state: Mutex<State>,
     most: usize,
@@ -49,12 +49,12 @@ pub(crate) struct Prefetch {
 struct State {
     /// The columns that the units are read for.
     columns: Vec<usize>,
-    /// The units that will be read, ascending; all of them without any.
+    /// The units that will be read, ascending; `None` for all.
     order: Option<Arc<[usize]>>,
-    /// Units that nobody has opened yet, with their bytes.
+    /// Prefetched units that are not opened yet, with their sizes in bytes.
     waiting: BTreeMap<usize, (u64, Arc<Slot>)>,
     opened: BTreeSet<usize>,
-    /// The last unit that was opened or fetched.
+    /// The last unit that was opened or prefetched.
     last: usize,
 }
 
@@ -84,7 +84,7 @@ impl Slot {
     }
 }
 
-/// Tells whoever waits for a slot when the thread that should fill it has ended without doing so.
+/// Fails the waiters of a slot if the thread that should fill it panics.
 struct Filling(Arc<Slot>);
 
 impl Drop for Filling {
@@ -98,7 +98,7 @@ impl Drop for Filling {
 }
 
 impl Prefetch {
-    /// For so many threads that open units.
+    /// Creates a prefetcher for `jobs` threads that open units.
     pub(crate) fn new(jobs: usize) -> Self {
         Self {
             state: Mutex::default(),
@@ -110,12 +110,12 @@ impl Prefetch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says which units will be read, ascending.
+    /// Records which units will be read, ascending.
     pub(crate) fn will_read(&self, units: &[usize]) {
         self.state().order = Some(units.into());
     }
 
-    /// What a unit reads, and starts to fetch what those behind it read: `next` says what that is.
+    /// Returns the data of a unit, and starts to prefetch the units after it. `next` returns what such a unit reads.
     ///
     /// # Errors
     ///
@@ -140,10 +140,10 @@ impl Prefetch {
         }
     }
 
-    /// What there is of a unit, and the units to fetch next.
+    /// Returns the prefetched data of a unit, if there is any, and the units to prefetch next.
     fn enter(&self, unit: usize, columns: &[usize]) -> (Option<Arc<Slot>>, Vec<usize>) {
         let mut state = self.state();
-        // Read once more from the start, or for another purpose.
+        // Start over: the source is read again, or for other columns.
         if state.columns != columns || !state.opened.insert(unit) {
             columns.clone_into(&mut state.columns);
             state.waiting.clear();
@@ -164,7 +164,7 @@ impl Prefetch {
         (held, units)
     }
 
-    /// Starts to fetch a unit; answers whether there is room for more.
+    /// Starts to prefetch a unit. Returns whether to try another one.
     fn start(&self, unit: usize, wanted: Wanted) -> bool {
         let slot = Arc::new(Slot::default());
         let mut state = self.state();

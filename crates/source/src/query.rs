@@ -1,4 +1,5 @@
-//! What expressions and queries share: parsing, a session, what is refused, and errors in few words.
+//! Provides what expressions and queries share: parsing, a session, checks for unsupported features, and error
+//! conversion.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -23,13 +24,13 @@ use crate::ignored::ignored_clause;
 use crate::names::near_names;
 use crate::{SourceError, SourceOptions};
 
-/// The name of the one table there is.
+/// The name of the only table.
 pub(crate) const TABLE: &str = "source";
 
-/// Deepest nesting of an expression or query.
+/// The deepest nesting of an expression or query.
 const MAX_DEPTH: usize = 50;
 
-/// A session that gives the same rows each time: one partition, names as spelled, no clock.
+/// Creates a session with reproducible results: one partition, names as spelled, no clock.
 ///
 /// # Errors
 ///
@@ -43,12 +44,12 @@ pub(crate) fn session(
         .with_batch_size(batch_rows.max(1))
         .with_information_schema(false);
     let parser = &mut config.options_mut().sql_parser;
-    // Columns are called as they are called in the file; folding them to lower case would hide half of them.
+    // Keep the case of column names: in lower case, columns with upper-case letters could not be found.
     parser.enable_ident_normalization = false;
     parser.map_string_types_to_utf8view = false;
     let mut runtime = RuntimeEnvBuilder::new();
     if let Some(limit) = options.memory_limit {
-        // What a sort sets aside for merging must leave it room to sort.
+        // The memory that a sort reserves for merging must leave it enough to sort.
         let execution = &mut config.options_mut().execution;
         let share = usize::try_from(limit / 4).unwrap_or(usize::MAX);
         execution.sort_spill_reservation_bytes = execution.sort_spill_reservation_bytes.min(share);
@@ -127,7 +128,7 @@ fn parse_with<T>(
     }
 }
 
-/// Subqueries and windows look at more than one row.
+/// Refuses subqueries and window functions, because they depend on more than one row.
 fn refuse_queries<V: ast::Visit>(clause: &'static str, parsed: &V) -> Result<(), SourceError> {
     let found = ast::visit_expressions(parsed, |expr| match expr {
         ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
@@ -152,7 +153,7 @@ fn refused(clause: &'static str, what: &str) -> SourceError {
     }
 }
 
-/// Parses a query: exactly one, and one that only reads.
+/// Parses a query: exactly one statement, which only reads.
 ///
 /// # Errors
 ///
@@ -220,7 +221,7 @@ fn only_reads(body: &ast::SetExpr) -> bool {
     }
 }
 
-/// Refuses what makes an expression more than a function of one row.
+/// Refuses anything that makes an expression more than a function of one row.
 ///
 /// # Errors
 ///
@@ -253,7 +254,7 @@ pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), Sour
     }
 }
 
-/// Refuses functions whose value is not decided by the row: the same input must give the same bytes.
+/// Refuses functions whose value does not depend on the row alone: the same input must produce the same bytes.
 ///
 /// # Errors
 ///
@@ -280,7 +281,7 @@ pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), 
     }
 }
 
-/// [`check_repeatable`] for every expression of a plan.
+/// Applies [`check_repeatable`] to every expression of a plan.
 ///
 /// # Errors
 ///
@@ -304,14 +305,15 @@ pub(crate) fn check_plan(clause: &'static str, plan: &LogicalPlan) -> Result<(),
     }
 }
 
-/// When an error of the engine came up.
+/// When an error of the engine occurred.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Plan,
     Run,
 }
 
-/// An error of the engine in our words: the cause that we put in comes out again, the rest becomes one line.
+/// Converts an error of the engine. A [`SourceError`] wrapped in it is unwrapped; any other error is shortened to one
+/// line.
 pub(crate) fn convert(
     error: DataFusionError,
     clause: &'static str,

@@ -1,20 +1,21 @@
-//! Fields of JSON objects as the text that they are.
+//! Reads fields of JSON objects as their JSON text.
 
 use std::borrow::Cow;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-/// A field whose values are read as the text that they are in the file.
+/// A field whose values are read as their text in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RawField {
-    /// Its name.
+    /// The field's name.
     pub name: String,
-    /// Whether values that are strings stay so. Otherwise they become JSON text like others, quotes included.
+    /// Whether string values remain strings. Otherwise they become JSON text like other values, including their quotes.
     pub keeps_texts: bool,
 }
 
-/// A line in which the values of some fields of its object are strings with the JSON text that they were, byte by byte, without
-/// the whitespace around them; nulls stay nulls. A line that is no object, or that is damaged, stays as it is.
+/// Returns a line in which the values of some fields are replaced by strings that contain their JSON text, byte for
+/// byte, without surrounding whitespace. Nulls stay null. A line that is not an object or does not parse is returned
+/// unchanged.
 pub(crate) fn quoted<'a>(line: &'a [u8], fields: &[RawField]) -> Cow<'a, [u8]> {
     if fields.is_empty() {
         return Cow::Borrowed(line);
@@ -51,19 +52,19 @@ fn rewrite(line: &[u8], fields: &[RawField]) -> Option<Vec<u8>> {
         }
         rest.expect(b',')?;
     }
-    // What follows is looked at with the rest.
+    // The JSON reader checks the rest of the line.
     out.extend_from_slice(line.get(copied..)?);
     Some(out)
 }
 
-/// What of a line was not read.
+/// The unread part of a line.
 struct Rest<'a> {
     line: &'a [u8],
     at: usize,
 }
 
 impl Rest<'_> {
-    /// The next byte that is no blank.
+    /// Skips whitespace and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
         while self.line.get(self.at)?.is_ascii_whitespace() {
             self.at += 1;
@@ -75,7 +76,7 @@ impl Rest<'_> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// The value that begins here, and where it ends.
+    /// Parses the value that begins here, and returns it with the offset of its end.
     fn value<T: DeserializeOwned>(&mut self) -> Option<(T, usize)> {
         let rest = self.line.get(self.at..)?;
         let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<T>();

@@ -1,4 +1,4 @@
-//! What JSON values have in common: the Arrow type that holds them all.
+//! Infers the shape of JSON values: the Arrow type that holds all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::raw_json_fields::RawField;
 /// The shape of the values seen so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Nothing but nulls.
+    /// Only nulls.
     #[default]
     Unknown,
     Bool,
     /// Whole numbers.
     Whole(Whole),
-    /// Numbers with fractions, and the first whole number among them that no float holds exactly.
+    /// Numbers with fractions, and the line of the first whole number among them that no float represents exactly.
     Float(Option<Line>),
     Text,
-    /// Numbers and booleans and texts that have no type in common.
+    /// Numbers, booleans and texts without a common type.
     Scalars,
     /// Values of any kind.
     Any,
@@ -28,16 +28,16 @@ pub(crate) enum Shape {
     Object(Object),
 }
 
-/// What is known of whole numbers.
+/// Properties of the whole numbers seen so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whole {
-    /// One is below zero.
+    /// Whether one is negative.
     pub negative: bool,
-    /// One is beyond `i64`.
+    /// Whether one exceeds `i64`.
     pub large: bool,
-    /// The line of the first that 64 bits do not hold.
+    /// The line of the first number that does not fit 64 bits.
     pub beyond: Option<Line>,
-    /// The line of the first that no float holds exactly.
+    /// The line of the first number that no float represents exactly.
     pub inexact: Option<Line>,
 }
 
@@ -50,31 +50,31 @@ pub(crate) struct Line {
     pub line: u64,
 }
 
-/// How the values of a top-level field are taken.
+/// How the values of a top-level field are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// As values of a type.
+    /// As typed values.
     Typed,
-    /// As values of a type, but objects as the JSON text that they are, whatever is in them.
+    /// As typed values, but objects as their JSON text, whatever they contain.
     RawObjects,
-    /// As JSON text, unless all are texts.
+    /// As JSON text, unless all values are texts.
     Json,
     /// As text, unless there are lists or objects.
     Text,
 }
 
-/// A whole number that no type of its column holds.
+/// A whole number that the type of its column cannot represent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unfit {
-    /// Where it is.
+    /// The line of the number.
     pub line: Line,
     /// The path of its field.
     pub path: String,
-    /// Whether it is among fractions; otherwise it is beyond 64 bits.
+    /// Whether its column has fractions. Otherwise, the number is beyond 64 bits.
     pub among_fractions: bool,
 }
 
-/// A shape and whether there are nulls among its values.
+/// A shape, and whether its values include nulls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub shape: Shape,
@@ -93,12 +93,12 @@ pub(crate) struct Object {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Member {
     pub shape: Shape,
-    /// In how many objects it has a value that is not null.
+    /// The number of objects in which it is not null.
     pub values: u64,
 }
 
 impl Shape {
-    /// What values of the shape are called.
+    /// Returns a description of values of this shape, for messages.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Unknown => "null",
@@ -111,11 +111,11 @@ impl Shape {
         }
     }
 
-    /// Makes room for the values of another shape.
+    /// Extends the shape to cover the values of another shape.
     ///
     /// # Errors
     ///
-    /// The names of two shapes that no type holds both of, with the path of the field where they meet.
+    /// The names of two shapes without a common type, with the path of the field where they meet.
     pub(crate) fn merge(&mut self, other: Self) -> Result<(), String> {
         match (&mut *self, other) {
             (_, Self::Unknown) => Ok(()),
@@ -164,7 +164,8 @@ impl Shape {
         }
     }
 
-    /// The same for values that are taken so: what they have no type for becomes text.
+    /// Extends the shape of a field that is read as `taken`: with values of no common type it becomes text, if `taken`
+    /// allows that.
     fn merge_as(&mut self, other: Self, taken: Taken) -> Result<(), String> {
         let is_scalar =
             |shape: &Self| !matches!(shape, Self::List(_) | Self::Object(_) | Self::Any);
@@ -182,7 +183,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Whether values of this shape are read as the text that they are in the file.
+    /// Returns whether values of this shape are read as their text in the file.
     fn is_raw(&self, taken: Taken) -> bool {
         match taken {
             Taken::Typed => false,
@@ -199,7 +200,7 @@ impl Shape {
         }
     }
 
-    /// A whole number that no type of the column holds.
+    /// Finds a whole number that the type of the column cannot represent.
     fn unfit(&self) -> Option<Unfit> {
         let at = |line: Option<Line>, among_fractions| {
             line.map(|line| Unfit {
@@ -221,7 +222,8 @@ impl Shape {
         }
     }
 
-    /// The first whole number, in a row that was not looked at before the types were decided, that a float would change.
+    /// Finds the first whole number that a float would round, in a row that type inference did not examine. Returns its
+    /// path.
     pub(crate) fn rounded_by(&self, data_type: &DataType) -> Option<String> {
         match (self, data_type) {
             (Self::Whole(whole), DataType::Float64) => whole.inexact.map(|_| String::new()),
@@ -238,10 +240,10 @@ impl Shape {
         }
     }
 
-    /// The type that holds all values.
+    /// Returns the type that holds all values.
     pub(crate) fn data_type(&self) -> DataType {
         match self {
-            // Nothing is known of it; text holds whatever may come.
+            // Text also holds whatever values of an unknown shape turn out to be.
             Self::Unknown | Self::Text | Self::Scalars | Self::Any => DataType::Utf8,
             Self::Bool => DataType::Boolean,
             Self::Whole(whole) if whole.large => DataType::UInt64,
@@ -260,7 +262,7 @@ impl Shape {
 }
 
 impl Object {
-    /// Makes room for other objects.
+    /// Extends the shape to cover other objects.
     ///
     /// # Errors
     ///
@@ -278,7 +280,7 @@ impl Object {
         Ok(())
     }
 
-    /// As [`Object::merge`], for the objects of lines.
+    /// Extends the shape as [`Object::merge`] does, for the objects of lines.
     ///
     /// # Errors
     ///
@@ -301,7 +303,7 @@ impl Object {
         Ok(())
     }
 
-    /// A whole number that no type of its column holds.
+    /// Finds a whole number that the type of its column cannot represent.
     pub(crate) fn unfit(&self, taken: &impl Fn(&str) -> Taken) -> Option<Unfit> {
         let mut fields = self.fields.iter();
         fields.find_map(|(name, member)| {
@@ -310,7 +312,7 @@ impl Object {
         })
     }
 
-    /// Where a whole number is that a float would change; see [`Shape::rounded_by`].
+    /// Returns the path of a whole number that a float would round; see [`Shape::rounded_by`].
     pub(crate) fn rounded_by(&self, fields: &Fields) -> Option<String> {
         self.fields.iter().find_map(|(name, member)| {
             let (_, field) = fields.find(name)?;
@@ -319,7 +321,7 @@ impl Object {
         })
     }
 
-    /// The fields of lines, as they are taken, and the names of those that are read as the text that they are.
+    /// Returns the fields of lines by how they are read, and which of them are read as their text.
     pub(crate) fn fields_as(&self, taken: &impl Fn(&str) -> Taken) -> (Fields, Vec<RawField>) {
         let mut raw = Vec::new();
         let all = self.fields();
@@ -345,7 +347,7 @@ impl Object {
         (fields, raw)
     }
 
-    /// The fields sorted by name; nullable where a value is missing or null.
+    /// Returns the fields, sorted by name. They are nullable if a value is missing or null.
     pub(crate) fn fields(&self) -> Fields {
         let field = |(name, member): (&String, &Member)| {
             Field::new(name, member.shape.data_type(), member.values < self.objects)
@@ -368,7 +370,7 @@ impl Unfit {
     }
 }
 
-/// An error about what is in a field, with the name of the field in front of the path that it begins with.
+/// Prefixes an error about the contents of a field with the field's name, so that both form one path.
 pub(crate) fn behind(name: &str, error: &str) -> String {
     let dot = if error.starts_with([':', '[']) {
         ""

@@ -1,4 +1,4 @@
-//! Reads the shape of a JSON text.
+//! Infers the shape of a JSON text.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -10,14 +10,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use crate::exact::{is_exact, is_exact_text};
 use crate::shape::{Line, Member, Object, Seen, Shape, Taken, Whole, behind};
 
-/// No float below it in size stands for a whole number beyond 64 bits.
+/// A float that stands for a whole number beyond 64 bits has at least this magnitude.
 const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// Reads the shape of one JSON object, which stands in that line.
+/// Infers the shape of one JSON object; `line` is its line in the file.
 ///
 /// # Errors
 ///
-/// What is wrong with the text, without its line.
+/// The error in the text, without its line.
 pub(crate) fn shape_of_line(
     text: &[u8],
     line: Line,
@@ -26,7 +26,7 @@ pub(crate) fn shape_of_line(
     let numbers = Numbers::new(line, taken);
     let mut shape = shape_of(text, &numbers)?;
     if numbers.wide.get() {
-        // The parser gives a whole number beyond 64 bits as a float; only the text tells it from 1e20.
+        // The parser returns a whole number beyond 64 bits as a float, and only the text distinguishes it from 1e20.
         let numbers = Numbers {
             beyond: whole_beyond_64_bits(text),
             ..Numbers::new(line, taken)
@@ -42,7 +42,7 @@ pub(crate) fn shape_of_line(
 fn shape_of(line: &[u8], numbers: &Numbers<'_>) -> Result<Shape, String> {
     let text = |error: serde_json::Error| {
         let whole = error.to_string();
-        // The line is the caller's; what serde_json counts is always line 1.
+        // Drop serde_json's line, which is always 1: the caller knows the line.
         whole
             .split(" at line ")
             .next()
@@ -57,7 +57,8 @@ fn shape_of(line: &[u8], numbers: &Numbers<'_>) -> Result<Shape, String> {
     Ok(shape)
 }
 
-/// Which numbers of a line that parses, counted from 0, are whole and beyond 64 bits; and whether a float holds them.
+/// Finds the whole numbers beyond 64 bits in a line that parses. Returns their positions among its numbers, from 0, and
+/// whether a float represents them exactly.
 fn whole_beyond_64_bits(line: &[u8]) -> Vec<(usize, bool)> {
     let mut found = Vec::new();
     let (mut at, mut number) = (0, 0);
@@ -71,7 +72,7 @@ fn whole_beyond_64_bits(line: &[u8]) -> Vec<(usize, bool)> {
                     escaped = *byte == b'\\' && !escaped;
                     end
                 };
-                // `escaped` starts as true: the opening quote ends nothing.
+                // `escaped` starts as true, so that the opening quote does not end the string.
                 rest.iter().position(ends).map_or(rest.len(), |end| end + 1)
             }
             b'-' | b'0'..=b'9' => {
@@ -92,18 +93,18 @@ fn whole_beyond_64_bits(line: &[u8]) -> Vec<(usize, bool)> {
     found
 }
 
-/// The numbers of a line, as they are read, and what is wrong with its lists.
+/// Tracks the numbers of a line as they are read, and mismatched list elements.
 struct Numbers<'a> {
     line: Line,
-    /// How the fields of the line are taken.
+    /// How the fields of the line are read.
     taken: &'a dyn Fn(&str) -> Taken,
-    /// How many were read.
+    /// How many numbers were read.
     read: Cell<usize>,
-    /// Whether one is so large that it may be a whole number beyond 64 bits.
+    /// Whether a number is so large that it may be a whole number beyond 64 bits.
     wide: Cell<bool>,
-    /// Which ones are, and whether a float holds them exactly.
+    /// The positions of such whole numbers, and whether a float represents them exactly.
     beyond: Vec<(usize, bool)>,
-    /// Elements of a list that have no type in common, and where the list is.
+    /// Describes list elements without a common type, with the path to them.
     apart: RefCell<Option<String>>,
 }
 
@@ -119,7 +120,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Says one level further up where values are that have no type in common, if there are any.
+    /// Prefixes the path to list elements without a common type, if there are any, on the way up.
     fn beneath(&self, path: impl FnOnce(&str) -> String) {
         let mut apart = self.apart.borrow_mut();
         if let Some(found) = apart.as_mut() {
@@ -127,7 +128,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Counts a number. Where it is whole and beyond 64 bits: whether a float holds it exactly.
+    /// Counts a number. For a whole number beyond 64 bits, returns whether a float represents it exactly.
     fn next(&self) -> Option<bool> {
         let number = self.read.replace(self.read.get() + 1);
         let found = self
@@ -137,7 +138,7 @@ impl<'a> Numbers<'a> {
         Some(*exact)
     }
 
-    /// A whole number of 64 bits.
+    /// Counts a whole number of 64 bits and returns its properties.
     fn whole(&self, value: i128) -> Whole {
         self.next();
         Whole {
@@ -149,14 +150,14 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Where in a line a value is.
+/// The position of a value within its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
-    /// It is the line.
+    /// The value is the line itself.
     Top,
-    /// It is in a field that is taken so.
+    /// The value is in a field that is read this way.
     Field(Taken),
-    /// It is in a value that is taken for its text: nothing but its keys counts.
+    /// The value is in a field that is read as its text; only its keys are checked.
     Raw,
 }
 

@@ -1,8 +1,8 @@
-//! Large batches cut into batches of about a wanted size.
+//! Splits large batches into slices of about a given size.
 
 use arrow::array::{Array as _, RecordBatch};
 
-/// Hands out a batch in slices, in order, without copying.
+/// Returns a batch in slices, in order, without copying.
 pub(crate) struct Slices {
     bytes: usize,
     rest: Option<RecordBatch>,
@@ -10,7 +10,7 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// Slices of about `bytes`.
+    /// Creates slices of about `bytes` each.
     pub(crate) fn new(bytes: usize) -> Self {
         Self {
             bytes: bytes.max(1),
@@ -19,10 +19,10 @@ impl Slices {
         }
     }
 
-    /// Takes the next batch; the one before must be used up.
+    /// Adds the next batch. The previous one must be used up.
     pub(crate) fn push(&mut self, batch: RecordBatch) {
         let rows = batch.num_rows();
-        // What the slice needs, not what is allocated: columns may share one large buffer.
+        // Count the bytes that the batch uses, not those allocated: columns may share one large buffer.
         let bytes = batch.columns().iter().map(|column| {
             let data = column.to_data();
             data.get_slice_memory_size()
@@ -33,10 +33,10 @@ impl Slices {
         self.rest = (rows > 0).then_some(batch);
     }
 
-    /// The next slice.
+    /// Returns the next slice.
     pub(crate) fn next(&mut self) -> Option<RecordBatch> {
         let batch = self.rest.take()?;
-        // A last slice of a few rows is not worth its own.
+        // Avoid a last slice of only a few rows.
         if batch.num_rows() <= self.rows.saturating_add(self.rows / 4) {
             return Some(batch);
         }

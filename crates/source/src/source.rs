@@ -8,35 +8,34 @@ use crate::{SourceError, SourceKind};
 /// The key of a field's metadata that suggests an MDS encoding (`jpeg`, `png`, `json`, `str`, `bytes`).
 pub const ENCODING_KEY: &str = "shardmill:encoding";
 
-/// Rows in a fixed order, cut into units that can be read independently.
+/// Rows in a fixed order, split into units that can be read independently.
 ///
-/// Guarantees: `schema()`, `units()` and every row are the same each time the same, unchanged input is
-/// opened with the same options, whatever the number of threads. The order of the dataset is the order
-/// of `units()`, and in each unit the order of its batches.
+/// `schema()`, `units()` and all rows are the same each time the same, unchanged input is opened with the same options,
+/// whatever the number of threads. The order of the dataset is the order of `units()`, and within each unit the order
+/// of its batches.
 pub trait Source: Send + Sync {
-    /// The columns of every batch, in order. A field's metadata may suggest an encoding under
+    /// Returns the columns of every batch, in order. The metadata of a field may suggest an encoding under
     /// [`ENCODING_KEY`].
     fn schema(&self) -> SchemaRef;
 
-    /// The parts in the order of the dataset.
+    /// Returns the units in the order of the dataset.
     fn units(&self) -> &[Unit];
 
-    /// Starts to read one unit. Units may be read at the same time by different threads, in any order,
-    /// and more than once.
+    /// Starts to read one unit. Different threads may read units at the same time, in any order, and more than once.
     ///
     /// # Errors
     ///
-    /// [`SourceError`] when the unit does not exist, its file is gone, has changed or cannot be read.
+    /// [`SourceError`] when the unit does not exist, or when its file is missing, has changed or cannot be read.
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError>;
 
-    /// How many nulls a column has in all units together, when that is known exactly without reading rows.
+    /// Returns how many nulls a column has in all units together, if that is known exactly without reading rows.
     fn null_count(&self, column: usize) -> Option<u64> {
         let _ = column;
         None
     }
 
-    /// Where the first null of a column is, in the order of the dataset; `None` when it has none. Reads
-    /// as many rows as that takes.
+    /// Returns the place of the first null of a column, in the order of the dataset; `None` if it has none. Reads as
+    /// many rows as needed.
     ///
     /// # Errors
     ///
@@ -45,20 +44,21 @@ pub trait Source: Send + Sync {
         first_null_by_reading(self, column)
     }
 
-    /// The key of a sample of a tree, by its number within the unit; `None` for other sources, and where rows are
+    /// Returns the key of a sample of a tree, by its number within the unit; `None` for other sources, and if rows are
     /// computed.
     fn key(&self, unit: usize, row: u64) -> Option<String> {
         let _ = (unit, row);
         None
     }
 
-    /// What was opened.
+    /// Describes what was opened.
     fn description(&self) -> &SourceDescription;
 }
 
 /// The rows of one unit, in order.
 pub trait Rows: Send {
-    /// The next batch, never an empty one; `None` after the last. After an error the unit is over.
+    /// Returns the next batch, which is never empty; `None` after the last. After an error, the unit cannot be read
+    /// further.
     ///
     /// # Errors
     ///
@@ -66,26 +66,26 @@ pub trait Rows: Send {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError>;
 }
 
-/// A part of a source that is read by one thread.
+/// A part of a source, read by one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
-    /// The file it lies in, as an index into [`SourceDescription::files`]; `None` for a query.
+    /// The file that contains it, as an index into [`SourceDescription::files`]; `None` for a query.
     pub file: Option<usize>,
-    /// The row of that file (for a tree: the sample of that location) it begins with, from 0, where known
-    /// and where rows are neither filtered nor regrouped.
+    /// The first row of the unit within its file (for a tree: the first sample within its location), from 0. `None` if
+    /// unknown, or if rows are filtered or regrouped.
     pub first_row: Option<u64>,
-    /// How many rows it yields, where known before reading.
+    /// The number of its rows, if known before reading.
     pub rows: Option<u64>,
-    /// About how many stored bytes reading it takes.
+    /// The approximate number of stored bytes that are read.
     pub bytes: u64,
 }
 
-/// Where a row came from.
+/// The origin of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowPlace {
     /// The file, as in [`SourceDescription::files`]; for a query, `query`.
     pub file: String,
-    /// The row of that file before any filter, from 0; for a tree the sample.
+    /// The row of that file before any filter, from 0; for a tree, the sample.
     pub row: u64,
     /// The key of the sample, for a tree.
     pub key: Option<String>,
@@ -105,36 +105,36 @@ impl fmt::Display for RowPlace {
 pub struct SourceFile {
     /// The path as opened.
     pub path: String,
-    /// Its size when it was listed; for a tree, of all files together.
+    /// Its size when it was listed; for a tree, the total size of all files.
     pub bytes: u64,
 }
 
-/// What was opened.
+/// A description of an opened source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceDescription {
     /// What the locations hold.
     pub kind: SourceKind,
-    /// The normalised text of the filter, expressions or query; `None` when columns are taken as they are.
+    /// The normalised text of the filter, expressions or query; `None` if the columns are unchanged.
     pub query: Option<String>,
-    /// The files in order. A tree has one entry a location: it may hold ten million files.
+    /// The files in order. A tree has one entry for each location, because it may have ten million files.
     pub files: Vec<SourceFile>,
-    /// How many rows all units yield together, where known before reading.
+    /// The total number of rows of all units, if known before reading.
     pub rows: Option<u64>,
-    /// How many bytes the files have together.
+    /// The total size of the files in bytes.
     pub bytes: u64,
-    /// 32 hexadecimal digits over the sorted relative paths, sizes and modification times of the files.
-    /// Any change of the input changes it; moving the input to another directory does not.
+    /// 32 hexadecimal digits over the sorted relative paths, sizes and modification times of the files. They change
+    /// whenever the input changes, but not if it moves to another directory.
     pub fingerprint: String,
-    /// What a tree consists of.
+    /// The contents of a tree.
     pub tree: Option<TreeSummary>,
-    /// Which version of a Delta table this is.
+    /// The version of a Delta table.
     pub delta: Option<DeltaSummary>,
-    /// Samples of datasets that are left out, because their tables no longer have them.
+    /// The number of samples left out because they were deleted from the dataset's table.
     pub deleted_samples: u64,
 }
 
 impl SourceDescription {
-    /// A description without files.
+    /// Creates a description without files.
     #[must_use]
     pub const fn new(kind: SourceKind) -> Self {
         Self {
@@ -151,17 +151,17 @@ impl SourceDescription {
     }
 }
 
-/// What the log says about one version of a Delta table.
+/// The metadata of one version of a Delta table, from its log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeltaSummary {
-    /// The version that is read.
+    /// The version that was opened.
     pub version: u64,
-    /// When it was committed, in milliseconds since 1970: the time in the commit where the table keeps such
-    /// times, else that of the commit's file. `None` where only a checkpoint is left of it.
+    /// The commit time in milliseconds since 1970: the in-commit timestamp if the table has them, else the modification
+    /// time of the commit file. `None` if only a checkpoint of the version is left.
     pub timestamp_ms: Option<i64>,
-    /// The oldest version that can be read, where that is known.
+    /// The oldest version that can be read, if known.
     pub earliest_version: Option<u64>,
-    /// The latest version, where that is known.
+    /// The latest version, if known.
     pub latest_version: Option<u64>,
     /// The table's own id.
     pub id: String,
@@ -171,13 +171,13 @@ pub struct DeltaSummary {
     pub min_reader_version: i32,
     /// The writer version of the protocol.
     pub min_writer_version: i32,
-    /// What the table needs of its readers, where it lists that.
+    /// The features that the table requires of readers, if it lists them.
     pub reader_features: Vec<String>,
-    /// What the table needs of its writers, where it lists that.
+    /// The features that the table requires of writers, if it lists them.
     pub writer_features: Vec<String>,
-    /// `id` or `name`, where columns are mapped.
+    /// The column mapping mode, `id` or `name`, if the table maps columns.
     pub column_mapping: Option<&'static str>,
-    /// The columns whose values are in the log.
+    /// The columns whose values are stored in the log.
     pub partition_columns: Vec<String>,
     /// How many rows of the files are deleted by deletion vectors.
     pub deleted_rows: u64,
@@ -187,53 +187,53 @@ pub struct DeltaSummary {
     pub files: Vec<DeltaFile>,
 }
 
-/// A data file of a Delta table. Its bytes never change; which of its rows count does.
+/// A data file of a Delta table. Its bytes never change, but which of its rows are deleted may change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeltaFile {
-    /// Relative to the table, or absolute where the log says so.
+    /// Relative to the table, or absolute if the log has an absolute path.
     pub path: String,
-    /// What tells its deletion vector from others, if it has one.
+    /// Distinguishes its deletion vector from others, if it has one.
     pub deletion: Option<String>,
 }
 
-/// What became of a Delta table since a version.
+/// The changes of a Delta table since a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeltaHistory {
-    /// The version that was asked for.
+    /// The version up to which changes are listed.
     pub version: u64,
     /// The table's own id.
     pub id: String,
     /// The files of that version.
     pub files: Vec<DeltaFile>,
-    /// The commits after the earlier version, up to this one; `None` where one of them is no longer there.
+    /// The commits after the earlier version, up to this one; `None` if one of them no longer exists.
     pub commits: Option<Vec<DeltaCommit>>,
 }
 
-/// What a commit did to the files of a table.
+/// The changes that a commit made to the files of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeltaCommit {
-    /// The rows are the same before and after: they were only moved to other files.
+    /// Whether the commit only moved rows to other files, and did not change the data.
     pub rearranges: bool,
-    /// Files that no longer count, or not in this form.
+    /// Files that the commit removed, or whose deletion vector it replaced.
     pub removed: Vec<DeltaFile>,
-    /// Files that count from now on.
+    /// Files that the commit added.
     pub added: Vec<DeltaFile>,
 }
 
 impl DeltaSummary {
-    /// The time of the version as RFC 3339 in UTC.
+    /// Returns the time of the version as RFC 3339 in UTC.
     #[must_use]
     pub fn timestamp(&self) -> Option<String> {
         self.timestamp_ms.map(crate::delta::shown_time)
     }
 }
 
-/// How many files and samples a tree has, and which fields how often.
+/// The number of files and samples of a tree, and how often each field occurs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeSummary {
-    /// Files in all.
+    /// The number of files.
     pub files: u64,
-    /// Samples: distinct keys.
+    /// The number of samples, which is the number of distinct keys.
     pub samples: u64,
     /// The fields in the order of the schema, without the key.
     pub fields: Vec<TreeField>,
@@ -244,11 +244,11 @@ pub struct TreeSummary {
 pub struct TreeField {
     /// Its name: an extension, or `data`.
     pub name: String,
-    /// How many samples have it.
+    /// The number of samples that have it.
     pub samples: u64,
 }
 
-/// The plain way to find a null: reads unit after unit until there is one.
+/// Finds the first null of a column by reading one unit after the other.
 pub(crate) fn first_null_by_reading<S: Source + ?Sized>(
     source: &S,
     column: usize,

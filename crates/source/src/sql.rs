@@ -1,4 +1,4 @@
-//! A whole query: the engine over the native reader, in one unit.
+//! Runs a whole query: the engine reads a native reader, and the result is one unit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn check_names(schema: &Schema) -> Result<(), SourceError> {
     Ok(())
 }
 
-/// The engine collects this many rows before it hands them on: fewer where rows are large.
+/// Returns how many rows the engine collects in a batch: fewer if rows are large.
 fn engine_rows(description: &SourceDescription, batch_bytes: usize) -> usize {
     const MOST: u64 = 8192;
     let per_row = description
@@ -202,7 +202,7 @@ impl Engine {
 }
 
 struct QueryRows {
-    /// `None` when the unit is over. Declared before the runtime that drives it.
+    /// `None` at the end of the unit. Declared before the runtime that drives it, so that it is dropped first.
     stream: Option<SendableRecordBatchStream>,
     runtime: Runtime,
     engine: Arc<Engine>,
@@ -256,7 +256,7 @@ impl Rows for QueryRows {
     }
 }
 
-/// The table that a query sees.
+/// The table that a query reads.
 struct SourceTable {
     base: Arc<dyn Base>,
 }
@@ -308,7 +308,7 @@ impl TableProvider for SourceTable {
     }
 }
 
-/// Some columns of all units, one after the other.
+/// Reads some columns of all units, one after the other.
 struct Scan {
     base: Arc<dyn Base>,
     schema: SchemaRef,

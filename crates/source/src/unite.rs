@@ -1,7 +1,7 @@
-//! The columns of several files as those of one table: which types widen, and what is refused.
+//! Combines the columns of several files into those of one table: it widens types and refuses those that do not fit.
 //!
-//! The result depends on the set of types that a column has, and not on the order of the files: a type is chosen
-//! when all files are known, not one file after the other.
+//! The result depends on the set of types that a column has, not on the order of the files: a type is chosen once all
+//! files are known.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::conform::conform;
 use crate::files::InputFile;
 use crate::{ReadAs, SchemaRule, SourceError, SourceKind, SourceOptions};
 
-/// Most schemas that are remembered, so that a file whose columns are known costs one comparison.
+/// The most schemas that are remembered. A file with a remembered schema costs one comparison.
 const KNOWN: usize = 16;
 
 /// Collects the columns of files, one file after the other.
@@ -23,18 +23,18 @@ pub(crate) struct Uniter {
     read_as: Vec<ReadAs>,
     columns: Vec<Gathered>,
     by_name: HashMap<String, usize>,
-    /// Schemas seen before, with the number of the column that each of their fields is.
+    /// Schemas seen before, and for each of their fields the number of its column.
     known: Vec<(Fields, Arc<[usize]>)>,
     files: usize,
 }
 
-/// What is known of one column.
+/// The state of one column.
 struct Gathered {
     /// The field of the first file that has the column.
     field: FieldRef,
     nullable: bool,
     metadata: HashMap<String, String>,
-    /// The different types, each with the first file that has it.
+    /// The distinct types, each with the first file that has it.
     types: Vec<(DataType, usize)>,
     /// The first file that lacks the column.
     lacking: Option<usize>,
@@ -42,25 +42,25 @@ struct Gathered {
     last: usize,
 }
 
-/// The columns of all files, and why some of them cannot be read.
+/// The columns of all files, and the reasons why some of them cannot be read.
 pub(crate) struct United {
     pub fields: Vec<FieldRef>,
-    /// How the columns of files become these.
+    /// How the columns of files are converted to these fields.
     pub forms: Vec<Form>,
     refusals: Vec<Option<Refusal>>,
 }
 
-/// How a column of a file becomes that of the table.
+/// How a column of a file is converted to that of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The type has every value, or the user cast to it: numbers are rounded as SQL rounds them.
+    /// The type represents every value, or the user cast to it: numbers are rounded by the rules of SQL.
     Cast,
-    /// A number that the type does not have is an error.
+    /// A number that the type cannot represent is an error.
     Exact,
 }
 
 impl Form {
-    /// The column as the type of the table.
+    /// Converts a column to the type of the table.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl Form {
     }
 }
 
-/// Why a column cannot be read from all files.
+/// The reason why a column cannot be read from all files.
 enum Refusal {
     Types {
         expected: (DataType, usize),
@@ -125,7 +125,7 @@ impl Uniter {
                 column.last = number;
             }
         }
-        // Every column is in the same files as the first ones, or lacks one of them.
+        // If this file has fewer columns than are known, it lacks some of them.
         if places.len() < self.columns.len() {
             for column in &mut self.columns {
                 if column.last != number && column.lacking.is_none() {
@@ -167,7 +167,7 @@ impl Uniter {
         place
     }
 
-    /// The columns of the table, in the order in which files have them first.
+    /// Returns the columns of the table, in order of first appearance.
     pub(crate) fn finish(self) -> United {
         let mut fields = Vec::with_capacity(self.columns.len());
         let mut refusals = Vec::with_capacity(self.columns.len());
@@ -213,7 +213,8 @@ impl Uniter {
 }
 
 impl Gathered {
-    /// The type of the column in the table. Where there is none, the type of the first file and the refusal.
+    /// Returns the type of the column in the table. If there is none, returns the type of the first file and the
+    /// refusal.
     fn resolve(&self, rule: SchemaRule, read_as: Option<&ReadAs>) -> (DataType, Option<Refusal>) {
         let types: Vec<&DataType> = self.types.iter().map(|(data_type, _)| data_type).collect();
         if let Some(found) = resolve(&types, rule) {
@@ -233,7 +234,7 @@ impl Gathered {
         (data_type, Some(refusal))
     }
 
-    /// Two types that do not go together.
+    /// Returns two types that cannot be combined.
     fn pair(&self, rule: SchemaRule) -> ((DataType, usize), (DataType, usize)) {
         let mut types = self.types.iter().enumerate();
         let found = types.find_map(|(at, second)| {
@@ -305,7 +306,7 @@ impl United {
 }
 
 impl ReadAs {
-    /// Whether files with columns of these types can be read as this one.
+    /// Returns whether columns of these types can be read as this type.
     fn reads(&self, types: &[&DataType]) -> bool {
         let mut types = types.iter().filter(|own| ***own != DataType::Null);
         match self.exact {
@@ -316,7 +317,7 @@ impl ReadAs {
     }
 }
 
-/// What to do about a column whose types do not go together.
+/// Returns a hint for a column whose types cannot be combined.
 fn hint(name: &str, expected: &DataType, found: &DataType, rule: SchemaRule) -> String {
     let both = [expected, found];
     if rule == SchemaRule::Strict && resolve(&both, SchemaRule::Widen).is_some() {
@@ -356,7 +357,7 @@ fn hint(name: &str, expected: &DataType, found: &DataType, rule: SchemaRule) -> 
     }
 }
 
-/// A column as SQL names it.
+/// Returns a column name as it is written in SQL.
 pub(crate) fn quoted(name: &str) -> String {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     match name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -365,15 +366,15 @@ pub(crate) fn quoted(name: &str) -> String {
     }
 }
 
-/// The type that holds the values of all of these without loss; `None` where there is none. Types that store the
-/// same values in another way (offsets of another width, views, names of list items) always go together.
+/// Returns the type that holds the values of all these types without loss; `None` if there is none. Types that differ
+/// only in storage can always be combined: offset widths, views, names of list items.
 pub(crate) fn resolve(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
     let first = *types.first()?;
     if types.iter().all(|own| *own == first) {
         return Some(first.clone());
     }
     let widens = rule != SchemaRule::Strict;
-    // A column without a single value has no type of its own.
+    // A column without values has no type of its own.
     let typed: Vec<&DataType> = types
         .iter()
         .copied()
@@ -461,7 +462,7 @@ fn binary(types: &[&DataType], widens: bool) -> Option<DataType> {
     })
 }
 
-/// The smallest number type that has every value of all of these.
+/// Returns the smallest number type that represents every value of all these types.
 fn number(types: &[&DataType]) -> Option<DataType> {
     use DataType as T;
     let integers = [
@@ -484,9 +485,9 @@ fn number(types: &[&DataType]) -> Option<DataType> {
     found.cloned()
 }
 
-/// Whether a number type has every value of another one.
+/// Returns whether a number type represents every value of another one.
 fn holds(wide: &DataType, narrow: &DataType) -> bool {
-    // Bits of the magnitude; of a float those that it counts exactly.
+    // Bits of the magnitude; for a float, those of exact whole numbers.
     let bits = |data_type: &DataType| match data_type {
         DataType::Float16 => 11,
         DataType::Float32 => 24,
@@ -500,7 +501,7 @@ fn holds(wide: &DataType, narrow: &DataType) -> bool {
     signs && bits(narrow) <= bits(wide) && (wide.is_floating() || !narrow.is_floating())
 }
 
-/// A decimal with the digits of all of these before and after the point.
+/// Returns a decimal with enough digits before and after the point for all these types.
 fn decimal(types: &[&DataType]) -> Option<DataType> {
     let mut whole = 0_i16;
     let mut scale = 0_i8;
@@ -528,7 +529,7 @@ fn decimal(types: &[&DataType]) -> Option<DataType> {
     }
 }
 
-/// Times of day, moments and durations in the finest of their units.
+/// Returns the type for times of day, timestamps or durations with the finest of their units.
 fn time(types: &[&DataType]) -> Option<DataType> {
     const UNITS: [TimeUnit; 4] = [
         TimeUnit::Second,
@@ -536,7 +537,7 @@ fn time(types: &[&DataType]) -> Option<DataType> {
         TimeUnit::Microsecond,
         TimeUnit::Nanosecond,
     ];
-    /// Moments with a zone, moments without one, times of day and durations do not go together.
+    /// Timestamps with a zone, timestamps without one, times of day and durations cannot be combined.
     fn class(data_type: &DataType) -> Option<(u8, TimeUnit)> {
         Some(match data_type {
             DataType::Timestamp(unit, None) => (0, *unit),
@@ -563,7 +564,7 @@ fn time(types: &[&DataType]) -> Option<DataType> {
             };
             let mut zones = types.iter().map(|own| zone(own));
             let first = zones.next().flatten();
-            // They are the same moments in any zone.
+            // The instants are the same in any zone.
             match zones.all(|zone| zone == first) {
                 true => DataType::Timestamp(unit, first),
                 false => DataType::Timestamp(unit, Some("UTC".into())),
@@ -575,7 +576,7 @@ fn time(types: &[&DataType]) -> Option<DataType> {
     })
 }
 
-/// The field of all of these, called as they are if they agree.
+/// Returns a field that combines all these fields. It keeps their name if they agree on it.
 fn field(fields: &[&FieldRef], name: &str, rule: SchemaRule, lacking: bool) -> Option<FieldRef> {
     let types: Vec<&DataType> = fields.iter().map(|field| field.data_type()).collect();
     let data_type = resolve(&types, rule)?;
@@ -640,7 +641,7 @@ fn map(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
         sorted &= own_sorted;
         entries.push(entry);
     }
-    // Keys and values go by their place; what they are called differs from writer to writer.
+    // Match keys and values by position, because writers name them differently.
     let child = |place: usize, name: &str| {
         let children: Option<Vec<&FieldRef>> = entries
             .iter()
@@ -656,7 +657,7 @@ fn map(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
     Some(DataType::Map(Arc::new(entry), sorted))
 }
 
-/// Structs by the names of their fields, which are sorted where their order differs.
+/// Combines structs by the names of their fields. The fields are sorted if their order differs.
 fn structure(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
     let mut orders: Vec<Vec<&str>> = Vec::new();
     let mut fields: BTreeMap<&str, Vec<&FieldRef>> = BTreeMap::new();
@@ -665,7 +666,7 @@ fn structure(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
             return None;
         };
         let order: Vec<&str> = own.iter().map(|field| field.name().as_str()).collect();
-        // Two fields of one name cannot be told apart.
+        // Two fields of the same name cannot be distinguished.
         let mut seen = BTreeSet::new();
         if !order.iter().all(|name| seen.insert(*name)) {
             return None;
@@ -693,7 +694,7 @@ fn structure(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
     Some(DataType::Struct(Fields::from(united)))
 }
 
-/// Checks that a file has the columns of the first one. Columns that it lacks have to be nullable.
+/// Checks that a file has the columns of the first one. Columns that it lacks must be nullable.
 ///
 /// # Errors
 ///

@@ -11,22 +11,22 @@ use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER, escape};
 
 use crate::SourceError;
 
-/// Directories deeper than this are refused: no real dataset has them, loops of bind mounts do.
+/// The deepest directories that are accepted. Real datasets are never deeper, but loops of bind mounts are.
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// Which names a walk takes and what it does about links.
+/// Which names a walk lists, and how it handles links.
 #[derive(Clone, Copy)]
 pub(crate) struct WalkOptions<'a> {
-    /// Follow symbolic links, or refuse them.
+    /// Whether to follow symbolic links. Otherwise they are errors.
     pub follow_links: bool,
-    /// Pass over names that begin with a dot or an underscore, directories called `key=value` excepted:
-    /// what Spark, Hive and editors leave beside the data.
+    /// Whether to skip names that begin with a dot or an underscore, except directories called `key=value`. Spark, Hive
+    /// and editors keep such files next to the data.
     pub skip_hidden: bool,
     /// Which files to list, by name.
     pub wanted: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
-/// One file of a listing: 32 bytes beside its path.
+/// One file of a listing: 32 bytes in addition to its path.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u64,
@@ -35,19 +35,19 @@ struct Entry {
     mtime_ns: i64,
 }
 
-/// Regular files below a directory, sorted by the bytes of their relative path. All paths share one
-/// string: a million files take their path bytes and 32 MB.
+/// The regular files below a directory, sorted by the bytes of their relative paths. All paths share one string: a
+/// million files take the bytes of their paths and 32 MB.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     paths: String,
     entries: Vec<Entry>,
 }
 
-/// What a file was when it was listed; compared with what it is when it is read.
+/// The size and time of a file when it was listed, to compare with those when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileVersion {
     pub bytes: u64,
-    /// When it was changed; of an object, a digest of what its store says in place of that.
+    /// The modification time; for an object, a digest of its entity tag instead.
     pub mtime_ns: i64,
 }
 
@@ -61,7 +61,7 @@ impl FileVersion {
 
     /// # Errors
     ///
-    /// [`SourceError::Changed`] when the file is another one now.
+    /// [`SourceError::Changed`] when the file has changed since.
     pub(crate) fn check(self, path: &str, metadata: &Metadata) -> Result<(), SourceError> {
         let now = Self::of(metadata);
         if now == self && metadata.is_file() {
@@ -76,7 +76,7 @@ impl FileVersion {
     }
 }
 
-/// Modification time in nanoseconds since 1970; years beyond 2262 wrap, which still tells a change.
+/// Returns the modification time in nanoseconds since 1970. Years beyond 2262 wrap, which still shows a change.
 fn mtime_ns(metadata: &Metadata) -> i64 {
     metadata
         .mtime()
@@ -89,7 +89,7 @@ impl Listing {
         self.entries.len()
     }
 
-    /// The relative path of a file, `/` between its parts; empty beyond the end.
+    /// Returns the relative path of a file, with `/` as the separator; empty beyond the end.
     pub(crate) fn path(&self, index: usize) -> &str {
         self.entries
             .get(index)
@@ -153,7 +153,7 @@ fn slice<'a>(paths: &'a str, entry: &Entry) -> &'a str {
     range.unwrap_or("")
 }
 
-/// A directory on the way from the root, for telling loops.
+/// A directory on the path from the root, for detecting loops.
 struct Ancestor {
     id: (u64, u64),
     parent: Option<Arc<Ancestor>>,
@@ -174,12 +174,12 @@ impl Ancestor {
 }
 
 struct Directory {
-    /// Relative path with a trailing `/`, empty for the root.
+    /// The relative path with a trailing `/`; empty for the root.
     prefix: String,
     ancestor: Option<Arc<Ancestor>>,
 }
 
-/// An error with the relative path that decides which of several is reported.
+/// An error, and the relative path that decides which of several errors is reported.
 struct Failure {
     path: String,
     error: Box<SourceError>,
@@ -195,7 +195,7 @@ struct Found {
 ///
 /// # Errors
 ///
-/// The first in path order of what is wrong on the shallowest level that has anything wrong.
+/// An error of the shallowest level that has one; on that level, the first in path order.
 pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, SourceError> {
     let ancestor = if options.follow_links {
         let metadata = fs::metadata(root)
@@ -226,7 +226,7 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
                 limit: MAX_DEPTH,
             });
         }
-        // Level by level rather than recursively: the stack stays flat whatever the tree looks like.
+        // Proceed level by level instead of recursively, so that a deep tree does not grow the stack.
         let found: Vec<Result<Found, Failure>> = level
             .par_iter()
             .map(|directory| list(root, directory, options))
@@ -262,7 +262,7 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
     Ok(listing)
 }
 
-/// A path as printed: the root as given, then the relative path.
+/// Returns a path as printed: the root as given, then the relative path.
 pub(crate) fn shown(root: &Path, relative: &str) -> String {
     if relative.is_empty() {
         return root.to_string_lossy().into_owned();
@@ -322,7 +322,7 @@ fn take(
         return Ok(());
     }
     if raw_name == WORK_FOLDER && kind.is_dir() {
-        // What a conversion works in is no data; what lies beside it may be a part of its shards.
+        // A conversion's work folder contains no data, but the files next to it may be some of its shards.
         return match unfinished(&root.join(&directory.prefix)) {
             None => Ok(()),
             Some(found) => Err(SourceError::Unfinished {
@@ -338,9 +338,9 @@ fn take(
         }
         match fs::metadata(entry.path()) {
             Ok(metadata) => (metadata.file_type(), Some(metadata)),
-            // A link to nowhere is no concern of a source that would not have taken the file.
+            // Ignore a broken link if the source would not have read the file.
             Err(_) if !(options.wanted)(&lossy) => return Ok(()),
-            // The link is there; what it points to is not.
+            // Name the action: the link exists, but its target does not.
             Err(source) => return Err(SourceError::io("follow the link", path(), source)),
         }
     } else {
@@ -386,7 +386,7 @@ fn take(
     )
 }
 
-/// What an unfinished conversion has left in a folder. What cannot be read is none.
+/// Finds what an unfinished conversion has left in a folder. A folder that cannot be read counts as empty.
 fn unfinished(folder: &Path) -> Option<Unfinished> {
     let names = |beneath: &str| {
         let entries = fs::read_dir(folder.join(beneath)).into_iter().flatten();
@@ -399,7 +399,7 @@ fn unfinished(folder: &Path) -> Option<Unfinished> {
     Unfinished::among(all.iter().map(String::as_str))
 }
 
-/// What went wrong with an entry of a listing. One that is gone was removed by another process.
+/// Returns the error for an entry of a listing. A missing entry was removed by another process.
 fn failure(action: &'static str, path: String, source: std::io::Error) -> SourceError {
     match source.kind() {
         std::io::ErrorKind::NotFound => SourceError::Removed { path },
@@ -407,7 +407,7 @@ fn failure(action: &'static str, path: String, source: std::io::Error) -> Source
     }
 }
 
-/// What a file is that is neither regular nor a directory.
+/// Describes a file that is neither regular nor a directory.
 pub(crate) fn special(kind: FileType) -> Option<&'static str> {
     if kind.is_file() {
         None
@@ -434,11 +434,11 @@ fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str,
     })
 }
 
-/// Runs on `jobs` threads, or on all cores for 0.
+/// Runs on a pool of `jobs` threads, or on the current pool for 0.
 ///
 /// # Errors
 ///
-/// [`SourceError::Io`] when the system gives no more threads.
+/// [`SourceError::Io`] when the system cannot create the threads.
 pub(crate) fn on_pool<T: Send>(
     jobs: usize,
     run: impl FnOnce() -> T + Send,
@@ -454,7 +454,7 @@ pub(crate) fn on_pool<T: Send>(
     Ok(pool.install(run))
 }
 
-/// An absolute path without links, for as much of it as exists.
+/// Returns an absolute path with links resolved, as far as the path exists.
 pub(crate) fn resolve(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut rest = Vec::new();
@@ -535,7 +535,7 @@ mod tests {
         write(".shardmill/journal");
         let error = walk(root.path(), everything(false)).unwrap_err();
         assert_eq!(error.id(), "dest-unfinished");
-        // Tables pass over it, as over everything hidden.
+        // Tables ignore it, like everything hidden.
         let options = WalkOptions {
             skip_hidden: true,
             ..everything(false)

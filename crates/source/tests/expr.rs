@@ -1,4 +1,4 @@
-//! `--where`, `--select` and computed columns.
+//! Tests `--where`, `--select` and computed columns.
 
 use arrow::array::{Array as _, ArrayRef, AsArray as _, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Int64Type};
@@ -70,7 +70,7 @@ fn statistics_leave_out_row_groups_and_no_rows() {
         ("id > 5000", 0, vec![]),
         // As text, 404 also lies between 0 and 99.
         ("Text = 'Text 404'", 2, vec![404]),
-        // NaN is greater than any number, and no statistics speak of it.
+        // NaN is greater than any number, and statistics do not cover it.
         ("score > 998.5", 10, vec![999]),
         ("id + 1 > 999", 10, vec![999]),
         (
@@ -145,7 +145,7 @@ fn columns_are_selected_computed_and_renamed() {
     assert_eq!(read(source.as_ref()).num_rows(), 1000);
     assert_eq!(source.units()[3].first_row, Some(300));
 
-    // Columns over the result of a select list.
+    // Columns computed from the result of a select list.
     let source = open_with(&path, |options| {
         options.select = Some("id AS a, id + 1 AS b".to_owned());
         options.columns = vec![
@@ -160,7 +160,7 @@ fn columns_are_selected_computed_and_renamed() {
         source.description().query.as_deref(),
         Some("SELECT a + b AS \"c\", \"a\" FROM (SELECT id AS a, id + 1 AS b FROM source)")
     );
-    // Nothing of the table but its rows.
+    // No column of the table is read, only its number of rows.
     let source = open_with(&path, |options| {
         options.select = Some("1 AS one".to_owned())
     })
@@ -262,7 +262,7 @@ fn errors_of_the_data_name_the_clause() {
 
 #[test]
 fn only_needed_columns_are_read() {
-    // The column `bad` is overwritten: whoever reads it fails.
+    // The column `bad` is overwritten, so reading it fails.
     let place = Place::new();
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("good", array(Int64Array::from_iter_values(0..10))),

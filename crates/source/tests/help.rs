@@ -1,4 +1,4 @@
-//! Files to read, and reading them.
+//! Creates files and reads them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use parquet::file::properties::WriterProperties;
 use shardmill_core::Diagnostic as _;
 use shardmill_source::{Source, SourceError, SourceOptions, open};
 
-/// A directory that disappears with the test.
+/// A temporary directory.
 pub struct Place(tempfile::TempDir);
 
 impl Place {
@@ -75,7 +75,7 @@ pub fn open_with(
     open(&[path.into()], &options)
 }
 
-/// The error of opening, which must be one.
+/// Returns the error of opening a source, which must fail.
 pub fn refused(path: &Path, change: impl FnOnce(&mut SourceOptions)) -> SourceError {
     match open_with(path, change) {
         Ok(_) => panic!("{} was opened", path.display()),
@@ -83,7 +83,7 @@ pub fn refused(path: &Path, change: impl FnOnce(&mut SourceOptions)) -> SourceEr
     }
 }
 
-/// Every error has an id, a kind, and a message of one line without a full stop.
+/// Checks that an error has an id, a kind, and a message of one line without a full stop.
 pub fn check_error(error: SourceError) -> SourceError {
     let text = error.to_string();
     assert!(
@@ -97,7 +97,7 @@ pub fn check_error(error: SourceError) -> SourceError {
     error
 }
 
-/// All batches of all units in order.
+/// Returns all batches of all units in order.
 pub fn batches(source: &dyn Source) -> Result<Vec<RecordBatch>, SourceError> {
     let mut all = Vec::new();
     for (number, unit) in source.units().iter().enumerate() {
@@ -121,12 +121,12 @@ pub fn batches(source: &dyn Source) -> Result<Vec<RecordBatch>, SourceError> {
     Ok(all)
 }
 
-/// All rows as one batch.
+/// Returns all rows as one batch.
 pub fn read(source: &dyn Source) -> RecordBatch {
     concat_batches(&source.schema(), &batches(source).unwrap()).unwrap()
 }
 
-/// Everything that reading a source can say, for comparing runs.
+/// Reads a source completely, and returns the number of rows or the error.
 pub fn try_read(path: &Path) -> Result<usize, SourceError> {
     let source = open(&[path.into()], &SourceOptions::default())?;
     let mut rows = 0;

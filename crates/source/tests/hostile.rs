@@ -1,4 +1,4 @@
-//! Broken and hostile files: an error or rows, never a panic, a hang or a gigabyte.
+//! Tests damaged and hostile files: they give an error or rows, but never a panic, a hang or a large allocation.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ fn variants() -> Vec<WriterPropertiesBuilder> {
     ]
 }
 
-/// A small generator of numbers, so that every run flips the same bytes.
+/// A small random number generator, so that every run flips the same bits.
 struct Numbers(u64);
 
 impl Numbers {
@@ -173,7 +173,7 @@ fn what_is_not_parquet_is_named() {
     );
 }
 
-/// A file around a footer.
+/// Builds a file around a footer.
 fn around(footer: &[u8]) -> Vec<u8> {
     let mut bytes = b"PAR1".to_vec();
     bytes.extend(footer);
@@ -185,12 +185,12 @@ fn around(footer: &[u8]) -> Vec<u8> {
 #[test]
 fn footers_that_would_abort_the_process_are_errors() {
     let place = Place::new();
-    // version 1, a schema of one root, and then: two thousand million row groups.
+    // Version 1, a schema of one root, and then a claim of about two billion row groups.
     let schema = [0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0, 0];
     let mut groups = schema.to_vec();
     groups.extend([0x16, 0, 0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07]);
     groups.extend([0; 64]);
-    // A schema as deep as it is long, and a column with two thousand million children.
+    // A schema as deep as it is long, and a column that claims about two billion children.
     let mut deep = vec![0x15, 2, 0x19, 0xfc, 0xc0, 0x9a, 0x0c];
     for _ in 0..200_000 {
         deep.extend([0x48, 1, b'r', 0x15, 2, 0]);
@@ -198,7 +198,7 @@ fn footers_that_would_abort_the_process_are_errors() {
     let children = [
         0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0,
     ];
-    // An unknown field full of lists of booleans: 2^31 each.
+    // An unknown field full of lists of booleans, 2^31 each.
     let mut endless = vec![0x15, 2, 0xd9];
     endless.extend([0xf9, 0x80, 0x08]);
     for _ in 0..1024 {
@@ -216,7 +216,7 @@ fn footers_that_would_abort_the_process_are_errors() {
     }
 }
 
-/// Replaces the one place where `from` occurs.
+/// Replaces the only occurrence of `from`.
 fn patch(bytes: &mut [u8], from: &[u8], to: &[u8]) {
     let places: Vec<usize> = bytes
         .windows(from.len())
@@ -241,8 +241,8 @@ fn zigzag(value: u32) -> Vec<u8> {
 
 #[test]
 fn pages_that_claim_too_much_are_errors() {
-    // A page of 100,000 bytes that says it holds 2 GB: the size has five bytes in its header when it is
-    // written with padding, so a page is made whose size has as many.
+    // A small page that claims 2 GB. The claimed size takes five bytes in the header, so the page is written with an
+    // actual size that takes as many.
     let place = Place::new();
     let values = array(BinaryArray::from_iter_values(vec![vec![7_u8; 300_000_000]]));
     for (codec, id) in [
@@ -261,7 +261,7 @@ fn pages_that_claim_too_much_are_errors() {
         let to: Vec<u8> = [vec![0x15, 0x00, 0x15], zigzag(2_000_000_000)].concat();
         patch(&mut bytes, &from, &to);
         if id == "parquet-corrupt" {
-            // Less than the limit for pages, and more than the codec can make of so few bytes.
+            // Below the limit for pages, but more than the codec can expand so few bytes to.
             let to: Vec<u8> = [vec![0x15, 0x00, 0x15], zigzag(1_000_000_000)].concat();
             patch(
                 &mut bytes,
@@ -271,7 +271,7 @@ fn pages_that_claim_too_much_are_errors() {
         }
         let path = place.write("x.parquet", &bytes);
         let error = within_time("a page bomb", || check_error(try_read(&path).unwrap_err()));
-        // Snappy packs zeroes 21 to 1, so that its page is small enough to tell; LZ4 250 to 1.
+        // Snappy compresses zeros 21 to 1, so its page is small enough to detect the claim; LZ4 compresses 250 to 1.
         if codec != Compression::LZ4_RAW {
             assert_eq!(error.id(), id, "{codec:?}: {error}");
         }
@@ -313,7 +313,7 @@ fn corrupt_pages_name_file_row_group_and_column() {
 
 #[test]
 fn codecs_that_are_not_supported_are_named() {
-    // The codec of an uncompressed column is changed to LZO (3): field 4 of its metadata.
+    // Change the codec of a column to LZO (3): field 4 of its metadata.
     let place = Place::new();
     let properties = WriterProperties::builder()
         .set_compression(Compression::GZIP(GzipLevel::default()))

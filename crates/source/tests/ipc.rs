@@ -1,4 +1,4 @@
-//! Arrow IPC: files and streams.
+//! Tests Arrow IPC files and streams.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn file(parts: &[RecordBatch], options: IpcWriteOptions) -> Vec<u8> {
 #[test]
 fn a_unit_is_a_record_batch_in_both_formats() {
     let place = Place::new();
-    // The dictionary of a stream is replaced on the way.
+    // The stream replaces its dictionary.
     let parts = [part(0, &["a", "bb", "a"]), part(10, &["ccc", "bb"])];
     let compressed = || {
         IpcWriteOptions::default()
@@ -91,7 +91,7 @@ fn a_unit_is_a_record_batch_in_both_formats() {
             (None, Some(0))
         );
         assert_eq!(source.first_null(0).unwrap().unwrap().row, 1);
-        // Units in any order, dictionaries included.
+        // Units can be read in any order, including their dictionaries.
         let mut rows = source.open_unit(1).unwrap();
         assert_eq!(
             rows.next_batch()

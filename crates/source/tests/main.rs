@@ -1,4 +1,4 @@
-//! What a source promises, seen from outside.
+//! Tests the guarantees of sources through the public API.
 
 #![allow(
     clippy::unwrap_used,

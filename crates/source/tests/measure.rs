@@ -1,4 +1,4 @@
-//! Figures, on demand: `cargo nextest run --release -p shardmill-source --run-ignored only --no-capture measure`.
+//! Benchmarks, on demand: `cargo nextest run --release -p shardmill-source --run-ignored only --no-capture measure`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Parquet: order, columns, partitions, statistics, batch sizes.
+//! Tests Parquet: order, columns, partitions, statistics and batch sizes.
 
 use std::fs;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn a_unit_is_a_row_group_and_order_is_that_of_files_and_rows() {
         description.bytes,
         description.files.iter().map(|file| file.bytes).sum::<u64>()
     );
-    // The same from several threads, units in any order.
+    // Several threads read the same rows, with units in any order.
     let expected = batches(source.as_ref()).unwrap();
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -145,7 +145,7 @@ fn batches_hold_about_as_many_bytes_as_asked() {
 
 #[test]
 fn a_dictionary_does_not_hide_how_large_values_are() {
-    // A few kilobytes of file for 400 MB of values.
+    // A file of a few kilobytes with 400 MB of values.
     let place = Place::new();
     let value = "x".repeat(200_000);
     let large = array(StringArray::from_iter_values(
@@ -288,11 +288,11 @@ fn directories_make_columns() {
         first.file.contains("__HIVE_DEFAULT_PARTITION__") && first.row == 0,
         "{first}"
     );
-    // Only directory names: nothing of the file but its rows.
+    // Only the partition columns: of the file itself, only the number of rows is needed.
     let columns = vec![SelectColumn::named("k")];
     let source = open_with(&place.path("d"), |options| options.columns = columns).unwrap();
     assert_eq!(read(source.as_ref()).num_rows(), 6);
-    // A pattern keeps the keys that it spells out with a wildcard.
+    // A pattern keeps the keys of components with a wildcard.
     let source = open_one(&place.path("d/k=*/l=x"));
     assert_eq!(source.schema().fields().len(), 3);
     place.parquet(
@@ -300,7 +300,7 @@ fn directories_make_columns() {
         &batch(vec![("k", ids(0..1)), ("id", ids(0..1))]),
         WriterProperties::default(),
     );
-    // Files and directories both have it, whether or not all files do.
+    // Both files and directories have the column, whether or not all files do.
     assert_eq!(refused(&place.path("d"), |_| {}).id(), "source-partition");
     place.parquet(
         "e/k=1/0.parquet",
@@ -333,7 +333,7 @@ fn files_agree_by_name_or_are_told_apart() {
         ("text", text(vec!["a", "b"])),
     ]);
     place.parquet("d/0.parquet", &first, WriterProperties::default());
-    // Another order, and large text.
+    // Another order of columns, and large text.
     let second = batch(vec![
         (
             "text",
@@ -352,7 +352,7 @@ fn files_agree_by_name_or_are_told_apart() {
     assert_eq!(found.column(1).as_string::<i64>().value(2), "c");
     assert_eq!(source.null_count(0), Some(1));
 
-    // A file without a nullable column has nulls there, where that is asked for.
+    // With the option, a nullable column that a file lacks is null there.
     let schema = Schema::new(vec![Field::new("text", DataType::Utf8, true)]);
     let only =
         arrow::array::RecordBatch::try_new(Arc::new(schema), vec![text(vec!["d", "e"])]).unwrap();
@@ -468,7 +468,7 @@ fn a_changed_file_is_seen() {
     );
     let error = source.open_unit(0).err().unwrap();
     assert_eq!(error.id(), "source-changed");
-    // A reader that is under way reads its rows or sees the change, but never ends as if nothing was.
+    // An open reader returns its rows or reports the change, but never ends normally.
     let mut last = rows.next_batch();
     while let Ok(Some(_)) = last {
         last = rows.next_batch();
@@ -498,7 +498,7 @@ fn empty_files_and_empty_row_groups_are_fine() {
 
 #[test]
 fn wide_datasets_read_footers_again_when_they_do_not_fit() {
-    // 600 files: more than are read together, with the same footers in another order of files.
+    // 600 files: more than are read at a time, with the same footers in another order of files.
     let place = Place::new();
     let one = crate::help::parquet_bytes(
         &batch(vec![("id", ids(0..2)), ("b", ids(0..2))]),
@@ -566,11 +566,11 @@ fn images_as_hugging_face_stores_them_are_their_bytes() {
     let rows = read(source.as_ref());
     let found = rows.column(1).as_binary::<i32>();
     let found: Vec<_> = found.iter().collect();
-    // Null where the struct is, and where its bytes are.
+    // Null if the struct is null, or if its bytes are.
     assert_eq!(found, [Some(b"one".as_slice()), None, None, Some(b"four")]);
     assert_eq!(source.null_count(1), None);
     assert_eq!(source.first_null(1).unwrap().unwrap().row, 1);
-    // The struct is there for expressions.
+    // Expressions can access the struct.
     let source = open_with(&file, |options| {
         options.select = Some("arrow_cast(image.path, 'Utf8') AS path, image".to_owned());
         options.filter = Some("image.path IS NOT NULL".to_owned());
@@ -581,7 +581,7 @@ fn images_as_hugging_face_stores_them_are_their_bytes() {
     assert_eq!(rows.schema().field(1).data_type(), &DataType::Binary);
 }
 
-/// A file of `fixtures/parquet`.
+/// Returns the path of a file in `fixtures/parquet`.
 fn fixture(name: &str) -> std::path::PathBuf {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/parquet");
     folder.join(name)

@@ -1,4 +1,4 @@
-//! Sources in stores: the same rows as from a directory, and no more requests than that takes.
+//! Tests sources in stores: they give the same rows as directories, without unnecessary requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Shelf {
         check_error(self.open(name).err().unwrap())
     }
 
-    /// Reads both, which must say and hold the same.
+    /// Reads both, and checks that they agree in rows, schema and description.
     fn compare(&self, name: &str, change: impl Fn(&mut SourceOptions)) -> Vec<RecordBatch> {
         let mut options = self.options();
         change(&mut options);
@@ -90,7 +90,7 @@ impl Shelf {
         );
         let found = batches(remote.as_ref()).unwrap();
         assert_eq!(batches(local.as_ref()).unwrap(), found, "{name}");
-        // Twice, so that what was kept and fetched ahead is right as well.
+        // Read twice, to check cached and prefetched data as well.
         assert_eq!(batches(remote.as_ref()).unwrap(), found, "{name}");
         found
     }
@@ -108,7 +108,7 @@ fn rows(from: i64, count: i64) -> RecordBatch {
     ])
 }
 
-/// `count` Parquet files of 4 row groups of 25 rows.
+/// Writes `count` Parquet files, each with 4 row groups of 25 rows.
 fn tables(shelf: &Shelf, count: i64) {
     for number in 0..count {
         let name = format!("t/k={}/part-{number}.parquet", number % 3);
@@ -186,7 +186,7 @@ fn only_what_is_read_is_fetched() {
     options.columns = vec![SelectColumn::named("id")];
     options.filter = Some("id >= 15000".to_owned());
     let source = open(&[shelf.at("x.parquet")], &options).unwrap();
-    // What it is, how long it is, the end of the file.
+    // Three requests: for the kind, for the length, and for the end of the file.
     assert_eq!(shelf.server.counts().requests, 3);
     let opened = shelf.server.counts().bytes;
     assert!(opened <= 64 << 10, "{opened} bytes");
@@ -194,7 +194,7 @@ fn only_what_is_read_is_fetched() {
     assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 5000);
     let counts = shelf.server.counts();
     assert_eq!(counts.requests, 4, "{counts:?}");
-    // A quarter of the column of 160,000 bytes, of a file of more than that.
+    // A quarter of the column of 160,000 bytes, in a file with more bytes than that.
     assert!(
         whole > 200_000 && counts.bytes - opened < 60_000,
         "{whole} {counts:?}"
@@ -229,7 +229,7 @@ fn text_and_arrow_are_the_same() {
     for name in ["c", "j", "a", "c/3.csv", "j/d/*.jsonl", "a/4.arrow"] {
         shelf.compare(name, |_| {});
     }
-    // Each file is asked for once, and read from the disk after that.
+    // Each file is requested once, and then read from disk.
     shelf.server.forget_counts();
     let source = shelf.open("c").unwrap();
     batches(source.as_ref()).unwrap();
@@ -330,7 +330,7 @@ fn kinds_are_told_by_one_listing() {
     let error = told("u").unwrap_err().to_string();
     assert!(error.contains("such as train"), "{error}");
     assert_eq!(told("gone").unwrap_err().id(), "source-not-found");
-    // A log and an index that come behind the first page.
+    // A log and an index that come after the first page of the listing.
     for number in 0..1001 {
         shelf.place.write(&format!("long/A{number:04}"), "");
     }
@@ -461,7 +461,7 @@ fn names_that_are_no_paths_are_refused_by_name() {
             .unwrap()
             .contains("a//b.csv")
     );
-    // Of a table nobody asked for it.
+    // For an explicit table, names need not be checked.
     let parquet = SourceOptions {
         kind: Some(SourceKind::Parquet),
         ..options
@@ -472,7 +472,7 @@ fn names_that_are_no_paths_are_refused_by_name() {
     );
 }
 
-/// The id of an error that must be there.
+/// Returns the id of an expected error.
 trait UnwrapErrId {
     fn unwrap_err_id(self) -> &'static str;
 }
@@ -570,7 +570,8 @@ fn other_stores_are_the_same() {
     }
 }
 
-/// Small objects behind 20 ms; 20,000 of them, which take 400 s one after the other, with `SHARDMILL_OBJECTS=20000`.
+/// Reads small objects with a latency of 20 ms. With `SHARDMILL_OBJECTS=20000` there are 20,000 of them, which take 400
+/// s one after the other.
 #[test]
 fn small_objects_are_read_side_by_side() {
     let asked = std::env::var("SHARDMILL_OBJECTS").ok();

@@ -1,4 +1,4 @@
-//! Files whose columns differ: what widens, what is read as null, what is refused, and what the refusal says.
+//! Tests files whose columns differ: what widens, what is read as null, what is refused, and with which message.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use shardmill_source::{ReadAs, SchemaRule, SelectColumn, SourceError, SourceOpti
 
 use crate::help::{Place, array, batch, open_with, read, refused};
 
-/// Files of one column `x`, in that order, of both formats.
+/// Writes files of one column `x`, in that order, in both formats.
 fn files(columns: &[ArrayRef]) -> (Place, [&'static str; 2]) {
     let batches: Vec<_> = columns
         .iter()
@@ -48,7 +48,7 @@ fn with(rule: SchemaRule) -> impl Fn(&mut SourceOptions) {
     move |options| options.schema = rule
 }
 
-/// The type of `x` in the table of these files, which must not depend on their order, and the values.
+/// Returns the type of `x` in the table of these files, which must not depend on their order, and the values.
 fn united(columns: &[ArrayRef], rule: SchemaRule) -> Result<(DataType, ArrayRef), SourceError> {
     let mut reversed = columns.to_vec();
     reversed.reverse();
@@ -79,7 +79,7 @@ fn widened(columns: &[ArrayRef]) -> DataType {
     let (data_type, values) = united(columns, SchemaRule::Widen).unwrap();
     let mut row = 0;
     for column in columns {
-        // Nothing is lost: the way back gives the same values.
+        // Nothing is lost: casting back gives the same values.
         let own = values.slice(row, column.len());
         if !column.data_type().is_nested() && *column.data_type() != DataType::Null {
             let back = cast(&own, column.data_type()).unwrap();
@@ -154,7 +154,7 @@ fn numbers_widen_to_the_smallest_type_that_holds_all() {
             .collect();
         match expected {
             Some(expected) => {
-                // Parquet reads back every date of 64 bits as it was written.
+                // Parquet reads 64-bit dates back as they were written.
                 assert_eq!(widened(&columns), expected, "{types:?}");
                 let error = united(&columns, SchemaRule::Strict).unwrap_err();
                 assert!(error.id().ends_with("-schema-mismatch"), "{error}");
@@ -205,10 +205,10 @@ fn moments_get_the_finest_unit_and_never_change_their_meaning() {
         error.hint().unwrap().contains("CAST(x AS TIMESTAMP)"),
         "{error}"
     );
-    // What the finer unit cannot count is an error, and not a null.
+    // A value that the finer unit cannot represent is an error, not a null.
     let far = array(TimestampSecondArray::from(vec![i64::MAX / 10]));
     let (place, formats) = files(&[far, micros(None)]);
-    // Parquet has no seconds, so its writer has made milliseconds of them.
+    // Parquet has no seconds, so its writer has converted them to milliseconds.
     let source = open_with(&place.path(formats[1]), |_| {}).unwrap();
     let mut rows = source.open_unit(0).unwrap();
     let error = rows.next_batch().unwrap_err();
@@ -334,7 +334,7 @@ fn columns_that_files_lack_are_null_where_union_is_chosen() {
         );
         let first = source.first_null(1).unwrap().unwrap();
         assert!(first.file.contains("/1."), "{first}");
-        // Otherwise the file, the column, the other file and the option are named.
+        // Otherwise, the error names the file, the column, the other file and the option.
         let error = refused(&path, |_| {});
         assert_eq!(error.id(), format!("{format}-missing-column"));
         assert!(error.object().unwrap().contains("/1."), "{error}");
@@ -344,7 +344,7 @@ fn columns_that_files_lack_are_null_where_union_is_chosen() {
             options.columns = vec![SelectColumn::named("b")];
         });
         assert_eq!(error.id(), format!("{format}-extra-column"));
-        // What is not read cannot be in the way.
+        // Columns that are not read do not matter.
         for change in [
             |options: &mut SourceOptions| options.columns = vec![SelectColumn::named("id")],
             |options: &mut SourceOptions| options.select = Some("* EXCEPT (a, b)".to_owned()),
@@ -404,7 +404,7 @@ fn a_cast_decides_where_types_do_not_go_together() {
         }
         for change in [
             |options: &mut SourceOptions| {
-                // Where it is not cast it has no type.
+                // Where the column is not cast, it has no type.
                 options.columns = vec![SelectColumn::computed("x", "cast(x as double)")];
                 options.filter = Some("x > 1".to_owned());
             },

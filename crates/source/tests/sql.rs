@@ -1,4 +1,4 @@
-//! `--sql`: a whole query.
+//! Tests `--sql`, which runs a whole query.
 
 use arrow::array::{ArrayRef, AsArray as _, Int64Array, StringArray};
 use arrow::datatypes::{Int64Type, UInt64Type};
@@ -202,7 +202,7 @@ fn errors_while_running_are_ours_or_one_line() {
         check_error(batches(source.as_ref()).unwrap_err()).id(),
         "sql-run"
     );
-    // A file that changes below a query is the source's error, not the engine's.
+    // A file that changes during a query is an error of the source, not of the engine.
     let source = query(&path, "SELECT sum(id) AS s FROM source");
     table(&place, 10);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! CSV and JSON lines.
+//! Tests CSV and JSON lines.
 
 use std::io::Write as _;
 
@@ -151,7 +151,7 @@ fn csv_that_does_not_fit_is_named_by_line_and_column() {
         "{:?}",
         error.object()
     );
-    // Only the first rows of a large file decide.
+    // In a large file, only the first rows determine the types.
     let mut large = "id,text\n".to_owned();
     for row in 0..8_000_000 {
         large.push_str(if row == 7_000_000 {
@@ -198,7 +198,7 @@ fn csv_batches_end_where_rows_become_long() {
         most = most.max(texts.iter().flatten().map(str::len).sum::<usize>());
     }
     assert_eq!(rows, 20_800);
-    // Four times what a batch is to have, and what is read at a time.
+    // Four times the target size of a batch, plus the size of a read.
     assert!(most < 6 << 20, "{most} bytes");
 }
 
@@ -214,7 +214,7 @@ fn csv_goes_on_behind_what_is_no_row() {
             .values()
             .to_vec()
     };
-    // More of them than a batch, and than a record, may have bytes.
+    // More empty lines than a batch, and than a record, may have bytes.
     for blank in [6 << 20, 80 << 20] {
         let text = format!("id,text\n1,a\n2,b\n{}3,c\n4,d\n", "\n".repeat(blank));
         assert_eq!(
@@ -245,7 +245,7 @@ fn csv_may_begin_with_a_mark_and_blank_lines() {
 #[test]
 fn csv_lines_may_end_as_on_old_macs() {
     let place = Place::new();
-    // More than a header may have bytes, if it did not end at a carriage return.
+    // Longer than a header may be, unless it ends at the carriage return.
     let text = format!(
         "a,b\r{}",
         "1,xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r".repeat(600_000)
@@ -400,7 +400,7 @@ fn large_json_files_are_read_in_ranges() {
     let bytes: u64 = source.units().iter().map(|unit| unit.bytes).sum();
     assert_eq!(bytes, text.len() as u64);
 
-    // A row that does not fit, far behind what was looked at; and a null there.
+    // A row that does not fit, far after the examined rows; and a null there.
     let broken = text
         .replacen("{\"id\": 2500000,", "{\"id\": \"x\",", 1)
         .replacen("{\"id\": 2400000,", "{\"id\": null,", 1);
@@ -415,7 +415,7 @@ fn large_json_files_are_read_in_ranges() {
         error.object()
     );
 
-    // An unknown key there.
+    // An unknown key in such a row.
     let broken = text.replacen("{\"id\": 2500000,", "{\"id\": 1, \"new\": 1,", 1);
     let path = place.write("z.jsonl", broken);
     let source = open_with(&path, |options: &mut SourceOptions| {

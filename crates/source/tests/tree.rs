@@ -1,4 +1,4 @@
-//! Trees of files.
+//! Tests trees of files.
 
 use std::fs;
 
@@ -129,7 +129,7 @@ fn each_file_may_be_a_sample() {
 fn filters_and_columns_read_only_the_files_they_need() {
     let place = Place::new();
     let path = images(&place);
-    // Whoever opens this file fails: it has become a directory.
+    // This file is replaced by a directory, so opening it fails.
     let source = open_with(&path, |options| {
         options.filter = Some("__key__ LIKE 'b/%'".to_owned());
         options.columns = vec![SelectColumn::named("__key__"), SelectColumn::named("json")];

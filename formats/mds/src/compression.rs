@@ -1,4 +1,5 @@
-//! The five compressions of the format: names and levels, one piece at a time in, bounded bytes out.
+//! Implements the five compressions of the format: their names and levels, compression of pieces, and bounded
+//! decompression.
 
 mod decompress;
 mod zstd_frame;
@@ -9,7 +10,7 @@ use std::str::FromStr;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, escape};
 
-/// A compression family.
+/// A compression algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
     /// Brotli, a raw stream.
@@ -25,7 +26,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every family, in declaration order.
+    /// All algorithms, in declaration order.
     pub const ALL: [Self; 5] = [
         Self::Brotli,
         Self::Bzip2,
@@ -34,7 +35,7 @@ impl Algorithm {
         Self::Zstd,
     ];
 
-    /// The name used in indexes without a level, and the extension of the files.
+    /// Returns the name used in indexes without a level, which is also the file extension.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +47,7 @@ impl Algorithm {
         }
     }
 
-    /// The level of the bare name; 0 for Snappy, which has none.
+    /// Returns the level that the name without a level means; 0 for Snappy, which has no levels.
     #[must_use]
     pub const fn default_level(self) -> u8 {
         match self {
@@ -57,7 +58,7 @@ impl Algorithm {
         }
     }
 
-    /// The levels that may be named.
+    /// Returns the levels that a name may specify.
     const fn levels(self) -> Option<std::ops::RangeInclusive<u8>> {
         match self {
             Self::Brotli => Some(0..=11),
@@ -77,22 +78,22 @@ impl fmt::Display for Algorithm {
 
 /// One of the 58 compressions of the format: `zstd`, `zstd:7`, `snappy`, …
 ///
-/// `zstd` and `zstd:3` do the same but are not equal: an index tells them apart.
+/// `zstd` and `zstd:3` do the same but are not equal, because an index distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Compression {
     algorithm: Algorithm,
-    // `None` for the bare name.
+    // `None` for the name without a level.
     level: Option<u8>,
 }
 
 impl Compression {
-    /// The family.
+    /// Returns the algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The level, that of the bare name where none was given; 0 for Snappy, which has none.
+    /// Returns the level, or the default level if the name has none; 0 for Snappy, which has no levels.
     #[must_use]
     pub const fn level(&self) -> u8 {
         match self.level {
@@ -101,13 +102,14 @@ impl Compression {
         }
     }
 
-    /// What a compressed file ends in, without the dot and never with a level: `br`, `bz2`, `gz`, `snappy`, `zstd`.
+    /// Returns the extension of a compressed file, without the dot and without a level: `br`, `bz2`, `gz`, `snappy`,
+    /// `zstd`.
     #[must_use]
     pub const fn extension(&self) -> &'static str {
         self.algorithm.name()
     }
 
-    /// All 58.
+    /// Iterates over all 58 compressions.
     pub fn all() -> impl Iterator<Item = Self> {
         Algorithm::ALL.into_iter().flat_map(|algorithm| {
             let levels = algorithm.levels().into_iter().flatten().map(Some);
@@ -117,11 +119,11 @@ impl Compression {
         })
     }
 
-    /// Where a raw shard is cut into pieces that are compressed one by one, one frame each, in bytes; `None`: the
-    /// whole shard is one frame.
+    /// Returns the size in bytes of the pieces that a raw shard is split into, each compressed to one frame. `None`
+    /// means that the whole shard is one frame.
     ///
-    /// The pieces can be compressed by several threads, and the bytes do not depend on how many. Above level 12 a
-    /// frame boundary would cost more than it gains.
+    /// Several threads can compress the pieces, and the result does not depend on their number. Above level 12, frame
+    /// boundaries would cost more than they gain.
     #[must_use]
     pub const fn segment_bytes(&self) -> Option<usize> {
         match self.algorithm {
@@ -130,26 +132,26 @@ impl Compression {
         }
     }
 
-    /// A compressor for this compression. Making one is expensive, using it again is not.
+    /// Creates a compressor. Creating one is expensive, reusing it is not.
     ///
     /// # Errors
     ///
-    /// [`CompressionError::Failed`] (`Resource`) when there is no memory for it.
+    /// [`CompressionError::Failed`] (`Resource`) when there is not enough memory.
     pub fn compressor(&self) -> Result<Compressor, CompressionError> {
         Compressor::new(*self)
     }
 
-    /// The raw bytes of a compressed file: a Brotli stream, a Snappy block, or one or more zstd frames, gzip members
-    /// or bzip2 streams, and nothing after them.
+    /// Decompresses a file: a Brotli stream, a Snappy block, or one or more zstd frames, gzip members or bzip2 streams,
+    /// and nothing after them.
     ///
-    /// `raw_bytes` is the length that the index declares; the result has exactly that length. Without it the result
-    /// is bounded by the limits on expansion. Memory is reserved as it fills, not as it is promised.
+    /// `raw_bytes` is the length that the index declares, and the result has exactly that length. Without it, the
+    /// limits on expansion bound the result. Memory is allocated as data arrives, not by the declared length.
     ///
     /// # Errors
     ///
-    /// [`CompressionError`]: truncated, damaged or trailing bytes and another length than declared (`Corrupt`);
-    /// dictionaries, skippable and legacy zstd frames (`Unsupported`); more than the limits on the shard, on
-    /// expansion or on the zstd window allow (`Unsupported`).
+    /// [`CompressionError`]: `Corrupt` for truncated, damaged or trailing bytes, and for a length that differs from the
+    /// declared one. `Unsupported` for zstd dictionaries, skippable frames and legacy frames, and for exceeded limits
+    /// on the shard, on expansion or on the zstd window.
     pub fn decompress(
         &self,
         zip: &[u8],
@@ -188,8 +190,8 @@ pub struct Compressor {
     context: Context,
 }
 
-// PERF: a zstd context is half a megabyte to some hundred megabytes of tables, so it is kept. The others are made
-// anew for each piece: theirs are small next to the work.
+// PERF: a zstd context has tables of half a megabyte to some hundred megabytes, so it is reused. The other contexts are
+// recreated for each piece, because theirs cost little compared to the compression.
 enum Context {
     Zstd(zstd::bulk::Compressor<'static>),
     Snappy(Box<snap::raw::Encoder>),
@@ -220,19 +222,19 @@ impl Compressor {
         })
     }
 
-    /// The compression that this compressor is for.
+    /// Returns the compression that this compressor is for.
     #[must_use]
     pub const fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// Appends `raw` to `out` as one frame, member, stream or block. The bytes depend on `raw` and the compression
-    /// alone.
+    /// Appends `raw` to `out` as one frame, member, stream or block. The bytes depend only on `raw` and the
+    /// compression.
     ///
     /// # Errors
     ///
-    /// [`CompressionError::Failed`] and [`CompressionError::Memory`] (`Resource`); Snappy refuses 2³² bytes and more.
-    /// `out` then ends in an unspecified part of a frame.
+    /// [`CompressionError::Failed`] and [`CompressionError::Memory`] (`Resource`). Snappy refuses 2³² bytes or more.
+    /// After an error, `out` ends with an unspecified part of a frame.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionError> {
         let level = u32::from(self.compression.level());
         let failed =
@@ -241,7 +243,7 @@ impl Compressor {
             (Context::Zstd(compressor), _) => {
                 try_reserve(out, zstd::zstd_safe::compress_bound(raw.len()))?;
                 let end = out.len();
-                // The buffer is written from the position of the cursor on.
+                // The buffer is written from the cursor's position.
                 let mut cursor = Cursor::new(std::mem::take(out));
                 cursor.set_position(end as u64);
                 let result = compressor.compress_to_buffer(raw, &mut cursor);
@@ -267,8 +269,8 @@ impl Compressor {
                     .map_err(|error| failed(&error))?;
             }
             (Context::Stateless, Algorithm::Gzip) => {
-                // COMPAT: the original stores the time of compression. Its readers ignore it, and so that equal
-                // input gives equal bytes it is 0 here.
+                // COMPAT: the original stores the time of compression, which its readers ignore. Here it is 0, so that
+                // equal input gives equal bytes.
                 let mut encoder = flate2::GzBuilder::new()
                     .mtime(0)
                     .write(out, flate2::Compression::new(level));
@@ -291,7 +293,7 @@ impl Compressor {
     }
 }
 
-/// Makes room for `additional` bytes, or says that there is none.
+/// Reserves `additional` bytes, or returns an error if there is not enough memory.
 fn try_reserve(out: &mut Vec<u8>, additional: usize) -> Result<(), CompressionError> {
     out.try_reserve_exact(additional)
         .map_err(|_| CompressionError::Memory {
@@ -299,50 +301,50 @@ fn try_reserve(out: &mut Vec<u8>, additional: usize) -> Result<(), CompressionEr
         })
 }
 
-/// What can go wrong with compressed bytes.
+/// An error of compression or decompression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressionError {
-    /// A name that is none of the 58.
+    /// A name that is not one of the 58.
     #[error("unknown compression `{}`", escape(name))]
     Unknown {
         /// The name as given.
         name: String,
     },
-    /// A compressor gave up.
+    /// A compressor failed.
     #[error("{algorithm} cannot compress: {reason}")]
     Failed {
-        /// The family.
+        /// The algorithm.
         algorithm: Algorithm,
-        /// What its library says.
+        /// The library's message.
         reason: String,
     },
-    /// There is no memory for the result.
+    /// There is not enough memory for the result.
     #[error("there is no memory for {bytes} bytes")]
     Memory {
-        /// The bytes asked for.
+        /// The requested bytes.
         bytes: u64,
     },
-    /// A file that does not begin as files of its family do.
+    /// A file that does not begin with the magic bytes of its algorithm.
     #[error("the file begins with {found:02x?}, which is not {algorithm}")]
     Magic {
-        /// The family that the index declares.
+        /// The algorithm that the index declares.
         algorithm: Algorithm,
         /// The first bytes, at most 4.
         found: Vec<u8>,
     },
-    /// The file ends before its content does.
+    /// The file ends within its content.
     #[error("the {algorithm} file ends after {bytes} bytes, within its content")]
     Truncated {
-        /// The family.
+        /// The algorithm.
         algorithm: Algorithm,
         /// The length of the file.
         bytes: u64,
     },
-    /// There is something after the content.
+    /// Bytes follow the content.
     #[error("the {algorithm} content ends at byte {offset} of {bytes}; something else follows")]
     Trailing {
-        /// The family.
+        /// The algorithm.
         algorithm: Algorithm,
         /// Where the content ends.
         offset: u64,
@@ -352,15 +354,15 @@ pub enum CompressionError {
     /// Bytes that no compressor writes, or that do not match their checksum.
     #[error("the {algorithm} file is damaged: {reason}")]
     Damaged {
-        /// The family.
+        /// The algorithm.
         algorithm: Algorithm,
-        /// What its decoder says.
+        /// The decoder's message.
         reason: String,
     },
     /// More raw bytes than the index declares.
     #[error("the {algorithm} file expands to more than the {declared} bytes that are declared")]
     TooLong {
-        /// The family.
+        /// The algorithm.
         algorithm: Algorithm,
         /// The raw length in the index.
         declared: u64,
@@ -368,14 +370,14 @@ pub enum CompressionError {
     /// Fewer raw bytes than the index declares.
     #[error("the {algorithm} file expands to {found} bytes, but {declared} are declared")]
     TooShort {
-        /// The family.
+        /// The algorithm.
         algorithm: Algorithm,
         /// The raw length in the index.
         declared: u64,
-        /// The raw length found.
+        /// The actual raw length.
         found: u64,
     },
-    /// A zstd frame whose header and blocks contradict each other.
+    /// A zstd frame whose header does not match its blocks.
     #[error(
         "the zstd frame at byte {offset} declares {declared} bytes, which is not what its blocks hold"
     )]
@@ -393,13 +395,13 @@ pub enum CompressionError {
         /// The number of the dictionary.
         dictionary: u32,
     },
-    /// A zstd frame that holds something else than data.
+    /// A zstd frame that contains no data (a skippable frame).
     #[error("the zstd frame at byte {offset} is a skippable one")]
     ZstdSkippable {
         /// Where the frame begins.
         offset: u64,
     },
-    /// A zstd frame from before the format was fixed.
+    /// A zstd frame of a version before 0.8, when the format became stable.
     #[error("the zstd frame at byte {offset} has the format of version 0.{minor}")]
     ZstdLegacy {
         /// Where the frame begins.
@@ -407,7 +409,7 @@ pub enum CompressionError {
         /// The version after `0.`.
         minor: u8,
     },
-    /// A zstd frame that uses a feature that does not exist yet.
+    /// A zstd frame that uses a reserved feature.
     #[error("the zstd frame at byte {offset} uses a reserved feature")]
     ZstdReserved {
         /// Where the frame begins.

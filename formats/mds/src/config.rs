@@ -1,5 +1,4 @@
-//! What the samples of a shard look like and how the shard is stored: the part of an index entry that is also
-//! written into the shard itself.
+//! The schema and storage settings of a shard: the part of an index entry that is also written into the shard itself.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,28 +13,28 @@ use crate::text::write_json_string;
 /// A column of an MDS shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// The name, unique in its shard.
+    /// The name, unique within its shard.
     pub name: String,
-    /// How its values become bytes.
+    /// How its values are encoded as bytes.
     pub encoding: Encoding,
 }
 
-/// How a value becomes text in the JSON and XSV formats.
+/// How a value is encoded as text in the JSON and XSV formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TextEncoding {
-    /// `str`: as it is.
+    /// `str`: unchanged text.
     Str,
     /// `int`: an integer in decimal, of any size.
     Int,
-    /// `float`: the shortest decimal text that gives the same `f64` back.
+    /// `float`: the shortest decimal text that parses to the same `f64`.
     Float,
 }
 
 impl TextEncoding {
-    /// Every encoding, in declaration order.
+    /// All encodings, in declaration order.
     pub const ALL: [Self; 3] = [Self::Str, Self::Int, Self::Float];
 
-    /// The name used in indexes: `str`, `int`, `float`.
+    /// Returns the name used in indexes: `str`, `int`, `float`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,7 +51,7 @@ impl fmt::Display for TextEncoding {
     }
 }
 
-/// A name that is no encoding of the JSON and XSV formats.
+/// A name that is not an encoding of the JSON and XSV formats.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown text encoding `{}`", escape(name))]
 pub struct TextEncodingError {
@@ -90,16 +89,16 @@ impl FromStr for TextEncoding {
 /// A column of a JSON or XSV shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextColumn {
-    /// The name, unique in its shard.
+    /// The name, unique within its shard.
     pub name: String,
-    /// How its values become text.
+    /// How its values are encoded as text.
     pub encoding: TextEncoding,
 }
 
-/// The columns of a shard and how they are laid out.
+/// The columns of a shard and its format.
 ///
-/// Writers sort the columns by the code points of their names, which for UTF-8 is the order of `str`. Readers
-/// keep the order of the file.
+/// Writers sort the columns by the code points of their names, which for UTF-8 is the order of `str`. Readers keep the
+/// order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// MDS.
@@ -111,55 +110,55 @@ pub enum Layout {
     Json {
         /// The columns.
         columns: Vec<TextColumn>,
-        /// What ends a line.
+        /// The text that ends a line.
         newline: String,
     },
-    /// Unquoted values with a separator between them and a header line above them.
+    /// Unquoted values, separated, below a header line.
     Xsv {
-        /// Which of the three; `Csv` and `Tsv` fix the separator.
+        /// CSV, TSV or XSV. CSV and TSV have a fixed separator.
         format: Format,
         /// The columns.
         columns: Vec<TextColumn>,
-        /// What ends a line.
+        /// The text that ends a line.
         newline: String,
-        /// What stands between two values.
+        /// The text between two values.
         separator: String,
     },
 }
 
-/// How a shard is laid out, compressed, hashed and limited.
+/// The format, compression, hashes and size limit of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardConfig {
-    /// The columns.
+    /// The columns and format.
     pub layout: Layout,
-    /// How the stored file is compressed.
+    /// The compression of the stored file.
     pub compression: Option<Compression>,
-    /// The hashes of every file. Sorted when written; a file may repeat one.
+    /// The hashes of every file. Writers sort them; a file may list one more than once.
     pub hashes: Vec<HashAlgo>,
-    /// Most raw bytes of a shard as [`Cutter`](crate::Cutter) counts them; `None` for no limit.
+    /// The most raw bytes of a shard, as [`Cutter`](crate::Cutter) counts them; `None` for no limit.
     pub size_limit: Option<u64>,
 }
 
-/// A configuration that no shard can have.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Two columns of one name.
+    /// Two columns with the same name.
     #[error("there are two columns `{}`", escape(name))]
     DuplicateColumn {
         /// The name.
         name: String,
     },
-    /// No columns at all: a sample would have no bytes, and the original reader cannot read it.
+    /// No columns: samples would have no bytes, and the original reader cannot read them.
     #[error("there are no columns")]
     NoColumns,
-    /// A format that is none of CSV, TSV and XSV.
+    /// A format other than CSV, TSV and XSV.
     #[error("{format} has no separator between values")]
     NotXsv {
         /// The format.
         format: Format,
     },
-    /// A separator that does not separate, or one that CSV or TSV do not have.
+    /// A separator that cannot separate values, or that differs from the fixed one of CSV or TSV.
     #[error("`{}` cannot be the separator of {format}", escape(separator))]
     Separator {
         /// The format.
@@ -167,7 +166,7 @@ pub enum ConfigError {
         /// The separator.
         separator: String,
     },
-    /// A newline that does not end a line of that format.
+    /// A newline that cannot end a line of the format.
     #[error("`{}` cannot be the newline of {format}", escape(newline))]
     Newline {
         /// The format.
@@ -183,10 +182,10 @@ pub enum ConfigError {
         /// `separator` or `newline`.
         what: &'static str,
     },
-    /// A size limit that the offsets of the format cannot address.
+    /// A size limit beyond the range of the format's offsets.
     #[error("the size limit of a shard is {size_limit} bytes; it has to be below 4294967296")]
     SizeLimit {
-        /// The limit asked for.
+        /// The requested limit.
         size_limit: u64,
     },
 }
@@ -227,7 +226,7 @@ impl Diagnostic for ConfigError {
     }
 }
 
-/// The separator that a format fixes.
+/// Returns the fixed separator of a format, if it has one.
 pub(crate) const fn fixed_separator(format: Format) -> Option<&'static str> {
     match format {
         Format::Csv => Some(","),
@@ -236,7 +235,7 @@ pub(crate) const fn fixed_separator(format: Format) -> Option<&'static str> {
     }
 }
 
-/// Whether a JSON parser skips all of `newline`, so that it may follow the object on its line.
+/// Returns whether a JSON parser skips all of `newline`, so that it may follow the object on its line.
 pub(crate) fn is_json_blank(newline: &str) -> bool {
     newline
         .bytes()
@@ -287,12 +286,13 @@ impl ShardConfig {
         }
     }
 
-    /// The configuration of MDS shards. Columns are sorted; hashes are sorted and repeated ones dropped; a size
-    /// limit of 0 is none.
+    /// Creates the configuration of MDS shards. Sorts columns and hashes, drops repeated hashes, and treats a size
+    /// limit of 0 as none.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] (`InvalidInput`): two columns of one name, no columns, a size limit from 2³² bytes on.
+    /// [`ConfigError`] (`InvalidInput`): two columns with the same name, no columns, or a size limit of 2³² bytes or
+    /// more.
     pub fn new_mds(
         mut columns: Vec<Column>,
         compression: Option<Compression>,
@@ -304,11 +304,11 @@ impl ShardConfig {
         Self::new(Layout::Mds { columns }, compression, hashes, size_limit)
     }
 
-    /// The configuration of JSON shards, normalised as by [`new_mds`](Self::new_mds).
+    /// Creates the configuration of JSON shards, normalised as by [`new_mds`](Self::new_mds).
     ///
     /// # Errors
     ///
-    /// As for [`new_mds`](Self::new_mds), and a newline that is empty or would spoil the JSON before it.
+    /// As for [`new_mds`](Self::new_mds), and for a newline that is empty or would break the JSON before it.
     pub fn new_json(
         mut columns: Vec<TextColumn>,
         newline: &str,
@@ -330,13 +330,13 @@ impl ShardConfig {
         Self::new(layout, compression, hashes, size_limit)
     }
 
-    /// The configuration of CSV, TSV or XSV shards, normalised as by [`new_mds`](Self::new_mds). CSV and TSV take
-    /// no other separator than theirs, and need none.
+    /// Creates the configuration of CSV, TSV or XSV shards, normalised as by [`new_mds`](Self::new_mds). For CSV and
+    /// TSV, the separator is optional and must be the fixed one.
     ///
     /// # Errors
     ///
-    /// As for [`new_mds`](Self::new_mds), and a separator or newline that is empty, contains the other, or is
-    /// contained in a column name.
+    /// As for [`new_mds`](Self::new_mds), and for a separator or newline that is empty, contains the other, or occurs
+    /// in a column name.
     pub fn new_xsv(
         format: Format,
         mut columns: Vec<TextColumn>,
@@ -383,7 +383,7 @@ impl ShardConfig {
         Self::new(layout, compression, hashes, size_limit)
     }
 
-    /// The format of the shard.
+    /// Returns the format of the shard.
     #[must_use]
     pub const fn format(&self) -> Format {
         match &self.layout {
@@ -393,7 +393,7 @@ impl ShardConfig {
         }
     }
 
-    /// The names of the columns, in the order of the layout.
+    /// Iterates over the names of the columns, in the order of the layout.
     pub fn column_names(&self) -> impl Iterator<Item = &str> {
         let (mds, text): (&[Column], &[TextColumn]) = match &self.layout {
             Layout::Mds { columns } => (columns, &[]),
@@ -403,7 +403,7 @@ impl ShardConfig {
         mds.chain(text.iter().map(|column| column.name.as_str()))
     }
 
-    /// The columns, when the shard is an MDS one.
+    /// Returns the columns of an MDS shard; `None` for other formats.
     #[must_use]
     pub const fn mds_columns(&self) -> Option<&Vec<Column>> {
         match &self.layout {
@@ -412,7 +412,7 @@ impl ShardConfig {
         }
     }
 
-    /// The columns, when the shard is not an MDS one.
+    /// Returns the columns of a shard of any format but MDS; `None` for MDS.
     #[must_use]
     pub const fn text_columns(&self) -> Option<&Vec<TextColumn>> {
         match &self.layout {
@@ -421,7 +421,7 @@ impl ShardConfig {
         }
     }
 
-    /// What ends a sample; empty for MDS.
+    /// Returns the text that ends a sample; empty for MDS.
     #[must_use]
     pub fn newline(&self) -> &str {
         match &self.layout {
@@ -430,7 +430,7 @@ impl ShardConfig {
         }
     }
 
-    /// The line above the samples of an XSV, CSV or TSV shard, newline included; empty for other formats.
+    /// Returns the header line of an XSV, CSV or TSV shard, including its newline; empty for other formats.
     #[must_use]
     pub fn xsv_header(&self) -> Vec<u8> {
         let Layout::Xsv {
@@ -448,7 +448,7 @@ impl ShardConfig {
         line
     }
 
-    /// The JSON text that is stored in a shard: keys sorted, ASCII only.
+    /// Returns the JSON text that is stored in a shard: keys sorted, ASCII only.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = Vec::new();
@@ -461,9 +461,9 @@ impl ShardConfig {
         into_ascii(out)
     }
 
-    // The four groups below are cut where an index entry has keys of its own between those of the config.
+    // The writing is split into the four groups below, because an index entry has keys of its own between them.
 
-    /// `column_encodings` … `columns`.
+    /// Writes `column_encodings` … `columns`.
     pub(crate) fn write_columns(&self, object: &mut ObjectWriter<'_>) {
         match &self.layout {
             Layout::Mds { columns } => {
@@ -500,7 +500,7 @@ impl ShardConfig {
         }
     }
 
-    /// `compression` … `newline`.
+    /// Writes `compression` … `newline`.
     pub(crate) fn write_storage(&self, object: &mut ObjectWriter<'_>) {
         object.key("compression");
         match &self.compression {
@@ -518,7 +518,7 @@ impl ShardConfig {
         }
     }
 
-    /// `separator`, where the format does not fix it.
+    /// Writes `separator`, unless the format has a fixed one.
     pub(crate) fn write_separator(&self, object: &mut ObjectWriter<'_>) {
         if let Layout::Xsv {
             format: Format::Xsv,
@@ -531,7 +531,7 @@ impl ShardConfig {
         }
     }
 
-    /// `size_limit` and `version`.
+    /// Writes `size_limit` and `version`.
     pub(crate) fn write_limits(&self, object: &mut ObjectWriter<'_>) {
         object.key("size_limit");
         match self.size_limit {
@@ -552,14 +552,14 @@ fn write_display(value: &impl fmt::Display, out: &mut Vec<u8>) {
     write_json_string(&value.to_string(), out);
 }
 
-/// The text of what was written by [`ObjectWriter`] and [`write_json_string`].
+/// Converts the output of [`ObjectWriter`] and [`write_json_string`] to a string.
 pub(crate) fn into_ascii(out: Vec<u8>) -> String {
-    // INVARIANT: both write ASCII only, so nothing is ever replaced.
+    // INVARIANT: both write only ASCII, so nothing is ever replaced.
     String::from_utf8(out)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Writes one JSON object in the dialect of the format. The caller sorts the keys.
+/// Writes one JSON object as Python's `json.dumps` does. The caller sorts the keys.
 pub(crate) struct ObjectWriter<'a> {
     pub(crate) out: &'a mut Vec<u8>,
     empty: bool,
@@ -571,7 +571,7 @@ impl<'a> ObjectWriter<'a> {
         Self { out, empty: true }
     }
 
-    /// Starts a member; its value is written next, to `out`.
+    /// Starts a member. The caller then writes its value to `out`.
     pub(crate) fn key(&mut self, key: &str) {
         if !self.empty {
             self.out.extend_from_slice(b", ");
@@ -636,7 +636,7 @@ mod tests {
         let names = ["\u{10000}", "\u{e000}", "é", "a", "Z", "_", "aa"];
         let columns = names.iter().map(|name| column(name, "str")).collect();
         let config = ShardConfig::new_mds(columns, None, Vec::new(), None).unwrap();
-        // By UTF-16 the last two would be the other way round.
+        // In UTF-16 order, the last two would be swapped.
         assert_eq!(
             config.column_names().collect::<Vec<_>>(),
             ["Z", "_", "a", "aa", "é", "\u{e000}", "\u{10000}"]

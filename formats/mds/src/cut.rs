@@ -1,4 +1,4 @@
-//! Where one shard ends and the next begins.
+//! Decides where one shard ends and the next begins.
 
 use shardmill_core::Format;
 
@@ -6,8 +6,8 @@ use crate::config::ShardConfig;
 
 /// Decides, sample by sample, whether the current shard is full.
 ///
-/// The limit is on the raw bytes of the file for MDS. For the other formats it is on the bytes of the lines:
-/// the header line and the `.meta` file do not count.
+/// For MDS, the limit applies to the raw bytes of the file. For the other formats it applies to the bytes of the lines,
+/// without the header line and the `.meta` file.
 #[derive(Clone, Debug)]
 pub struct Cutter {
     size_limit: Option<u64>,
@@ -16,17 +16,17 @@ pub struct Cutter {
     sample_overhead: u64,
     bytes: u64,
     samples: u64,
-    /// Whether the first shard may be flushed before it has a sample.
+    /// Whether an empty first shard may be flushed.
     empty_first: bool,
 }
 
 impl Cutter {
-    /// A cutter at the start of the first shard. `samples_per_shard` is the most samples of one shard, `None` or
-    /// 0 for no such limit.
+    /// Creates a cutter at the start of the first shard. `samples_per_shard` is the most samples in a shard; `None` or
+    /// 0 for no limit.
     #[must_use]
     pub fn new(config: &ShardConfig, samples_per_shard: Option<u64>) -> Self {
         let (shard_overhead, sample_overhead) = match config.format() {
-            // The count, the first offset and the config; then one offset per sample.
+            // The count, the first offset and the config; then one offset for each sample.
             Format::Mds => (8 + config.to_json().len() as u64, 4),
             Format::Json | Format::Csv | Format::Tsv | Format::Xsv => (0, 0),
         };
@@ -41,10 +41,10 @@ impl Cutter {
         }
     }
 
-    /// As [`new`](Self::new), but cuts exactly where the original writer does.
+    /// Creates a cutter like [`new`](Self::new) that cuts exactly where the original writer does.
     ///
-    /// COMPAT: the original flushes an empty shard when the very first sample alone is above the size limit. Later
-    /// samples above it get a shard of their own and no empty one before it. Source: MosaicML Streaming 0.13,
+    /// COMPAT: the original flushes an empty shard if the very first sample alone exceeds the size limit. A later
+    /// sample above the limit gets its own shard, without an empty one before it. Source: MosaicML Streaming 0.13,
     /// `streaming/base/format/base/writer.py`, `Writer.write`.
     #[must_use]
     pub fn like_original(config: &ShardConfig) -> Self {
@@ -54,9 +54,9 @@ impl Cutter {
         }
     }
 
-    /// Counts one encoded sample. `true`: the shard so far has to be flushed before this sample, which then opens
-    /// the next one. A sample that is above the limit has a shard of its own. Only a cutter that is
-    /// [`like_original`](Self::like_original) asks to flush a shard without samples, before the very first sample.
+    /// Counts one encoded sample. Returns `true` if the current shard has to be flushed before this sample, which then
+    /// starts the next shard. A sample above the limit gets its own shard. Only a
+    /// [`like_original`](Self::like_original) cutter can request to flush an empty shard, before the very first sample.
     #[must_use]
     pub fn push(&mut self, sample_bytes: u64) -> bool {
         let cost = sample_bytes.saturating_add(self.sample_overhead);
@@ -77,13 +77,13 @@ impl Cutter {
         flush
     }
 
-    /// Bytes of the current shard as the limit counts them.
+    /// Returns the bytes of the current shard that count towards the limit.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Samples in the current shard.
+    /// Returns the number of samples in the current shard.
     #[must_use]
     pub const fn samples(&self) -> u64 {
         self.samples
@@ -114,7 +114,7 @@ mod tests {
         ShardConfig::new_json(vec![column], "\n", None, Vec::new(), size_limit).unwrap()
     }
 
-    /// Samples of each shard.
+    /// Returns the number of samples in each shard.
     fn cut(config: &ShardConfig, samples_per_shard: Option<u64>, sizes: &[u64]) -> Vec<usize> {
         cut_with(Cutter::new(config, samples_per_shard), sizes)
     }
@@ -177,7 +177,7 @@ mod tests {
             let base = if is_mds { 8 + config.to_json().len() as u64 } else { 0 };
             let cost = |size: &u64| size + if is_mds { 4 } else { 0 };
 
-            // The rule of the specification, sample by sample, but for the empty first shard.
+            // Apply the rule of the specification sample by sample, without the exception for an empty first shard.
             let mut expected = Vec::new();
             let (mut acc, mut count) = (base, 0);
             for size in &sizes {
@@ -202,7 +202,8 @@ mod tests {
             }
             prop_assert_eq!(found.iter().sum::<usize>(), sizes.len());
 
-            // And what it means: above the limit only alone, and no shard that the next sample would have fitted.
+            // A shard is above the limit only if it has a single sample, and the next sample would not have fitted into
+            // it.
             let mut start = 0;
             for shard in &found {
                 let bytes = base + sizes[start..start + shard].iter().map(cost).sum::<u64>();

@@ -8,20 +8,20 @@ use crate::json;
 use crate::text::{is_decimal_text, is_integer_text, parse_float_text};
 use crate::value::{Image, NdArray, Value};
 
-/// Decodes a datum; the value borrows from it.
+/// Decodes a datum. The value borrows from it.
 ///
-/// What it accepts is what the original reader accepts, minus the sloppy: a length that lies, bytes left over,
-/// a blank or `_` in a number text and an array without numbers are errors here. In one point it must be as
-/// lenient: the original opens an image by its content, whatever the column declares, so that a `jpeg` column may
-/// hold PNG files. An [`Image`] other than `pil` is therefore handed over unseen; [`check_datum`] is strict.
+/// It accepts what the original reader accepts, with these exceptions: wrong lengths, trailing bytes, whitespace or `_`
+/// in the text of a number, and arrays without numbers are errors here. Images must be handled as leniently as in the
+/// original, which detects their format from the content: a `jpeg` column may contain PNG files. An [`Image`] other
+/// than `pil` is therefore returned unchecked. [`check_datum`] is strict.
 ///
 /// [`check_datum`]: crate::check_datum
 ///
 /// # Errors
 ///
-/// [`ValueError`], of kind `Corrupt`, for every datum that is not a value of the encoding, and for one that asks
-/// for more than `limits` allow (`sample_bytes`, `array_dims`, `json_depth`). No datum makes it panic, and it
-/// allocates no more than `sample_bytes`.
+/// [`ValueError`], of kind `Corrupt`, for a datum that is not a value of the encoding, or that exceeds `limits`
+/// (`sample_bytes`, `array_dims`, `json_depth`). No datum causes a panic, and decoding allocates at most
+/// `sample_bytes`.
 pub fn decode<'a>(
     encoding: &Encoding,
     datum: &'a [u8],
@@ -89,7 +89,7 @@ pub fn decode<'a>(
     })
 }
 
-/// The bytes of a number of fixed size.
+/// Returns the bytes of a number of fixed size.
 fn number<const N: usize>(encoding: &Encoding, datum: &[u8]) -> Result<[u8; N], ValueError> {
     datum.try_into().map_err(|_| ValueError::Size {
         encoding: encoding.clone(),
@@ -98,9 +98,9 @@ fn number<const N: usize>(encoding: &Encoding, datum: &[u8]) -> Result<[u8; N], 
     })
 }
 
-/// The datum as text.
+/// Returns the datum as text.
 pub(crate) fn text<'a>(encoding: &Encoding, datum: &'a [u8]) -> Result<&'a str, ValueError> {
-    // The fast check does not say where it failed; the slow one does.
+    // The fast check does not report the position of the error; the slow one does.
     simdutf8::basic::from_utf8(datum).map_err(|_| ValueError::Utf8 {
         encoding: encoding.clone(),
         offset: std::str::from_utf8(datum).map_or_else(|error| error.valid_up_to() as u64, |_| 0),
@@ -128,7 +128,7 @@ fn images<'a>(
     items: Items<'a>,
     limits: &Limits,
 ) -> Result<Vec<Image<'a>>, ValueError> {
-    // An empty item takes 4 bytes of the datum, but 16 times that here.
+    // An empty item takes 4 bytes in the datum, but 16 times that in memory.
     let bytes = items.len().saturating_mul(size_of::<Image<'_>>()) as u64;
     Limits::check("sample-bytes", bytes, limits.sample_bytes)?;
     items.map(|item| image(kind, item)).collect()
@@ -154,7 +154,7 @@ mod tests {
         (error.id(), error.to_string())
     }
 
-    /// The inverse of [`decode`], by the functions that writers use.
+    /// Encodes a value with the functions that writers use; the inverse of [`decode`].
     fn encode(encoding: &Encoding, value: &Value<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         match value {
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(refused("ndarray:uint16", &[4, 1, 0]).0, "array-shape");
         let dims = format!("ndarray:uint8:{}", vec!["1"; 33].join(","));
         assert_eq!(refused(&dims, &[1]).0, "limit-array-dims");
-        // More bytes for a dimension than it needs is unusual, but says what it means.
+        // A dimension that is stored with more bytes than needed is unusual but unambiguous.
         assert!(decoded("ndarray", &[8, 5, 2, 0, 1, 2]).is_ok());
     }
 
@@ -662,7 +662,7 @@ mod tests {
                 continue;
             }
             damaged += 1;
-            // Files are opened lazily here and eagerly there: that they are damaged further in shows only there.
+            // The original opens these files eagerly, so only it notices damage further inside them.
             let files = matches!(
                 encoding,
                 Encoding::Image(ImageKind::Jpeg | ImageKind::Png)
@@ -701,12 +701,13 @@ mod tests {
                 let value = decode(&encoding, &datum, &Limits::default());
                 let checked = check_datum(&encoding, &datum, &Limits::default());
                 match value {
-                    // What every reader can decode, this one can.
+                    // Every datum that the original reader can decode must decode here.
                     Err(error) => {
                         let _ = (error.to_string(), error.id(), error.hint());
                         prop_assert_eq!(checked, Err(error), "{}", encoding);
                     }
-                    // A wider header than needed and another spelling of a float are written the usual way.
+                    // An array header that is wider than needed, or another spelling of a float, is rewritten in
+                    // canonical form.
                     Ok(Value::NdArray(array)) if !datum.ends_with(array.data) => unreachable!(),
                     Ok(Value::NdArray(_) | Value::Float(_)) => prop_assert_eq!(checked, Ok(())),
                     Ok(value) => prop_assert_eq!(&encode(&encoding, &value), &datum, "{}", encoding),

@@ -8,13 +8,12 @@ use crate::text::{integer_digits, is_decimal_text, parse_float_text};
 use crate::value::PilFrame;
 use crate::{json, limits};
 
-/// Appends what stands in front of the numbers of an array: the code of its type, if one is given, and its
-/// shape. Leave the type out when the encoding declares it, and leave the whole header out when the encoding
-/// declares the shape too.
+/// Appends the header of an array: the code of its type, if one is given, and its shape. Omit the type if the encoding
+/// declares it, and the whole header if the encoding declares the shape as well.
 ///
 /// # Errors
 ///
-/// An array without dimensions or with an empty one, and one of more than 32 dimensions. `out` is as it was.
+/// An array without dimensions, with an empty dimension, or with more than 32 dimensions. `out` is then unchanged.
 pub fn ndarray_header(
     dtype_to_write: Option<DType>,
     shape: &[u64],
@@ -27,7 +26,7 @@ pub fn ndarray_header(
             shape: shape.to_vec(),
         });
     }
-    // The width of all dimensions is that of the largest: 2^0, 2^1, 2^2 or 2^3 bytes.
+    // All dimensions have the width of the largest one: 2^0, 2^1, 2^2 or 2^3 bytes.
     let (code, width): (u8, usize) = match largest {
         0..=0xff => (0, 1),
         0x100..=0xffff => (1, 2),
@@ -71,12 +70,12 @@ fn push_items(reserved: bool, items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// Appends a `jpeg_array`: the number of items, their lengths, the items, which should be JPEG files.
+/// Appends a `jpeg_array`: the number of items, their lengths, and the items, which should be JPEG files.
 ///
 /// # Errors
 ///
-/// No items, which the original reader cannot read; more items than 32 bits count, or a longer one. `out` is as
-/// it was.
+/// No items, which the original reader cannot read; or a number of items or a length above 32 bits. `out` is then
+/// unchanged.
 pub fn encode_jpeg_array(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ValueError> {
     if items.is_empty() {
         return Err(ValueError::ListEmpty);
@@ -84,21 +83,21 @@ pub fn encode_jpeg_array(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Value
     push_items(false, items, out)
 }
 
-/// Appends a `list[…]`: a word 0, the number of items, their lengths, the items, each encoded already.
+/// Appends a `list[…]`: a word 0, the number of items, their lengths, and the items, which are already encoded.
 ///
 /// # Errors
 ///
-/// More items than 32 bits count, or a longer one. `out` is as it was.
+/// A number of items or a length above 32 bits. `out` is then unchanged.
 pub fn encode_list(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ValueError> {
     push_items(true, items, out)
 }
 
-/// Appends a `pil` image of `width` by `height` pixels; `raw` has rows from the top, pixels interleaved, as PIL's
-/// `tobytes` gives them for that mode.
+/// Appends a `pil` image of `width` by `height` pixels. `raw` has rows from the top with interleaved pixels, as
+/// returned by PIL's `tobytes` for that mode.
 ///
 /// # Errors
 ///
-/// A mode that PIL does not have, or a number of bytes that does not fit the size. `out` is as it was.
+/// A mode that PIL does not have, or a number of bytes that does not match the size. `out` is then unchanged.
 pub fn encode_pil(
     width: u32,
     height: u32,
@@ -124,9 +123,9 @@ pub fn encode_pil(
 
 /// Checks that every reader can decode a datum, without copying any of it.
 ///
-/// Stricter than [`decode`](crate::decode()) in two points: a `jpeg` or `png` has to start as such a file does (what
-/// follows is not looked at), and an integer as text, in `str_int` or JSON, must not have more digits than
-/// CPython converts (4,300). The content of a `pkl` cannot be checked without running it, and is not.
+/// Stricter than [`decode`](crate::decode()) in two points. A `jpeg` or `png` must begin with the magic bytes of its
+/// format; the rest is not checked. An integer in text form, in `str_int` or JSON, may have at most as many digits as
+/// CPython converts (4,300). The content of a `pkl` is not checked, because that would require running it.
 ///
 /// # Errors
 ///

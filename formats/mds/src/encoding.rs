@@ -4,7 +4,7 @@ use std::str::FromStr;
 use crate::error::EncodingError;
 use crate::limits;
 
-/// The type of the numbers in a number column or an array, little-endian on disk.
+/// The type of the numbers in a number column or an array; little-endian on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// `uint8`
@@ -32,7 +32,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every type, in the order of the codes.
+    /// All types, in the order of their codes.
     pub const ALL: [Self; 11] = [
         Self::U8,
         Self::I8,
@@ -47,7 +47,7 @@ impl DType {
         Self::F64,
     ];
 
-    /// The name used in encodings, which is numpy's: `uint8` … `float64`.
+    /// Returns the name used in encodings, which is numpy's: `uint8` … `float64`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl DType {
         }
     }
 
-    /// Bytes of one number: 1, 2, 4 or 8.
+    /// Returns the bytes of one number: 1, 2, 4 or 8.
     #[must_use]
     pub const fn size_bytes(self) -> u64 {
         match self {
@@ -76,8 +76,8 @@ impl DType {
         }
     }
 
-    /// The byte that names the type in front of an array: the width in bits plus 0 for unsigned, 1 for
-    /// signed, 2 for floating point.
+    /// Returns the byte that identifies the type in the header of an array: the width in bits, plus 0 for unsigned, 1
+    /// for signed or 2 for floating point.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -95,19 +95,19 @@ impl DType {
         }
     }
 
-    /// Whether the numbers are floating point.
+    /// Returns whether the numbers are floating point.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64)
     }
 
-    /// The type with that [`name`](Self::name).
+    /// Returns the type with that [`name`](Self::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// The type with that [`code`](Self::code).
+    /// Returns the type with that [`code`](Self::code).
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.code() == code)
@@ -132,10 +132,10 @@ pub enum ImageKind {
 }
 
 impl ImageKind {
-    /// Every kind, in declaration order.
+    /// All kinds, in declaration order.
     pub const ALL: [Self; 3] = [Self::Pil, Self::Jpeg, Self::Png];
 
-    /// The name used in encodings: `pil`, `jpeg`, `png`.
+    /// Returns the name used in encodings: `pil`, `jpeg`, `png`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -152,14 +152,13 @@ impl fmt::Display for ImageKind {
     }
 }
 
-/// How the values of one column become bytes.
+/// How the values of one column are encoded as bytes.
 ///
 /// [`FromStr`] and [`Display`](fmt::Display) use the names of the format and round-trip: `str`, `int`, `uint8`,
-/// `ndarray:float32:2,3`, `list[jpeg]`, … The names are case-sensitive, and what the format does not know is an
-/// error, never a guess.
+/// `ndarray:float32:2,3`, `list[jpeg]`, … Names are case-sensitive, and any name outside the format is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// `bytes`: as they are.
+    /// `bytes`: unchanged bytes.
     Bytes,
     /// `str`: UTF-8.
     Str,
@@ -167,32 +166,32 @@ pub enum Encoding {
     Int,
     /// `uint8` … `float64`: one number.
     Number(DType),
-    /// `ndarray`, `ndarray:<dtype>`, `ndarray:<dtype>:<d0>,<d1>,…`: what is not declared here is stored in
-    /// front of the numbers.
+    /// `ndarray`, `ndarray:<dtype>`, `ndarray:<dtype>:<d0>,<d1>,…`: what is not declared here is stored in a header
+    /// before the numbers.
     ///
-    /// A shape without a type has no name in the format: no text parses to it, and none should be written.
+    /// A shape without a type has no name in the format: no text parses to it, and it should not be written.
     NdArray {
-        /// The type of the numbers, where it is the same for all.
+        /// The type of the numbers, if it is the same for all arrays.
         dtype: Option<DType>,
-        /// The shape, where it is the same for all; every dimension is at least 1.
+        /// The shape, if it is the same for all arrays; every dimension is at least 1.
         shape: Option<Vec<u64>>,
     },
     /// `str_int`: the decimal text of an integer of any size.
     StrInt,
-    /// `str_float`: the shortest decimal text that gives the same `f64` back.
+    /// `str_float`: the shortest decimal text that parses to the same `f64`.
     StrFloat,
-    /// `str_decimal`: the text of a decimal number, `NaN` and `Infinity` included.
+    /// `str_decimal`: the text of a decimal number, including `NaN` and `Infinity`.
     StrDecimal,
     /// `pil`, `jpeg`, `png`: one image.
     Image(ImageKind),
-    /// `jpeg_array` and its other name `jpegarray`: at least one JPEG file.
+    /// `jpeg_array`, also spelled `jpegarray`: one or more JPEG files.
     JpegArray {
         /// Whether the name has an underscore.
         underscore: bool,
     },
     /// `list[pil]`, `list[jpeg]`, `list[png]`: any number of images.
     List(ImageKind),
-    /// `pkl`: a Python pickle. Carried as opaque bytes; to read one is to run it, which shardmill does not do.
+    /// `pkl`: a Python pickle. It is passed on as opaque bytes, because reading one runs its code.
     Pkl,
     /// `json`: a JSON text, with `NaN`, `Infinity` and `-Infinity` allowed.
     Json,
@@ -231,10 +230,9 @@ impl Encoding {
         "json",
     ];
 
-    /// The bytes that every datum has, where the encoding fixes them; `None` means that each datum has a
-    /// length of its own.
+    /// Returns the size in bytes of every datum, if the encoding fixes it; `None` if each datum has its own length.
     ///
-    /// A shape that is too large to multiply out gives `u64::MAX`, which no datum has.
+    /// A shape whose product overflows gives `u64::MAX`, which no datum has.
     #[must_use]
     pub fn fixed_size(&self) -> Option<u64> {
         match self {
@@ -262,7 +260,7 @@ impl Encoding {
         }
     }
 
-    /// Whether reading a value can run code of whoever wrote it.
+    /// Returns whether reading a value can run code from the data.
     #[must_use]
     pub const fn is_unsafe(&self) -> bool {
         matches!(self, Self::Pkl)
@@ -295,8 +293,8 @@ impl Encoding {
     }
 }
 
-/// One dimension as the format writes it: digits, no sign, no blank, no leading zero, at least 1. Other
-/// spellings would not come back out as they went in.
+/// Parses one dimension in the canonical form of the format: digits without sign, whitespace or leading zero, at least
+/// 1. Other spellings would not round-trip.
 fn parse_dim(text: &str) -> Option<u64> {
     let canonical = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     canonical.then(|| text.parse().ok()).flatten()
@@ -307,7 +305,7 @@ fn parse_shape(encoding: &str, dtype: DType, text: &str) -> Result<Vec<u64>, Enc
         encoding: encoding.to_owned(),
         reason,
     };
-    // A datum of more dimensions could not be stored with a header either.
+    // The header of a datum could not express more dimensions either.
     if text.split(',').count() > usize::from(limits::ARRAY_HEADER_DIMS) {
         return Err(error("has more than 63 dimensions"));
     }

@@ -2,11 +2,11 @@ use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 
 use crate::encoding::{DType, Encoding, ImageKind};
 
-/// A text that names no encoding, or an encoding that may not be used.
+/// A text that is not the name of an encoding, or an encoding that may not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodingError {
-    /// A name that the format does not have, or parameters on one that takes none.
+    /// A name that the format does not have, or parameters that the encoding does not take.
     #[error("unknown encoding `{}`", escape(encoding))]
     Unknown {
         /// The text as given.
@@ -24,7 +24,7 @@ pub enum EncodingError {
         /// The part of it that should be a number type.
         dtype: String,
     },
-    /// An array shape that cannot be.
+    /// An invalid array shape.
     #[error("the shape of encoding `{}` {reason}", escape(encoding))]
     Shape {
         /// The text as given.
@@ -69,21 +69,21 @@ impl Diagnostic for EncodingError {
     }
 }
 
-/// A datum that is not what its encoding says, or a value that cannot become one.
+/// A datum that is not valid for its encoding, or a value that cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
-    /// More than the limits allow.
+    /// A limit is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
-    /// A datum of another length than its encoding fixes.
+    /// A datum whose length differs from the fixed one of its encoding.
     #[error("a datum of encoding `{encoding}` has {found} bytes instead of {needed}")]
     Size {
         /// The encoding.
         encoding: Encoding,
-        /// The bytes that every datum of it has.
+        /// The fixed size of a datum in bytes.
         needed: u64,
-        /// The bytes that there are.
+        /// The actual bytes.
         found: u64,
     },
     /// Text that is not UTF-8.
@@ -96,7 +96,7 @@ pub enum ValueError {
         /// The bytes of the datum.
         length: u64,
     },
-    /// Text that is not the number its encoding calls for.
+    /// Text that is not a number of the kind that its encoding requires.
     #[error(
         "a datum of encoding `{encoding}` is not the text of a number: `{}`",
         escape(found)
@@ -114,7 +114,7 @@ pub enum ValueError {
     NumberDigits {
         /// The encoding.
         encoding: Encoding,
-        /// Its digits.
+        /// The number of its digits.
         digits: u64,
         /// The most that CPython reads by default.
         limit: u64,
@@ -128,9 +128,9 @@ pub enum ValueError {
     /// An array that ends within its header.
     #[error("an array has {found} bytes, but its header alone needs {needed}")]
     ArrayHeader {
-        /// The bytes that the header needs, as far as it is known.
+        /// The bytes that the header needs, as far as known.
         needed: u64,
-        /// The bytes that there are.
+        /// The actual bytes.
         found: u64,
     },
     /// An array without dimensions, or with an empty one.
@@ -141,22 +141,22 @@ pub enum ValueError {
         /// The shape.
         shape: Vec<u64>,
     },
-    /// An array whose shape does not fit its bytes.
+    /// An array whose shape does not match its bytes.
     #[error("an array of {dtype} of shape {shape:?} has {found} bytes of numbers instead of {}", Needed(*needed))]
     ArrayShape {
         /// The type of its numbers.
         dtype: DType,
         /// Its shape.
         shape: Vec<u64>,
-        /// The bytes that it calls for; `None` when they are more than 2⁶⁴.
+        /// The required bytes; `None` if they are more than 2⁶⁴.
         needed: Option<u64>,
-        /// The bytes that there are.
+        /// The actual bytes.
         found: u64,
     },
-    /// A file that does not start as a file of its kind does.
+    /// A file that does not begin with the magic bytes of its kind.
     #[error("a {kind} image starts with the bytes {found:02x?}")]
     ImageMagic {
-        /// What the column declares.
+        /// The kind that the column declares.
         kind: ImageKind,
         /// The first bytes, at most 8.
         found: Vec<u8>,
@@ -166,7 +166,7 @@ pub enum ValueError {
     ImageHeader {
         /// The bytes that the header needs.
         needed: u64,
-        /// The bytes that there are.
+        /// The actual bytes.
         found: u64,
     },
     /// A `pil` image of a mode that PIL does not have.
@@ -175,7 +175,7 @@ pub enum ValueError {
         /// The mode, with replacement characters where it is not UTF-8; at most its first 40 characters.
         mode: String,
     },
-    /// A `pil` image whose size does not fit its bytes.
+    /// A `pil` image whose size does not match its bytes.
     #[error("a pil image of {width}x{height} pixels of mode `{mode}` has {found} bytes of pixels instead of {}", Needed(*needed))]
     ImagePixels {
         /// Its width in pixels.
@@ -184,29 +184,29 @@ pub enum ValueError {
         height: u32,
         /// Its mode.
         mode: String,
-        /// The bytes that it calls for; `None` when they are more than 2⁶⁴.
+        /// The required bytes; `None` if they are more than 2⁶⁴.
         needed: Option<u64>,
-        /// The bytes that there are.
+        /// The actual bytes.
         found: u64,
     },
     /// A list that ends within its header.
     #[error("a list of {items} items has {found} bytes, but its header alone needs {needed}")]
     ListHeader {
-        /// The items that it claims, 0 when it ends before it says so.
+        /// The number of items that it claims; 0 if it ends before that number.
         items: u64,
         /// The bytes that the header needs.
         needed: u64,
-        /// The bytes that there are.
+        /// The actual bytes.
         found: u64,
     },
-    /// A list whose lengths do not fit its bytes.
+    /// A list whose lengths do not match its bytes.
     #[error("a list of {items} items has {found} bytes of items instead of {needed}")]
     ListItems {
-        /// Its items.
+        /// The number of its items.
         items: u64,
         /// The bytes that they claim.
         needed: u64,
-        /// The bytes that there are.
+        /// The actual bytes.
         found: u64,
     },
     /// A list whose first word is not 0.
@@ -218,25 +218,25 @@ pub enum ValueError {
     /// A JPEG array without images, which the original reader cannot read.
     #[error("a jpeg_array has no images")]
     ListEmpty,
-    /// Something too large for a 32-bit length.
+    /// A number that does not fit 32 bits.
     #[error("{what} is {value}, above the {} that 32 bits express", u32::MAX)]
     TooLarge {
         /// What is too large.
         what: &'static str,
-        /// How large it is.
+        /// Its value.
         value: u64,
     },
     /// A text that is not JSON.
     #[error("a JSON text has {} at byte {offset} where {expected} should be", Found(*found))]
     JsonSyntax {
-        /// Where, from the start of the text.
+        /// The offset from the start of the text.
         offset: u64,
-        /// What would have been right.
+        /// What is expected instead.
         expected: &'static str,
-        /// The byte there; `None` at the end of the text.
+        /// The byte at the offset; `None` at the end of the text.
         found: Option<u8>,
     },
-    /// A JSON object with a key twice, of which readers keep one.
+    /// A JSON object with a repeated key, of which readers keep only one.
     #[error("a JSON object has the key `{}` twice", escape(key))]
     JsonKeyTwice {
         /// The key.
@@ -244,7 +244,7 @@ pub enum ValueError {
     },
 }
 
-/// A byte count that may be beyond 64 bits.
+/// Displays a byte count that may be beyond 64 bits.
 struct Needed(Option<u64>);
 
 impl std::fmt::Display for Needed {
@@ -256,7 +256,7 @@ impl std::fmt::Display for Needed {
     }
 }
 
-/// A byte of a JSON text, or its end.
+/// Displays a byte of a JSON text, or its end.
 struct Found(Option<u8>);
 
 impl std::fmt::Display for Found {

@@ -1,5 +1,5 @@
-//! How arrays, raw images and lists of images are framed: parsed without copying and without believing a
-//! length, once for [`decode`](crate::decode()) and [`check_datum`](crate::check_datum).
+//! Parses the framing of arrays, raw images and lists of images, for both [`decode`](crate::decode()) and
+//! [`check_datum`](crate::check_datum). Nothing is copied, and every length is checked.
 
 use shardmill_core::Limits;
 
@@ -7,12 +7,12 @@ use crate::encoding::DType;
 use crate::error::ValueError;
 use crate::value::PilFrame;
 
-/// Bytes in memory always fit 64 bits.
+/// Returns the length of bytes in memory, which always fits 64 bits.
 pub(crate) fn len_u64(bytes: &[u8]) -> u64 {
     bytes.len() as u64
 }
 
-/// Splits after `count` bytes, if there are as many.
+/// Splits after `count` bytes, if there are that many.
 fn split(bytes: &[u8], count: u64) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(usize::try_from(count).ok()?)
 }
@@ -22,11 +22,11 @@ fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*word), rest))
 }
 
-/// Where the dimensions of an array are.
+/// The location of an array's dimensions.
 enum Dims<'e, 'a> {
     /// In the encoding.
     Declared(&'e [u64]),
-    /// In the datum: little-endian numbers of so many bytes each.
+    /// In the datum: little-endian numbers of `width_bytes` each.
     Stored { width_bytes: usize, bytes: &'a [u8] },
 }
 
@@ -58,7 +58,7 @@ impl Dims<'_, '_> {
     }
 }
 
-/// An array whose shape and bytes agree.
+/// An array whose shape matches its bytes.
 pub(crate) struct ArrayFrame<'e, 'a> {
     pub dtype: DType,
     dims: Dims<'e, 'a>,
@@ -66,7 +66,7 @@ pub(crate) struct ArrayFrame<'e, 'a> {
 }
 
 impl<'e, 'a> ArrayFrame<'e, 'a> {
-    /// Parses an array whose type and shape are in the datum unless they are given.
+    /// Parses an array. Its type and shape are read from the datum unless they are given.
     pub(crate) fn parse(
         dtype: Option<DType>,
         shape: Option<&'e [u64]>,
@@ -133,15 +133,16 @@ impl<'e, 'a> ArrayFrame<'e, 'a> {
     }
 }
 
-/// How a mode of PIL lays out its raw pixels.
+/// How a PIL mode lays out its raw pixels.
 enum PixelBytes {
-    /// Eight pixels a byte, each row in whole bytes.
+    /// Eight pixels in each byte; each row takes whole bytes.
     Packed,
-    /// So many bytes a pixel.
+    /// This many bytes for each pixel.
     Whole(u64),
 }
 
-/// The modes of PIL 13. (The `BGR;…` modes of older releases could never be saved from an image.)
+/// Returns the pixel layout of the modes of PIL 13. (The `BGR;…` modes of older releases could never be saved from an
+/// image.)
 fn pixel_bytes(mode: &str) -> Option<PixelBytes> {
     Some(match mode {
         "1" => PixelBytes::Packed,
@@ -153,7 +154,7 @@ fn pixel_bytes(mode: &str) -> Option<PixelBytes> {
     })
 }
 
-/// The first 40 characters of a text, for an error.
+/// Returns the first 40 characters of a text, for an error.
 pub(crate) fn excerpt(text: &[u8]) -> String {
     const CHARACTERS: usize = 40;
     let head = text.get(..4 * CHARACTERS).unwrap_or(text);
@@ -163,7 +164,7 @@ pub(crate) fn excerpt(text: &[u8]) -> String {
         .collect()
 }
 
-/// Checks that the pixels of an image are as many as its size and mode call for.
+/// Checks that an image has as many pixels as its size and mode require.
 pub(crate) fn check_pixels(frame: &PilFrame<'_>) -> Result<(), ValueError> {
     let pixels = pixel_bytes(frame.mode).ok_or_else(|| ValueError::ImageMode {
         mode: excerpt(frame.mode.as_bytes()),
@@ -217,14 +218,14 @@ pub(crate) fn parse_pil(datum: &[u8]) -> Result<PilFrame<'_>, ValueError> {
     Ok(frame)
 }
 
-/// The items of a list, one after the other.
+/// Iterates over the items of a list.
 pub(crate) struct Items<'a> {
     lengths: &'a [u8],
     body: &'a [u8],
 }
 
 impl<'a> Items<'a> {
-    /// Parses `u32 n, n lengths, n items`, after a word 0 where `reserved`.
+    /// Parses `u32 n, n lengths, n items`, after a word 0 if `reserved`.
     pub(crate) fn parse(datum: &'a [u8], reserved: bool) -> Result<Self, ValueError> {
         let found = len_u64(datum);
         let mut header_bytes = if reserved { 8 } else { 4 };
@@ -245,7 +246,7 @@ impl<'a> Items<'a> {
         let items = u64::from(count);
         header_bytes += 4 * items;
         let (lengths, body) = split(rest, 4 * items).ok_or_else(|| short(items, header_bytes))?;
-        // At most 2^32 lengths below 2^32: the sum fits.
+        // There are at most 2^32 lengths below 2^32, so the sum cannot overflow.
         let needed = lengths
             .chunks_exact(4)
             .filter_map(split_u32)

@@ -1,4 +1,4 @@
-//! The hashes of the format, which are those of every format.
+//! Re-exports the hashes, which all formats share.
 
 pub use shardmill_hash::*;
 

@@ -1,4 +1,4 @@
-//! `index.json`: the shards of a dataset.
+//! Reads and writes `index.json`, which lists the shards of a dataset.
 
 mod build;
 mod error;
@@ -20,32 +20,32 @@ use crate::config::{ObjectWriter, ShardConfig, into_ascii, write_number};
 use crate::hash::FileInfo;
 use crate::text::write_json_string;
 
-/// One shard of an index.
+/// One shard in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardEntry {
-    /// The columns and how they are stored; shared between shards that follow one another and agree.
+    /// The columns and how they are stored. Consecutive shards with equal configs share it.
     pub config: Arc<ShardConfig>,
-    /// Samples in the shard.
+    /// The number of samples in the shard.
     pub samples: u64,
     /// The uncompressed data.
     pub raw_data: FileInfo,
-    /// The compressed data; there exactly when the config has a compression.
+    /// The compressed data; present exactly if the config has a compression.
     pub zip_data: Option<FileInfo>,
-    /// The uncompressed offsets; there for every format but MDS.
+    /// The uncompressed offsets; present for every format but MDS.
     pub raw_meta: Option<FileInfo>,
-    /// The compressed offsets; there for every format but MDS when the config has a compression.
+    /// The compressed offsets; present for every format but MDS if the config has a compression.
     pub zip_meta: Option<FileInfo>,
 }
 
 impl ShardEntry {
-    /// The files that are stored: the compressed ones where there are any, else the raw ones; data before offsets.
+    /// Iterates over the stored files: the compressed ones if there are any, else the raw ones; data before offsets.
     pub fn stored(&self) -> impl Iterator<Item = &FileInfo> {
         let data = self.zip_data.as_ref().unwrap_or(&self.raw_data);
         let meta = self.zip_meta.as_ref().or(self.raw_meta.as_ref());
         std::iter::once(data).chain(meta)
     }
 
-    /// Every file, raw and compressed, with the name of its field.
+    /// Iterates over all files, raw and compressed, with the names of their fields.
     pub fn files(&self) -> impl Iterator<Item = (&'static str, &FileInfo)> {
         [
             ("raw_data", Some(&self.raw_data)),
@@ -121,22 +121,23 @@ pub struct Index {
 }
 
 impl Index {
-    /// Reads an `index.json`.
+    /// Parses an `index.json`.
     ///
-    /// Strict, because nothing else vouches for it: what the original reader refuses is refused (unknown and missing
-    /// fields of a shard, other versions), and so is what it would read in one of several ways (repeated keys,
-    /// repeated file names, trailing bytes). Unknown keys beside `shards` and `version` are ignored, as there.
+    /// Parsing is strict, because no checksum protects an index. It refuses what the original reader refuses: unknown
+    /// and missing fields of a shard, and other versions. It also refuses what readers could interpret differently:
+    /// repeated keys, repeated file names and trailing bytes. Like the original, it ignores unknown keys next to
+    /// `shards` and `version`.
     ///
     /// # Errors
     ///
-    /// [`IndexError`]: `Corrupt` for what is damaged or contradicts itself; `Unsupported` for other versions, names
-    /// of things that do not exist, and what is above the limits.
+    /// [`IndexError`]: `Corrupt` for an index that is damaged or contradicts itself; `Unsupported` for other versions,
+    /// unknown names and exceeded limits.
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexError> {
         parse::parse_index(json, limits)
     }
 
-    /// Reads an `index.json` from `reader` without holding its text, which for a million shards is larger than the
-    /// result. Slower than [`parse`](Self::parse) on the same bytes; the reader needs no buffer of its own.
+    /// Reads an `index.json` from `reader` without keeping its text, which for a million shards is larger than the
+    /// result. It is slower than [`parse`](Self::parse) on the same bytes. The reader needs no buffer of its own.
     ///
     /// # Errors
     ///
@@ -145,7 +146,7 @@ impl Index {
         parse::read_index(reader, limits)
     }
 
-    /// The text of the `index.json` that the original writer would write: keys sorted, ASCII only, one line.
+    /// Returns the `index.json` that the original writer would write: keys sorted, ASCII only, one line.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = b"{\"shards\": ".to_vec();
@@ -154,11 +155,11 @@ impl Index {
         into_ascii(out)
     }
 
-    /// The text of the `index.json` that the original's merge would write: as [`to_json`](Self::to_json), but with
-    /// the version first.
+    /// Returns the `index.json` that the original's merge would write: as [`to_json`](Self::to_json), but with the
+    /// version first.
     #[must_use]
     pub fn to_merged_json(&self) -> String {
-        // COMPAT: only the shards are sorted there.
+        // COMPAT: the original's merge sorts only the keys of shards.
         let mut out = b"{\"version\": 2, \"shards\": ".to_vec();
         self.write_shards(&mut out);
         out.push(b'}');
@@ -176,7 +177,7 @@ impl Index {
         out.push(b']');
     }
 
-    /// Samples in all shards.
+    /// Returns the number of samples in all shards.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.shards

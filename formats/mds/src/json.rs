@@ -8,11 +8,11 @@ use crate::encoding::Encoding;
 use crate::error::ValueError;
 use crate::text::plain_run;
 
-/// Checks that a text is JSON as CPython's `json.loads` reads it: UTF-8 without a byte order mark, and besides
-/// what the standard has, the numbers `NaN`, `Infinity` and `-Infinity` and escaped halves of surrogate pairs.
-/// Keys may repeat; the last one counts.
+/// Checks that a text is JSON as CPython's `json.loads` reads it: UTF-8 without a byte order mark. In addition to
+/// standard JSON, it accepts `NaN`, `Infinity`, `-Infinity` and escaped lone surrogates. Keys may repeat; the last
+/// value counts.
 ///
-/// One pass over the text, no recursion, and memory of one bit for each level of nesting.
+/// It makes one pass over the text without recursion, and uses one bit of memory for each level of nesting.
 ///
 /// # Errors
 ///
@@ -22,14 +22,14 @@ pub fn check_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
     scan(json, limits).map(drop)
 }
 
-/// [`check_json`] for a text that is about to be written: its keys may not repeat, since readers keep one of the values
-/// and lose the others. Keys are compared as readers see them, without their escapes.
+/// Checks a text that is about to be written, as [`check_json`] does, but refuses repeated keys, of which readers keep
+/// only one value. Keys are compared after their escapes are decoded.
 ///
-/// Keeps the keys of the objects that are open.
+/// It keeps the keys of all open objects in memory.
 ///
 /// # Errors
 ///
-/// [`ValueError`]: those of [`check_json`], a whole number that Python does not read, and
+/// [`ValueError`]: those of [`check_json`], an integer with too many digits for Python, and
 /// [`JsonKeyTwice`](ValueError::JsonKeyTwice).
 pub fn check_new_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
     Limits::check("sample-bytes", json.len() as u64, limits.sample_bytes)?;
@@ -38,14 +38,14 @@ pub fn check_new_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
     check_digits(&Encoding::Json, scan.longest_integer_digits)
 }
 
-/// What a text has in it.
+/// Facts about a scanned text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
-    /// The digits of the longest number without fraction and exponent.
+    /// The digits of the longest number without fraction or exponent.
     pub longest_integer_digits: u64,
 }
 
-/// [`check_json`] for bytes that are known to be UTF-8.
+/// Scans bytes that are known to be UTF-8, as [`check_json`] does.
 pub(crate) fn scan(json: &[u8], limits: &Limits) -> Result<Scan, ValueError> {
     scanned(json, limits, None)
 }
@@ -63,13 +63,13 @@ fn scanned(json: &[u8], limits: &Limits, keys: Option<Vec<Keys>>) -> Result<Scan
     Ok(scanner.seen)
 }
 
-/// Which brackets are open, one bit each: the depth is the file's choice, the memory should not be.
+/// Which brackets are open, with one bit for each: the file determines the depth, so a level must cost little memory.
 #[derive(Default)]
 struct Nesting {
     depth: u64,
-    /// The innermost 64 levels, innermost lowest; set for an object.
+    /// The innermost 64 levels, innermost in the lowest bit; a set bit means an object.
     innermost: u64,
-    /// The levels further out, 64 at a time.
+    /// The outer levels, 64 in each word.
     outer: Vec<u64>,
 }
 
@@ -90,13 +90,13 @@ impl Nesting {
         }
     }
 
-    /// Whether the innermost bracket is an object's; `None` outside all.
+    /// Returns whether the innermost open bracket is that of an object; `None` outside all brackets.
     fn in_object(&self) -> Option<bool> {
         (self.depth > 0).then_some(self.innermost & 1 == 1)
     }
 }
 
-/// What may come next.
+/// What may follow.
 #[derive(Clone, Copy)]
 enum Next {
     Value,
@@ -113,7 +113,7 @@ struct Scanner<'a> {
     json: &'a [u8],
     at: usize,
     open: Nesting,
-    /// The keys of the objects that are open, where somebody asks for them.
+    /// The keys of the open objects, if they have to be checked.
     keys: Option<Vec<Keys>>,
     limits: &'a Limits,
     seen: Scan,
@@ -213,13 +213,13 @@ impl Scanner<'_> {
         Ok(Next::Value)
     }
 
-    /// Notes the key that began at `start`, and was read just now.
+    /// Records the key that began at `start` and was just read.
     fn note(&mut self, start: usize) -> Result<(), ValueError> {
         let Some(keys) = self.keys.as_mut().and_then(|keys| keys.last_mut()) else {
             return Ok(());
         };
         let quoted = self.json.get(start..self.at).unwrap_or_default();
-        // Half of a surrogate pair is no text; such a key is compared as it is spelled.
+        // A lone surrogate is not text; such a key is compared in its escaped form.
         let key = match serde_json::from_slice::<String>(quoted) {
             Ok(key) => key.into_bytes(),
             Err(_) => quoted.to_vec(),
@@ -283,7 +283,7 @@ impl Scanner<'_> {
             self.at += INFINITY.len();
             return Ok(());
         }
-        // A leading zero stands alone; a digit after it is where `,` or the end should be.
+        // After a leading zero, a digit is an error: `,` or the end is expected.
         let digits = if self.eat(b'0') { 1 } else { self.digits()? };
         let mut integer = true;
         if self.eat(b'.') {
@@ -302,7 +302,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// The rest of a string whose opening quote has been read.
+    /// Scans the rest of a string, after its opening quote.
     fn string(&mut self) -> Result<(), ValueError> {
         loop {
             self.at += plain_run(self.rest(), false);
@@ -320,13 +320,13 @@ impl Scanner<'_> {
         }
     }
 
-    /// The rest of an escape whose backslash has been read.
+    /// Scans the rest of an escape, after its backslash.
     fn escape(&mut self) -> Result<(), ValueError> {
         match self.peek() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
             Some(b'u') => {
                 self.at += 1;
-                // COMPAT: CPython reads half of a surrogate pair by itself; so it is not looked at here.
+                // COMPAT: CPython accepts a lone surrogate, so surrogates are not checked.
                 for _ in 0..4 {
                     if !self.peek().is_some_and(|byte| byte.is_ascii_hexdigit()) {
                         return self.error("a hexadecimal digit");
@@ -521,8 +521,8 @@ mod tests {
 
         #[test]
         fn what_serde_accepts_is_accepted(json in "[\\[\\]{}:, \"\\\\a0-3.eE+-]{0,14}") {
-            // serde_json refuses what Python accepts in three points: NaN, Infinity, lone surrogates; none here.
-            // It also refuses numbers beyond f64.
+            // serde_json refuses what Python accepts in three cases, none of which occurs here: NaN, Infinity, lone
+            // surrogates. It also refuses numbers beyond f64.
             if serde_json::from_str::<serde_json::Value>(&json).is_ok() {
                 prop_assert_eq!(check(&json), Ok(()));
             } else if check(&json).is_ok() {

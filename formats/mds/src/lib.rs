@@ -1,15 +1,15 @@
-//! MDS, JSON and XSV shards and their index: bytes in, bytes out.
+//! Encodes and decodes MDS, JSON and XSV shards and their index, in memory.
 //!
-//! This crate decides how a value becomes the bytes of a column, how samples become a shard, where a shard is
-//! cut, how it is compressed and hashed, and how an index lists shards; and it reads all of that back from
-//! bytes that nobody vouches for. It leaves files, stores, threads and progress to others: nothing here opens,
-//! fetches or renames anything. It refuses to run data: a `pkl` column is carried as opaque bytes.
+//! This crate defines how a value becomes the bytes of a column, how samples form a shard, and where a shard is cut. It
+//! compresses and hashes shards and writes their index. It also reads all of these from untrusted bytes. It does not
+//! open, download or rename files, and starts no threads. It never runs data: a `pkl` column is passed on as opaque
+//! bytes.
 //!
-//! The model in a few lines. A *sample* is a map from column name to value. An [`Encoding`] says how the values
-//! of one column become bytes, its *datum*; [`decode()`] turns a datum into a borrowed [`Value`] without copying
-//! it, [`check_datum`] says whether every reader could. The writers of this crate (`write_*`, `encode_*`) append
-//! to a buffer of the caller. Text is spelled as Python spells it, because the original writer is Python and
-//! the bytes have to agree.
+//! A *sample* is a map from column name to value. An [`Encoding`] defines how the values of one column become bytes;
+//! the bytes of one value are its *datum*. [`decode()`] turns a datum into a borrowed [`Value`] without copying it, and
+//! [`check_datum`] checks that every reader can decode it. The writers of this crate (`write_*`, `encode_*`) append to
+//! a buffer of the caller. Text is formatted exactly as Python does it, because the original writer is Python and the
+//! bytes have to agree.
 //!
 //! ```
 //! use shardmill_core::Limits;
@@ -23,11 +23,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! There are no features. Hostile input: every length is compared with the bytes that remain before it is used,
-//! nothing is allocated on the word of a file, and no input makes a function of this crate panic.
+//! The crate has no features. Input is untrusted: every length is compared with the remaining bytes before it is used,
+//! memory is never allocated by a claimed size alone, and no input causes a panic.
 //!
-//! The formats are those of MosaicML Streaming 0.13; the specification followed is named in the crate's
-//! `README.md`.
+//! The formats are those of MosaicML Streaming 0.13. The crate's `README.md` names the specification.
 
 mod compression;
 mod config;

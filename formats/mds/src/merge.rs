@@ -1,22 +1,22 @@
-//! Several indexes as one.
+//! Merges several indexes into one.
 
 use shardmill_core::check_relative_path;
 
 use crate::index::{Index, IndexError, Place, check_unique};
 
 impl Index {
-    /// One index of all the shards, in order. Each part comes with its folder relative to that of the result, `""`
-    /// for the same one; the whole of it is put before the file names.
+    /// Merges indexes into one that lists all their shards, in order. Each index comes with its folder relative to that
+    /// of the result, or `""` for the same folder. The whole folder path is prepended to the file names.
     ///
-    /// COMPAT: the original puts only the last folder there, so that partitions two levels down cannot be found.
+    /// COMPAT: the original prepends only the last folder, so partitions two levels down cannot be found.
     ///
-    /// Written with [`to_merged_json`](Self::to_merged_json), the result is the original's, byte by byte, for
+    /// Written with [`to_merged_json`](Self::to_merged_json), the result equals the original's byte for byte for
     /// partitions one level down.
     ///
     /// # Errors
     ///
-    /// [`IndexError::Path`] when a name may not be a path or would leave the folder of the result,
-    /// [`IndexError::DuplicateShard`] when two shards have a file in common (`Corrupt`).
+    /// [`IndexError::Path`] when a name is not a valid path or would leave the folder of the result,
+    /// [`IndexError::DuplicateShard`] when two shards share a file (`Corrupt`).
     pub fn merge(parts: Vec<(String, Self)>) -> Result<Self, IndexError> {
         let mut shards =
             Vec::with_capacity(parts.iter().map(|(_, index)| index.shards.len()).sum());

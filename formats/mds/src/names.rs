@@ -1,12 +1,12 @@
-//! How the files of a shard are called.
+//! Names the files of a shard.
 
 use shardmill_core::Format;
 
 use crate::compression::Compression;
 
-/// The name of a file of the shard with that number: `shard.00000.mds`, `shard.00000.tsv.meta.gz`, …
+/// Returns the name of a file of the shard with that number: `shard.00000.mds`, `shard.00000.tsv.meta.gz`, …
 ///
-/// `meta` asks for the file of offsets that every format but MDS has beside its data.
+/// `meta` selects the file of offsets, which every format but MDS has in addition to its data file.
 #[must_use]
 pub fn basename(
     shard: u64,

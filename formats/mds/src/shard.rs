@@ -1,4 +1,4 @@
-//! Shards: headers and offset tables, written and read.
+//! Writes and reads the headers and offset tables of shards.
 
 mod check;
 mod error;
@@ -15,15 +15,15 @@ pub use view::{Field, OwnedShard, SampleValue, ShardView};
 
 use crate::config::ShardConfig;
 
-/// Appends what stands before the samples of an MDS shard: their number, where they begin and end, the config.
-/// The samples, of just these sizes, are to follow.
+/// Appends the header of an MDS shard: the number of samples, the offset table, and the config. The samples, of exactly
+/// these sizes, must follow.
 ///
-/// `config_json` is [`ShardConfig::to_json`], which the caller keeps from shard to shard.
+/// `config_json` is [`ShardConfig::to_json`], which the caller reuses from shard to shard.
 ///
 /// # Errors
 ///
-/// [`ShardError::TooLarge`] and [`ShardError::TooManySamples`] (`InvalidInput`) when 32 bits are not enough, where
-/// the original writer wraps around; [`ShardError::Part`] for another format. Nothing is appended then.
+/// [`ShardError::TooLarge`] and [`ShardError::TooManySamples`] (`InvalidInput`) when a number does not fit 32 bits,
+/// where the original writer wraps around; [`ShardError::Part`] for another format. Nothing is appended then.
 pub fn encode_header(
     config: &ShardConfig,
     config_json: &str,
@@ -41,8 +41,8 @@ pub fn encode_header(
     encode_table(first, config_json, sample_sizes, out)
 }
 
-/// Appends the `.meta` file of a shard of any other format: the number of samples, where they begin and end in the
-/// data file, the config. `first_offset` is the length of the header line, 0 for JSON; a size includes the newline.
+/// Appends the `.meta` file of a shard of any other format: the number of samples, their offsets in the data file, and
+/// the config. `first_offset` is the length of the header line, or 0 for JSON. A size includes the newline.
 ///
 /// # Errors
 ///
@@ -73,11 +73,11 @@ fn encode_table(
     out.resize(start + 4 + table, 0);
     let slots = out.get_mut(start + 4..).unwrap_or_default();
     let mut offset = first;
-    // PERF: 64-bit sums cannot overflow with 2³² sizes of 32 bits, so the only check is at the end.
+    // PERF: 64-bit sums cannot overflow with 2³² sizes of 32 bits, so only the end is checked.
     for slot in slots.chunks_exact_mut(4) {
         let [a, b, c, d, ..] = offset.to_le_bytes();
         slot.copy_from_slice(&[a, b, c, d]);
-        // The last slot holds the end of the last sample, and no size is left.
+        // The last slot is the end of the last sample; `sizes` is exhausted then.
         offset = offset.saturating_add(sizes.next().map_or(0, u64::from));
     }
     if u32::try_from(offset).is_err() {
@@ -88,13 +88,14 @@ fn encode_table(
     Ok(())
 }
 
-/// The config in a raw MDS shard or in a raw `.meta` file, and the number of samples: what an index is rebuilt from.
+/// Reads the config and the number of samples from a raw MDS shard or a raw `.meta` file. An index can be rebuilt from
+/// these.
 ///
-/// Of an MDS shard only what stands before the first sample is looked at, so that is enough of it.
+/// For an MDS shard, only the bytes before the first sample are needed.
 ///
 /// # Errors
 ///
-/// [`ShardError`]: a header that is cut off or contradicts itself, a config that [`Index::parse`] would refuse.
+/// [`ShardError`]: a header that is truncated or contradicts itself, or a config that [`Index::parse`] would refuse.
 ///
 /// [`Index::parse`]: crate::Index::parse
 pub fn read_config(

@@ -1,13 +1,13 @@
-//! Reads the vectors in `testdata/`, which `testdata/generate.py` writes.
+//! Reads the test vectors in `testdata/`, which `testdata/generate.py` writes.
 
-/// The lines below the comment, each in its blank-separated parts.
+/// Returns the lines after the leading comment, each split at spaces.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| line.split(' ').collect())
 }
 
-/// Bytes from their hexadecimal text, `-` for none.
+/// Decodes hexadecimal text; `-` means no bytes.
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     if text == "-" {
         return Vec::new();
@@ -19,7 +19,7 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Encodings of every kind, for tests that go through all.
+/// Returns encodings of every kind, for tests that cover all of them.
 pub(crate) fn encodings() -> Vec<crate::Encoding> {
     let arrays = [
         "ndarray:uint8",
@@ -34,17 +34,17 @@ pub(crate) fn encodings() -> Vec<crate::Encoding> {
         .collect()
 }
 
-/// A dataset that the original writer wrote.
+/// A dataset written by the original writer.
 pub(crate) struct Dataset {
-    /// What it is for.
+    /// Its name.
     pub(crate) name: &'static str,
     /// Its index.
     pub(crate) index: String,
-    /// Its other files by name.
+    /// Its other files, by name.
     pub(crate) files: std::collections::BTreeMap<&'static str, Vec<u8>>,
 }
 
-/// The datasets of `testdata/datasets.txt`.
+/// Returns the datasets of `testdata/datasets.txt`.
 pub(crate) fn datasets() -> Vec<Dataset> {
     let mut datasets: Vec<Dataset> = Vec::new();
     for line in lines(include_str!("testdata/datasets.txt")) {

@@ -1,15 +1,15 @@
 use std::io::Write as _;
 
-/// Appends a number as Python's `str(float)` spells it: the fewest digits that give the same `f64` back, as
-/// `0.1`, `1e+16`, `1e-05`, `inf`, `-inf`, `nan`.
+/// Appends a number as Python's `str(float)` formats it: the fewest digits that parse to the same `f64`, such as `0.1`,
+/// `1e+16`, `1e-05`, `inf`, `-inf`, `nan`.
 ///
-/// Fixed notation, always with a `.`, for 0 and where 1e-4 ≤ |value| < 1e16; else an exponent with a sign and at
-/// least two digits. An `f32` is to be converted to `f64` first, as Python does, and shows its digits.
+/// 0 and numbers with 1e-4 ≤ |value| < 1e16 are in fixed notation, always with a `.`. Others have an exponent with a
+/// sign and at least two digits. Convert an `f32` to `f64` first, as Python does; the text shows its extra digits.
 pub fn write_float(value: f64, out: &mut Vec<u8>) {
     write_number(value, [b"nan", b"inf", b"-inf"], out);
 }
 
-/// Appends a number as Python's `json.dumps` spells it: as [`write_float`], but `NaN`, `Infinity`, `-Infinity`.
+/// Appends a number as Python's `json.dumps` formats it: as [`write_float`], but `NaN`, `Infinity`, `-Infinity`.
 pub fn write_json_float(value: f64, out: &mut Vec<u8>) {
     write_number(value, [b"NaN", b"Infinity", b"-Infinity"], out);
 }
@@ -18,7 +18,7 @@ fn write_number(value: f64, [nan, infinity, minus_infinity]: [&[u8]; 3], out: &m
     if value.is_finite() {
         write_finite(value, out);
     } else if value.is_nan() {
-        // Python does not show the sign of a nan.
+        // Python does not print the sign of a NaN.
         out.extend_from_slice(nan);
     } else if value > 0.0 {
         out.extend_from_slice(infinity);
@@ -27,15 +27,14 @@ fn write_number(value: f64, [nan, infinity, minus_infinity]: [&[u8]; 3], out: &m
     }
 }
 
-// Writing to a Vec cannot fail, so the results of such writes are dropped below.
+// Writing to a Vec cannot fail, so results of such writes are ignored below.
 
 fn write_finite(value: f64, out: &mut Vec<u8>) {
     let start = out.len();
     let magnitude = value.abs();
     let fixed = magnitude == 0.0 || (1e-4..1e16).contains(&magnitude);
-    // PERF: serde_json prints a float five times faster than core does. And of two shortest texts that are
-    // equally close it takes the even one, as Python does and core does not. But where an exponent begins, and
-    // how it looks, differs from Python.
+    // PERF: serde_json prints a float five times faster than core. If two shortest texts are equally close, it picks
+    // the even one, as Python does and core does not. But its exponents begin elsewhere and look different.
     let _ = serde_json::to_writer(&mut *out, &value);
     match (fixed, after_e(start, out)) {
         (true, None) => {}
@@ -44,7 +43,7 @@ fn write_finite(value: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Turns the number from `start` to the end from fixed notation into one with an exponent, or back.
+/// Converts the number from `start` to the end from fixed to exponent notation, or back.
 fn change_notation(start: usize, fixed: bool, out: &mut Vec<u8>) {
     let text = out.split_off(start);
     let Some(parts) = std::str::from_utf8(&text)
@@ -88,15 +87,15 @@ fn change_notation(start: usize, fixed: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Where the exponent of the number from `start` to the end begins, behind the `e`.
+/// Returns the position after the `e` of the number from `start` to the end, if it has an exponent.
 fn after_e(start: usize, out: &[u8]) -> Option<usize> {
-    // Behind it are at most a sign and three digits.
+    // At most a sign and three digits follow it.
     let tail = out.len().saturating_sub(5).max(start);
     let at = out.get(tail..)?.iter().position(|byte| *byte == b'e')?;
     Some(tail + at + 1)
 }
 
-/// Gives the exponent whose sign or first digit is at `at` a sign and two digits.
+/// Pads an exponent to a sign and two digits. `at` is the position of its sign or first digit.
 fn finish_exponent(at: usize, out: &mut Vec<u8>) {
     if !matches!(out.get(at), Some(b'-' | b'+')) {
         out.insert(at, b'+');
@@ -106,10 +105,10 @@ fn finish_exponent(at: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the decimal number ±`digits` × 10^−`scale` as Python's `str(Decimal)` spells it: `1.50`, `1E+5`, `0E-9`.
+/// Appends the decimal number ±`digits` × 10^−`scale` as Python's `str(Decimal)` formats it: `1.50`, `1E+5`, `0E-9`.
 ///
-/// `digits` are ASCII decimal digits, at least one; leading zeros do not count. An exponent is used when `scale`
-/// is negative or the number is below 1e-6.
+/// `digits` is at least one ASCII digit; leading zeros do not count. An exponent is used if `scale` is negative or the
+/// number is below 1e-6.
 pub fn write_decimal(negative: bool, digits: &str, scale: i32, out: &mut Vec<u8>) {
     let digits = digits.trim_start_matches('0').as_bytes();
     let digits = if digits.is_empty() { b"0" } else { digits };
@@ -117,7 +116,7 @@ pub fn write_decimal(negative: bool, digits: &str, scale: i32, out: &mut Vec<u8>
         out.push(b'-');
     }
     let exponent = -i64::from(scale);
-    // The number of digits before the point, were it written without an exponent.
+    // The number of digits before the point if no exponent is used.
     let point = exponent + digits.len() as i64;
     if exponent > 0 || point <= -6 {
         let (first, rest) = digits.split_at(1);
@@ -129,7 +128,7 @@ pub fn write_decimal(negative: bool, digits: &str, scale: i32, out: &mut Vec<u8>
         let _ = write!(out, "E{:+}", point - 1);
         return;
     }
-    // Not beyond the digits, as the exponent is not positive here.
+    // Within the digits, because the exponent is not positive here.
     let (whole, fraction) = digits.split_at(usize::try_from(point).unwrap_or(0));
     out.extend_from_slice(if whole.is_empty() { b"0" } else { whole });
     if exponent < 0 {
@@ -139,10 +138,10 @@ pub fn write_decimal(negative: bool, digits: &str, scale: i32, out: &mut Vec<u8>
     }
 }
 
-/// Appends a JSON string with its quotes, in ASCII only, as Python's `json.dumps` spells it.
+/// Appends a quoted JSON string in ASCII, as Python's `json.dumps` formats it.
 ///
-/// `"` and `\` get a backslash, `\n \r \t \b \f` their short form, every other character outside U+0020 to U+007E
-/// is `\uXXXX` with lower-case digits, as a surrogate pair above U+FFFF.
+/// `"` and `\` are escaped with a backslash, and `\n \r \t \b \f` have short escapes. Any other character outside
+/// U+0020 to U+007E becomes `\uXXXX` with lower-case digits; above U+FFFF, a surrogate pair.
 pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
     out.reserve(text.len() + 2);
     out.push(b'"');
@@ -155,7 +154,7 @@ pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
             break;
         };
         write_escape(first, out);
-        // Outside ASCII, characters that need an escape come in runs.
+        // Non-ASCII characters usually come in runs.
         while let Some(character) = chars
             .clone()
             .next()
@@ -193,19 +192,19 @@ fn write_escape(character: char, out: &mut Vec<u8>) {
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// The high bit of the bytes that are below `least`, which is at most 128. Right up to the first such byte; a
-/// borrow may mark bytes above it too.
+/// Sets the high bit of each byte that is below `least`, which is at most 128. Exact up to the first such byte; a
+/// borrow may also mark bytes above it.
 fn below(word: u64, least: u8) -> u64 {
     word.wrapping_sub(LOW_BITS * u64::from(least)) & !word & HIGH_BITS
 }
 
-/// The high bit of the bytes that are `byte`, with the reservation of [`below`].
+/// Sets the high bit of each byte that equals `byte`, with the same limitation as [`below`].
 fn equal(word: u64, byte: u8) -> u64 {
     below(word ^ (LOW_BITS * u64::from(byte)), 1)
 }
 
-/// How many bytes at the start stand for themselves within a JSON string: no control character, quote or
-/// backslash, and only U+0020 to U+007E if `ascii`.
+/// Returns how many bytes at the start need no escape in a JSON string: no control character, quote or backslash, and
+/// only U+0020 to U+007E if `ascii`.
 pub(crate) fn plain_run(text: &[u8], ascii: bool) -> usize {
     // PERF: eight bytes at a time; most strings have nothing to escape.
     let (words, rest) = text.as_chunks::<8>();
@@ -227,15 +226,15 @@ pub(crate) fn plain_run(text: &[u8], ascii: bool) -> usize {
     words.len() * 8 + rest.iter().take_while(plain).count()
 }
 
-/// The decimal digits of an integer text, `None` when it is not one.
+/// Returns the number of decimal digits of an integer text; `None` if it is not one.
 pub(crate) fn integer_digits(text: &str) -> Option<u64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let sound = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     sound.then_some(digits.len() as u64)
 }
 
-/// Whether a text is that of an integer: an optional sign and decimal digits. Python's `int` would also take
-/// blanks around it, `_` within and digits of other scripts, none of which `str` writes.
+/// Returns whether a text is an integer: an optional sign and decimal digits. Python's `int` also accepts surrounding
+/// whitespace, `_` and digits of other scripts, none of which `str` writes.
 pub(crate) fn is_integer_text(text: &str) -> bool {
     integer_digits(text).is_some()
 }
@@ -266,7 +265,7 @@ fn split_number(text: &str) -> Option<Parts<'_>> {
     })
 }
 
-/// The number that a text spells: what `str(float)` writes, and other decimal forms without blanks and `_`.
+/// Parses a float: what `str(float)` writes, and other decimal forms without whitespace or `_`.
 pub(crate) fn parse_float_text(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let word = ["inf", "infinity", "nan"]
@@ -278,8 +277,8 @@ pub(crate) fn parse_float_text(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Whether a text is that of a decimal number: what `str(Decimal)` writes, and other decimal forms without blanks
-/// and `_`.
+/// Returns whether a text is a decimal number: what `str(Decimal)` writes, and other decimal forms without whitespace
+/// or `_`.
 pub(crate) fn is_decimal_text(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     match split_number(unsigned) {
@@ -288,7 +287,7 @@ pub(crate) fn is_decimal_text(text: &str) -> bool {
     }
 }
 
-/// `Infinity`, `NaN` with optional digits, `sNaN` with optional digits, in any case.
+/// Returns whether a text is `Infinity`, or `NaN` or `sNaN` with optional digits, in any case.
 fn is_decimal_word(unsigned: &str) -> bool {
     if unsigned.eq_ignore_ascii_case("inf") || unsigned.eq_ignore_ascii_case("infinity") {
         return true;
@@ -297,14 +296,14 @@ fn is_decimal_word(unsigned: &str) -> bool {
     word.eq_ignore_ascii_case("nan") || word.eq_ignore_ascii_case("snan")
 }
 
-/// Whether the exponent is one that CPython's `decimal` converts without a context.
+/// Returns whether CPython's `decimal` converts the exponent without a context.
 fn is_decimal_range(parts: &Parts<'_>) -> bool {
     const MOST: i128 = 999_999_999_999_999_999;
     const LEAST: i128 = -1_999_999_999_999_999_997;
     let exponent = match parts.exponent.map(str::parse::<i128>) {
         None => 0,
         Some(Ok(exponent)) => exponent,
-        // More digits than i128 has; zeros in front are not worth an exception.
+        // The exponent has more digits than i128; leading zeros are not handled separately.
         Some(Err(_)) => return false,
     };
     let whole = parts.whole.trim_start_matches('0');
@@ -319,13 +318,13 @@ fn is_decimal_range(parts: &Parts<'_>) -> bool {
     last >= LEAST && first <= MOST
 }
 
-/// Whether a value in front of a separator or a newline makes it begin earlier than behind the value, as `x|` in front of
-/// `||` does: the line `x|||y` is read as `x` and `|y`. Such a value cannot be written, nor can one that contains the text.
+/// Returns whether a value makes a separator or newline after it match too early. For example, `x|` before `||` gives
+/// the line `x|||y`, which is read as `x` and `|y`. Such a value cannot be written, nor can one that contains the text.
 #[must_use]
 pub fn reaches_over(value: &[u8], text: &[u8]) -> bool {
     (1..text.len()).any(|over| {
         let (begin, end) = text.split_at(text.len() - over);
-        // What begins in the value needs `over` bytes of the text behind it, which have to be those that it ends with.
+        // An early match that begins in the value ends with the first `over` bytes of the text after it.
         value.ends_with(begin) && text.starts_with(end)
     })
 }
@@ -338,7 +337,7 @@ mod tests {
     use crate::testdata::{lines, unhex};
 
     fn spelled(write: impl FnOnce(&mut Vec<u8>)) -> String {
-        // Not at the start of the buffer, where a caller never is.
+        // Callers append to a buffer, so do not start at its beginning.
         let mut out = b"e".to_vec();
         write(&mut out);
         assert_eq!(out.remove(0), b'e');
@@ -469,7 +468,7 @@ mod tests {
         for special in 0..=255_u8 {
             for before in 0..20 {
                 let mut text = vec![b'a'; before];
-                // Bytes whose escapes a borrow could confuse follow right behind.
+                // Append bytes whose detection a borrow could disturb.
                 text.extend([
                     special, b'!', b'#', b']', 0x1f, 0x21, 0x7e, b'a', b'a', b'a',
                 ]);
@@ -492,7 +491,7 @@ mod tests {
             let text = float(value);
             let back = parse_float_text(&text).unwrap();
             prop_assert!(back.to_bits() == bits || (back.is_nan() && value.is_nan()), "{}", text);
-            // No digit more than needed, by another printer. (Which of two equally close texts it takes differs.)
+            // Another printer needs as many digits. (It may choose differently between two equally close texts.)
             if value.is_finite() {
                 let digits = |text: &str| {
                     let mantissa = text.split('e').next().unwrap().replace(['.', '-'], "");
@@ -522,7 +521,8 @@ mod tests {
     }
 
     proptest! {
-        /// Where the first separator of a line is behind the value, and nowhere else, the value comes back.
+        /// A value is refused exactly if the first separator of the line is not the one after it. Other values
+        /// round-trip.
         #[test]
         fn values_in_front_of_a_separator_come_back(
             values in proptest::collection::vec("[ab|]{0,5}", 1..4),

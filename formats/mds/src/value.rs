@@ -33,13 +33,13 @@ pub enum Value<'a> {
     I64(i64),
     /// `float64`.
     F64(f64),
-    /// `str_int`: an optional sign and decimal digits, any number of them.
+    /// `str_int`: an optional sign and any number of decimal digits.
     BigInt(&'a str),
     /// `str_float`.
     Float(f64),
-    /// `str_decimal`: the text as stored; it is one that a decimal type accepts.
+    /// `str_decimal`: the text as stored, which a decimal type accepts.
     Decimal(&'a str),
-    /// `json`: the text as stored; its syntax has been checked.
+    /// `json`: the text as stored, with its syntax checked.
     Json(&'a str),
     /// `ndarray` in all its forms.
     NdArray(NdArray<'a>),
@@ -47,7 +47,7 @@ pub enum Value<'a> {
     Image(Image<'a>),
     /// `jpeg_array`, `jpegarray`, `list[…]`.
     Images(Vec<Image<'a>>),
-    /// `pkl`: opaque bytes. Nothing in shardmill loads them.
+    /// `pkl`: opaque bytes, which shardmill never loads.
     Pickle(&'a [u8]),
 }
 
@@ -59,35 +59,36 @@ pub enum Value<'a> {
 pub struct NdArray<'a> {
     /// The type of the numbers.
     pub dtype: DType,
-    /// The dimensions, slowest first.
+    /// The dimensions, slowest-varying first.
     pub shape: Vec<u64>,
-    /// The numbers; not aligned.
+    /// The bytes of the numbers, not aligned.
     pub data: &'a [u8],
 }
 
 /// An image as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image<'a> {
-    /// What the column declares. A `jpeg` column may hold any image file: see [`decode()`](crate::decode()).
+    /// The kind that the column declares. A `jpeg` column may contain any image file: see
+    /// [`decode()`](crate::decode()).
     pub kind: ImageKind,
     /// All bytes of the image: the file, or the frame and pixels of a `pil` image.
     pub bytes: &'a [u8],
-    /// The parts of `bytes`, for [`ImageKind::Pil`] and nothing else.
+    /// The parts of `bytes`; only for [`ImageKind::Pil`].
     pub pil: Option<PilFrame<'a>>,
 }
 
 /// The parts of a `pil` image.
 ///
-/// INVARIANT: `raw` has exactly the bytes that `width`, `height` and `mode` call for.
+/// INVARIANT: `raw` has exactly as many bytes as `width`, `height` and `mode` require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PilFrame<'a> {
-    /// Pixels of a row.
+    /// The number of pixels in a row.
     pub width: u32,
-    /// Rows.
+    /// The number of rows.
     pub height: u32,
     /// The pixel layout by PIL's name: `L`, `RGB`, `1`, …
     pub mode: &'a str,
-    /// Rows from the top, pixels interleaved; mode `1` packs 8 pixels a byte, the first in the highest bit,
-    /// and starts each row at a byte.
+    /// Rows from the top, with interleaved pixels. Mode `1` packs 8 pixels into a byte, the first in the highest bit,
+    /// and starts each row at a new byte.
     pub raw: &'a [u8],
 }

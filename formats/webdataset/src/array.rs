@@ -1,4 +1,4 @@
-//! Arrays of numbers, as NumPy files (`npy`) and in the original's own form (`ten`).
+//! Reads and writes arrays of numbers, as NumPy files (`npy`) and in the original's own format (`ten`).
 
 mod npy;
 
@@ -28,7 +28,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every type.
+    /// All types.
     pub const ALL: [Self; 12] = [
         Self::Bool,
         Self::Int8,
@@ -44,7 +44,7 @@ impl DType {
         Self::Float64,
     ];
 
-    /// NumPy's short name: `f4`, `u1`, `b1`.
+    /// Returns NumPy's short name: `f4`, `u1`, `b1`.
     #[must_use]
     pub const fn short(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl DType {
         }
     }
 
-    /// Bytes of one number.
+    /// Returns the bytes of one number.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -79,26 +79,26 @@ impl DType {
     }
 }
 
-/// An array, borrowing its numbers: little-endian, in the order of C.
+/// An array that borrows its numbers, which are little-endian and in row-major (C) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array<'a> {
     /// The type of its numbers.
     pub dtype: DType,
-    /// Its shape; empty for a single number.
+    /// Its shape; empty for a scalar.
     pub shape: Vec<u64>,
     /// Its numbers.
     pub data: &'a [u8],
 }
 
 impl Array<'_> {
-    /// The bytes that the shape calls for; `None` when they are more than 2⁶⁴.
+    /// Returns the bytes that the shape requires; `None` if they are more than 2⁶⁴.
     fn needed(dtype: DType, shape: &[u64]) -> Option<u64> {
         shape
             .iter()
             .try_fold(dtype.bytes(), |product, dim| product.checked_mul(*dim))
     }
 
-    /// Whether shape and numbers belong together.
+    /// Returns whether shape and data match.
     pub(crate) fn is_consistent(&self) -> bool {
         Self::needed(self.dtype, &self.shape) == Some(self.data.len() as u64)
     }
@@ -107,10 +107,10 @@ impl Array<'_> {
 /// The first bytes of every NumPy file.
 const NPY_MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Most bytes of the header of a NumPy file.
+/// The most bytes in the header of a NumPy file.
 const NPY_HEADER_BYTES: u64 = 64 << 10;
 
-/// Digits that NumPy leaves room for in the first dimension.
+/// The number of digits that NumPy reserves for the first dimension.
 const GROWTH_DIGITS: usize = 21;
 
 /// Appends a NumPy file of version 1.0, as `numpy.save` writes it.
@@ -122,11 +122,11 @@ pub(crate) fn write_npy(array: &Array<'_>, out: &mut Vec<u8>) -> Result<(), Stri
     Ok(())
 }
 
-/// Appends the beginning of a NumPy file of version 1.0, behind which come the numbers: little-endian, in the order of C.
+/// Appends the header of a NumPy file of version 1.0. The numbers follow it, little-endian and in row-major (C) order.
 ///
 /// # Errors
 ///
-/// [`FieldError::Array`](crate::FieldError::Array) (`Corrupt`) for more dimensions than a header has room for.
+/// [`FieldError::Array`](crate::FieldError::Array) (`Corrupt`) for more dimensions than fit into a header.
 pub fn npy_header(
     field: &str,
     dtype: DType,
@@ -155,7 +155,8 @@ fn write_npy_header(dtype: DType, shape: &[u64], out: &mut Vec<u8>) -> Result<()
         let blanks = GROWTH_DIGITS.saturating_sub(first.to_string().len());
         header.push_str(&" ".repeat(blanks));
     }
-    // Magic, version and length are 10 bytes, the newline one; a header that fits gets 64 blanks all the same.
+    // Magic, version and length take 10 bytes, the newline one. Like NumPy, this adds 64 spaces to a header that is
+    // already aligned.
     let filled = 10 + header.len() + 1;
     header.push_str(&" ".repeat(64 - filled % 64));
     header.push('\n');
@@ -169,15 +170,16 @@ fn write_npy_header(dtype: DType, shape: &[u64], out: &mut Vec<u8>) -> Result<()
 
 /// An array in a NumPy file.
 pub(crate) enum Npy<'a> {
-    /// Numbers that lie as [`Array`] says.
+    /// An array whose layout [`Array`] can describe.
     Plain(Array<'a>),
-    /// Anything else that NumPy reads without unpickling. Its header is one, and its data are as long as that says.
+    /// Any other array that NumPy reads without unpickling. Its header is valid, and its data have the length that the
+    /// header requires.
     Other,
 }
 
 /// Reads a NumPy file.
 ///
-/// Source: NumPy 2.1, `numpy/lib/format.py`. Data behind the array, which NumPy leaves alone, are an error here.
+/// Source: NumPy 2.1, `numpy/lib/format.py`. Bytes after the array, which NumPy ignores, are an error here.
 pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Npy<'a>, String> {
     let rest = bytes
         .strip_prefix(NPY_MAGIC)
@@ -202,7 +204,7 @@ pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Npy<'a>, 
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
     let header = match std::str::from_utf8(header) {
         Ok(header) => Cow::Borrowed(header),
-        // Up to version 2 a header is Latin-1.
+        // Up to version 2, a header is Latin-1.
         Err(_) if *major < 3 => Cow::Owned(header.iter().copied().map(char::from).collect()),
         Err(_) => return Err("has a NumPy header that is not text".to_owned()),
     };
@@ -237,7 +239,7 @@ pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Npy<'a>, 
     if let Some(dtype) = plain.filter(|_| !is_turned) {
         return check_data(dtype, shape, data).map(Npy::Plain);
     }
-    // Elements without bytes would let a few bytes stand for any number of them.
+    // With elements of zero bytes, a short file could claim any number of elements.
     let most = if item_bytes == 0 {
         limits.sample_bytes
     } else {
@@ -270,19 +272,19 @@ fn check_data(dtype: DType, shape: Vec<u64>, data: &[u8]) -> Result<Array<'_>, S
     ))
 }
 
-/// In front of each chunk of a `ten` file.
+/// The magic before each chunk of a `ten` file.
 const TEN_MAGIC: &[u8] = b"~TenBin~";
 
-/// What chunks are filled up to a multiple of.
+/// Chunks are padded to a multiple of this.
 const TEN_ALIGN: usize = 64;
 
-/// The most dimensions that the original reads.
+/// The most dimensions that the original supports.
 const TEN_DIMS: usize = 9;
 
-/// Appends arrays in the original's own form.
+/// Appends arrays in the original's own format.
 pub(crate) fn write_ten(arrays: &[Array<'_>], out: &mut Vec<u8>) -> Result<(), String> {
     for array in arrays {
-        // COMPAT: the original has no name for these two types, and reads neither.
+        // COMPAT: the original has no name for these two types and does not read them.
         if matches!(array.dtype, DType::UInt32 | DType::Bool) {
             return Err(format!("cannot hold an array of {}", array.dtype.short()));
         }
@@ -310,7 +312,7 @@ pub(crate) fn write_ten(arrays: &[Array<'_>], out: &mut Vec<u8>) -> Result<(), S
     Ok(())
 }
 
-/// The content of a chunk and what is behind it.
+/// Splits off the first chunk, and returns its content and the bytes after it.
 fn ten_chunk(bytes: &[u8]) -> Result<(&[u8], &[u8]), String> {
     let rest = bytes
         .strip_prefix(TEN_MAGIC)
@@ -333,7 +335,7 @@ fn ten_chunk(bytes: &[u8]) -> Result<(&[u8], &[u8]), String> {
     Ok((chunk, rest))
 }
 
-/// Reads arrays in the original's own form.
+/// Reads arrays in the original's own format.
 pub(crate) fn read_ten<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Vec<Array<'a>>, String> {
     let mut arrays = Vec::new();
     let mut rest = bytes;

@@ -1,41 +1,41 @@
-//! Brace patterns, by which people name many shards at once: `train-{000000..000146}.tar`, `{a,b}-{00..03}.tar`.
+//! Expands brace patterns, which name many shards at once: `train-{000000..000146}.tar`, `{a,b}-{00..03}.tar`.
 //!
-//! The rules are those of the Python package `braceexpand` 0.1.7, which webdataset 1.0.2 uses. How much a pattern stands
-//! for is counted before anything of it is written out.
+//! The rules are those of the Python package `braceexpand` 0.1.7, which webdataset 1.0.2 uses. The size of the
+//! expansion is computed before anything is expanded.
 
 #[cfg(test)]
 mod tests;
 
 use shardmill_core::{Diagnostic, ErrorKind, escape};
 
-/// Most names that one pattern stands for.
+/// The most names in the expansion of a pattern.
 pub const MOST_NAMES: u64 = 1_000_000;
 
-/// Most bytes of all names of a pattern: a thousand for each.
+/// The most bytes of all names of a pattern: a thousand for each name.
 const MOST_NAME_BYTES: u64 = 1_000_000_000;
 
-/// How deep braces may lie in braces.
+/// The deepest nesting of braces.
 const MOST_DEPTH: usize = 64;
 
-/// Why a pattern stands for nothing.
+/// The reason why a pattern cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BraceError {
-    /// A brace without its partner.
+    /// A brace without its counterpart.
     #[error("the braces of `{}` do not pair", escape(pattern))]
     Unbalanced {
         /// The pattern.
         pattern: String,
     },
-    /// More names than anybody has shards.
+    /// More names than the limit.
     #[error("`{}` stands for more than {most} names", escape(pattern))]
     Many {
         /// The pattern.
         pattern: String,
-        /// Most names that it may stand for.
+        /// The most names that a pattern may expand to.
         most: u64,
     },
-    /// Braces in braces in braces.
+    /// Braces that are nested too deep.
     #[error(
         "the braces of `{}` are nested more than {MOST_DEPTH} deep",
         escape(pattern)
@@ -72,11 +72,11 @@ impl Diagnostic for BraceError {
     }
 }
 
-/// The names that a pattern stands for, in order; at most [`MOST_NAMES`].
+/// Expands a pattern into its names, in order; at most [`MOST_NAMES`].
 ///
-/// `{first..last}` and `{first..last..step}` are numbers, as wide as the wider end where either begins with a zero, or
-/// letters; `{a,b}` is a choice. Choices nest, and where there are several braces the last ones change fastest. What is in
-/// braces and neither stays as it is, and so does what follows a backslash.
+/// `{first..last}` and `{first..last..step}` are numbers or letters. If either end begins with a zero, all numbers are
+/// padded to the wider end. `{a,b}` is a choice. Choices nest, and with several braces, the last ones vary fastest.
+/// Braces with other contents stay unchanged. A backslash escapes the next character.
 ///
 /// ```
 /// let names = shardmill_webdataset::expand_braces("{a,b}-{08..10}.tar")?;
@@ -104,7 +104,7 @@ pub fn expand_braces(pattern: &str) -> Result<Vec<String>, BraceError> {
         }
     })?;
     let count = count(&parsed);
-    // No name is longer than the pattern.
+    // An upper bound: no name is longer than the pattern.
     let bytes = count.saturating_mul(pattern.len() as u64);
     if count > MOST_NAMES || bytes > MOST_NAME_BYTES {
         return Err(many());
@@ -112,7 +112,7 @@ pub fn expand_braces(pattern: &str) -> Result<Vec<String>, BraceError> {
     Ok(product(&parsed))
 }
 
-/// What is wrong with a part of a pattern.
+/// The error in a part of a pattern.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Unbalanced,
@@ -140,7 +140,7 @@ fn parse(pattern: &str, depth: usize) -> Result<Vec<Part>, Fault> {
     }
     let mut parts = Vec::new();
     let mut start = 0;
-    // COMPAT: a closing brace too many is made good by an opening one behind it, as in the original.
+    // COMPAT: as in the original, a later opening brace makes up for a surplus closing brace.
     let mut open = 0_i64;
     for (at, byte) in marks(pattern) {
         match byte {
@@ -171,7 +171,7 @@ fn parse(pattern: &str, depth: usize) -> Result<Vec<Part>, Fault> {
     Ok(parts)
 }
 
-/// What is between two braces.
+/// Parses the text between two braces.
 fn braces(inner: &str, depth: usize, parts: &mut Vec<Part>) -> Result<(), Fault> {
     if let Some(range) = range(inner)? {
         parts.push(range);
@@ -191,7 +191,7 @@ fn braces(inner: &str, depth: usize, parts: &mut Vec<Part>) -> Result<(), Fault>
     Ok(())
 }
 
-/// The braces and commas that count, and where they are.
+/// Iterates over the unescaped braces and commas, with their positions.
 fn marks(text: &str) -> impl Iterator<Item = (usize, u8)> {
     let mut is_escaped = false;
     text.bytes().enumerate().filter(move |(_, byte)| {
@@ -204,7 +204,7 @@ fn marks(text: &str) -> impl Iterator<Item = (usize, u8)> {
     })
 }
 
-/// Text as it is meant, without the backslashes.
+/// Returns a text with its backslash escapes removed.
 fn text(pattern: &str, start: usize, end: usize) -> Part {
     let mut out = String::new();
     let mut chars = pattern.get(start..end).unwrap_or_default().chars();
@@ -220,7 +220,7 @@ fn text(pattern: &str, start: usize, end: usize) -> Part {
     Part::Text(out)
 }
 
-/// The choices between commas; `None` where there is none, or where braces do not pair.
+/// Splits the choices at commas; `None` if there is no comma, or if braces do not pair.
 fn split(inner: &str) -> Option<Vec<&str>> {
     let mut choices = Vec::new();
     let (mut start, mut open) = (0, 0_i64);
@@ -242,7 +242,7 @@ fn split(inner: &str) -> Option<Vec<&str>> {
     Some(choices)
 }
 
-/// `1..3`, `a..c`, with or without a step.
+/// Parses `1..3` or `a..c`, with an optional step.
 fn range(inner: &str) -> Result<Option<Part>, Fault> {
     let mut ends = inner.splitn(3, "..");
     let (Some(first), Some(last), step) = (ends.next(), ends.next(), ends.next()) else {
@@ -265,7 +265,7 @@ fn range(inner: &str) -> Result<Option<Part>, Fault> {
     if !numbers && letters.is_none() {
         return Ok(None);
     }
-    // A step that is larger than any range leaves the first of it.
+    // A step larger than the range leaves only its first element.
     let step = step.map_or(1, |step| {
         let digits = step.trim_start_matches(['-', '0']);
         if digits.is_empty() {
@@ -295,7 +295,7 @@ fn range(inner: &str) -> Result<Option<Part>, Fault> {
     }))
 }
 
-/// COMPAT: behind `Z` comes `a`.
+/// COMPAT: `a` follows `Z`.
 fn letters_between(first: char, last: char, step: u128) -> Vec<char> {
     let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').collect();
     let place = |letter| alphabet.iter().position(|other| *other == letter);

@@ -1,9 +1,10 @@
-//! Compressed shards that keep random access: one piece for each group of samples, and a table of pieces at the end.
+//! Compresses shards so that samples can still be read individually: one piece for each group of samples, and a table
+//! of pieces at the end.
 //!
-//! Plain tools read both kinds. `.tar.zst` is zstd frames and, as the last one, the skippable frame of the *seekable
-//! format* of zstd. `.tar.gz` is one gzip member, because `tarfile` of CPython reads no second one when it streams; the
-//! deflate stream is flushed at the end of each group, so that each can be inflated alone. An empty second member holds
-//! the table in its extra field.
+//! Standard tools can decompress both formats. `.tar.zst` consists of zstd frames, and ends with the skippable frame of
+//! zstd's *seekable format*. `.tar.gz` is a single gzip member, because CPython's `tarfile` ignores further members
+//! when it streams. Its deflate stream is flushed at the end of each group, so that each can be inflated alone. An
+//! empty second member has the table in its extra field.
 
 mod read;
 mod table;
@@ -19,7 +20,7 @@ use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 pub use read::{decompress, decompress_partial, decompress_piece};
 pub use table::{Piece, PieceTable};
 
-/// How a whole shard is compressed.
+/// The compression of a whole shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TarCompression {
     /// gzip, levels 0 to 9.
@@ -35,7 +36,7 @@ pub enum TarCompression {
 }
 
 impl TarCompression {
-    /// What a name ends in behind `.tar`.
+    /// Returns the extension after `.tar`.
     #[must_use]
     pub const fn ending(self) -> &'static str {
         match self {
@@ -44,7 +45,8 @@ impl TarCompression {
         }
     }
 
-    /// The compression of a file, by how it begins; `None` for a raw one. The level is that of no writer.
+    /// Detects the compression of a file from its first bytes; `None` for an uncompressed file. The level in the result
+    /// is arbitrary.
     #[must_use]
     pub fn sniff(bytes: &[u8]) -> Option<Self> {
         if bytes.starts_with(&GZIP_MAGIC) {
@@ -56,7 +58,7 @@ impl TarCompression {
         }
     }
 
-    /// The family alone: `gz` or `zstd`.
+    /// Returns the name of the algorithm alone: `gz` or `zstd`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,7 +67,7 @@ impl TarCompression {
         }
     }
 
-    /// The level.
+    /// Returns the level.
     #[must_use]
     pub const fn level(self) -> u8 {
         match self {
@@ -83,7 +85,8 @@ impl fmt::Display for TarCompression {
 impl FromStr for TarCompression {
     type Err = CompressionError;
 
-    /// `gz`, `gz:0` to `gz:9`, `zstd`, `zstd:1` to `zstd:22`; without a level 9 and 3, as for MDS.
+    /// Parses `gz`, `gz:0` to `gz:9`, `zstd`, `zstd:1` to `zstd:22`. Without a level, it is 9 for gzip and 3 for zstd,
+    /// as for MDS.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let unknown = || CompressionError::Unknown {
             name: text.to_owned(),
@@ -96,7 +99,7 @@ impl FromStr for TarCompression {
             None => None,
             Some(digits) => {
                 let level: u8 = digits.parse().map_err(|_| unknown())?;
-                // No signs and no zeros in front.
+                // Signs and leading zeros are not allowed.
                 Some(level).filter(|level| level.to_string() == digits)
             }
         };
@@ -113,19 +116,19 @@ impl FromStr for TarCompression {
 const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// The size of a group that is compressed alone, unless the caller has another wish. Smaller groups cost density, larger
-/// ones cost time and traffic at each access to one sample.
+/// The default size of a group that is compressed alone. Smaller groups compress less well; larger ones take more time
+/// and bandwidth for each access to a sample.
 pub const GROUP_BYTES: u64 = 1 << 20;
 
-/// Cuts a raw shard into groups of whole samples of at least `group_bytes`; the last has what is left and the end of the
-/// archive. `offsets` are those of [`ShardMap::offsets`](crate::ShardMap::offsets).
+/// Splits a raw shard into groups of whole samples, each at least `group_bytes` long. The last group has the remaining
+/// samples and the end of the archive. `offsets` are those of [`ShardMap::offsets`](crate::ShardMap::offsets).
 ///
-/// The groups, and so the compressed bytes, depend on the shard and on `group_bytes` alone.
+/// The groups, and therefore the compressed bytes, depend only on the shard and on `group_bytes`.
 #[must_use]
 pub fn sample_groups(offsets: &[u64], raw_bytes: u64, group_bytes: u64) -> Vec<Range<u64>> {
     let mut groups = Vec::new();
     let mut begin = 0;
-    // A table of pieces has room for so many; larger groups keep to it.
+    // The table of pieces has a maximum length; enlarge the groups to stay below it.
     let group_bytes = group_bytes.max(raw_bytes / (table::MOST_PIECES / 2));
     let samples = offsets.split_last().map_or(offsets, |(_, samples)| samples);
     for offset in samples.iter().skip(1) {
@@ -149,20 +152,20 @@ pub struct CompressedPiece {
 }
 
 impl CompressedPiece {
-    /// The compressed bytes, without whatever a file has around them.
+    /// Returns the compressed bytes, without the framing of the file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Compresses groups, one after the other. Several of them can work on one shard at the same time.
+/// Compresses groups, one after the other. Several compressors can work on one shard in parallel.
 pub struct PieceCompressor {
     compression: TarCompression,
     context: Context,
 }
 
-// PERF: the tables of a context are kept from piece to piece.
+// PERF: the tables of a context are reused from piece to piece.
 enum Context {
     Gzip(flate2::Compress),
     Zstd(zstd::bulk::Compressor<'static>),
@@ -177,11 +180,12 @@ impl fmt::Debug for PieceCompressor {
 }
 
 impl PieceCompressor {
-    /// A compressor of that kind and level.
+    /// Creates a compressor for an algorithm and level.
     ///
     /// # Errors
     ///
-    /// [`CompressionError::Level`] (`InvalidInput`); [`CompressionError::Failed`] (`Resource`) without memory for it.
+    /// [`CompressionError::Level`] (`InvalidInput`); [`CompressionError::Failed`] (`Resource`) when there is not enough
+    /// memory.
     pub fn new(compression: TarCompression) -> Result<Self, CompressionError> {
         let level = CompressionError::Level { compression };
         let context = match compression {
@@ -201,11 +205,11 @@ impl PieceCompressor {
         })
     }
 
-    /// One group. The bytes depend on `raw` and the compression alone.
+    /// Compresses one group. The bytes depend only on `raw` and the compression.
     ///
     /// # Errors
     ///
-    /// [`CompressionError::Large`] (`Unsupported`) for 4 GiB and more; [`CompressionError::Failed`] (`Resource`).
+    /// [`CompressionError::Large`] (`Unsupported`) for 4 GiB or more; [`CompressionError::Failed`] (`Resource`).
     pub fn compress(&mut self, raw: &[u8]) -> Result<CompressedPiece, CompressionError> {
         let large = |bytes: usize| CompressionError::Large {
             bytes: bytes as u64,
@@ -233,7 +237,7 @@ impl PieceCompressor {
     }
 }
 
-/// Deflated bytes that end at a whole byte and refer to nothing before them; more may follow.
+/// Returns deflated bytes that end at a byte boundary and refer to no earlier bytes. More may follow.
 fn deflate(context: &mut flate2::Compress, raw: &[u8]) -> Result<Vec<u8>, flate2::CompressError> {
     context.reset();
     let mut out = Vec::with_capacity(raw.len() / 2 + 64);
@@ -242,7 +246,7 @@ fn deflate(context: &mut flate2::Compress, raw: &[u8]) -> Result<Vec<u8>, flate2
         let rest = raw.get(read..).unwrap_or_default();
         let before = out.len();
         context.compress_vec(rest, &mut out, flate2::FlushCompress::Full)?;
-        // The flush is done when there is room left behind it.
+        // The flush is complete if the output has spare capacity.
         let all_read = context.total_in() == raw.len() as u64;
         if all_read && (out.len() < out.capacity() || out.len() == before) {
             return Ok(out);
@@ -251,7 +255,7 @@ fn deflate(context: &mut flate2::Compress, raw: &[u8]) -> Result<Vec<u8>, flate2
     }
 }
 
-/// Puts the pieces of a shard together: a file that plain tools decompress to the raw shard.
+/// Assembles the pieces of a shard into a file that standard tools decompress to the raw shard.
 ///
 /// # Errors
 ///
@@ -268,7 +272,7 @@ pub fn assemble(
     let total: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
     let mut out = Vec::with_capacity(total + 64 + 8 * pieces.len());
     if let TarCompression::Gzip { .. } = compression {
-        // No time, no name, an unknown system: so that equal input gives equal bytes.
+        // No time, no name and an unknown system, so that equal input gives equal bytes.
         out.extend_from_slice(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff]);
     }
     let mut crc = flate2::Crc::new();
@@ -288,7 +292,7 @@ pub fn assemble(
 /// An empty last block of a deflate stream.
 const LAST_BLOCK: [u8; 2] = [3, 0];
 
-/// Compresses a raw shard on one thread; see [`sample_groups`] for `offsets` and `group_bytes`.
+/// Compresses a raw shard on one thread. See [`sample_groups`] for `offsets` and `group_bytes`.
 ///
 /// # Errors
 ///
@@ -313,23 +317,23 @@ pub fn compress_shard(
     assemble(compression, &pieces)
 }
 
-/// What can go wrong with a compressed shard.
+/// An error of a compressed shard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressionError {
-    /// A text that names no compression of shards.
+    /// A name that is not a compression of shards.
     #[error("unknown compression `{}`", escape(name))]
     Unknown {
         /// The text as given.
         name: String,
     },
-    /// A level that the family does not have.
+    /// A level that the algorithm does not have.
     #[error("{compression} is no level of its compression")]
     Level {
         /// The compression.
         compression: TarCompression,
     },
-    /// A group that the table of pieces cannot express.
+    /// A group that is too large for the table of pieces.
     #[error(
         "a group of samples has {bytes} bytes, of which a compressed shard takes less than 4 GiB"
     )]
@@ -340,27 +344,27 @@ pub enum CompressionError {
     /// More groups than the table of pieces can list.
     #[error("a compressed shard of {pieces} pieces has more than its table can list")]
     Pieces {
-        /// The pieces.
+        /// The number of pieces.
         pieces: u64,
     },
-    /// A compressor gave up.
+    /// A compressor failed.
     #[error("{family} cannot compress: {reason}")]
     Failed {
-        /// The family.
+        /// The algorithm.
         family: &'static str,
-        /// What its library says.
+        /// The library's message.
         reason: String,
     },
-    /// A file that begins like none of the families.
+    /// A file that does not begin like gzip or zstd.
     #[error("the file begins with {found:02x?}, which is neither gzip nor zstd")]
     Magic {
         /// The first bytes, at most 4.
         found: Vec<u8>,
     },
-    /// The file ends before its content does.
+    /// The file ends within its content.
     #[error("the {family} file ends after {bytes} bytes, within its content")]
     Truncated {
-        /// The family.
+        /// The algorithm.
         family: &'static str,
         /// The length of the file.
         bytes: u64,
@@ -368,28 +372,28 @@ pub enum CompressionError {
     /// Bytes that no compressor writes, or that do not match their checksum.
     #[error("the {family} file is damaged: {reason}")]
     Damaged {
-        /// The family.
+        /// The algorithm.
         family: &'static str,
-        /// What its decoder says.
+        /// The decoder's message.
         reason: String,
     },
-    /// Another number of raw bytes than declared.
+    /// A number of raw bytes that differs from the declared one.
     #[error("the {family} content has {found} bytes or more, but {declared} are declared")]
     Size {
-        /// The family.
+        /// The algorithm.
         family: &'static str,
-        /// The raw length that is declared.
+        /// The declared raw length.
         declared: u64,
-        /// The raw length found, as far as it was read.
+        /// The actual raw length, as far as it was read.
         found: u64,
     },
-    /// A table of pieces that contradicts the file.
+    /// A table of pieces that does not match the file.
     #[error("the table of pieces {reason}")]
     Table {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// More than the limits allow.
+    /// A limit is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
 }

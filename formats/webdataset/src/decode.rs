@@ -1,4 +1,4 @@
-//! The bytes of a field become a value.
+//! Decodes the bytes of a field into a value.
 
 use std::borrow::Cow;
 use std::io::Read as _;
@@ -9,34 +9,35 @@ use shardmill_core::{LimitExceeded, Limits};
 use crate::array::{Array, Npy, read_npy, read_ten};
 use crate::field::{FieldError, FieldKind};
 
-/// What a field holds, borrowing its bytes.
+/// The value of a field, borrowing its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// Bytes that have no other meaning here: images, sounds, `mp`, `cbor`, unknown extensions; `npz`, which
-    /// [`read_npz`](crate::read_npz) takes apart.
+    /// Bytes that this crate does not interpret: images, sounds, `mp`, `cbor`, unknown extensions; and `npz`, which
+    /// [`read_npz`](crate::read_npz) decodes.
     Bytes(&'a [u8]),
     /// Text.
     Text(&'a str),
     /// A whole number.
     Int(i64),
-    /// A whole number beyond that: digits, perhaps behind a sign.
+    /// A whole number beyond 64 bits: digits with an optional sign.
     BigInt(&'a str),
     /// JSON text.
     Json(&'a str),
     /// An array.
     Array(Array<'a>),
-    /// A NumPy file whose array is no [`Array`]: in the order of Fortran, big-endian, or of text, times, complex numbers
-    /// or records. Its header and its length are right; the rest is left to NumPy, which reads it without unpickling.
+    /// A NumPy file that [`Array`] cannot describe: one in Fortran order, big-endian, or of text, times, complex
+    /// numbers or records. Its header and length are valid; NumPy reads the rest without unpickling.
     NumPy(&'a [u8]),
     /// Arrays.
     Arrays(Vec<Array<'a>>),
 }
 
-/// The bytes of a field without the gzip that a trailing `.gz` stands for. Only such a field is copied.
+/// Decompresses the bytes of a field whose name ends in `.gz`. Only such a field is copied.
 ///
 /// # Errors
 ///
-/// [`FieldError::Gzip`] (`Corrupt`), [`FieldError::Limit`] (`Unsupported`) above the limits on a sample or on expansion.
+/// [`FieldError::Gzip`] (`Corrupt`); [`FieldError::Limit`] (`Unsupported`) above the limits on a sample or on
+/// expansion.
 pub fn inflate<'a>(
     field: &str,
     bytes: &'a [u8],
@@ -65,15 +66,14 @@ pub fn inflate<'a>(
     Ok(Cow::Owned(out))
 }
 
-/// The value that the bytes of a field are, by the extension of the field. The bytes are those of [`inflate`].
+/// Decodes the bytes of a field, as returned by [`inflate`], by the field's extension.
 ///
-/// A `class`, `count`, `html`, `msgpack` or `tenbin`, which the original writes but hands out as bytes, is read for what it
-/// is.
+/// The original writes `class`, `count`, `html`, `msgpack` and `tenbin` but reads them as bytes. Here they are decoded.
 ///
 /// # Errors
 ///
-/// [`FieldError`]: bytes that are not what the extension says (`Corrupt`); pickles (`Unsupported`), which
-/// [`FieldKind::of`] tells in advance.
+/// [`FieldError`]: `Corrupt` for bytes that do not match the extension; `Unsupported` for pickles, which
+/// [`FieldKind::of`] detects in advance.
 pub fn decode<'a>(field: &str, bytes: &'a [u8], limits: &Limits) -> Result<Value<'a>, FieldError> {
     let array_error = |reason| FieldError::Array {
         field: field.to_owned(),
@@ -115,12 +115,12 @@ fn text<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a str, FieldError> {
     })
 }
 
-/// Digits that Python reads as a number; more are an error there too.
+/// The most digits that Python converts; more are an error there, too.
 const MOST_DIGITS: usize = 4300;
 
-/// A number as `int` of Python reads it from ASCII, but without `_` between digits, which nobody writes.
+/// Parses a number as Python's `int` does from ASCII, but without `_` between digits, which no writer produces.
 fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, FieldError> {
-    // Python's blanks are those of ASCII and the vertical tab.
+    // Python's whitespace is that of ASCII plus the vertical tab.
     let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let begin = bytes.iter().position(|byte| !is_blank(byte)).unwrap_or(0);
     let end = bytes.iter().rposition(|byte| !is_blank(byte));
@@ -142,7 +142,7 @@ fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, FieldError> {
         })
 }
 
-/// Whether text is JSON. Python also writes and reads `NaN` and `Infinity`; text that holds these words is not looked at
+/// Checks that text is JSON. Python also writes and reads `NaN` and `Infinity`; text with these words is not checked
 /// further.
 fn check_json(field: &str, text: &str) -> Result<(), FieldError> {
     match serde_json::from_str::<IgnoredAny>(text) {
@@ -378,7 +378,7 @@ mod tests {
             &data,
         );
         assert_eq!(decode("npy", &turned, &limits), Ok(Value::NumPy(&turned)));
-        // Names of fields are Latin-1 where they can be.
+        // Field names are Latin-1 if possible.
         let mut latin = npy(
             "{'descr': [('~', '<i2')], 'fortran_order': False, 'shape': (2,), }",
             &data,

@@ -1,22 +1,22 @@
-//! Values become the bytes of a field.
+//! Encodes values as the bytes of a field.
 
 use std::io::Write as _;
 
 use crate::array::{Array, write_npy, write_ten};
 use crate::field::{FieldError, FieldKind};
 
-/// A value that goes into a field.
+/// A value to write into a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum<'a> {
-    /// Bytes: stored as they are, in any field.
+    /// Bytes: stored unchanged, in any field.
     Bytes(&'a [u8]),
-    /// Text: stored as UTF-8, in any field. In `json` too, where it is not quoted.
+    /// Text: stored as UTF-8, in any field. In `json`, too, it is stored without quotes.
     Text(&'a str),
-    /// A whole number, for `cls` and its like.
+    /// A whole number, for `cls` and similar extensions.
     Int(i64),
-    /// JSON text, for `json` and `jsn`; stored as it is.
+    /// JSON text, for `json` and `jsn`; stored unchanged.
     Json(&'a str),
-    /// An array, for `npy`, and alone in `ten`.
+    /// An array, for `npy`, or as the only one in `ten`.
     Array(Array<'a>),
     /// Arrays, for `ten` and `tb`.
     Arrays(Vec<Array<'a>>),
@@ -35,15 +35,16 @@ impl Datum<'_> {
     }
 }
 
-/// Appends the bytes of a value in the form that the extension of the field calls for. What ends in `.gz` is compressed
-/// with gzip, except for bytes and text, which are stored as they are.
+/// Appends a value in the encoding that the extension of the field requires. If the field ends in `.gz`, the result is
+/// compressed with gzip, except for bytes and text, which are stored unchanged.
 ///
-/// Bytes are those of the original, gzip apart: it stores the time of compression, and this 0.
+/// The bytes are those of the original, except in gzip: the original stores the time of compression, and this function
+/// stores 0.
 ///
 /// # Errors
 ///
-/// [`FieldError::NoEncoder`] (`InvalidInput`) where the extension has no form for such a value, which holds for pickles as
-/// well; [`FieldError::Array`] for arrays that contradict themselves or that the form cannot hold.
+/// [`FieldError::NoEncoder`] (`InvalidInput`) if the extension has no encoding for such a value, which includes
+/// pickles; [`FieldError::Array`] for arrays that are inconsistent or that the encoding cannot represent.
 pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), FieldError> {
     let (kind, is_gzip) = FieldKind::of(field);
     match datum {
@@ -59,12 +60,12 @@ pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), F
     Ok(())
 }
 
-/// Appends the bytes of a field with the gzip that a trailing `.gz` stands for, and as they are without it: the way back
-/// from [`inflate`](crate::inflate). The same bytes come out whenever it is done.
+/// Appends the bytes of a field, compressed with gzip if its name ends in `.gz`, else unchanged: the inverse of
+/// [`inflate`](crate::inflate). Equal input gives equal bytes.
 ///
 /// # Errors
 ///
-/// [`FieldError::Gzip`], which memory never gives.
+/// [`FieldError::Gzip`], which does not occur when writing to memory.
 pub fn deflate(field: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), FieldError> {
     if !FieldKind::of(field).1 {
         out.extend_from_slice(bytes);
@@ -110,7 +111,7 @@ fn encode_plain(
             out.extend_from_slice(text.as_bytes());
             Ok(())
         }
-        // A number is JSON as well.
+        // A number is valid JSON as well.
         (FieldKind::Json, Datum::Int(value)) => {
             out.extend_from_slice(value.to_string().as_bytes());
             Ok(())

@@ -1,17 +1,17 @@
-//! What can be wrong with a tar shard.
+//! Errors of a tar shard.
 
 use std::fmt;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 
-/// What a tar member is, by the type in its header.
+/// The kind of a tar member, from the type in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MemberKind {
-    /// A regular file, a contiguous one included.
+    /// A regular file, or a contiguous one.
     File,
-    /// A directory; it has no content.
+    /// A directory, which has no content.
     Directory,
-    /// A second name of another member.
+    /// Another name for a member.
     HardLink,
     /// A symbolic link.
     SymbolicLink,
@@ -19,14 +19,14 @@ pub enum MemberKind {
     Device,
     /// A named pipe.
     Pipe,
-    /// A file with holes, in one of the GNU forms.
+    /// A sparse file, in one of the GNU formats.
     Sparse,
-    /// Anything else, as volumes and dumps of GNU tar.
+    /// Any other type, such as volumes and dumps of GNU tar.
     Other,
 }
 
 impl MemberKind {
-    /// What a person calls it.
+    /// Returns a name for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,45 +48,45 @@ impl fmt::Display for MemberKind {
     }
 }
 
-/// Bytes that are not a tar file, or one that is refused. `offset` is where the header block in question begins.
+/// An error of a tar file. `offset` is the position of the header block that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TarError {
-    /// A block with the magic of no tar dialect.
+    /// A block whose magic is not that of a tar dialect.
     #[error("the block at byte {offset} is not a tar header: its magic is {found:02x?}")]
     Magic {
-        /// Where the block begins.
+        /// The position of the block.
         offset: u64,
-        /// The bytes where the magic should be.
+        /// The bytes at the position of the magic.
         found: [u8; 8],
     },
-    /// A header whose sum does not match its bytes.
+    /// A header whose checksum does not match its bytes.
     #[error("the header at byte {offset} has the checksum {found}, but its bytes add up to {sum}")]
     Checksum {
-        /// Where the block begins.
+        /// The position of the block.
         offset: u64,
         /// The checksum in the header.
         found: u64,
-        /// The unsigned sum of its bytes.
+        /// The unsigned sum of the header's bytes.
         sum: u64,
     },
     /// A field of a header that is not a number.
     #[error("the {field} in the header at byte {offset} is not a number: {found:02x?}")]
     Number {
-        /// Where the block begins.
+        /// The position of the block.
         offset: u64,
         /// The field.
         field: &'static str,
         /// Its bytes.
         found: Vec<u8>,
     },
-    /// A member larger than what is left of the file.
+    /// A member that extends beyond the end of the file.
     #[error(
         "member `{}` at byte {offset} needs {needed} bytes, but {left} are left",
         escape(member)
     )]
     Short {
-        /// Where its header begins.
+        /// The position of its header.
         offset: u64,
         /// The member, or the kind of an extension header.
         member: String,
@@ -98,7 +98,7 @@ pub enum TarError {
     /// A file that ends within a header block.
     #[error("the file ends at byte {length}, within the header at byte {offset}")]
     TornHeader {
-        /// Where the block begins.
+        /// The position of the block.
         offset: u64,
         /// The length of the file.
         length: u64,
@@ -106,38 +106,38 @@ pub enum TarError {
     /// A file without the two zero blocks that end an archive.
     #[error("the file ends at byte {length} without the two zero blocks that end an archive")]
     NoEnd {
-        /// Where the first of them should be.
+        /// The offset at which the first of them should be.
         offset: u64,
         /// The length of the file.
         length: u64,
     },
-    /// Something other than zeros behind the end of the archive.
+    /// Bytes other than zeros after the end of the archive.
     #[error("the archive ends at byte {end}, but something follows at byte {offset}")]
     Trailing {
-        /// Where the archive ends.
+        /// The end of the archive.
         end: u64,
         /// The first byte that is not zero.
         offset: u64,
     },
-    /// A size that contradicts another one, or that a member of that kind cannot have.
+    /// A size that does not match another one, or that a member of that kind cannot have.
     #[error(
         "member `{}` at byte {offset} has the size {size} in its header, {reason}",
         escape(member)
     )]
     Size {
-        /// Where its header begins.
+        /// The position of its header.
         offset: u64,
         /// The member.
         member: String,
         /// The size in its header.
         size: u64,
-        /// What it contradicts.
+        /// What it does not match.
         reason: String,
     },
-    /// An extension header that is not what POSIX or GNU define, or that contradicts another one.
+    /// An extension header that POSIX and GNU do not define, or that contradicts another one.
     #[error("the extension header at byte {offset} {reason}")]
     Extension {
-        /// Where its block begins.
+        /// The position of its block.
         offset: u64,
         /// What is wrong with it.
         reason: &'static str,
@@ -148,7 +148,7 @@ pub enum TarError {
         escape(member)
     )]
     Name {
-        /// Where its header begins.
+        /// The position of its header.
         offset: u64,
         /// The name, with replacement characters where it is not UTF-8.
         member: String,
@@ -158,11 +158,11 @@ pub enum TarError {
     /// A member that is neither a file nor a directory.
     #[error("member `{}` at byte {offset} is a {kind}", escape(member))]
     Kind {
-        /// Where its header begins.
+        /// The position of its header.
         offset: u64,
         /// The member.
         member: String,
-        /// What it is.
+        /// Its kind.
         kind: MemberKind,
     },
     /// Two members of one sample with the same field.
@@ -174,7 +174,7 @@ pub enum TarError {
         escape(second)
     )]
     DuplicateField {
-        /// Where the header of the second begins.
+        /// The position of the second member's header.
         offset: u64,
         /// The key of the sample.
         key: String,
@@ -185,7 +185,7 @@ pub enum TarError {
         /// The second member.
         second: String,
     },
-    /// A member whose field would replace what a reader says of the sample itself.
+    /// A member whose field has a name that readers reserve for themselves.
     #[error(
         "sample `{}` has the field `{}`, in `{}`, and readers give out something of their own under that name",
         escape(key),
@@ -193,7 +193,7 @@ pub enum TarError {
         escape(member)
     )]
     ReservedField {
-        /// Where its header begins.
+        /// The position of its header.
         offset: u64,
         /// The key of the sample.
         key: String,
@@ -202,40 +202,40 @@ pub enum TarError {
         /// The member.
         member: String,
     },
-    /// A key that was there before, with other samples in between.
+    /// A key that occurs again after other samples.
     #[error("the key `{}` returns at byte {offset} after other keys", escape(key))]
     SplitSample {
-        /// Where the header of the second run begins.
+        /// The position of the header that starts the second run.
         offset: u64,
         /// The key.
         key: String,
     },
-    /// A sample that is not in the shard.
+    /// A sample number beyond the end of the shard.
     #[error("there is no sample {sample}: the shard has {samples}")]
     NoSample {
-        /// The sample asked for.
+        /// The requested sample.
         sample: u64,
-        /// The samples there are.
+        /// The number of samples.
         samples: u64,
     },
-    /// A table of offsets that does not fit the shard.
+    /// A table of offsets that does not match the shard.
     #[error("the table of offsets {reason}")]
     Offsets {
         /// What is wrong with it.
         reason: String,
     },
-    /// More than the limits allow.
+    /// A limit is exceeded.
     #[error("the member at byte {offset}: {problem}")]
     Limit {
-        /// Where its header begins.
+        /// The position of its header.
         offset: u64,
-        /// What was exceeded.
+        /// The exceeded limit.
         problem: LimitExceeded,
     },
 }
 
 impl TarError {
-    /// Where in the shard, as far as the error is about one place.
+    /// Returns the position in the shard, if the error has one.
     #[must_use]
     pub const fn offset(&self) -> Option<u64> {
         match self {
@@ -258,7 +258,7 @@ impl TarError {
         }
     }
 
-    /// The member it is about, if it has one.
+    /// Returns the member that the error is about, if there is one.
     #[must_use]
     pub fn member(&self) -> Option<&str> {
         match self {
@@ -325,7 +325,7 @@ impl Diagnostic for TarError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// A key that readers would split in another way, or that is no relative name.
+    /// A key that readers would split differently, or that is not a relative path.
     #[error("the key `{}` {reason}", escape(key))]
     Key {
         /// The key.
@@ -333,7 +333,7 @@ pub enum WriteError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A field that readers would not give back under its name.
+    /// A field that readers would not return under its name.
     #[error("the field `{}` of sample `{}` {reason}", escape(field), escape(key))]
     Field {
         /// The key of the sample.
@@ -343,7 +343,7 @@ pub enum WriteError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A name that a plain header has no room for.
+    /// A name that does not fit into a plain header.
     #[error(
         "the member `{}` needs a PAX header, which some readers ignore",
         escape(member)
@@ -352,7 +352,7 @@ pub enum WriteError {
         /// The member.
         member: String,
     },
-    /// A member of 8 GiB or more, which only the base-256 form of a size can express.
+    /// A member of 8 GiB or more, whose size needs the base-256 encoding.
     #[error(
         "the member `{}` has {bytes} bytes; a plain header has room for {most}",
         escape(member)
@@ -362,16 +362,16 @@ pub enum WriteError {
         member: String,
         /// Its bytes.
         bytes: u64,
-        /// The most that a header can say.
+        /// The most that a header can express.
         most: u64,
     },
-    /// A sample without fields, which no reader would see.
+    /// A sample without fields, which readers would not see.
     #[error("sample `{}` has no fields", escape(key))]
     NoFields {
         /// The key.
         key: String,
     },
-    /// A key that has been written before.
+    /// A key that was already written.
     #[error("the key `{}` was written before", escape(key))]
     DuplicateKey {
         /// The key.

@@ -1,8 +1,8 @@
-//! What the bytes of a field are, by its extension.
+//! Determines the type of a field from its extension.
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 
-/// What the text behind the last dot of a field stands for. A trailing `.gz` has been taken off before.
+/// The type of a field, from the text after its last dot, without a trailing `.gz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldKind {
     /// A whole number in ASCII: `cls`, `cls2`, `index`, `inx`, `id`; `class` and `count`, which the original writes but
@@ -12,11 +12,11 @@ pub enum FieldKind {
     Text,
     /// JSON: `json`, `jsn`.
     Json,
-    /// One NumPy array: `npy`.
+    /// A NumPy array: `npy`.
     Npy,
     /// Several NumPy arrays in a ZIP file: `npz`.
     Npz,
-    /// Arrays of the original's own form: `ten`, `tb`; `tenbin`, which the original writes but does not read.
+    /// Arrays in the original's own format: `ten`, `tb`; `tenbin`, which the original writes but does not read.
     Tensors,
     /// `MessagePack`: `mp`, `msg`; `msgpack`, which the original writes but does not read.
     MessagePack,
@@ -28,14 +28,14 @@ pub enum FieldKind {
     Video,
     /// Sound: `flac`, `wav` and so on.
     Audio,
-    /// A Python pickle, or a file of torch: reading it would run code, so it is bytes here.
+    /// A Python pickle or a torch file. Reading it would run code, so it is treated as bytes.
     Pickle,
-    /// Anything else: bytes.
+    /// Any other extension: bytes.
     Other,
 }
 
 impl FieldKind {
-    /// The kind of a field, and whether its bytes are compressed with gzip, as a trailing `.gz` says.
+    /// Returns the kind of a field, and whether a trailing `.gz` marks it as compressed with gzip.
     #[must_use]
     pub fn of(field: &str) -> (Self, bool) {
         let (rest, is_gzip) = match field.strip_suffix(".gz") {
@@ -64,19 +64,19 @@ impl FieldKind {
     }
 }
 
-/// A field that is not what its extension says, or a value that cannot become one.
+/// A field that does not match its extension, or a value that cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FieldError {
-    /// A value for which the extension has no form.
+    /// A value that the extension has no encoding for.
     #[error("a {value} cannot be written as field `{}`", escape(field))]
     NoEncoder {
         /// The field.
         field: String,
-        /// What the value is.
+        /// The kind of value.
         value: &'static str,
     },
-    /// A pickle, or a file of torch.
+    /// A pickle or a torch file.
     #[error(
         "field `{}` holds a pickle, which runs code when it is read",
         escape(field)
@@ -98,7 +98,7 @@ pub enum FieldError {
         /// The bytes of the field.
         length: u64,
     },
-    /// Text that is no whole number of 64 bits.
+    /// Text that is not a 64-bit integer.
     #[error(
         "field `{}` is not a whole number of 64 bits: `{}`",
         escape(field),
@@ -115,10 +115,10 @@ pub enum FieldError {
     Json {
         /// The field.
         field: String,
-        /// Where it stops being JSON.
+        /// The position of the syntax error.
         reason: String,
     },
-    /// An array that is damaged, or of a kind that is not read.
+    /// An array that is damaged or of an unsupported kind.
     #[error("field `{}` {reason}", escape(field))]
     Array {
         /// The field.
@@ -131,10 +131,10 @@ pub enum FieldError {
     Gzip {
         /// The field.
         field: String,
-        /// What the decoder says.
+        /// The decoder's message.
         reason: String,
     },
-    /// More than the limits allow.
+    /// A limit is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
 }

@@ -1,4 +1,4 @@
-//! Members that follow one another and share a key are a sample.
+//! Groups consecutive members with the same key into samples.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use crate::names::{Consumer, is_reserved};
 use crate::survey::{MemberEntry, is_file};
 use crate::tar::Member;
 
-/// One field of a sample: where its bytes lie in the shard.
+/// One field of a sample and the position of its bytes in the shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldEntry {
-    /// The field, as the reader of the grouping sees it.
+    /// The field, named by the rules of the reader.
     pub name: Box<str>,
     /// The name of the member.
     pub member: Box<str>,
-    /// Where its content begins, from the start of the raw shard.
+    /// The offset of its content in the raw shard.
     pub offset: u64,
     /// The bytes of its content.
     pub bytes: u64,
@@ -26,24 +26,24 @@ pub struct FieldEntry {
 /// One sample of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleEntry {
-    /// What its members have in common.
+    /// The key that its members share.
     pub key: Box<str>,
-    /// Where the first header of its first member begins.
+    /// The offset of the first header of its first member.
     pub begin: u64,
-    /// Where the header behind its last member begins.
+    /// The offset of the header after its last member.
     pub end: u64,
     /// Its fields, in the order of the members.
     pub fields: Vec<FieldEntry>,
 }
 
 impl SampleEntry {
-    /// The field of that name.
+    /// Returns the field of that name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&FieldEntry> {
         self.fields.iter().find(|field| &*field.name == name)
     }
 
-    /// The bytes of its content, without headers.
+    /// Returns the bytes of its content, without headers.
     #[must_use]
     pub fn content_bytes(&self) -> u64 {
         self.fields
@@ -52,11 +52,11 @@ impl SampleEntry {
     }
 }
 
-/// Puts members together into samples, by the rules of one reader.
+/// Groups members into samples, by the rules of one reader.
 ///
-/// Members are pushed in the order of the file. A sample is complete when a member with another key follows, or when the
-/// caller, who has seen the end of the archive, calls [`finish`](Self::finish). Whoever has *not* seen the end must not
-/// call it: the last sample may lack fields.
+/// Members are pushed in file order. A sample is complete when a member with another key follows, or when the caller
+/// calls [`finish`](Self::finish) at the end of the archive. A caller that has *not* reached the end must not call it,
+/// because the last sample may lack fields.
 #[derive(Clone, Debug)]
 pub struct Grouper {
     consumer: Consumer,
@@ -65,7 +65,7 @@ pub struct Grouper {
 }
 
 impl Grouper {
-    /// A grouping by the rules of that reader.
+    /// Creates a grouper with the rules of a reader.
     #[must_use]
     pub const fn new(consumer: Consumer, limits: &Limits) -> Self {
         Self {
@@ -75,19 +75,19 @@ impl Grouper {
         }
     }
 
-    /// Adds a member; answers the sample before it, if that is complete now. Members without key and field, and
-    /// everything that is not a file, are skipped.
+    /// Adds a member. Returns the previous sample if this member completes it. Members without key or field, and
+    /// members that are not files, are skipped.
     ///
     /// # Errors
     ///
     /// [`TarError::DuplicateField`] and, by the rules of `webdataset`, [`TarError::ReservedField`] (`Corrupt`);
-    /// [`TarError::Limit`] (`Unsupported`) for too many fields. The member is left out of the sample then, and the grouping
-    /// can go on.
+    /// [`TarError::Limit`] (`Unsupported`) for too many fields. The sample then lacks the member, and the caller can
+    /// continue.
     pub fn push(&mut self, member: &Member<'_>) -> Result<Option<SampleEntry>, TarError> {
         if !is_file(member.kind, member.is_contiguous(), self.consumer) {
             return Ok(None);
         }
-        // What wids sees is the name field alone.
+        // wids reads only the name field of the header.
         let name = match self.consumer {
             Consumer::Wids => member.short_name(),
             _ => Cow::Borrowed(&*member.name),
@@ -101,7 +101,7 @@ impl Grouper {
         )
     }
 
-    /// [`push`](Self::push) for a member that a survey has found.
+    /// Adds a member of a survey, as [`push`](Self::push) does.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Grouper {
 
     const fn begin_of(&self, begin: u64, own_begin: u64) -> u64 {
         match self.consumer {
-            // What `tarfile` of Python calls the offset of a member.
+            // The offset of a member in Python's `tarfile`.
             Consumer::Energon => own_begin,
             _ => begin,
         }
@@ -164,7 +164,7 @@ impl Grouper {
                         second: entry.member.into_string(),
                     });
                 }
-                // COMPAT: open_clip takes a repeated field for the start of a new sample.
+                // COMPAT: to open_clip, a repeated field starts a new sample.
             } else {
                 Limits::check(
                     "tar-fields",
@@ -189,19 +189,19 @@ impl Grouper {
         Ok(self.current.replace(next))
     }
 
-    /// The key of the sample that is not complete yet.
+    /// Returns the key of the incomplete sample.
     #[must_use]
     pub fn open_key(&self) -> Option<&str> {
         self.current.as_ref().map(|current| &*current.key)
     }
 
-    /// The sample that is not complete yet, which is dropped.
+    /// Drops the incomplete sample and returns it.
     #[must_use]
     pub fn abandon(&mut self) -> Option<SampleEntry> {
         self.current.take()
     }
 
-    /// The last sample, when the end of the archive has been seen.
+    /// Returns the last sample. Call it only at the end of the archive.
     #[must_use]
     pub fn finish(mut self) -> Option<SampleEntry> {
         self.current.take()

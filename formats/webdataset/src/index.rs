@@ -1,6 +1,6 @@
-//! `index.json` of a WebDataset dataset: its shards, with sizes, hashes and where their offsets are.
+//! Reads and writes the `index.json` of a WebDataset dataset: its shards, with sizes, hashes and offset tables.
 //!
-//! The form and the reasons are in `docs/decisions/0013-webdataset-index.md`.
+//! `docs/decisions/0013-webdataset-index.md` describes the format and its rationale.
 
 mod parse;
 #[cfg(test)]
@@ -17,20 +17,20 @@ use crate::compression::TarCompression;
 use crate::group::SampleEntry;
 use crate::json::{write_list, write_string};
 
-/// The version of the form that is written, and the only one that is read.
+/// The format version that is written, and the only one that is read.
 pub const INDEX_VERSION: u64 = 1;
 
-/// The fields of the samples of a shard, each list in the order of code points.
+/// The fields of the samples of a shard, each list sorted by code points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
-    /// Those that every sample has.
+    /// The fields that every sample has.
     pub always: Vec<Box<str>>,
-    /// Those that only some samples have.
+    /// The fields that only some samples have.
     pub sometimes: Vec<Box<str>>,
 }
 
 impl FieldSet {
-    /// The fields of these samples.
+    /// Returns the fields of these samples.
     #[must_use]
     pub fn of(samples: &[SampleEntry]) -> Self {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -50,33 +50,33 @@ impl FieldSet {
     }
 }
 
-/// One shard of an index.
+/// One shard in an index.
 ///
-/// PERF: a million of these are meant to fit into memory; field sets that are equal from shard to shard are shared.
+/// PERF: a million of these must fit into memory, so shards with equal field sets share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexShard {
     /// The fields of its samples.
     pub fields: Arc<FieldSet>,
-    /// Its samples.
+    /// The number of its samples.
     pub samples: u64,
-    /// How the stored file is compressed.
+    /// The compression of the stored file.
     pub compression: Option<TarCompression>,
     /// The uncompressed tar file.
     pub raw_data: FileInfo,
-    /// The compressed file; there exactly when there is a compression.
+    /// The compressed file; present exactly if there is a compression.
     pub zip_data: Option<FileInfo>,
-    /// The table of offsets of the uncompressed tar file, see [`write_offsets`].
+    /// The table of offsets of the uncompressed tar file; see [`write_offsets`].
     pub offsets: Option<FileInfo>,
 }
 
 impl IndexShard {
-    /// The file that is stored: the compressed one where there is one.
+    /// Returns the stored file: the compressed one if there is one.
     #[must_use]
     pub fn stored(&self) -> &FileInfo {
         self.zip_data.as_ref().unwrap_or(&self.raw_data)
     }
 
-    /// Every file that is stored, the table of offsets last.
+    /// Iterates over the stored files, with the table of offsets last.
     pub fn files(&self) -> impl Iterator<Item = &FileInfo> {
         std::iter::once(self.stored()).chain(&self.offsets)
     }
@@ -90,17 +90,17 @@ pub struct Index {
 }
 
 impl Index {
-    /// Reads an `index.json`.
+    /// Parses an `index.json`.
     ///
     /// # Errors
     ///
-    /// [`IndexError`]: `Corrupt` for what is damaged, ambiguous or contradicts itself; `Unsupported` for other versions and
-    /// formats, unknown names of things, and what is above the limits.
+    /// [`IndexError`]: `Corrupt` for an index that is damaged, ambiguous or contradicts itself; `Unsupported` for other
+    /// versions and formats, unknown names, and exceeded limits.
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexError> {
         parse::parse(json, limits)
     }
 
-    /// The text of the `index.json`: keys sorted, ASCII only, one line. The same index gives the same text.
+    /// Returns the text of the `index.json`: keys sorted, ASCII only, one line. Equal indexes give equal text.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = String::from("{\"format\": \"webdataset\", \"shards\": [");
@@ -110,7 +110,7 @@ impl Index {
         out
     }
 
-    /// Samples in all shards.
+    /// Returns the number of samples in all shards.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.shards
@@ -118,11 +118,11 @@ impl Index {
             .fold(0, |sum, shard| sum.saturating_add(shard.samples))
     }
 
-    /// Adds the shards of another index whose folder is `folder`, relative to this one; empty for the same folder.
+    /// Adds the shards of another index. `folder` is its folder relative to this one; empty for the same folder.
     ///
     /// # Errors
     ///
-    /// [`IndexError::Duplicate`] (`Corrupt`) when a file would belong to two shards; this index is as before then.
+    /// [`IndexError::Duplicate`] (`Corrupt`) when a file would belong to two shards. This index is then unchanged.
     pub fn append(&mut self, folder: &str, other: Self) -> Result<(), IndexError> {
         let before = self.shards.len();
         for mut shard in other.shards {
@@ -181,10 +181,10 @@ fn write_file(file: Option<&FileInfo>, out: &mut String) {
     out.push_str("}}");
 }
 
-/// The table of offsets of a raw shard, as a file: where each sample begins, and where the last one ends, 64 bits each,
-/// little-endian.
+/// Returns the offset table of a raw shard as the bytes of a file: the begin of each sample and the end of the last
+/// one, as little-endian 64-bit numbers.
 ///
-/// This is the `.tar.idx` of Megatron-Energon, which therefore finds it in place.
+/// This is also the `.tar.idx` of Megatron-Energon, which therefore finds its table in place.
 #[must_use]
 pub fn write_offsets(offsets: &[u64]) -> Vec<u8> {
     offsets
@@ -193,12 +193,12 @@ pub fn write_offsets(offsets: &[u64]) -> Vec<u8> {
         .collect()
 }
 
-/// The offsets in such a file. Whether they fit a shard is checked with the shard, by
-/// [`ShardView::with_offsets`](crate::ShardView::with_offsets).
+/// Parses the offsets in such a file. [`ShardView::with_offsets`](crate::ShardView::with_offsets) checks that they
+/// match the shard.
 ///
 /// # Errors
 ///
-/// [`IndexError::Offsets`] (`Corrupt`) for a length that does not fit `samples`.
+/// [`IndexError::Offsets`] (`Corrupt`) for a length that does not match `samples`.
 pub fn read_offsets(bytes: &[u8], samples: u64) -> Result<Vec<u64>, IndexError> {
     let needed = samples.checked_add(1).and_then(|n| n.checked_mul(8));
     if needed != Some(bytes.len() as u64) {
@@ -213,7 +213,7 @@ pub fn read_offsets(bytes: &[u8], samples: u64) -> Result<Vec<u64>, IndexError> 
         .collect())
 }
 
-/// The name of the table of offsets of a shard, by the name of the shard: `a.tar` and `a.tar.zst` have `a.tar.idx`.
+/// Returns the name of a shard's offset table: `a.tar.idx` for both `a.tar` and `a.tar.zst`.
 #[must_use]
 pub fn offsets_name(shard: &str) -> String {
     let raw = [".gz", ".zst"]
@@ -223,18 +223,18 @@ pub fn offsets_name(shard: &str) -> String {
     format!("{raw}.idx")
 }
 
-/// Why an index cannot be used.
+/// The reason why an index cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// Something that is not JSON, breaks off, has unknown, missing or repeated keys, or values of other types.
+    /// Text that is not JSON or is truncated, unknown, missing or repeated keys, or values of the wrong type.
     #[error("the index is damaged at line {line}, byte {column}: {reason}")]
     Syntax {
         /// The line, from 1.
         line: u64,
         /// The byte in that line.
         column: u64,
-        /// What is wrong there.
+        /// The error at that position.
         reason: String,
     },
     /// An index of another format.
@@ -249,7 +249,7 @@ pub enum IndexError {
         /// The version.
         found: u64,
     },
-    /// A value that contradicts another one.
+    /// A value that does not match another one.
     #[error("shard {shard}: {problem}")]
     Shard {
         /// The shard, counted from 0.
@@ -257,7 +257,7 @@ pub enum IndexError {
         /// What is wrong.
         problem: String,
     },
-    /// A name that leaves the folder of the index.
+    /// A name that is not a valid path within the folder of the index.
     #[error("shard {shard}: `{}`: {problem}", escape(basename))]
     Name {
         /// The shard, counted from 0.
@@ -267,7 +267,7 @@ pub enum IndexError {
         /// What is wrong with it.
         problem: NameError,
     },
-    /// A hash that is unknown or spelled wrong.
+    /// A hash that is unknown or malformed.
     #[error("shard {shard}: {problem}")]
     Hash {
         /// The shard, counted from 0.
@@ -278,7 +278,7 @@ pub enum IndexError {
     /// A file that belongs to two shards.
     #[error("shard {shard}: the file `{}` is there twice", escape(basename))]
     Duplicate {
-        /// The second shard with it, counted from 0.
+        /// The second shard that lists it, counted from 0.
         shard: u64,
         /// The name.
         basename: String,
@@ -288,10 +288,10 @@ pub enum IndexError {
     Offsets {
         /// Its length.
         bytes: u64,
-        /// The samples of the shard.
+        /// The number of samples in the shard.
         samples: u64,
     },
-    /// More than the limits allow.
+    /// A limit is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
 }

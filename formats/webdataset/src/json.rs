@@ -1,8 +1,8 @@
-//! JSON text as Python spells it: ASCII only, `", "` and `": "` between things.
+//! Writes JSON as Python formats it: ASCII only, with `", "` and `": "` as separators.
 
 use std::fmt::Write as _;
 
-/// Appends a string in quotes.
+/// Appends a quoted string.
 pub(crate) fn write_string(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -26,7 +26,7 @@ pub(crate) fn write_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// A string in quotes.
+/// Returns a quoted string.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     write_string(text, &mut out);

@@ -1,14 +1,14 @@
-//! WebDataset shards and their indexes: bytes in, bytes out.
+//! Encodes, decodes and checks WebDataset shards and their indexes, in memory.
 //!
-//! This crate decides how samples become the members of a tar file and how the members of a tar file become samples, how
-//! shards are compressed so that samples stay reachable, what an index says about them, and what other readers would
-//! make of a shard. It leaves files, stores, threads and progress to others: nothing here opens, fetches or renames
-//! anything, and no member is ever unpacked. It refuses to run data: pickles are bytes.
+//! This crate defines how samples become the members of a tar file, and how members become samples. It compresses
+//! shards so that single samples remain accessible, writes indexes, and predicts how other readers interpret a shard.
+//! It does not open, download or rename files, starts no threads, and never unpacks a member. It never runs data:
+//! pickles are bytes.
 //!
-//! The model in a few lines. A *shard* is a tar file. A *sample* is a run of members that share a *key*; what stands behind
-//! the key is the *field*. [`ShardBuilder`] puts samples into a shard, [`ShardView`] takes them out by number,
-//! [`ShardScan`] finds them in a shard that is not at hand as a whole, reading headers only. A shard is whole when its
-//! archive ends as tar files end; without that no sample of it is believed, unless somebody asks for a repair.
+//! A *shard* is a tar file. A *sample* is a run of members that share a *key*; the rest of a member's name is its
+//! *field*. [`ShardBuilder`] writes samples into a shard, and [`ShardView`] reads them by number. [`ShardScan`] finds
+//! the samples of a shard that is not completely in memory; it reads headers only. A shard without a valid end of
+//! archive is refused as a whole; only a repair reads it.
 //!
 //! ```
 //! use shardmill_core::Limits;
@@ -24,10 +24,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! There are no features. Hostile input: every length is compared with the bytes that remain before it is used, nothing
-//! is allocated on the word of a file, and no input makes a function of this crate panic.
+//! The crate has no features. Input is untrusted: every length is compared with the remaining bytes before it is used,
+//! memory is never allocated by a claimed size alone, and no input causes a panic.
 //!
-//! The rules are those of webdataset 1.0.2 where it has any; the crate's `README.md` names the specifications.
+//! The rules are those of webdataset 1.0.2 if it has any. The crate's `README.md` names the specifications.
 
 mod array;
 mod braces;

@@ -1,4 +1,4 @@
-//! What is wrong with shards, and what each reader would make of them.
+//! Finds problems in shards, and predicts how each reader interprets them.
 
 mod consumers;
 mod fix;
@@ -21,19 +21,19 @@ use crate::names::Consumer;
 use crate::survey::Survey;
 use crate::tar::TRAILER_BYTES;
 
-/// How bad a finding is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information only.
     Note,
-    /// Some reader gives something else than the author meant.
+    /// Some reader returns something other than the author intended.
     Warning,
-    /// Samples are lost, torn, mixed up or refused.
+    /// Samples are lost, truncated, mixed up or refused.
     Error,
 }
 
 impl Severity {
-    /// `note`, `warning`, `error`.
+    /// Returns `note`, `warning` or `error`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,25 +44,25 @@ impl Severity {
     }
 }
 
-/// One thing that a lint has found.
+/// One problem found by a lint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// A stable id: that of the error that a strict reader gives, where there is one.
+    /// A stable id: that of the error of a strict reader, if there is one.
     pub id: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The reader it is about; `None` for all of them.
+    /// The affected reader; `None` for all of them.
     pub consumer: Option<Consumer>,
-    /// The member it is about.
+    /// The affected member.
     pub member: Option<String>,
-    /// Where in the raw shard.
+    /// The offset in the raw shard.
     pub offset: Option<u64>,
-    /// The fact, as a sentence without a full stop.
+    /// A sentence that describes the problem, without a full stop.
     pub text: String,
 }
 
 impl Finding {
-    /// A warning about the dataset as a whole.
+    /// Creates a warning about the whole dataset.
     #[must_use]
     pub fn warning(id: &'static str, text: String) -> Self {
         Self::new(id, Severity::Warning, text)
@@ -106,16 +106,16 @@ impl Finding {
     }
 }
 
-/// How one reader would take one member.
+/// How one reader splits the name of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// The member.
     pub member: String,
-    /// Its key and its field; `None` where the reader skips it.
+    /// Its key and its field; `None` if the reader skips it.
     pub key_and_field: Option<(String, String)>,
 }
 
-/// How a reader would split every member of a shard, in order.
+/// Returns how a reader splits the names of all members of a shard, in order.
 #[must_use]
 pub fn splits(survey: &Survey, consumer: Consumer) -> Vec<Split> {
     survey
@@ -134,21 +134,21 @@ pub fn splits(survey: &Survey, consumer: Consumer) -> Vec<Split> {
         .collect()
 }
 
-/// What is known of a shard beside its headers.
+/// Facts about a shard that its headers do not contain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShardFacts<'a> {
-    /// Its name.
+    /// The name of the shard.
     pub name: &'a str,
-    /// How the stored file is compressed.
+    /// The compression of the stored file.
     pub compression: Option<TarCompression>,
-    /// The hashes that the index declares for the stored file, and those that it has.
+    /// The hashes that the index declares for the stored file, and its actual hashes.
     pub hashes: Option<(&'a FileHashes, &'a FileHashes)>,
 }
 
-/// Finds what is wrong in the shards of a dataset, one after the other.
+/// Finds problems in the shards of a dataset, one after the other.
 ///
-/// What concerns one shard is found with that shard; fields are compared over all of them. Keys are not: the caller gathers
-/// them, and has a finding of [`repeated_key`](Lint::repeated_key) for each that is in several shards.
+/// Problems of one shard are reported with that shard. Fields are compared across all shards, but keys are not. The
+/// caller collects keys, and calls [`repeated_key`](Lint::repeated_key) for each key that occurs in several shards.
 #[derive(Clone, Debug)]
 pub struct Lint {
     consumers: BTreeSet<Consumer>,
@@ -158,11 +158,11 @@ pub struct Lint {
     field_sets: BTreeMap<Vec<Box<str>>, (u64, String)>,
 }
 
-/// More findings of one id in one shard than this are counted, not listed.
+/// The most findings of one id in one shard that are listed. Further ones are only counted.
 const MOST_OF_A_KIND: usize = 20;
 
 impl Lint {
-    /// A lint for all readers in general, and for some in particular.
+    /// Creates a lint for all readers in general and for some in particular.
     #[must_use]
     pub fn new(consumers: impl IntoIterator<Item = Consumer>, limits: &Limits) -> Self {
         Self {
@@ -174,13 +174,13 @@ impl Lint {
         }
     }
 
-    /// Samples in the shards so far, as the original reader groups them.
+    /// Returns the number of samples in the shards so far, as grouped by the original reader.
     #[must_use]
     pub const fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// What is wrong with the next shard.
+    /// Returns the findings for the next shard.
     pub fn shard(&mut self, survey: &Survey, facts: &ShardFacts<'_>) -> Vec<Finding> {
         let mut findings = Vec::new();
         findings.extend(hashes(facts));
@@ -201,7 +201,7 @@ impl Lint {
         summarise(findings)
     }
 
-    /// What it means that the shard called `shard` has a key, at an offset, that the one called `first` has as well.
+    /// Returns the findings for a key that the shard `shard` has at an offset, and the shard `first` has as well.
     #[must_use]
     pub fn repeated_key(&self, key: &str, shard: &str, first: &str, offset: u64) -> Vec<Finding> {
         let text = format!(
@@ -213,7 +213,7 @@ impl Lint {
         let finding = Finding::new("sample-key-twice", Severity::Warning, text).at(offset);
         let mut findings = Vec::new();
         if self.consumers.contains(&Consumer::Energon) {
-            // Its database has one row for a key.
+            // Energon's database has only one row for each key.
             let mut refused = finding.clone().for_consumer(Consumer::Energon);
             refused.severity = Severity::Error;
             findings.push(refused);
@@ -222,7 +222,7 @@ impl Lint {
         findings
     }
 
-    /// What concerns the dataset as a whole.
+    /// Returns the findings for the whole dataset.
     #[must_use]
     pub fn finish(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -283,7 +283,7 @@ impl Lint {
         findings
     }
 
-    /// What the grouping of the original reader does to the samples.
+    /// Returns the findings from grouping samples as the original reader does.
     fn grouping(&mut self, survey: &Survey) -> Vec<Finding> {
         let (samples, problems) = survey.samples(Consumer::Webdataset, &self.limits);
         let mut findings: Vec<Finding> = problems.iter().map(Finding::of).collect();
@@ -335,7 +335,7 @@ fn hashes(facts: &ShardFacts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// What no reader minds, but somebody may want to know.
+/// Returns findings that affect no reader, but may interest the user.
 fn style(survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     let files = || {
@@ -408,7 +408,8 @@ fn style(survey: &Survey) -> Vec<Finding> {
     findings
 }
 
-/// At most [`MOST_OF_A_KIND`] findings of each kind and reader, with a last one that counts the rest; the worst first.
+/// Limits the findings of each id and reader to [`MOST_OF_A_KIND`], and adds one that counts the rest. Sorts the most
+/// serious first.
 fn summarise(findings: Vec<Finding>) -> Vec<Finding> {
     let mut counts: BTreeMap<(&str, Option<Consumer>), usize> = BTreeMap::new();
     let mut more: BTreeMap<(&str, Option<Consumer>), Finding> = BTreeMap::new();
@@ -431,7 +432,7 @@ fn summarise(findings: Vec<Finding>) -> Vec<Finding> {
         }
     }
     kept.extend(more.into_values());
-    // The order of findings of one severity is that of the shard.
+    // The sort is stable: findings of the same severity stay in shard order.
     kept.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     kept
 }

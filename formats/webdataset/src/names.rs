@@ -1,4 +1,4 @@
-//! How the name of a member becomes a key and a field, for each of the readers, and how shards are called.
+//! Splits member names into key and field by the rules of each reader, and names shards.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use shardmill_core::{Diagnostic, ErrorKind, escape};
 
-/// A reader of WebDataset shards, with rules of its own.
+/// A reader of WebDataset shards, with its own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Consumer {
     /// The package `webdataset`, and this crate.
@@ -24,7 +24,7 @@ pub enum Consumer {
 }
 
 impl Consumer {
-    /// All of them.
+    /// All readers.
     pub const ALL: [Self; 6] = [
         Self::Webdataset,
         Self::Hf,
@@ -34,7 +34,7 @@ impl Consumer {
         Self::OpenClip,
     ];
 
-    /// Its name: `webdataset`, `hf`, `dali`, `energon`, `wids`, `open_clip`.
+    /// Returns its name: `webdataset`, `hf`, `dali`, `energon`, `wids`, `open_clip`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Consumer {
         }
     }
 
-    /// Key and field of a member, or `None` where this reader skips it.
+    /// Returns key and field of a member; `None` if this reader skips it.
     ///
     /// ```
     /// use shardmill_webdataset::Consumer;
@@ -101,7 +101,7 @@ impl fmt::Display for Consumer {
     }
 }
 
-/// A name that is none of the known readers.
+/// A name that is not a known reader.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown reader `{}`", escape(name))]
 pub struct ParseConsumerError {
@@ -152,27 +152,27 @@ fn lower(field: &str) -> Cow<'_, str> {
     }
 }
 
-/// What is behind the last slash.
+/// Returns the text after the last slash.
 fn base(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// What is before and behind the dot at `dot`.
+/// Splits a name at the dot at position `dot`.
 fn cut(name: &str, dot: usize) -> Option<(&str, &str)> {
     let (key, field) = name.split_at_checked(dot)?;
     Some((key, field.strip_prefix('.')?))
 }
 
-/// Key and field by the rule of the original: the key ends at the first dot behind the last slash.
+/// Splits key and field by the rule of the original: the key ends at the first dot after the last slash.
 ///
-/// Source: webdataset 1.0.2, `tariterators.py`, the pattern `^((?:.*/|)[^.]+)[.]([^/]*)$`. Its part `[^.]+` may hold
-/// slashes, so that a name that starts with a dot belongs to a key that ends with one.
+/// Source: webdataset 1.0.2, `tariterators.py`, the pattern `^((?:.*/|)[^.]+)[.]([^/]*)$`. Its part `[^.]+` may include
+/// slashes, so a name that starts with a dot belongs to a key that ends with a slash.
 fn split_reference(name: &str) -> Option<(&str, &str)> {
     let base = base(name);
     let base_at = name.len() - base.len();
     let dot = base.find('.')?;
     if dot == 0 {
-        // `a/.hidden`: the key is `a/`, unless the folder has a dot in its own name.
+        // `a/.hidden`: the key is `a/`, unless the folder's own name contains a dot.
         let folder = name.get(..base_at)?.strip_suffix('/')?;
         if self::base(folder).contains('.') {
             return None;
@@ -181,8 +181,9 @@ fn split_reference(name: &str) -> Option<(&str, &str)> {
     cut(name, base_at + dot)
 }
 
-/// Source: wids at a52927f~1, the pattern `(.*/)?.*?(\..*)`, anchored at both ends: the first dot of the last component
-/// that has one.
+/// Splits at the first dot of the last component that has one.
+///
+/// Source: wids at a52927f~1, the pattern `(.*/)?.*?(\..*)`, anchored at both ends.
 fn split_wids(name: &str) -> Option<(&str, &str)> {
     let last = name.rfind('.')?;
     let before = name.get(..last)?;
@@ -191,23 +192,23 @@ fn split_wids(name: &str) -> Option<(&str, &str)> {
     name.split_at_checked(dot)
 }
 
-/// Whether the original takes a member for metadata: its first component starts and ends with two underscores.
+/// Returns whether the original treats a member as metadata: its first component starts and ends with two underscores.
 fn is_metadata(name: &str) -> bool {
     let first = name.split('/').next().unwrap_or(name);
     first.len() >= 4 && first.starts_with("__") && first.ends_with("__")
 }
 
-/// Whether a field has a name under which the original gives out something of its own: the key, where the shard lies, and
-/// where its copy lies.
+/// Returns whether the original reserves the name of a field for a value of its own: the key, the shard's URL, and the
+/// path of its local copy.
 ///
-/// Source: webdataset 1.0.2, `tariterators.py`, `group_by_keys`, to which these are duplicates.
+/// Source: webdataset 1.0.2, `tariterators.py`, `group_by_keys`, which treats these as duplicates.
 pub(crate) fn is_reserved(field: &str) -> bool {
     matches!(field, "__key__" | "__url__" | "__local_path__")
 }
 
-/// The name of shard `number`: `PREFIX000012.tar`, `.tar.gz`, `.tar.zst`.
+/// Returns the name of shard `number`: `PREFIX000012.tar`, `.tar.gz`, `.tar.zst`.
 ///
-/// The number has `digits` digits at least; six are what most datasets have.
+/// The number is padded to at least `digits` digits; most datasets use six.
 #[must_use]
 pub fn shard_name(
     prefix: &str,

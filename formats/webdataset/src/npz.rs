@@ -1,4 +1,4 @@
-//! NumPy archives: ZIP files of NumPy files.
+//! Reads NumPy archives: ZIP files of NumPy files.
 
 use std::io::Read as _;
 
@@ -6,13 +6,13 @@ use shardmill_core::{LimitExceeded, Limits};
 
 use crate::field::FieldError;
 
-/// The arrays of an `npz` field by name, each as the bytes of its NumPy file, which [`decode`](crate::decode()) reads as
-/// field `npy`.
+/// Returns the arrays of an `npz` field by name. Each is the bytes of a NumPy file, which [`decode`](crate::decode())
+/// reads as field `npy`.
 ///
 /// # Errors
 ///
-/// [`FieldError::Array`] (`Corrupt`) for damaged, encrypted or split archives and other compressions than deflate;
-/// [`FieldError::Limit`] (`Unsupported`) above the limits on a sample or on expansion.
+/// [`FieldError::Array`] (`Corrupt`) for archives that are damaged, encrypted or split, or compressed with anything but
+/// deflate; [`FieldError::Limit`] (`Unsupported`) above the limits on a sample or on expansion.
 pub fn read_npz(
     field: &str,
     bytes: &[u8],
@@ -61,16 +61,16 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A part of the archive by offset and length, both from the archive.
+/// Returns a range of the archive, by an offset and length from the archive itself.
 fn part(bytes: &[u8], at: u64, length: u64) -> Option<&[u8]> {
     let at = usize::try_from(at).ok()?;
     bytes.get(at..)?.get(..usize::try_from(length).ok()?)
 }
 
-/// The central directory, and how many files it lists.
+/// Returns the central directory, and how many files it lists.
 fn directory(bytes: &[u8]) -> Result<(&[u8], u16), &'static str> {
     const MISSING: &str = "has no directory at its end";
-    // NumPy writes no comment, so the last record is the last 22 bytes.
+    // NumPy writes no comment, so the last record is exactly the last 22 bytes.
     let at = bytes.len().checked_sub(22).ok_or(MISSING)?;
     let end = bytes.get(at..).ok_or(MISSING)?;
     if !end.starts_with(b"PK\x05\x06") || short(end, 20) != Some(0) {
@@ -140,7 +140,7 @@ impl<'a> Entry<'a> {
         match self.method {
             0 => out.extend_from_slice(zip),
             8 => {
-                // One byte more than declared shows that there is more.
+                // Read one byte more than declared, to detect excess data.
                 flate2::read::DeflateDecoder::new(zip)
                     .take(self.raw_bytes.saturating_add(1))
                     .read_to_end(&mut out)
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A ZIP file of stored files.
+    /// Builds a ZIP file of uncompressed files.
     fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
         let (mut out, mut directory) = (Vec::new(), Vec::new());
         for (name, data) in files {
@@ -242,7 +242,7 @@ mod tests {
             read_npz("npz", &good, &small).unwrap_err().id(),
             "limit-expansion"
         );
-        // The content, its checksum and its length have to agree.
+        // The content, its checksum and its length have to match.
         for at in [35, 36, 39] {
             let mut changed = good.clone();
             changed[at] ^= 1;

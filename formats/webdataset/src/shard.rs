@@ -1,4 +1,4 @@
-//! Raw shards: what is in them, access to their samples, and writing them.
+//! Reads and writes raw shards, and gives access to their samples.
 
 mod build;
 #[cfg(test)]
@@ -18,21 +18,21 @@ use crate::group::{Grouper, SampleEntry};
 use crate::names::Consumer;
 use crate::tar::{Scanner, Step, check_member};
 
-/// What a whole shard holds.
+/// The contents of a complete shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardMap {
     /// Its samples, in order.
     pub samples: Vec<SampleEntry>,
-    /// Where the archive ends: its first zero block.
+    /// The end of the archive: the offset of its first zero block.
     pub end: u64,
     /// The length of the raw file.
     pub bytes: u64,
-    /// Files that belong to no sample: names without a dot, metadata.
+    /// Files that belong to no sample: names without a dot, and metadata.
     pub skipped: u64,
 }
 
 impl ShardMap {
-    /// Maps a raw shard that is whole and unambiguous, by the rules of the original reader.
+    /// Maps a raw shard by the rules of the original reader. The shard must be complete and unambiguous.
     ///
     /// # Errors
     ///
@@ -48,14 +48,14 @@ impl ShardMap {
         }
     }
 
-    /// Where each sample begins, and where the last one ends; one more than there are samples.
+    /// Returns the begin of each sample and the end of the last one: one number more than there are samples.
     #[must_use]
     pub fn offsets(&self) -> Vec<u64> {
         let begins = self.samples.iter().map(|sample| sample.begin);
         begins.chain([self.end]).collect()
     }
 
-    /// The bytes of all fields, without headers.
+    /// Returns the bytes of all fields, without headers.
     #[must_use]
     pub fn content_bytes(&self) -> u64 {
         self.samples
@@ -64,7 +64,7 @@ impl ShardMap {
     }
 }
 
-/// Maps a shard that need not be at hand as a whole: a remote one, by ranges.
+/// Maps a shard that need not be completely in memory, such as a remote one that is read by ranges.
 ///
 /// ```
 /// use shardmill_core::Limits;
@@ -90,13 +90,13 @@ pub struct ShardScan {
     grouper: Grouper,
     keys: HashSet<Box<str>>,
     map: ShardMap,
-    // PERF: a view needs no more of a shard than this, which is a tenth of the map.
+    // PERF: a view needs only these, which are a tenth of the map.
     begins: Option<Vec<u64>>,
     limits: Limits,
 }
 
 impl ShardScan {
-    /// A scan of a raw shard of that length.
+    /// Creates a scan of a raw shard of that length.
     #[must_use]
     pub fn new(length: u64, limits: &Limits) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl ShardScan {
         }
     }
 
-    /// Where the samples of a shard at hand begin, and where the last one ends.
+    /// Returns the begins of the samples of a shard in memory, and the end of the last one.
     fn offsets(data: &[u8], limits: &Limits) -> Result<Vec<u64>, TarError> {
         let mut scan = Self::new(data.len() as u64, limits);
         scan.begins = Some(Vec::new());
@@ -127,15 +127,16 @@ impl ShardScan {
         Ok(offsets)
     }
 
-    /// Goes on with the part of the shard that begins at `at`; answers which range is needed next, `None` at the end.
+    /// Continues with the part of the shard that begins at `at`. Returns the range that is needed next; `None` at the
+    /// end.
     ///
-    /// Samples are known by [`samples`](Self::samples) as soon as they are complete.
+    /// [`samples`](Self::samples) lists each sample as soon as it is complete.
     ///
     /// # Errors
     ///
-    /// [`TarError`]: what is no tar file, is cut off or has bytes behind its end, a sample with one field twice or in two
-    /// runs, names that leave the shard (`Corrupt`); links, devices, sparse files and what is above the limits
-    /// (`Unsupported`).
+    /// [`TarError`]: `Corrupt` for bytes that are not a tar file, are truncated or have bytes after the end; for a
+    /// sample with a repeated field or in two runs; and for names that leave the shard. `Unsupported` for links,
+    /// devices, sparse files and exceeded limits.
     pub fn step(&mut self, at: u64, window: &[u8]) -> Result<Option<Range<u64>>, TarError> {
         Limits::check("shard-bytes", self.map.bytes, self.limits.shard_bytes)
             .map_err(|problem| TarError::Limit { offset: 0, problem })?;
@@ -187,13 +188,14 @@ impl ShardScan {
         Ok(())
     }
 
-    /// The samples that are complete so far.
+    /// Returns the samples that are complete so far.
     #[must_use]
     pub fn samples(&self) -> &[SampleEntry] {
         &self.map.samples
     }
 
-    /// The map, as far as the scan came; whole once [`step`](Self::step) has answered `None`.
+    /// Returns the map as far as the scan has progressed. It is complete after [`step`](Self::step) has returned
+    /// `None`.
     #[must_use]
     pub fn finish(self) -> ShardMap {
         self.map

@@ -1,7 +1,7 @@
-//! Indexes of other readers, from what is known of the shards: pure functions to the bytes of each file.
+//! Writes the indexes of other readers. All functions are pure and return the bytes of a file.
 //!
-//! All of them take shards as [`SampleEntry`] lists, which a writer has at hand and a scan gives. For shards in the canonical
-//! profile every reader groups alike; for others, group by the rules of the reader in question
+//! They take shards as lists of [`SampleEntry`], which a writer has and a scan returns. All readers group shards in the
+//! canonical profile in the same way. Other shards must be grouped by the rules of the reader
 //! ([`Survey::samples`](crate::Survey::samples)).
 
 pub mod energon;
@@ -15,14 +15,14 @@ use shardmill_core::{Diagnostic, ErrorKind, escape};
 use crate::group::SampleEntry;
 use crate::json::{quoted, write_list, write_string};
 
-/// A shard, for the index of another reader.
+/// A shard, described for the index of another reader.
 #[derive(Clone, Copy, Debug)]
 pub struct SidecarShard<'a> {
     /// Its name, relative to the folder of the index.
     pub name: &'a str,
     /// The length of its file.
     pub bytes: u64,
-    /// The MD5 digest of its file in hexadecimal digits, where it is known.
+    /// The MD5 digest of its file in hexadecimal, if it is known.
     pub md5: Option<&'a str>,
     /// Its samples.
     pub samples: &'a [SampleEntry],
@@ -32,7 +32,7 @@ pub struct SidecarShard<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SidecarError {
-    /// A name with a blank or beyond ASCII.
+    /// A name with a space or with characters beyond ASCII.
     #[error(
         "an index of {reader} cannot hold the name `{}`: it {reason}",
         escape(member)
@@ -56,7 +56,7 @@ pub enum SidecarError {
         /// The shard.
         shard: String,
     },
-    /// Two shards whose names the reader cannot tell apart.
+    /// Two shards whose names the reader cannot distinguish.
     #[error("{reader} cannot tell two shards called `{}` apart", escape(name))]
     SameName {
         /// The reader.
@@ -64,7 +64,7 @@ pub enum SidecarError {
         /// The name.
         name: String,
     },
-    /// A key that is there twice, in a reader that allows it once in the whole dataset.
+    /// A repeated key, for a reader that requires unique keys in the whole dataset.
     #[error(
         "{reader} allows the key `{}` once, and it is in `{}` and `{}`",
         escape(key),
@@ -98,7 +98,7 @@ impl Diagnostic for SidecarError {
     }
 }
 
-/// The index of `wids`, as `widsindex create` writes it: `shardindex.json`. The shards are listed by name.
+/// Returns the index of `wids`, as `widsindex create` writes it: `shardindex.json`. Shards are sorted by name.
 #[must_use]
 pub fn wids_index(shards: &[SidecarShard<'_>], name: Option<&str>, base: Option<&str>) -> String {
     let mut sorted: Vec<&SidecarShard<'_>> = shards.iter().collect();
@@ -133,7 +133,7 @@ pub fn wids_index(shards: &[SidecarShard<'_>], name: Option<&str>, base: Option<
     out
 }
 
-/// The index of DALI, as `wds2idx` writes it: version 1.2.
+/// Returns the index of DALI, version 1.2, as `wds2idx` writes it.
 ///
 /// # Errors
 ///
@@ -176,7 +176,7 @@ pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, SidecarError> {
     Ok(out)
 }
 
-/// The name of the index of DALI for a shard: its name up to the first dot of its last part, and `.idx`.
+/// Returns the name of DALI's index for a shard: its name up to the first dot of its last component, and `.idx`.
 #[must_use]
 pub fn dali_name(shard: &str) -> String {
     let base = shard.rfind('/').map_or(0, |slash| slash + 1);
@@ -185,17 +185,17 @@ pub fn dali_name(shard: &str) -> String {
     format!("{stem}.idx")
 }
 
-/// What is behind the last slash.
+/// Returns the text after the last slash.
 fn basename(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// `sizes.json` of `open_clip`: how many samples each shard has. It belongs beside the first shard, but not into a folder
-/// that img2dataset writes to, which counts every JSON file there as a finished shard.
+/// Returns `sizes.json` of `open_clip`: the number of samples in each shard. Store it next to the first shard, but not
+/// in a folder that img2dataset writes to: that program counts every JSON file there as a finished shard.
 ///
 /// # Errors
 ///
-/// [`SidecarError::SameName`] (`Unsupported`): the file has no room for folders.
+/// [`SidecarError::SameName`] (`Unsupported`), because the file cannot express folders.
 pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, SidecarError> {
     let mut names: Vec<&str> = shards.iter().map(|shard| basename(shard.name)).collect();
     names.sort_unstable();
@@ -219,7 +219,7 @@ pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, SidecarErr
     Ok(out)
 }
 
-/// `manifest.jsonl` of `open_lm`: a line for each shard, by its name without ending.
+/// Returns `manifest.jsonl` of `open_lm`: a line for each shard, with its name without extension.
 #[must_use]
 pub fn open_lm_manifest(shards: &[SidecarShard<'_>]) -> String {
     let mut out = String::new();
@@ -236,7 +236,7 @@ pub fn open_lm_manifest(shards: &[SidecarShard<'_>]) -> String {
     out
 }
 
-/// The index of webshart: where the bytes of each member lie.
+/// Returns the index of webshart: the offset and length of each member.
 #[must_use]
 pub fn webshart_index(shard: &SidecarShard<'_>) -> String {
     let mut out = String::from("{\"files\": {");

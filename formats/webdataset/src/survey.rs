@@ -1,4 +1,4 @@
-//! Everything that can be found out about a shard from its headers, damage included.
+//! Collects all facts about a shard that its headers contain, including damage.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -10,34 +10,34 @@ use crate::group::{Grouper, SampleEntry};
 use crate::names::Consumer;
 use crate::tar::{Dialect, Member, Scanner, Step, check_member, is_plain};
 
-/// One member, as a survey remembers it.
+/// One member in a survey.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberEntry {
     /// The name.
     pub name: Box<str>,
-    /// The name field of the header alone, where that is not the name.
+    /// The name field of the header, if it differs from the name.
     pub short_name: Option<Box<str>>,
-    /// What it is.
+    /// Its kind.
     pub kind: MemberKind,
-    /// Where the first of its headers begins.
+    /// The offset of its first header.
     pub begin: u64,
-    /// The same without a header for all members in front of it.
+    /// The offset of its first header, not counting a global header before it.
     pub own_begin: u64,
-    /// Where its content begins.
+    /// The offset of its content.
     pub data: u64,
     /// The bytes of its content.
     pub bytes: u64,
-    /// Where the next member begins.
+    /// The offset of the next member.
     pub end: u64,
     /// The dialect of its header.
     pub dialect: Dialect,
-    /// Whether its size is spelled in base 256 or in a PAX record.
+    /// Whether its size is encoded in base 256 or in a PAX record.
     pub has_large_size: bool,
-    /// Whether it is a file of the kind that is to lie in one piece.
+    /// Whether it is a contiguous file (type `7`).
     pub is_contiguous: bool,
-    /// Whether its headers are what the canonical profile would write, whatever the time and the owner.
+    /// Whether its headers are those of the canonical profile, except for time and owner.
     pub is_plain: bool,
-    /// Why it may not be in a shard.
+    /// The reason why it may not be in a shard.
     pub problem: Option<TarError>,
 }
 
@@ -61,70 +61,70 @@ impl MemberEntry {
         }
     }
 
-    /// The name as that reader sees it.
+    /// Returns the name that a reader sees.
     #[must_use]
     pub fn name_for(&self, consumer: Consumer) -> &str {
         match (&self.short_name, consumer) {
-            // wids knows neither prefixes nor extension headers.
+            // wids ignores prefixes and extension headers.
             (Some(short), Consumer::Wids) => short,
             _ => &self.name,
         }
     }
 
-    /// Whether that reader takes it for a file.
+    /// Returns whether a reader treats it as a file.
     #[must_use]
     pub const fn is_file_for(&self, consumer: Consumer) -> bool {
         is_file(self.kind, self.is_contiguous, consumer)
     }
 
-    /// The bytes of its headers.
+    /// Returns the bytes of its headers.
     #[must_use]
     pub const fn header_bytes(&self) -> u64 {
         self.data.saturating_sub(self.begin)
     }
 }
 
-/// Whether a reader takes a member for a file.
+/// Returns whether a reader treats a member as a file.
 pub(crate) const fn is_file(kind: MemberKind, is_contiguous: bool, consumer: Consumer) -> bool {
     match consumer {
-        // These two look for one kind of file, the others leave that to Python's `tarfile`.
+        // These two check the type themselves and do not accept type `7`; the others rely on Python's `tarfile`.
         Consumer::Wids | Consumer::Dali if is_contiguous => false,
         _ => matches!(kind, MemberKind::File),
     }
 }
 
-/// A shard by its headers, up to its end or to the first damage.
+/// The members of a shard, up to its end or to the first damage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// The members, in order.
     pub members: Vec<MemberEntry>,
-    /// Where the archive ends, when it does.
+    /// The end of the archive, if it was found.
     pub end: Option<u64>,
-    /// Why the survey stopped before the end, or what follows it.
+    /// The reason why the survey stopped before the end, or the error after it.
     pub error: Option<TarError>,
     /// The length of the raw file.
     pub bytes: u64,
 }
 
 impl Survey {
-    /// Surveys a raw shard at hand.
+    /// Surveys a raw shard in memory.
     #[must_use]
     pub fn of(data: &[u8], limits: &Limits) -> Self {
         let mut surveyor = Surveyor::new(data.len() as u64, limits);
-        // All of the file is there, so nothing more can be asked for.
+        // The whole file is in memory, so no further range can be needed.
         let _ = surveyor.step(0, data);
         surveyor.finish()
     }
 
-    /// Whether the shard is complete and nothing follows it.
+    /// Returns whether the shard is complete and no bytes follow it.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.error.is_none() && self.end.is_some()
     }
 
-    /// The samples as that reader groups them, and the members that it would refuse. Of a shard that is not complete, the
-    /// last sample is left out. For Energon a sample begins behind headers for all members and reaches to the next one,
-    /// whatever lies between them.
+    /// Returns the samples as a reader groups them, and the errors of members that it would refuse. If the shard is
+    /// incomplete, the last sample is missing. For Energon, a sample begins after global headers and extends to the
+    /// next sample.
     #[must_use]
     pub fn samples(
         &self,
@@ -135,7 +135,7 @@ impl Survey {
         let (mut samples, mut problems) = (Vec::new(), Vec::new());
         let mut names = HashSet::new();
         for member in &self.members {
-            // wids knows members by their names, each of which it has once.
+            // wids identifies members by name, and reads each name once.
             let name = member.name_for(consumer);
             let is_known =
                 consumer == Consumer::Wids && member.is_file_for(consumer) && !names.insert(name);
@@ -156,7 +156,7 @@ impl Survey {
         (samples, problems)
     }
 
-    /// What the last sample has so far, in a shard that is not complete.
+    /// Returns the members so far of the last sample, in an incomplete shard.
     #[must_use]
     pub fn torn_sample(&self, limits: &Limits) -> Option<SampleEntry> {
         if self.end.is_some() {
@@ -164,14 +164,14 @@ impl Survey {
         }
         let mut grouper = Grouper::new(Consumer::Webdataset, limits);
         for member in &self.members {
-            // A member that is refused is not part of the sample.
+            // A refused member is not part of the sample.
             let _ = grouper.push_entry(member);
         }
         grouper.finish()
     }
 }
 
-/// Lets each sample end where the next one begins, the last one at the end of the archive.
+/// Extends each sample to the begin of the next one, and the last one to the end of the archive.
 fn reach_to_the_next(samples: &mut [SampleEntry], end: Option<u64>) {
     let mut next = end;
     for sample in samples.iter_mut().rev() {
@@ -180,7 +180,7 @@ fn reach_to_the_next(samples: &mut [SampleEntry], end: Option<u64>) {
     }
 }
 
-/// Makes a [`Survey`] of a shard that need not be at hand as a whole.
+/// Surveys a shard that need not be completely in memory.
 #[derive(Clone, Debug)]
 pub struct Surveyor {
     scanner: Scanner,
@@ -189,7 +189,7 @@ pub struct Surveyor {
 }
 
 impl Surveyor {
-    /// A survey of a raw shard of that length.
+    /// Creates a surveyor for a raw shard of that length.
     #[must_use]
     pub fn new(length: u64, limits: &Limits) -> Self {
         Self {
@@ -202,8 +202,8 @@ impl Surveyor {
         }
     }
 
-    /// Goes on with the part of the shard that begins at `at`; answers which range is needed next, `None` at the end or at
-    /// damage.
+    /// Continues with the part of the shard that begins at `at`. Returns the range that is needed next; `None` at the
+    /// end or at damage.
     pub fn step(&mut self, at: u64, window: &[u8]) -> Option<Range<u64>> {
         while !self.done {
             match self.scanner.step(at, window) {
@@ -217,7 +217,7 @@ impl Surveyor {
                     self.done = true;
                 }
                 Err(error) => {
-                    // What follows the end of an archive does not make it incomplete.
+                    // Bytes after the end of an archive do not make it incomplete.
                     if let TarError::Trailing { end, .. } = &error {
                         self.survey.end = Some(*end);
                     }
@@ -229,7 +229,7 @@ impl Surveyor {
         None
     }
 
-    /// What is known so far.
+    /// Returns what is known so far.
     #[must_use]
     pub fn finish(self) -> Survey {
         self.survey

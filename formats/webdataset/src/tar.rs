@@ -1,4 +1,4 @@
-//! The tar format: members in, members out. What members mean is decided elsewhere.
+//! Reads and writes the members of tar files. Other modules decide what members mean.
 
 mod header;
 mod pax;

@@ -1,8 +1,8 @@
-//! Headers and shards for tests, good ones and bad ones.
+//! Builds headers and shards for tests, valid and invalid ones.
 
 use crate::shard::{Profile, ShardBuilder};
 
-/// A header block of any kind, with a right checksum.
+/// A header block of any kind, with a valid checksum.
 #[derive(Clone, Debug)]
 pub(crate) struct RawHeader {
     pub(crate) name: Vec<u8>,
@@ -58,7 +58,7 @@ impl RawHeader {
         block
     }
 
-    /// The block, content and what fills its last block.
+    /// Returns the block, the content and its padding.
     pub(crate) fn with(&self, content: &[u8]) -> Vec<u8> {
         let mut member = self.block();
         member.extend_from_slice(content);
@@ -67,7 +67,7 @@ impl RawHeader {
     }
 }
 
-/// Puts the right checksum into the block at `at`.
+/// Writes the correct checksum into the block at `at`.
 pub(crate) fn seal(bytes: &mut [u8], at: usize) {
     bytes[at + 148..at + 156].fill(b' ');
     let sum: u32 = bytes[at..at + 512]
@@ -77,19 +77,19 @@ pub(crate) fn seal(bytes: &mut [u8], at: usize) {
     bytes[at + 148..at + 156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// A file member.
+/// Builds a file member.
 pub(crate) fn member(name: &str, content: &[u8]) -> Vec<u8> {
     RawHeader::new(name, content.len() as u64).with(content)
 }
 
-/// An extension header of that kind.
+/// Builds an extension header of that kind.
 pub(crate) fn extension(kind: u8, content: &[u8]) -> Vec<u8> {
     RawHeader::new("ext", content.len() as u64)
         .kind(kind)
         .with(content)
 }
 
-/// PAX records.
+/// Builds PAX records.
 pub(crate) fn records(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in pairs {
@@ -103,14 +103,14 @@ pub(crate) fn records(pairs: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-/// The parts and the end of an archive.
+/// Builds an archive from parts, and appends its end.
 pub(crate) fn archive(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut out = parts.concat();
     out.resize((out.len() + 1024).next_multiple_of(10_240), 0);
     out
 }
 
-/// A canonical shard of samples with three fields of various sizes.
+/// Builds a canonical shard of samples with three fields of various sizes.
 pub(crate) fn shard(samples: usize) -> Vec<u8> {
     let mut shard = ShardBuilder::new(Profile::default());
     for sample in 0..samples {

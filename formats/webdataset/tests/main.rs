@@ -1,4 +1,4 @@
-//! Shards of the original writer, of CPython's `tarfile` and of GNU tar, read by this crate; `fixtures/` says what they are.
+//! Reads shards of the original writer, of CPython's `tarfile` and of GNU tar. `fixtures/` describes them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -16,7 +16,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/webdataset-1.0.2")
 }
 
-/// Name, bytes and what the original reader makes of them.
+/// Returns name, bytes and the original reader's result of each shard.
 fn shards() -> Vec<(String, Vec<u8>, Json)> {
     let mut shards: Vec<_> = std::fs::read_dir(fixtures())
         .unwrap()
@@ -91,7 +91,7 @@ fn shards_of_other_writers_are_read_as_the_original_reads_them() {
             assert_eq!(ours(&data), theirs(&expected), "{name}");
         }
     }
-    // The writer keeps `__url__`, at which its own reader fails.
+    // The writer stores `__url__`, which its own reader cannot read.
     assert_eq!(unreadable, ["wds-kept-meta"]);
 }
 
@@ -170,7 +170,7 @@ fn a_lint_finds_an_error_in_each_shard_that_is_refused() {
             Some(id) => assert!(errors.contains(&id), "{name}: {findings:#?}"),
             None if expected["unreadable"].is_string() => {
                 assert!(errors.contains(&"tar-duplicate"), "{name}: {findings:#?}");
-                // Without what the original cannot read either, it is a shard.
+                // Without members that the original cannot read either, it is a valid shard.
                 let fixed = fix(&data, Profile::default(), &limits).unwrap();
                 assert!(!ours(&fixed.bytes).is_empty(), "{name}");
             }

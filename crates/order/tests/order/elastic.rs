@@ -1,4 +1,5 @@
-//! Elasticity and resume: what a run is given does not depend on how many machines share it or how often it stopped.
+//! Tests elasticity and resumption: the samples of a run do not depend on the number of machines or on how often it
+//! stopped.
 
 use proptest::prelude::*;
 use shardmill_order::{

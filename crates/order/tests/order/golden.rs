@@ -1,4 +1,4 @@
-//! Equal to the original, sample by sample; `testdata/generate.py` made the files.
+//! Compares orders with the original, sample by sample. `testdata/generate.py` wrote the expected files.
 
 use serde::Deserialize as _;
 use serde_json::Value;

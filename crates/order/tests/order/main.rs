@@ -1,4 +1,5 @@
-//! The order as its users see it: equal to the original, elastic, resumable, and the same however it is read.
+//! Tests the order through the public API: it equals the original, is elastic and resumable, and is the same however it
+//! is read.
 
 mod elastic;
 mod golden;

@@ -1,4 +1,4 @@
-//! However an epoch is read it is the same; and what is foretold of shards comes true.
+//! Checks that an epoch is the same however it is read, and that shard accesses are predicted correctly.
 
 use proptest::prelude::*;
 use shardmill_order::{BatchingMethod, Epoch, SampleId, ShuffleAlgo, StreamConfig};

@@ -1,4 +1,4 @@
-//! Opening, finding and reading samples.
+//! Tests opening datasets, and finding and reading samples.
 
 use std::fs;
 use std::os::unix::fs::symlink;

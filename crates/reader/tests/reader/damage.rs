@@ -1,4 +1,4 @@
-//! Files that are not as the index says.
+//! Tests files that do not match the index.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Deleted samples and the state of a run.
+//! Tests deleted samples and the state of a run.
 
 use shardmill_order::{EpochConfig, StreamConfig, World};
 use shardmill_reader::{LiveSamples, OrderIdentity};

@@ -1,4 +1,4 @@
-//! Indexes that are made: rebuilt from shards, merged from parts.
+//! Tests indexes that are rebuilt from shards or merged from parts.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Datasets on a disk, sound and damaged in every way that can be thought of.
+//! Tests datasets on disk, valid and damaged in many ways.
 
 // `cfg(test)` says to the lints what these are; the files are nothing else.
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A small writer, so that the tests know every byte.
+//! A small writer that determines every byte of the test data.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;

@@ -1,4 +1,4 @@
-//! What `verify` reports.
+//! Tests the report of `verify`.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -2,7 +2,7 @@ use shardmill_core::{Diagnostic, ErrorKind, escape};
 
 use crate::delta::time::shown_time;
 
-/// What is wrong with a Delta table, or with what was asked of it.
+/// An error in a Delta table, or in the request for one of its versions.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaError {
@@ -12,12 +12,12 @@ pub enum DeltaError {
         /// The table.
         table: String,
     },
-    /// A version that is not there.
+    /// A version that does not exist.
     #[error("there is no version {asked}: versions {earliest} to {latest} can be read")]
     Version {
         /// The table.
         table: String,
-        /// The version that was asked for.
+        /// The requested version.
         asked: u64,
         /// The oldest version that can be read.
         earliest: u64,
@@ -33,19 +33,19 @@ pub enum DeltaError {
     Timestamp {
         /// The table.
         table: String,
-        /// The time that was asked for, in milliseconds since 1970.
+        /// The requested time, in milliseconds since 1970.
         asked_ms: i64,
         /// The oldest version that can be read.
         earliest: u64,
         /// Its time.
         earliest_ms: Option<i64>,
     },
-    /// A table that needs something of its readers that this one does not have.
+    /// A table that requires a reader feature that this crate does not support.
     #[error("needs {feature}, which is not supported")]
     Feature {
         /// The table.
         table: String,
-        /// What it needs, by the name that the protocol gives it.
+        /// The feature, by its name in the protocol.
         feature: String,
         /// What to do instead.
         hint: Option<&'static str>,
@@ -58,7 +58,7 @@ pub enum DeltaError {
         /// What is wrong.
         reason: String,
     },
-    /// A path of the log that cannot be followed.
+    /// A path in the log that is not valid.
     #[error("the log names the file `{}`, {reason}", escape(path))]
     Path {
         /// The table.
@@ -68,7 +68,7 @@ pub enum DeltaError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A data file or a deletion vector that the log names and that is gone.
+    /// A data file or deletion vector that the log lists and that no longer exists.
     #[error(
         "version {version} of the table consists of this file among others, and it does not exist: vacuumed?"
     )]
@@ -78,7 +78,7 @@ pub enum DeltaError {
         /// The version of the table.
         version: u64,
     },
-    /// A deletion vector that cannot be right.
+    /// A deletion vector that is not valid.
     #[error("deletion vector: {reason}")]
     DeletionVector {
         /// The data file that it belongs to.
@@ -86,7 +86,7 @@ pub enum DeltaError {
         /// What is wrong.
         reason: String,
     },
-    /// A data file with another number of rows than the log says.
+    /// A data file whose number of rows differs from the log.
     #[error("has {found} rows, and the table log says {claimed}")]
     RowCount {
         /// The file.
@@ -96,7 +96,7 @@ pub enum DeltaError {
         /// Rows according to the file.
         found: u64,
     },
-    /// A data file without field ids in a table whose columns are found by them.
+    /// A data file without field ids, in a table that identifies its columns by them.
     #[error(
         "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"
     )]
@@ -104,17 +104,17 @@ pub enum DeltaError {
         /// The file.
         file: String,
     },
-    /// A column of a data file that does not fit the table.
+    /// A column of a data file that does not match the table.
     #[error("column `{}`: {reason}", escape(column))]
     Column {
         /// The file.
         file: String,
-        /// The column, with the path to it where it is nested.
+        /// The column; for a nested one, the path to it.
         column: String,
         /// What is wrong.
         reason: String,
     },
-    /// A partition value that is not of the type of its column.
+    /// A partition value that does not parse as the type of its column.
     #[error(
         "the table log gives the partition column `{}` the value `{}`, which is no {data_type}",
         escape(column),

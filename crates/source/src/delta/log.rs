@@ -1,4 +1,4 @@
-//! The table log: which version, which files, which rows of them are deleted. The kernel replays it.
+//! Reads the table log: the version, its files, and their deleted rows. The Delta kernel replays it.
 
 mod alias;
 mod commits;
@@ -33,7 +33,7 @@ use crate::objects::Store;
 use crate::source::{DeltaFile, DeltaHistory, DeltaSummary};
 use crate::{SourceError, SourceOptions};
 
-/// What this crate can do with the data of a table. A table that needs anything else is refused.
+/// The table features that this crate supports. It refuses a table that requires any other.
 const READABLE: &[TableFeature] = &[
     TableFeature::ColumnMapping,
     TableFeature::DeletionVectors,
@@ -56,33 +56,33 @@ pub(crate) struct Version {
     pub summary: DeltaSummary,
     pub schema: SchemaRef,
     pub mode: ColumnMappingMode,
-    /// Logical names.
+    /// Logical names of the partition columns.
     pub partition_columns: Vec<String>,
-    /// In the order of their paths.
+    /// The data files, sorted by path.
     pub files: Vec<LogFile>,
-    /// What a fingerprint of the contents begins with.
+    /// The start of a fingerprint of the contents.
     pub identity: String,
     engine: Arc<dyn Engine>,
     root: Url,
-    /// Where the table is in a store: all of the bucket, in which files have their keys as paths.
+    /// For a table in a store: the whole bucket, so that the path of a file is its key.
     pub bucket: Option<Arc<Store>>,
     kernel: Option<KernelStore>,
 }
 
-/// A data file as the log has it.
+/// A data file as recorded in the log.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub path: LogPath,
     pub bytes: u64,
-    /// How many rows are in it, deleted ones included, where the log says.
+    /// The number of rows, including deleted ones, if the log records it.
     pub records: Option<u64>,
-    /// By physical name.
+    /// Partition values by physical column name.
     pub partition_values: Vec<(String, Option<String>)>,
     pub deletion: Option<Deletion>,
 }
 
 impl LogFile {
-    /// The file as others know it.
+    /// Returns the file as the public API describes it.
     pub(crate) fn named(&self) -> DeltaFile {
         DeltaFile {
             path: self.path.shown.clone(),
@@ -95,21 +95,21 @@ impl LogFile {
 #[derive(Debug)]
 pub(crate) struct Deletion {
     descriptor: DeletionVectorDescriptor,
-    /// What tells it from others.
+    /// Distinguishes it from other deletion vectors.
     pub id: String,
 }
 
 /// Where a data file is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogPath {
-    /// Relative to the table, or absolute; `/` between its parts.
+    /// Relative to the table, or absolute, with `/` as the separator.
     pub shown: String,
     pub file: PathBuf,
-    /// Whether the log names it without regard to the table.
+    /// Whether the log gives an absolute path.
     pub is_absolute: bool,
 }
 
-/// Opens the version that the options ask for, or the latest.
+/// Opens the version that the options request, or the latest.
 ///
 /// # Errors
 ///
@@ -124,7 +124,7 @@ pub(crate) fn open(
     })
 }
 
-/// The files of the version that the options ask for, or of the latest, and the commits after another one.
+/// Returns the files of the requested version, or of the latest, and the commits after version `after`.
 ///
 /// # Errors
 ///
@@ -158,7 +158,7 @@ fn with_log<T>(
             (url, root, None)
         }
         Location::Remote(remote) => {
-            // The keys of the bucket are the paths of this URL, whatever the store is called outside.
+            // This URL's paths are the keys of the bucket, whatever the store's real URL is.
             let mut url = Url::parse(BUCKET).map_err(|_| no_url())?;
             let mut parts = url.path_segments_mut().map_err(|()| no_url())?;
             parts.clear().extend(remote.prefix().split('/')).push("");
@@ -182,7 +182,7 @@ fn with_log<T>(
         bucket,
         kernel,
     };
-    // The kernel's own panics are errors like any other.
+    // Panics of the kernel become ordinary errors.
     let found = catch(|| {
         let engine: Arc<dyn Engine> = Arc::new(DefaultEngineBuilder::new(store).build());
         work(&log, &engine)
@@ -190,17 +190,17 @@ fn with_log<T>(
     found.unwrap_or_else(|panic| Err(log.wrong(panic)))
 }
 
-/// The URL of a bucket, as the kernel sees it.
+/// The URL of the bucket that the kernel sees.
 const BUCKET: &str = "s3://bucket/";
 
-/// Most bytes of one file of the log, and of one that deletion vectors are in.
+/// The most bytes of one log file, or of one file with deletion vectors.
 const LOG_BYTES: u64 = 4 << 30;
 
 struct Log<'a> {
     shown: &'a str,
     root: Url,
     directory: PathBuf,
-    /// Where the table is in a store: all of the bucket.
+    /// For a table in a store: the whole bucket.
     bucket: Option<Arc<Store>>,
     kernel: Option<KernelStore>,
 }
@@ -223,7 +223,7 @@ impl Log<'_> {
         .into()
     }
 
-    /// An error of the kernel in our words.
+    /// Converts an error of the kernel.
     fn failed(&self, error: &KernelError) -> SourceError {
         if let Some(failure) = self.kernel.as_ref().and_then(KernelStore::take_failure) {
             return failure.into();
@@ -231,7 +231,7 @@ impl Log<'_> {
         match error.without_backtrace() {
             KernelError::Unsupported(what) => {
                 let what = one_line(what);
-                // Our words say the rest.
+                // Keep only the feature's name: our message supplies the rest.
                 let name = what
                     .strip_prefix("Feature '")
                     .and_then(|rest| rest.split('\'').next());
@@ -257,7 +257,7 @@ impl Log<'_> {
             },
             other => {
                 let reason = one_line(&other.to_string());
-                // The kernel tells a type that it does not know from a broken schema by words alone.
+                // Only the message distinguishes an unknown type from a broken schema.
                 match reason.split_once("Unsupported Delta table type: ") {
                     Some((_, name)) => {
                         let name = name.split(" at line").next().unwrap_or(name);
@@ -290,7 +290,7 @@ impl Log<'_> {
         let mode = configuration.column_mapping_mode();
         let summary = DeltaSummary {
             version: snapshot.version(),
-            // A version of which only the checkpoint is left has none.
+            // A version of which only the checkpoint is left has no timestamp.
             timestamp_ms: snapshot.get_timestamp(engine.as_ref()).ok(),
             earliest_version: self.earliest(engine.as_ref()),
             latest_version: self.latest(engine.as_ref(), &snapshot),
@@ -344,7 +344,7 @@ impl Log<'_> {
     ) -> Result<SnapshotRef, SourceError> {
         if let Some(asked) = options.version {
             return self.at(engine, Some(asked)).map_err(|error| {
-                // The range is only looked up where it is to be told.
+                // Look up the range of versions only when the error needs it.
                 let latest = self.at(engine, None).map(|snapshot| snapshot.version());
                 match (self.earliest(engine), latest) {
                     (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
@@ -391,7 +391,7 @@ impl Log<'_> {
         self.failed(error)
     }
 
-    /// The oldest version that can be read.
+    /// Returns the oldest version that can be read.
     fn earliest(&self, engine: &dyn Engine) -> Option<u64> {
         let log = self.root.join("_delta_log/").ok()?;
         get_earliest_commit(engine, &log, None, HistoryCommitType::Recreatable).ok()
@@ -494,7 +494,7 @@ impl Log<'_> {
         }))
     }
 
-    /// Follows a path of the log, which is a URL, absolute or relative to the table.
+    /// Resolves a path of the log, which is a URL, either absolute or relative to the table.
     fn path(&self, path: &str) -> Result<LogPath, SourceError> {
         let wrong = |reason| {
             SourceError::from(DeltaError::Path {
@@ -503,7 +503,7 @@ impl Log<'_> {
                 reason,
             })
         };
-        // A parser of URLs leaves these out, which would be another file.
+        // A URL parser drops these characters, so the path would name another file.
         let is_bare = |letter: char| letter.is_control() || letter == ' ';
         if path.chars().any(char::is_control)
             || path.starts_with(is_bare)
@@ -533,7 +533,7 @@ impl Log<'_> {
             .map_err(|()| wrong("which is no path on this machine"))?;
         let is_absolute = path.starts_with('/') || Url::parse(path).is_ok();
         let below = file.strip_prefix(&self.directory).ok();
-        // `join` has followed what leads upwards.
+        // `join` has resolved any `..`.
         if below.is_none() && !is_absolute {
             return Err(wrong("which leads out of the table"));
         }
@@ -551,7 +551,7 @@ impl Log<'_> {
 }
 
 impl Log<'_> {
-    /// The same for a table in a store, whose files are objects of the same bucket.
+    /// Resolves a path of a table in a store, whose files are objects of the same bucket.
     fn key(&self, path: &str, url: &Url) -> Result<LogPath, SourceError> {
         let wrong = |reason| {
             SourceError::from(DeltaError::Path {
@@ -572,7 +572,7 @@ impl Log<'_> {
         let key = decoded.map_err(|_| wrong("which is no key of an object"))?;
         let file = PathBuf::from(format!("/{key}"));
         let below = file.strip_prefix(&self.directory).ok();
-        // `join` has followed what leads upwards.
+        // `join` has resolved any `..`.
         let below = below.ok_or_else(|| wrong("which leads out of the table"))?;
         Ok(LogPath {
             shown: below.to_string_lossy().into_owned(),
@@ -583,7 +583,7 @@ impl Log<'_> {
 }
 
 impl Version {
-    /// The rows of a file that are deleted.
+    /// Returns the deleted rows of a file.
     ///
     /// # Errors
     ///
@@ -633,12 +633,12 @@ impl Version {
     }
 }
 
-/// What tells a deletion vector from others.
+/// Returns an id that distinguishes a deletion vector from others.
 fn vector_id(storage: &str, place: &str, offset: Option<i32>) -> String {
     format!("{storage}{place}@{}", offset.unwrap_or(0))
 }
 
-/// The number of rows that the statistics of a file claim.
+/// Returns the number of rows that the statistics of a file claim.
 fn records(statistics: &str) -> Option<u64> {
     #[derive(Deserialize)]
     struct Statistics {
@@ -648,7 +648,7 @@ fn records(statistics: &str) -> Option<u64> {
     serde_json::from_str::<Statistics>(statistics).ok()?.records
 }
 
-/// The columns of the kernel's list of files.
+/// The columns of the kernel's file list.
 struct Adds<'a> {
     paths: &'a arrow::array::StringArray,
     sizes: &'a arrow::array::Int64Array,

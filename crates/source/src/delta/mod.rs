@@ -1,4 +1,4 @@
-//! Delta tables: the kernel replays the log, the Parquet reader of this crate reads the files.
+//! Reads Delta tables: the Delta kernel replays the log, and the Parquet reader of this crate reads the files.
 
 mod error;
 mod log;
@@ -48,12 +48,12 @@ pub(crate) struct DeltaTable {
     columns: Vec<Column>,
     mapping: Mapping,
     schema: SchemaRef,
-    /// For each column which of a file's partition values it is, if it is one.
+    /// For each column, its position among the partition values of a file, if it is a partition column.
     partitions: Vec<Option<usize>>,
     footers: FooterCache,
     prefetch: Prefetch,
     units: Vec<Unit>,
-    /// The row group of each unit, and the row of its file that it begins with.
+    /// The row group of each unit. Its first row within the file is in `first_rows`.
     groups: Vec<usize>,
     first_rows: Vec<u64>,
     null_counts: Vec<Option<u64>>,
@@ -64,16 +64,16 @@ pub(crate) struct DeltaTable {
 /// A file of the table.
 struct DataFile {
     input: InputFile,
-    /// The values of the partition columns, in the order of the table's.
+    /// The values of the partition columns, in the table's order.
     partition_values: Vec<ScalarValue>,
-    /// The rows that are deleted.
+    /// The deleted rows.
     deleted: Option<RoaringTreemap>,
 }
 
-/// What is kept of a file's footer whether or not it is cached.
+/// What is kept of a file's footer even if the footer is not cached.
 struct Summary {
     file: DataFile,
-    /// Rows, deleted ones included, and stored bytes of each row group.
+    /// For each row group, its rows (including deleted ones) and its stored bytes.
     groups: Vec<(u64, u64)>,
     null_counts: Vec<Option<u64>>,
     metadata: Arc<ParquetMetaData>,
@@ -113,7 +113,7 @@ pub(crate) fn open(
     })?
 }
 
-/// What became of a table since a version, up to the one that the options ask for, or to the latest.
+/// Returns the changes of a table after version `after`, up to the version that the options request or the latest.
 ///
 /// # Errors
 ///
@@ -127,7 +127,7 @@ pub fn history(
     on_pool(options.jobs, || log::history(&name, given, options, after))?
 }
 
-/// The one table that is given, and how it is called.
+/// Returns the one given table and its printed name.
 fn the_table<'a>(
     locations: &'a [Location],
     options: &SourceOptions,
@@ -158,8 +158,8 @@ fn the_table<'a>(
     Ok((given, name))
 }
 
-/// Files, their deletion vectors and partition values, and the schema: what decides on the rows. A commit that
-/// changes none of them makes no other table of it, and neither does a copy.
+/// Digests what determines the rows: files, deletion vectors, partition values and the schema. A commit that changes
+/// none of them, or a copy of the table, has the same fingerprint.
 fn fingerprint(identity: &str, files: &[LogFile]) -> String {
     let mut fingerprint = Fingerprint::new(SourceKind::Delta);
     let nowhere = FileVersion {
@@ -187,7 +187,7 @@ fn fingerprint(identity: &str, files: &[LogFile]) -> String {
     fingerprint.finish()
 }
 
-/// What is known of a table before its files are looked at.
+/// The state of a table while it is opened, before its files are inspected.
 struct Opening<'a> {
     name: &'a str,
     version: &'a Version,
@@ -225,7 +225,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// A data file in a store: the log says how long it is.
+    /// Returns a data file in a store. The log records its length.
     fn object(&self, file: &LogFile) -> Option<InputFile> {
         let object = Object {
             store: Arc::clone(self.version.bucket.as_ref()?),
@@ -242,7 +242,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// A data file on this machine.
+    /// Returns a data file on this machine.
     fn local(&self, file: &LogFile) -> Result<InputFile, SourceError> {
         let shown = self.shown(file);
         let metadata = std::fs::metadata(&file.path.file).map_err(|source| {
@@ -268,7 +268,7 @@ impl<'a> Opening<'a> {
         .into()
     }
 
-    /// Fetches the ends of the files that are in a store.
+    /// Fetches the ends of those files that are in a store.
     fn tails(&self, files: &[LogFile]) -> Vec<Option<Tail>> {
         let inputs: Option<Vec<InputFile>> = files.iter().map(|file| self.object(file)).collect();
         match inputs {
@@ -277,7 +277,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Compares a file with what the log says about it.
+    /// Reads a file's footer and compares it with the log.
     fn summarise(
         &self,
         file: &LogFile,
@@ -288,7 +288,7 @@ impl<'a> Opening<'a> {
             Some(input) => input,
             None => self.local(file)?,
         };
-        // That an object is gone shows when its end is asked for.
+        // A missing object is noticed when its end is fetched.
         let tail = match tail {
             Some(Err(error)) if error.kind() == ErrorKind::NotFound => {
                 return Err(self.missing(input.shown));
@@ -342,7 +342,7 @@ impl<'a> Opening<'a> {
                     .iter()
                     .map(|group| group_null_count(&metadata, group, &fields, found.root))
                     .sum::<Option<u64>>()
-                    // Deleted rows may have been the ones with nulls.
+                    // The deleted rows may have been those with nulls.
                     .filter(|count| is_whole || *count == 0),
             };
             null_counts.push(count);
@@ -406,7 +406,7 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// Folds files in order into one table.
+/// Merges files, in order, into one table.
 struct Fold {
     files: Vec<DataFile>,
     null_counts: Vec<Option<u64>>,
@@ -504,7 +504,7 @@ impl Fold {
     }
 }
 
-/// How the columns of a unit come out of its file.
+/// How the columns of a unit are built from its file.
 struct Plan {
     fields: Fields,
     origins: Vec<Origin>,
@@ -512,7 +512,7 @@ struct Plan {
 }
 
 impl DeltaTable {
-    /// File, row group and first row of a unit.
+    /// Returns the file, row group and first row of a unit.
     fn unit(&self, unit: usize) -> Result<(usize, usize, u64), SourceError> {
         let file = self.units.get(unit).and_then(|unit| unit.file);
         file.zip(self.groups.get(unit).copied())
@@ -580,7 +580,7 @@ impl DeltaTable {
         })
     }
 
-    /// What a unit reads of its object, where that is known without asking for it.
+    /// Returns what a unit reads of its object, if that is known without a request.
     fn wanted(&self, unit: usize, columns: &[usize]) -> Option<Wanted> {
         let (number, group, _) = self.unit(unit).ok()?;
         let data = self.files.get(number)?;
@@ -639,7 +639,7 @@ impl DeltaTable {
     }
 }
 
-/// The rows of a row group that are left; `None` when all are.
+/// Returns the rows of a row group that are not deleted; `None` if all are.
 fn selection(deleted: &RoaringTreemap, first_row: u64, rows: u64) -> Option<RowSelection> {
     let end = first_row.checked_add(rows)?;
     let mut left = Vec::new();
@@ -757,7 +757,7 @@ impl Base for DeltaTable {
         let Some(deleted) = deleted else {
             return first_row + row;
         };
-        // Each row that is deleted before it moves a row one further.
+        // Each deleted row at or before this place shifts it by one.
         let mut place = first_row + row;
         let mut iter = deleted.iter();
         iter.advance_to(first_row);

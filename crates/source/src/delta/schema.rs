@@ -1,4 +1,4 @@
-//! The columns of a table: their Arrow types, and by what they are found in its files.
+//! Converts a table's schema: the Arrow types of its columns, and how to find them in data files.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use delta_kernel::table_features::ColumnMappingMode;
 use crate::SourceError;
 use crate::source::ENCODING_KEY;
 
-/// By what a column is found in a file.
+/// How a column is identified in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapping {
-    /// By its physical name, which is its name where columns are not mapped.
+    /// By its physical name, which equals its logical name in tables without column mapping.
     Name,
     /// By its field id.
     Id,
@@ -24,9 +24,9 @@ pub(crate) enum Mapping {
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub field: FieldRef,
-    /// What it is called in files and in partition values.
+    /// Its name in files and in partition values.
     pub physical: String,
-    /// Its field id, where columns are mapped.
+    /// Its field id, in tables with column mapping.
     pub id: Option<i64>,
     pub node: Node,
 }
@@ -36,9 +36,9 @@ pub(crate) struct Column {
 pub(crate) enum Node {
     /// One value.
     Leaf,
-    /// Nothing: all rows are null, and files do not have it.
+    /// The `void` type: all rows are null, and files do not contain the column.
     Void,
-    /// A variant, which becomes a text of JSON.
+    /// A variant, which is converted to JSON text.
     Variant,
     /// Named fields.
     Struct(Vec<Column>),
@@ -48,14 +48,14 @@ pub(crate) enum Node {
     Map(Box<Item>, Box<Item>),
 }
 
-/// The items of a list, the keys or the values of a map.
+/// The items of a list, or the keys or values of a map.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub field: FieldRef,
     pub node: Node,
 }
 
-/// How a table maps its columns.
+/// Returns how a table maps its columns.
 pub(crate) const fn mapping(mode: ColumnMappingMode) -> Mapping {
     match mode {
         ColumnMappingMode::Id => Mapping::Id,
@@ -63,7 +63,7 @@ pub(crate) const fn mapping(mode: ColumnMappingMode) -> Mapping {
     }
 }
 
-/// The columns of a table in the order of its schema.
+/// Returns the columns of a table in the order of its schema.
 ///
 /// # Errors
 ///
@@ -198,7 +198,7 @@ impl Maker<'_> {
     }
 }
 
-/// The Arrow type of a primitive; `None` for those that are not supported.
+/// Returns the Arrow type of a primitive; `None` if it is not supported.
 fn leaf_type(primitive: &PrimitiveType) -> Option<DataType> {
     Some(match primitive {
         PrimitiveType::String => DataType::Utf8,

@@ -1,4 +1,4 @@
-//! From the columns of a data file to those of the table: which leaves are read, and what becomes of them.
+//! Maps the columns of a data file to those of the table: which leaves to read, and how to convert them.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::SourceError;
 use crate::catch_panic::{catch, one_line};
 use crate::parquet::{in_microseconds, leaf_count, leaves_of};
 
-/// What becomes of a decoded column.
+/// How a decoded column is converted.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
-    /// A value that becomes this type.
+    /// A value that is cast to this type.
     Leaf(DataType),
-    /// A variant that becomes JSON.
+    /// A variant that is converted to JSON.
     Variant,
-    /// A struct: its fields, and for each the child of the decoded struct that it is made of.
+    /// A struct: its fields, and for each the child of the decoded struct that it is made from.
     Struct(Fields, Vec<Option<(usize, Shape)>>),
     /// A list of these items.
     List(FieldRef, Box<Shape>),
@@ -35,18 +35,18 @@ pub(crate) enum Shape {
     Map(FieldRef, Box<Shape>, Box<Shape>),
 }
 
-/// A column, found in a file.
+/// A column of the table that was found in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// Which top-level column of the file it is.
+    /// The number of the top-level column in the file.
     pub root: usize,
     /// The leaves of the file that are read for it, ascending.
     pub leaves: Vec<usize>,
     pub shape: Arc<Shape>,
 }
 
-/// The columns of a data file as the decoder is to deliver them. What an embedded Arrow schema says is of no
-/// interest: the table knows the types.
+/// Returns the columns of a data file as the decoder should return them. An embedded Arrow schema is ignored, because
+/// the table defines the types.
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ fn field_id(field: &Field) -> Option<i64> {
         .ok()
 }
 
-/// Whether any of these columns, or of the columns within them, has a field id.
+/// Returns whether any of these columns, or a column nested in them, has a field id.
 pub(crate) fn has_ids(fields: &Fields) -> bool {
     fields.iter().any(|field| {
         field_id(field).is_some()
@@ -97,18 +97,18 @@ pub(crate) fn has_ids(fields: &Fields) -> bool {
     })
 }
 
-/// Looks for columns in one file.
+/// Finds columns in one file.
 pub(crate) struct Finder<'a> {
     pub file: &'a str,
     pub mapping: Mapping,
 }
 
 impl Finder<'_> {
-    /// Where in the file a column is; `None` where the file lacks it.
+    /// Finds a column in the file; `None` if the file lacks it.
     ///
     /// # Errors
     ///
-    /// [`DeltaError::Column`] when what is there cannot be the column.
+    /// [`DeltaError::Column`] when the column in the file does not match.
     pub(crate) fn find(
         &self,
         column: &Column,
@@ -133,7 +133,7 @@ impl Finder<'_> {
         .into())
     }
 
-    /// Finds a column among fields whose first leaf is `first`.
+    /// Finds a column among fields; `first` is the number of their first leaf.
     fn child(
         &self,
         column: &Column,
@@ -151,7 +151,7 @@ impl Finder<'_> {
         };
         let mut place = self.place(fields, first, path, is_it)?;
         if place.is_none() && matches!(self.mapping, Mapping::Name) {
-            // The names of a table mean the same in upper and in lower case, and its writers are not all of one mind.
+            // Column names of a table are case-insensitive, and its writers may differ in case.
             let name = column.physical.to_lowercase();
             place = self.place(fields, first, path, |field| {
                 field.name().to_lowercase() == name
@@ -177,7 +177,7 @@ impl Finder<'_> {
         Ok(Some((number, shape)))
     }
 
-    /// The one field of a kind: its number, the first of its leaves, and itself.
+    /// Returns the only field that `is_it` accepts: its number, the number of its first leaf, and the field itself.
     fn place<'f>(
         &self,
         fields: &'f Fields,
@@ -287,10 +287,10 @@ impl Finder<'_> {
             children.push(self.child(column, fields, first, &path, leaves)?);
         }
         if leaves.len() == before {
-            // Whether the struct itself is null is told by any leaf of it.
+            // Any leaf of a struct shows whether the struct itself is null.
             leaves.push(first);
         }
-        // The decoder leaves out the children of which nothing is read.
+        // The decoder omits children of which no leaf is read.
         let mut delivered = Vec::with_capacity(fields.len());
         let mut leaf = first;
         let mut count = 0;
@@ -311,8 +311,8 @@ impl Finder<'_> {
     }
 }
 
-/// Whether values of a file's type are values of the table's type: the same type, another way to store it, or
-/// one that the table has since been widened from.
+/// Returns whether the file's type can be converted to the table's type. It is the same type, another way to store it,
+/// or one that the table was widened from.
 fn becomes(own: &DataType, wanted: &DataType) -> bool {
     use DataType as T;
     if own == wanted {
@@ -325,9 +325,9 @@ fn becomes(own: &DataType, wanted: &DataType) -> bool {
         | (T::Int8 | T::Int16 | T::Int32, T::Float64)
         | (T::Float32, T::Float64)
         | (T::Date32, T::Timestamp(TimeUnit::Microsecond, None))
-        // Some writers do not say that their 32 bits are 8 or 16.
+        // Some writers do not annotate 32-bit integers as 8 or 16 bits.
         | (T::Int32, T::Int8 | T::Int16)
-        // Old writers do not say that their bytes are text.
+        // Old writers do not annotate byte arrays as text.
         | (T::Binary, T::Utf8)
         | (T::Utf8 | T::FixedSizeBinary(_), T::Binary)
         | (
@@ -349,7 +349,7 @@ fn becomes(own: &DataType, wanted: &DataType) -> bool {
     }
 }
 
-/// The most decimal digits of an integer type.
+/// Returns the most decimal digits of an integer type.
 const fn own_digits(data_type: &DataType) -> i16 {
     match data_type {
         DataType::Int8 => 3,
@@ -359,11 +359,11 @@ const fn own_digits(data_type: &DataType) -> i16 {
 }
 
 impl Shape {
-    /// The column of the table.
+    /// Converts a decoded column to the column of the table.
     ///
     /// # Errors
     ///
-    /// [`ArrowError`] when a value does not fit, or nulls are where none may be.
+    /// [`ArrowError`] when a value does not fit, or when a required column has nulls.
     pub(crate) fn apply(&self, array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
             Self::Leaf(wanted) => return leaf(array, wanted),
@@ -426,7 +426,7 @@ fn leaf(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
     if array.data_type() == wanted {
         return Ok(Arc::clone(array));
     }
-    // Casting rounds towards 1970; time goes on in one direction.
+    // A cast rounds towards 1970; times before it must round down as well.
     if let (DataType::Timestamp(TimeUnit::Nanosecond, _), DataType::Timestamp(_, zone)) =
         (array.data_type(), wanted)
     {
@@ -442,7 +442,7 @@ fn leaf(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
     if let DataType::Timestamp(TimeUnit::Microsecond, zone) = wanted
         && let Some(stored) = array.as_primitive_opt::<TimestampMicrosecondType>()
     {
-        // The same instants or the same wall clock: what the table says counts, not what the file says.
+        // The table, not the file, decides whether these are instants or wall clock times.
         return Ok(Arc::new(stored.clone().with_timezone_opt(zone.clone())));
     }
     if let DataType::Timestamp(TimeUnit::Millisecond, _) = array.data_type() {

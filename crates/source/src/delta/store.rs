@@ -1,4 +1,4 @@
-//! A store as the kernel reads it: one bucket, whole keys, nothing but reading.
+//! Implements the kernel's `ObjectStore` over one bucket: absolute keys, read only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,20 +15,20 @@ use delta_kernel::object_store::{
 use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use shardmill_storage::{Remote, RemoteObject, StorageError};
 
-/// A bucket.
+/// A bucket, as the kernel reads it.
 #[derive(Clone)]
 pub(super) struct KernelStore {
     remote: Remote,
-    /// Most bytes that are read of an object at once.
+    /// The most bytes of an object that are read at once.
     most: u64,
     seen: Arc<Mutex<Seen>>,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// The lengths of objects that were listed or looked up.
+    /// The lengths of objects that were listed or requested.
     bytes: BTreeMap<String, u64>,
-    /// What went wrong first, but for objects that are not there: the kernel makes a text of it.
+    /// The first failure, not counting missing objects. The kernel would reduce it to text.
     failure: Option<StorageError>,
 }
 
@@ -45,7 +45,7 @@ impl KernelStore {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the store said, in the place of an error that the kernel has made of it.
+    /// Takes the store's own error, to report it instead of the one that the kernel made from it.
     pub(super) fn take_failure(&self) -> Option<StorageError> {
         self.seen().failure.take()
     }
@@ -65,7 +65,7 @@ impl KernelStore {
         }
     }
 
-    /// Runs what waits for the store on a thread that may wait.
+    /// Runs a blocking request on a thread of the blocking pool.
     async fn wait<T: Send + 'static>(
         &self,
         key: &str,
@@ -76,7 +76,7 @@ impl KernelStore {
         done.map_err(|error| self.failed(key, error))
     }
 
-    /// The length of an object.
+    /// Returns the length of an object.
     async fn bytes(&self, key: &str) -> Result<u64> {
         let known = self.seen().bytes.get(key).copied();
         if let Some(bytes) = known {
@@ -94,7 +94,7 @@ impl KernelStore {
         Ok(bytes)
     }
 
-    /// The objects beneath a folder, by their keys.
+    /// Lists the objects below a folder, by their keys.
     async fn objects(self, folder: String) -> Result<Vec<Result<ObjectMeta>>> {
         let prefix = if folder.is_empty() {
             String::new()

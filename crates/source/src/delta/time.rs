@@ -1,15 +1,15 @@
-//! Points in time, as people write them and as they are shown.
+//! Parses and prints timestamps.
 
 use arrow::array::timezone::Tz;
 use arrow::compute::kernels::cast_utils::string_to_datetime;
 use arrow::temporal_conversions::timestamp_ms_to_datetime;
 
-/// A point in time as milliseconds since 1970: RFC 3339, or a date with or without a time, which is taken as
-/// UTC.
+/// Parses a timestamp into milliseconds since 1970. Accepts RFC 3339, or a date with or without a time, which is
+/// interpreted as UTC.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// A description of what is wrong with the text.
 pub(crate) fn parse_time(text: &str) -> Result<i64, String> {
     let utc: Tz = "+00:00".parse().map_err(|_| "there is no UTC".to_owned())?;
     string_to_datetime(&utc, text.trim())
@@ -22,7 +22,7 @@ pub(crate) fn parse_time(text: &str) -> Result<i64, String> {
         })
 }
 
-/// Milliseconds since 1970 as RFC 3339.
+/// Formats milliseconds since 1970 as RFC 3339.
 pub(crate) fn shown_time(milliseconds: i64) -> String {
     timestamp_ms_to_datetime(milliseconds).map_or_else(
         || format!("{milliseconds} ms since 1970"),

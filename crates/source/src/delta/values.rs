@@ -1,4 +1,4 @@
-//! Partition values: texts of the log as values of their column's type.
+//! Parses partition values: the log stores them as text.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 
-/// The value that a text stands for; `None` when it stands for none of this type. The empty text is null.
+/// Parses a text as a value of a type; `None` if it is not one. The empty text is null.
 pub(crate) fn parse_value(text: Option<&str>, data_type: &DataType) -> Option<ScalarValue> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
         return ScalarValue::try_from(data_type).ok();
@@ -39,7 +39,7 @@ pub(crate) fn parse_value(text: Option<&str>, data_type: &DataType) -> Option<Sc
     }
 }
 
-/// Decimal places of a number that is written without an exponent, zeros at the end left out.
+/// Returns the number of decimal places of a number without an exponent, not counting trailing zeros.
 fn places(text: &str) -> i64 {
     let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
     i64::try_from(fraction.trim_end_matches('0').len()).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! Variants as JSON.
+//! Converts variants to JSON.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use parquet_variant_compute::{VariantArray, unshred_variant, variant_to_json};
 
 use crate::catch_panic::catch;
 
-/// The JSON of each variant; null where there is none.
+/// Returns the JSON text of each variant; null for a null variant.
 ///
 /// # Errors
 ///

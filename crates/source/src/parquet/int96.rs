@@ -1,4 +1,4 @@
-//! Timestamps of 96 bits, as Spark, Hive and Impala wrote them for long.
+//! Reads 96-bit timestamps, as Spark, Hive and Impala wrote them for a long time.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use parquet::basic::Type as PhysicalType;
 use parquet::schema::types::SchemaDescriptor;
 
-/// The columns of a file, with microseconds for timestamps of 96 bits: these reach farther than nanoseconds in 64 bits, which
-/// go from 1677 to 2262 and would turn what lies outside into other dates. `fields` are all columns of the file; where they
-/// are not one for each leaf they stay as they are.
+/// Replaces the type of 96-bit timestamps with microseconds. They reach further than 64-bit nanoseconds, which cover
+/// 1677 to 2262 and would turn other dates into wrong ones. `fields` are all columns of the file. They stay as they are
+/// if they do not correspond one to one to the leaves.
 pub(crate) fn in_microseconds(descr: &SchemaDescriptor, fields: &Fields) -> Fields {
     let is_wide = |leaf: usize| descr.column(leaf).physical_type() == PhysicalType::INT96;
     let leaves = leaves_of(fields);
@@ -45,7 +45,7 @@ fn change_field(field: &FieldRef, leaf: &mut impl FnMut(&DataType) -> DataType) 
     Arc::new(Field::clone(field).with_data_type(data_type))
 }
 
-/// The columns beneath one that have none beneath them; 1 for one of these.
+/// Returns the number of leaf columns below a column; 1 for a leaf.
 pub(crate) fn leaf_count(data_type: &DataType) -> usize {
     match data_type {
         DataType::Struct(fields) => leaves_of(fields),
@@ -57,7 +57,7 @@ pub(crate) fn leaf_count(data_type: &DataType) -> usize {
     }
 }
 
-/// The same of several.
+/// Returns the number of leaf columns below several columns.
 pub(crate) fn leaves_of(fields: &Fields) -> usize {
     let leaves = fields.iter().map(|field| leaf_count(field.data_type()));
     leaves.sum()

@@ -1,4 +1,4 @@
-//! Footers: read with every claim checked, turned into an Arrow schema, cached within a budget.
+//! Reads footers, checks every claim in them, converts them to an Arrow schema, and caches them within a budget.
 
 use std::fs::File;
 use std::ops::Range;
@@ -23,13 +23,13 @@ use crate::objects::Object;
 const MAGIC: &[u8; 4] = b"PAR1";
 const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
 
-/// Bytes of the end of an object that are fetched at once: the footer of most files is in them.
+/// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// The last bytes of an object.
+/// The last bytes of an object, or the error of fetching them.
 pub(crate) type Tail = Result<Vec<u8>, SourceError>;
 
-/// Fetches the ends of those files that are in stores, all at once.
+/// Fetches the ends of those files that are in stores, with concurrent requests.
 pub(crate) fn read_tails(inputs: &[&InputFile]) -> Vec<Option<Tail>> {
     let mut tails = Vec::with_capacity(inputs.len());
     let store = |input: &InputFile| input.object().map(|object| Arc::as_ptr(&object.store));
@@ -55,10 +55,10 @@ pub(crate) fn read_tails(inputs: &[&InputFile]) -> Vec<Option<Tail>> {
     tails
 }
 
-/// What a footer is read from.
+/// The source of a footer's bytes.
 enum Bytes<'a> {
     File(File),
-    /// The end of an object, and the object for what is before it.
+    /// The end of an object, and the object itself for the bytes before it.
     Object(&'a Object, Vec<u8>),
 }
 
@@ -97,7 +97,8 @@ impl Bytes<'_> {
     }
 }
 
-/// Reads and checks the footer of a file, which may have so many bytes. `tail` is its end, where that was fetched.
+/// Reads and checks the footer of a file; it may have up to `most_bytes` bytes. `tail` is the end of the file, if
+/// already fetched.
 ///
 /// # Errors
 ///
@@ -126,7 +127,7 @@ pub(crate) fn read_footer(
     let mut tail = [0; 8];
     read(&mut tail, size - 8)?;
     let [l0, l1, l2, l3, magic @ ..] = tail;
-    // PERF: how an object begins is a request of its own, and its end says the same.
+    // PERF: reading the start of an object takes another request, and the magic at its end is enough.
     if input.object().is_none() || &magic != MAGIC {
         let mut head = [0; 4];
         read(&mut head, 0)?;
@@ -182,7 +183,7 @@ pub(crate) fn read_footer(
     Ok(metadata)
 }
 
-/// Compares what a footer claims with itself and with the bytes before it.
+/// Checks that a footer's claims agree with each other and with the bytes before it.
 fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), String> {
     let mut rows = 0_u64;
     for (number, group) in metadata.row_groups().iter().enumerate() {
@@ -204,7 +205,7 @@ fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), Strin
             if column.file_path().is_some() {
                 return Err(format!("{} lies in another file", at()));
             }
-            // Row groups without rows have no pages, and writers put any place there.
+            // Row groups without rows have no pages, and their offsets are arbitrary.
             if column.num_values() == 0 && length == 0 {
                 continue;
             }
@@ -217,7 +218,7 @@ fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), Strin
             if column.uncompressed_size() < 0 || column.num_values() < 0 {
                 return Err(format!("{} has a negative size", at()));
             }
-            // A column without lists has one value a row; otherwise rows would be invented or lost.
+            // A column without lists has one value per row; anything else would add or lose rows.
             if column.column_descr().max_rep_level() == 0 && column.num_values() != group.num_rows()
             {
                 return Err(format!(
@@ -238,7 +239,7 @@ fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), Strin
     Ok(())
 }
 
-/// Where a column chunk lies: start and length in bytes.
+/// Returns the start and length in bytes of a column chunk.
 pub(crate) fn chunk_range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
     let start = column
         .dictionary_page_offset()
@@ -249,7 +250,7 @@ pub(crate) fn chunk_range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
     ))
 }
 
-/// Where the chunks of some leaves of a row group lie.
+/// Returns the byte ranges of the chunks of some leaves of a row group.
 pub(crate) fn group_ranges(
     metadata: &ParquetMetaData,
     group: usize,
@@ -265,8 +266,8 @@ pub(crate) fn group_ranges(
         .collect()
 }
 
-/// The Arrow fields of a file: as the embedded Arrow schema says, with plain values in the place of
-/// dictionaries and views.
+/// Returns the Arrow fields of a file. They follow the embedded Arrow schema, with plain values instead of dictionaries
+/// and views.
 ///
 /// # Errors
 ///
@@ -303,7 +304,7 @@ pub(crate) fn arrow_fields(
             return Ok(plain);
         }
     }
-    // An embedded Arrow schema that does not fit is no reason to refuse the Parquet schema.
+    // Fall back to the Parquet schema if the embedded Arrow schema does not match it.
     match convert(None) {
         Ok(found) => Ok(in_microseconds(schema, found.fields())),
         Err(error) => {
@@ -317,7 +318,7 @@ pub(crate) fn arrow_fields(
     }
 }
 
-/// The first column that has no Arrow type.
+/// Returns the error for the first column that has no Arrow type.
 fn unsupported_type(file: &str, metadata: &ParquetMetaData) -> Option<SourceError> {
     let schema = metadata.file_metadata().schema_descr();
     let mut roots = schema.root_schema().get_fields().iter().enumerate();
@@ -344,7 +345,7 @@ fn unsupported_type(file: &str, metadata: &ParquetMetaData) -> Option<SourceErro
     })
 }
 
-/// What the decoder needs to know to read the columns of a mask as these fields.
+/// Returns what the decoder needs to read the columns of a mask as these fields.
 ///
 /// # Errors
 ///
@@ -372,7 +373,7 @@ fn plain_field(field: &FieldRef) -> FieldRef {
     Arc::new(Field::clone(field).with_data_type(plain))
 }
 
-/// A type without dictionaries, views and run ends.
+/// Returns a type without dictionaries, views and run ends.
 pub(crate) fn plain_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, value) => plain_type(value),
@@ -390,26 +391,27 @@ pub(crate) fn plain_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Parsed footers, kept while they fit a budget and read again where they do not: ten thousand wide files
-/// have gigabytes of them.
+/// Caches parsed footers within a budget, and reads the others again on demand. The footers of ten thousand wide files
+/// take gigabytes.
 pub(crate) struct FooterCache {
-    /// What was read while opening; `None` for what must be read again.
+    /// Footers kept from opening; `None` if the footer has to be read again.
     kept: Vec<Option<Arc<ParquetMetaData>>>,
     kept_bytes: usize,
-    /// The last few that were read again: the units of one file are opened one after the other.
+    /// The most recent footers that were read again, because the units of one file are usually opened in a row.
     recent: Mutex<Vec<(usize, Arc<ParquetMetaData>)>>,
-    /// Most bytes of a footer.
+    /// The most bytes of a footer.
     most_bytes: u64,
 }
 
-/// How many footers are read at a time: their summaries are folded, and most of them forgotten, in between.
+/// How many footers are read at a time. Their summaries are merged before the next ones are read, and most footers are
+/// dropped.
 const READ_TOGETHER: usize = 256;
 
-/// Summarises files side by side, after some of them were prepared together, and folds the summaries in the order of the files.
+/// Prepares files in groups, summarises the files of a group in parallel, and folds the summaries in file order.
 ///
 /// # Errors
 ///
-/// The error of the first file that has one.
+/// The first error, in file order.
 pub(crate) fn fold_in_order<F: Sync, P: Send, S: Send>(
     files: &[F],
     prepare: impl Fn(&[F]) -> Vec<P>,
@@ -430,19 +432,19 @@ pub(crate) fn fold_in_order<F: Sync, P: Send, S: Send>(
     Ok(())
 }
 
-/// Adds the nulls of one more file; unknown where one of the two is.
+/// Adds the nulls of one more file; unknown if either count is.
 pub(crate) fn add_nulls(total: &mut Option<u64>, own: Option<u64>) {
     *total = total
         .zip(own)
         .and_then(|(total, own)| total.checked_add(own));
 }
 
-/// Most memory for kept footers.
+/// The most memory for cached footers.
 const CACHE_BYTES: usize = 64 << 20;
 const RECENT: usize = 8;
 
 impl FooterCache {
-    /// A cache of footers of at most `most_bytes` each.
+    /// Creates a cache of footers of at most `most_bytes` each.
     pub(crate) const fn new(most_bytes: u64) -> Self {
         Self {
             kept: Vec::new(),
@@ -462,12 +464,12 @@ impl FooterCache {
         self.kept.push(keep.then_some(metadata));
     }
 
-    /// Files whose footers were added.
+    /// Returns the number of files whose footers were added.
     pub(crate) const fn files(&self) -> usize {
         self.kept.len()
     }
 
-    /// The footer of a file, where it is in memory.
+    /// Returns the footer of a file, if it is in memory.
     pub(crate) fn held(&self, number: usize) -> Option<Arc<ParquetMetaData>> {
         self.kept.get(number).cloned().flatten().or_else(|| {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -478,7 +480,7 @@ impl FooterCache {
         })
     }
 
-    /// The footer of a file that is still the one that was listed.
+    /// Returns the footer of a file, after checking that the file is still the one that was listed.
     ///
     /// # Errors
     ///

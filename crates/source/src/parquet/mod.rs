@@ -1,4 +1,4 @@
-//! Parquet files: one unit a row group, decoded a batch at a time.
+//! Reads Parquet files; each row group is a unit, decoded one batch at a time.
 
 mod int96;
 mod metadata;
@@ -31,7 +31,7 @@ pub(crate) use metadata::{
 pub(crate) use prune::{FileView, Prunable, may_match};
 pub(crate) use rows::{Form, GroupRows, Origin, Sizes, Task};
 
-/// A set of Parquet files.
+/// A table of Parquet files.
 pub(crate) struct ParquetTable {
     files: Arc<Vec<InputFile>>,
     /// File columns, then partition columns.
@@ -49,10 +49,10 @@ pub(crate) struct ParquetTable {
     description: SourceDescription,
 }
 
-/// What is kept of a footer whether or not it is cached.
+/// What is kept of a footer even if the footer is not cached.
 struct Summary {
     fields: Fields,
-    /// Rows and stored bytes of each row group.
+    /// For each row group, its rows and its stored bytes.
     groups: Vec<(u64, u64)>,
     null_counts: Vec<Option<u64>>,
     metadata: Arc<ParquetMetaData>,
@@ -112,7 +112,7 @@ fn summarise(
     })
 }
 
-/// Rows and stored bytes of each row group.
+/// Returns the rows and stored bytes of each row group.
 pub(crate) fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
     let size = |group: &RowGroupMetaData| {
         let bytes = group
@@ -125,8 +125,8 @@ pub(crate) fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
     metadata.row_groups().iter().map(size).collect()
 }
 
-/// Nulls of a top-level column in a row group: none where it is required, all rows where its type is null, what statistics say where it is a
-/// leaf, unknown where it is nested.
+/// Returns the nulls of a top-level column in a row group. A required column has none, and a column of the null type
+/// has one in each row. For a leaf, statistics record the number; for a nested column, it is unknown.
 pub(crate) fn group_null_count(
     metadata: &ParquetMetaData,
     group: &RowGroupMetaData,
@@ -135,7 +135,7 @@ pub(crate) fn group_null_count(
 ) -> Option<u64> {
     let rows = u64::try_from(group.num_rows()).ok();
     match fields.get(column) {
-        // Writers count no nulls in a column that has nothing else, and may call it required.
+        // In columns with only nulls, writers count no nulls and may mark the column as required.
         Some(field) if *field.data_type() == DataType::Null => return rows,
         Some(field) if !field.is_nullable() => return Some(0),
         _ if rows == Some(0) => return rows,
@@ -145,7 +145,7 @@ pub(crate) fn group_null_count(
     group.columns().get(leaf)?.statistics()?.null_count_opt()
 }
 
-/// The leaf of a top-level column that is one itself.
+/// Returns the leaf of a top-level column that is itself a leaf.
 pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
     let schema = metadata.file_metadata().schema_descr();
     let root = schema.root_schema().get_fields().get(column)?;
@@ -158,10 +158,10 @@ pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize
     (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == column)
 }
 
-/// Folds files in order into one table.
+/// Merges files, in order, into one table.
 struct Fold {
     uniter: Uniter,
-    /// Of each column the nulls in the files that have it, and the rows of these files.
+    /// For each column, the nulls in the files that have it, and the rows of those files.
     counts: Vec<(Option<u64>, u64)>,
     units: Vec<Unit>,
     groups: Vec<usize>,
@@ -218,7 +218,7 @@ impl Fold {
         let united = self.uniter.finish();
         let mut fields = united.fields.clone();
         let file_columns = fields.len();
-        // The rows of a file that lacks a column are null there.
+        // In a file that lacks a column, all its rows are null.
         let all_rows = self.rows;
         let null_count = |(nulls, with): (Option<u64>, u64)| nulls?.checked_add(all_rows - with);
         let mut null_counts: Vec<_> = self.counts.into_iter().map(null_count).collect();
@@ -279,7 +279,7 @@ impl ParquetTable {
     }
 }
 
-/// How the columns of a unit come out of its file.
+/// How the columns of a unit are built from its file.
 struct Plan {
     fields: Fields,
     origins: Vec<Origin>,
@@ -330,7 +330,7 @@ impl ParquetTable {
         })
     }
 
-    /// What a unit reads of its object, where that is known without asking for it.
+    /// Returns what a unit reads of its object, if that is known without a request.
     fn wanted(&self, unit: usize, columns: &[usize]) -> Option<Wanted> {
         let (number, group) = self.unit(unit).ok()?;
         let input = self.files.get(number)?;

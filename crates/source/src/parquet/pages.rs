@@ -1,4 +1,5 @@
-//! Pages: what a header claims is compared with what there is before anything is decompressed or decoded.
+//! Checks pages: the claims of a page header are compared with the available bytes before the page is decompressed or
+//! decoded.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,24 +16,23 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use super::metadata::chunk_range;
 use super::thrift::{Fault, PageHeader, PageKind, delta_extent, page_header};
 
-/// What a page reader found wrong. The Arrow reader above turns errors into text, so the facts take this
-/// way around it.
+/// An error found by a page reader. The Arrow reader reduces errors to text, so the details are passed around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageFault {
     Corrupt { column: String, reason: String },
     Limit { column: String, value: u64 },
 }
 
-/// Where the first fault of a row group is left.
+/// Holds the first error of a row group.
 pub(crate) type FaultSlot = Arc<Mutex<Option<PageFault>>>;
 
-/// One row group of an open file, for the Arrow reader.
+/// One row group of an open file, as the Arrow reader expects it.
 pub(crate) struct OneGroup {
     file: Arc<File>,
     length: u64,
     metadata: Arc<ParquetMetaData>,
     group: usize,
-    /// Most bytes of a page, before and after decompression.
+    /// The most bytes of a page, before and after decompression.
     page_bytes: u64,
     faults: FaultSlot,
 }
@@ -59,11 +59,11 @@ impl OneGroup {
         self.metadata.row_groups().get(self.group)
     }
 
-    /// The pages of one leaf column.
+    /// Returns the pages of one leaf column.
     ///
     /// # Errors
     ///
-    /// When there is no such column or its codec is not compiled in.
+    /// When the column does not exist, or its codec is not compiled in.
     pub(crate) fn pages(&self, leaf: usize) -> Result<CheckedPages> {
         let group = self.row_group().ok_or_else(|| missing("row group"))?;
         let chunk = group.columns().get(leaf).ok_or_else(|| missing("column"))?;
@@ -127,29 +127,29 @@ impl Iterator for OneChunk {
 
 impl PageIterator for OneChunk {}
 
-/// The pages of a column chunk, each checked twice: its header before the `parquet` crate acts on it, its
-/// content before it is decoded.
+/// Iterates over the pages of a column chunk and checks each twice: its header before the `parquet` crate acts on it,
+/// and its content before it is decoded.
 pub(crate) struct CheckedPages {
     inner: SerializedPageReader<File>,
     file: Arc<File>,
     length: u64,
     column: String,
     codec: Compression,
-    /// Most repetition and definition levels.
+    /// The maximum repetition and definition levels.
     levels: (i16, i16),
-    /// Where the next page header lies, in step with `inner`.
+    /// The offset of the next page header, in step with `inner`.
     offset: u64,
     remaining: u64,
     page_bytes: u64,
     values_left: u64,
-    /// The header at `offset`, once it has been checked.
+    /// The header at `offset`, after it was checked.
     header: Option<PageHeader>,
     faults: FaultSlot,
 }
 
-/// How much is read for a page header at first; nearly all fit.
+/// How many bytes are read for a page header at first. Nearly all headers fit.
 const HEADER_GUESS: u64 = 256;
-/// The longest header: statistics in it hold a smallest and a largest value.
+/// The most bytes of a header. Its statistics include a smallest and a largest value.
 const HEADER_BYTES: u64 = 16 << 20;
 
 impl CheckedPages {
@@ -172,14 +172,14 @@ impl CheckedPages {
         })
     }
 
-    /// Remembers in which column the `parquet` crate found an error.
+    /// Records the column in which the `parquet` crate found an error.
     fn note(&self, error: ParquetError) -> ParquetError {
         let reason = crate::catch_panic::one_line(&error.to_string());
         self.corrupt(reason);
         error
     }
 
-    /// The header of the next page, checked; `None` at the end of the chunk.
+    /// Reads and checks the header of the next page; `None` at the end of the chunk.
     fn check_next(&mut self) -> Result<Option<PageHeader>> {
         if self.header.is_some() || self.remaining == 0 {
             return Ok(self.header);
@@ -241,8 +241,9 @@ impl CheckedPages {
         }
     }
 
-    /// The `parquet` crate lets gzip and Brotli write as much as they like before it compares sizes. Where a
-    /// page could expand beyond the limit for pages, it is expanded once into nothing to see.
+    /// Checks that a page does not expand beyond its claimed size. The `parquet` crate lets gzip and Brotli write
+    /// without a limit before it compares sizes. A page that could exceed the page limit is therefore decompressed once
+    /// in advance, and the output discarded.
     fn check_expansion(&self, header: &PageHeader) -> Result<()> {
         let doubtful = match self.codec {
             Compression::GZIP(_) => header.compressed.saturating_mul(GZIP_RATIO) > self.page_bytes,
@@ -269,7 +270,7 @@ impl CheckedPages {
                 &mut io::sink(),
             ),
         };
-        // A stream that does not decompress is left for the reader to complain about.
+        // The reader reports a stream that does not decompress.
         if expanded.is_ok_and(|expanded| expanded > header.uncompressed) {
             return Err(self.corrupt(format!(
                 "a page expands beyond the {} bytes it claims",
@@ -279,7 +280,7 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Steps over the page whose header has just been checked.
+    /// Skips the page whose header has just been checked.
     fn advance(&mut self) -> Option<PageKind> {
         let header = self.header.take()?;
         let size = header.length as u64 + header.compressed;
@@ -288,7 +289,8 @@ impl CheckedPages {
         Some(header.kind)
     }
 
-    /// DELTA encodings begin with a number of lengths for which the decoder reserves memory.
+    /// Checks the content of a page. DELTA encodings begin with a count of lengths, for which the decoder allocates
+    /// memory.
     fn check_content(&self, page: &Page) -> Result<()> {
         let (encoding, values) = (page.encoding(), u64::from(page.num_values()));
         if !matches!(
@@ -320,7 +322,7 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// In a page of the first version each kind of level is preceded by its length.
+    /// Returns the bytes of the levels in a version 1 page, where a length precedes each kind of level.
     fn levels_length(&self, page: &[u8]) -> Option<usize> {
         let mut at = 0_usize;
         for most in [self.levels.0, self.levels.1] {
@@ -335,13 +337,13 @@ impl CheckedPages {
     }
 }
 
-/// A page of nothing but repetition: deflate makes 258 bytes of two bits.
+/// The ratio of a page that consists of repetition only: deflate expands two bits to 258 bytes.
 const GZIP_RATIO: u64 = 1032;
 
-/// The most bytes that a codec can make of this many.
+/// Returns the most bytes that a codec can expand this many bytes to.
 const fn most_expanded(codec: Compression, compressed: u64) -> u64 {
     let ratio = match codec {
-        // 64 bytes from a copy of 3.
+        // A copy of 3 bytes expands to 64.
         Compression::SNAPPY => 22,
         Compression::LZ4 | Compression::LZ4_RAW => 255,
         Compression::GZIP(_) => GZIP_RATIO,
@@ -350,7 +352,7 @@ const fn most_expanded(codec: Compression, compressed: u64) -> u64 {
     compressed.saturating_mul(ratio).saturating_add(64)
 }
 
-/// The codec's name without its level.
+/// Returns the codec's name without its level.
 pub(crate) fn codec_name(codec: Compression) -> String {
     let name = codec.to_string();
     name.split('(').next().unwrap_or_default().to_owned()
@@ -366,7 +368,7 @@ impl Iterator for CheckedPages {
 
 impl PageReader for CheckedPages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
-        // Index pages are passed over by the inner reader as well.
+        // The inner reader skips index pages as well.
         while self.check_next()?.is_some() {
             if self.advance() != Some(PageKind::Index) {
                 break;

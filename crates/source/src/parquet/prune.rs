@@ -1,4 +1,4 @@
-//! Row groups that a condition cannot match, told by their statistics.
+//! Excludes row groups that cannot match a condition, according to their statistics.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use super::leaf_of;
 use crate::Unit;
 use crate::catch_panic::catch;
 
-/// A table of Parquet files whose row groups can be told apart by statistics.
+/// A table of Parquet files whose row groups can be pruned by statistics.
 pub(crate) trait Prunable: Sync {
-    /// The columns of the table.
+    /// Returns the columns of the table.
     fn schema(&self) -> &SchemaRef;
 
-    /// Its row groups, in order.
+    /// Returns the row groups of the table, in order.
     fn units(&self) -> &[Unit];
 
-    /// What one file says; `None` when that cannot be read.
+    /// Returns the metadata of one file; `None` if it cannot be read.
     fn view(&self, number: usize) -> Option<FileView>;
 }
 
-/// One file, seen from the table.
+/// The metadata of one file, mapped to the columns of the table.
 pub(crate) struct FileView {
-    /// For each column of the table where in the file it is, as a top-level column.
+    /// For each column of the table, its position among the top-level columns of the file.
     pub places: Vec<Option<usize>>,
-    /// For each column of the table the value that it has in all rows, if it has.
+    /// For each column of the table, the value that all rows have, if it is constant.
     pub constants: Vec<Option<ScalarValue>>,
     /// The columns of the file.
     pub own: Schema,
     pub metadata: Arc<ParquetMetaData>,
 }
 
-/// For each unit whether it may hold a row that meets the condition; `None` when that cannot be said.
-/// `groups` says which row group of its file each unit is.
+/// Returns for each unit whether it may have a row that meets the condition; `None` if statistics cannot tell. `groups`
+/// is the row group of each unit within its file.
 ///
-/// Pruning must never change the rows that come out: whatever is in doubt is read.
+/// Pruning must never change the resulting rows, so a row group in doubt is read.
 pub(crate) fn may_match(
     table: &dyn Prunable,
     files: usize,
@@ -86,28 +86,28 @@ fn file_may_match(
     catch(|| predicate.prune(&statistics)).ok()?.ok()
 }
 
-/// What the footer of one file says about its row groups.
+/// The statistics of the row groups of one file.
 struct FileStatistics<'a> {
     table: &'a SchemaRef,
     view: FileView,
 }
 
 impl FileStatistics<'_> {
-    /// The value that a column has in this whole file.
+    /// Returns the value that a column has in the whole file, if it is constant.
     fn constant(&self, name: &str) -> Option<ArrayRef> {
         let column = self.table.index_of(name).ok()?;
         let value = self.view.constants.get(column)?.as_ref()?;
         value.to_array_of_size(self.num_containers()).ok()
     }
 
-    /// The place and type of a column in the file.
+    /// Returns the position and type of a column in the file.
     fn own(&self, name: &str) -> Option<(usize, &Field)> {
         let column = self.table.index_of(name).ok()?;
         let place = (*self.view.places.get(column)?)?;
         Some((place, self.view.own.fields().get(place)?))
     }
 
-    /// Smallest or largest values, as the type that the column has in the table.
+    /// Returns the smallest or largest values, with the type of the column in the table.
     fn bounds(&self, column: &Column, largest: bool) -> Option<ArrayRef> {
         if let Some(constant) = self.constant(&column.name) {
             return Some(constant);
@@ -132,7 +132,8 @@ impl FileStatistics<'_> {
             .filter(|found| found.data_type() == wanted && found.len() == self.num_containers())
     }
 
-    /// Old writers sorted text and unsigned numbers as if they were signed bytes.
+    /// Returns whether the statistics of a leaf are usable. Old writers compared text and unsigned numbers as signed
+    /// bytes.
     fn trusts_bounds(&self, leaf: usize) -> bool {
         self.view.metadata.row_groups().iter().all(|group| {
             group.columns().get(leaf).is_some_and(|chunk| {
@@ -145,7 +146,7 @@ impl FileStatistics<'_> {
     }
 }
 
-/// Types whose statistics bound all values. Floats do not: NaN is left out of them.
+/// Returns whether the statistics of a type bound all values. Those of floats do not, because they exclude NaN.
 fn has_plain_order(data_type: &DataType) -> bool {
     data_type.is_integer()
         || matches!(

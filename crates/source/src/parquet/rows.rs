@@ -1,4 +1,4 @@
-//! One row group as record batches.
+//! Decodes one row group into record batches.
 
 use std::fs::File;
 use std::sync::{Arc, PoisonError};
@@ -23,15 +23,14 @@ use crate::files::InputFile;
 use crate::unite::Form as Conform;
 use crate::{Rows, SourceError, SourceOptions};
 
-/// Most rows of a batch: beyond that nothing gets faster.
+/// The most rows in a batch. Larger batches are not faster.
 const MAX_ROWS: u64 = 65_536;
-/// Most bytes that the values of one dictionary-encoded column could take in a batch, if all of them were
-/// the longest one.
+/// The most bytes that one dictionary-encoded column may take in a batch if every value is the longest one.
 const WORST_BYTES: u64 = 1 << 30;
 
-/// Where an output column comes from.
+/// The origin of an output column.
 pub(crate) enum Origin {
-    /// A column of the decoder's batches, by its place in the file's schema, and what becomes of it.
+    /// A column of the decoder's batches, by its position in the file's schema, and its conversion.
     Decoded(usize, Form),
     /// The same value in every row.
     Constant(ScalarValue),
@@ -39,22 +38,22 @@ pub(crate) enum Origin {
     Missing,
 }
 
-/// How a decoded column becomes the column of the table.
+/// How a decoded column is converted to the column of the table.
 pub(crate) enum Form {
-    /// A column of a file that is one of several.
+    /// A column of one of several files.
     Conform(Conform),
     /// A column of a Delta table.
     Shape(Arc<Shape>),
 }
 
-/// Sizes that decide on batches and on what a file may ask for.
+/// Target sizes of batches, and limits on what a file may claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// About how many bytes a batch has.
+    /// The approximate number of bytes in a batch.
     pub batch_bytes: usize,
-    /// Most bytes of a row.
+    /// The most bytes in a row.
     pub sample_bytes: u64,
-    /// Most bytes of a page, before and after decompression.
+    /// The most bytes of a page, before and after decompression.
     pub page_bytes: u64,
 }
 
@@ -68,15 +67,15 @@ impl Sizes {
     }
 }
 
-/// What is read of one row group.
+/// What to read of one row group.
 pub(crate) struct Task<'a> {
     pub input: &'a InputFile,
     pub file: File,
     pub metadata: Arc<ParquetMetaData>,
     pub group: usize,
-    /// The columns of the file, all of them, as the decoder is to deliver them.
+    /// All columns of the file, as the decoder should return them.
     pub fields: Fields,
-    /// The leaves of the file that are decoded, ascending.
+    /// The leaves of the file to decode, ascending.
     pub leaves: Vec<usize>,
     /// The rows to read; `None` for all.
     pub selection: Option<RowSelection>,
@@ -90,7 +89,7 @@ pub(crate) struct GroupRows {
     input: InputFile,
     group: usize,
     file: Arc<File>,
-    /// `None` when the unit is over.
+    /// `None` at the end of the unit.
     reader: Option<ParquetRecordBatchReader>,
     faults: FaultSlot,
     page_bytes: u64,
@@ -100,7 +99,7 @@ pub(crate) struct GroupRows {
 }
 
 impl GroupRows {
-    /// Starts to decode.
+    /// Starts to decode a row group.
     ///
     /// # Errors
     ///
@@ -136,7 +135,7 @@ impl GroupRows {
         roots.dedup();
         for origin in &mut origins {
             if let Origin::Decoded(place, _) = origin {
-                // The decoder delivers the columns of a mask in the order of the file.
+                // The decoder returns the columns of a mask in file order.
                 *place = roots.binary_search(place).unwrap_or(usize::MAX);
             }
         }
@@ -211,7 +210,7 @@ impl GroupRows {
         self.input.shown.clone()
     }
 
-    /// The operating system's error that the decoder has made a text of.
+    /// Recovers the operating system's error that the decoder has reduced to text.
     fn system_error(&self, reason: &str) -> Option<SourceError> {
         let (_, rest) = reason.split_once("(os error ")?;
         let code = rest.split(')').next()?.parse().ok()?;
@@ -222,7 +221,7 @@ impl GroupRows {
         ))
     }
 
-    /// The error of this unit: what the page checks found, else what the decoder says.
+    /// Returns the error of this unit: the one of the page checks if there is one, else the decoder's.
     fn corrupt(&self, reason: &str) -> SourceError {
         if let Some(error) = self.system_error(reason) {
             return error;
@@ -290,7 +289,7 @@ impl GroupRows {
         }
     }
 
-    /// Decides between corruption and a file that was replaced under our hands.
+    /// Distinguishes corruption from a file that was replaced while it was read.
     fn failed(&self, reason: &str) -> SourceError {
         match self.input.check(&self.file) {
             Err(changed) => changed,
@@ -380,7 +379,7 @@ fn check_codec(input: &InputFile, chunk: &ColumnChunkMetaData) -> Result<(), Sou
     }
 }
 
-/// Bytes that a row takes whatever is in it: lists of a fixed size are padded where they are null.
+/// Returns the bytes that every row takes, whatever its values. Lists of a fixed size are padded if they are null.
 fn fixed_bytes(data_type: &DataType) -> u64 {
     match data_type {
         DataType::FixedSizeList(field, size) => {
@@ -396,7 +395,7 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
     }
 }
 
-/// How many rows make a batch of about `batch_bytes`.
+/// Returns the number of rows for a batch of about `batch_bytes`.
 fn batch_rows(
     source: &OneGroup,
     metadata: &ParquetMetaData,
@@ -432,8 +431,8 @@ fn batch_rows(
                 .unencoded_byte_array_data_bytes()
                 .and_then(|bytes| u64::try_from(bytes).ok());
             own = own.max(claimed.unwrap_or(0));
-            // A dictionary hides how large its values are: a row group of a few kilobytes may hold a
-            // million copies of one megabyte.
+            // A dictionary hides the size of its values: a row group of a few kilobytes may contain a million copies of
+            // a value of one megabyte.
             if let Some((mean, longest)) = dictionary_lengths(source, chunk, *leaf) {
                 own = own.max(values.saturating_mul(mean));
                 let per_row = values.div_ceil(rows).max(1);
@@ -447,8 +446,8 @@ fn batch_rows(
     usize::try_from(fitting).unwrap_or(1)
 }
 
-/// Mean and greatest length of the values in a chunk's dictionary. `None` without one; a broken one is
-/// left for the reader to complain about.
+/// Returns the mean and the greatest length of the values in a chunk's dictionary. `None` without one, and for a broken
+/// one, which the reader reports.
 fn dictionary_lengths(
     source: &OneGroup,
     chunk: &ColumnChunkMetaData,

@@ -1,16 +1,16 @@
-//! A walk over Thrift compact structures that allocates nothing.
+//! Validates Thrift compact structures without allocating.
 //!
-//! The `parquet` crate reserves memory for row groups and children by counts that a footer claims, recurses
-//! as deep as the schema says, and skips lists of unknown fields element by element. A footer that lies
-//! would abort the process, exhaust the stack or run for days; nothing of that can be caught. So footers and
-//! page headers are walked here first, with every count compared with the bytes that remain.
+//! The `parquet` crate allocates memory for row groups and children by the counts that a footer claims. It recurses as
+//! deep as the schema says, and skips lists in unknown fields element by element. A malicious footer would abort the
+//! process, exhaust the stack or run for days, and none of that can be caught. Footers and page headers are therefore
+//! validated here first, and every count is compared with the remaining bytes.
 //!
 //! Source: Apache Thrift, compact protocol; Apache Parquet, `parquet.thrift`.
 
-/// Why a structure is refused; `End` asks for more bytes where there are more.
+/// The reason why a structure is refused. After `End`, the caller may retry with more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The structure goes on beyond the bytes given.
+    /// The structure extends beyond the given bytes.
     End,
     /// The structure breaks a rule.
     Wrong(&'static str),
@@ -18,9 +18,9 @@ pub(crate) enum Fault {
 
 type Result<T> = std::result::Result<T, Fault>;
 
-/// Deepest nesting of structures, lists and maps; Parquet itself needs 9.
+/// The deepest nesting of structures, lists and maps. Parquet itself needs 9.
 const MAX_NESTING: u32 = 32;
-/// Deepest nesting of columns.
+/// The deepest nesting of columns.
 const MAX_SCHEMA_DEPTH: usize = 100;
 
 const TRUE: u8 = 1;
@@ -88,7 +88,7 @@ impl<'a> Walker<'a> {
         i32::try_from(self.zigzag()?).map_err(|_| Fault::Wrong("a number is longer than 32 bits"))
     }
 
-    /// The next field of a structure; `None` at its end.
+    /// Reads the header of the next field of a structure; `None` at its end.
     fn field(&mut self, last: i16) -> Result<Option<Field>> {
         let header = self.byte()?;
         let kind = header & 0x0f;
@@ -106,7 +106,7 @@ impl<'a> Walker<'a> {
         Ok(Some(Field { id, kind }))
     }
 
-    /// Kind and number of the elements of a list, each of which takes at least one byte.
+    /// Reads the type and number of the elements of a list. Each element takes at least one byte.
     fn list(&mut self) -> Result<(u8, u64)> {
         let header = self.byte()?;
         let kind = header & 0x0f;
@@ -119,8 +119,8 @@ impl<'a> Walker<'a> {
                 "a list claims more elements than there are bytes",
             ));
         }
-        // The `parquet` crate takes no byte for a boolean element, so that lists of lists of booleans would
-        // keep it busy for ever; Parquet has none.
+        // The `parquet` crate consumes no byte for a boolean element, so it would loop practically forever over lists
+        // of lists of booleans. Parquet metadata has no lists of booleans.
         if count > 0 && (kind == TRUE || kind == FALSE) {
             return Err(Fault::Wrong("a list of booleans"));
         }
@@ -182,18 +182,18 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// What the walk over a footer tells.
+/// What the validation of a footer finds out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FooterFacts {
-    /// The file names an encryption algorithm: its columns are encrypted though its footer is not.
+    /// Whether the file names an encryption algorithm: its columns are encrypted, but its footer is not.
     pub encrypted: bool,
 }
 
-/// Walks a `FileMetaData`.
+/// Validates a `FileMetaData`.
 ///
 /// # Errors
 ///
-/// A [`Fault`] where the structure is broken or claims what cannot be.
+/// A [`Fault`] when the structure is broken or makes impossible claims.
 pub(crate) fn check_footer(bytes: &[u8]) -> Result<FooterFacts> {
     let mut walker = Walker::new(bytes);
     let mut facts = FooterFacts::default();
@@ -212,13 +212,13 @@ pub(crate) fn check_footer(bytes: &[u8]) -> Result<FooterFacts> {
     Ok(facts)
 }
 
-/// Walks the list of schema elements and the tree that their child counts describe, depth first.
+/// Validates the list of schema elements and the tree that their child counts describe, depth first.
 fn check_schema(walker: &mut Walker<'_>) -> Result<()> {
     let (kind, count) = walker.list()?;
     if kind != STRUCT {
         return Err(Fault::Wrong("the schema is not a list of structures"));
     }
-    // How many children are still to come on each level.
+    // The number of children that are still missing on each level.
     let mut open: Vec<u64> = Vec::new();
     for element in 0..count {
         let mut children = 0;
@@ -254,7 +254,7 @@ fn check_schema(walker: &mut Walker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What kind of page follows a header.
+/// The kind of page that follows a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageKind {
     Data,
@@ -263,7 +263,7 @@ pub(crate) enum PageKind {
     Index,
 }
 
-/// A page header, as far as its claims can be compared with something.
+/// The fields of a page header that can be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     pub kind: PageKind,
@@ -271,15 +271,15 @@ pub(crate) struct PageHeader {
     pub uncompressed: u64,
     pub compressed: u64,
     pub values: u64,
-    /// Bytes of uncompressed levels before the data; 0 where levels are part of it.
+    /// Bytes of uncompressed levels before the data; 0 if levels are part of the data.
     pub levels: u64,
 }
 
-/// Reads a page header at the beginning of `bytes`.
+/// Reads the page header at the beginning of `bytes`.
 ///
 /// # Errors
 ///
-/// [`Fault::End`] when it needs more bytes, [`Fault::Wrong`] when it cannot be one.
+/// [`Fault::End`] when it needs more bytes, [`Fault::Wrong`] when the header is not valid.
 pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
     let mut walker = Walker::new(bytes);
     let (mut kind, mut uncompressed, mut compressed, mut values) = (None, None, None, None);
@@ -334,12 +334,12 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
     })
 }
 
-/// The length of a DELTA_BINARY_PACKED block sequence at the beginning of `bytes` and the number of values
+/// Returns the length of the DELTA_BINARY_PACKED block sequence at the beginning of `bytes`, and the number of values
 /// it claims, without unpacking it.
 ///
 /// # Errors
 ///
-/// A [`Fault`] when it claims more than `most` values or goes beyond the bytes.
+/// A [`Fault`] when it claims more than `most` values, or extends beyond the bytes.
 pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
     let mut walker = Walker::new(bytes);
     let block = walker.varint()?;
@@ -376,7 +376,7 @@ pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
             if width > 64 {
                 return Err(Fault::Wrong("delta lengths claim more than 64 bits"));
             }
-            // The last miniblock may be cut after the values it needs.
+            // The last miniblock may end after the values it needs.
             let stored = per_miniblock
                 .checked_mul(width)
                 .ok_or(Fault::End)?

@@ -1,4 +1,4 @@
-//! Files to samples: keys, fields, and the collisions between them.
+//! Groups files into samples by key and field, and finds collisions between them.
 
 use std::collections::BTreeMap;
 
@@ -8,48 +8,49 @@ use shardmill_core::{Limits, escape};
 use crate::SourceError;
 use crate::walk::Listing;
 
-/// The field of a file without an extension, and of every file that is its own sample.
+/// The field of a file without an extension, and of every file that is a sample by itself.
 const DATA: &str = "data";
 
-/// A file: its location, and its number in the listing of that.
+/// A file: its location, and its number in the listing of that location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     pub location: usize,
     pub number: usize,
 }
 
-/// A field and how many samples have it.
+/// A field, and how many samples have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SampleField {
     pub name: String,
     pub samples: u64,
 }
 
-/// The samples of all locations in order. Takes ten bytes a file: keys are parts of paths, and paths are in
+/// The samples of all locations, in order. It takes ten bytes for each file: keys are parts of paths, and paths are in
 /// the listings.
 #[derive(Debug)]
 pub(super) struct Samples {
     split: Split,
     fields: Vec<SampleField>,
-    /// Numbers of files in their listing, sorted by location, key and field.
+    /// The numbers of files in their listing, sorted by location, key and field.
     files: Vec<u32>,
-    /// The field of each of these files.
+    /// The field of each of these files, in the same order.
     field_of: Vec<u16>,
-    /// Where each sample begins in `files`.
+    /// The position in `files` at which each sample begins.
     starts: Vec<u32>,
     /// The first sample of each location.
     locations: Vec<usize>,
 }
 
-/// Divides a path into key and field.
+/// Splits a path into key and field.
 pub(super) type Split = fn(&str) -> (&str, &str);
 
-/// At the last dot of the name, unless the name begins or ends with it.
+/// Splits a path at the last dot of the name, unless the name begins or ends with that dot.
 pub(super) fn by_stem(path: &str) -> (&str, &str) {
     at_dot(path, |name| name.rfind('.').filter(|dot| *dot > 0))
 }
 
-/// At the first dot of the name that it does not begin with, unless it ends with it: the rule of tar shards.
+/// Splits a path at the first dot of the name, as tar shards do. A dot at the very beginning does not count, and the
+/// path is not split if the name ends with the dot.
 pub(super) fn by_key(path: &str) -> (&str, &str) {
     at_dot(path, |name| {
         let mut dots = name.match_indices('.').map(|(dot, _)| dot);
@@ -66,7 +67,7 @@ fn at_dot(path: &str, find: impl Fn(&str) -> Option<usize>) -> (&str, &str) {
     }
 }
 
-/// Not at all.
+/// Does not split: the whole path is the key.
 fn whole(path: &str) -> (&str, &str) {
     (path, DATA)
 }
@@ -78,7 +79,7 @@ fn too_many() -> SourceError {
 }
 
 impl Samples {
-    /// Files that have the same key by `split`.
+    /// Groups files that have the same key by `split`.
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Each file for itself.
+    /// Makes each file a sample.
     ///
     /// # Errors
     ///
@@ -195,7 +196,7 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Two locations may not have the same key.
+    /// Checks that no two locations share a key.
     fn check_keys(&self, listings: &[&Listing]) -> Result<(), SourceError> {
         if listings.len() < 2 {
             return Ok(());
@@ -227,12 +228,12 @@ impl Samples {
         self.starts.len()
     }
 
-    /// Fields sorted by the bytes of their names.
+    /// Returns the fields, sorted by the bytes of their names.
     pub(super) fn fields(&self) -> &[SampleField] {
         &self.fields
     }
 
-    /// The key of a sample that this path belongs to.
+    /// Returns the key of the sample that a path belongs to.
     pub(super) fn key_of<'a>(&self, path: &'a str) -> &'a str {
         (self.split)(path).0
     }
@@ -255,7 +256,7 @@ impl Samples {
         start..end
     }
 
-    /// The files of a sample by field.
+    /// Returns the files of a sample with their fields.
     pub(super) fn members(&self, sample: usize) -> impl Iterator<Item = (usize, FileId)> + '_ {
         let location = self.location(sample);
         let range = self.range(sample);
@@ -270,13 +271,14 @@ impl Samples {
         })
     }
 
-    /// The files of a sample.
+    /// Returns the files of a sample.
     pub(super) fn files(&self, sample: usize) -> impl Iterator<Item = FileId> + '_ {
         self.members(sample).map(|(_, file)| file)
     }
 }
 
-/// Fields are columns: none may be called as the key, nor two alike but for case.
+/// Checks the field names, because fields become columns. None may equal the key column, and no two may differ only in
+/// case.
 fn check_fields(
     listings: &[&Listing],
     split: Split,

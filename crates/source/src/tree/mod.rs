@@ -1,4 +1,4 @@
-//! Trees of plain files: files that belong together are one sample, its key their common path.
+//! Reads trees of plain files. Files that belong together are one sample, and their common path is its key.
 
 mod group;
 mod rows;
@@ -27,20 +27,20 @@ const UNIT_BYTES: u64 = 4 << 20;
 /// … or this many files.
 const UNIT_FILES: u64 = 1024;
 
-/// The largest file: with the rest of its batch it stays below the 2 GiB that a column can address.
+/// The largest file. Together with the rest of its batch, it stays below the 2 GiB that a column can address.
 const MAX_FILE: u64 = 3 << 29;
-/// The largest batch, whatever was asked for.
+/// The largest batch, regardless of the options.
 const MAX_BATCH: usize = 256 << 20;
 
 /// One directory of a tree source, or one prefix of a store.
 struct Root {
-    /// As given.
+    /// The location as given.
     location: Location,
     files: Files,
     listing: Listing,
 }
 
-/// What files are opened relative to.
+/// The directory or store that files are opened in.
 enum Files {
     Directory(File),
     Store(Arc<Store>, String),
@@ -52,7 +52,7 @@ impl Root {
     }
 }
 
-/// A file beneath a location, as printed.
+/// Returns the printed name of a file below a location.
 fn shown_at(location: &Location, name: &str) -> String {
     match location {
         Location::Local(path) => shown(path, name),
@@ -60,17 +60,17 @@ fn shown_at(location: &Location, name: &str) -> String {
     }
 }
 
-/// Trees of files.
+/// A source of file trees.
 pub(crate) struct Tree {
     shared: Arc<Shared>,
     schema: SchemaRef,
     units: Vec<Unit>,
-    /// First sample of each unit, and the end of the last.
+    /// The first sample of each unit, and the end of the last unit.
     starts: Vec<usize>,
     description: SourceDescription,
 }
 
-/// What the rows of all units need.
+/// What the rows of all units share.
 struct Shared {
     locations: Vec<Root>,
     samples: Samples,
@@ -167,7 +167,7 @@ fn single(location: &Location) -> SourceError {
     }
 }
 
-/// The same for what a location of a store stands for.
+/// Lists the files of a location in a store.
 fn list_remote(
     location: &RemoteLocation,
     options: &SourceOptions,
@@ -216,7 +216,7 @@ fn list_remote(
     }
 }
 
-/// There are files, and none is too large.
+/// Checks that there are files and that none is too large.
 fn check_files(
     location: &Location,
     listing: &Listing,
@@ -256,7 +256,7 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
             fingerprint.add(path, file_version);
             bytes += file_version.bytes;
         }
-        // Which location a file is in decides on the order.
+        // The order depends on which location a file is in.
         fingerprint.separate();
         files += location.listing.len() as u64;
         description.bytes += bytes;
@@ -279,7 +279,7 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
     description
 }
 
-/// What the last extension of a field promises: a type and an encoding.
+/// Returns the type and encoding that the last extension of a field implies.
 fn promise(field: &str, text_as_bytes: bool) -> (DataType, &'static str) {
     let extension = field.rsplit('.').next().unwrap_or(field);
     match extension.to_ascii_lowercase().as_str() {
@@ -306,7 +306,7 @@ fn schema(samples: &Samples, options: &SourceOptions) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// Cuts the samples into units that stay within one location.
+/// Splits the samples into units that do not cross locations.
 fn cut(shared: &Shared) -> (Vec<Unit>, Vec<usize>) {
     let mut units: Vec<Unit> = Vec::new();
     let mut starts = Vec::new();

@@ -1,4 +1,4 @@
-//! Samples of a tree as record batches: each file is opened, read and looked at once.
+//! Reads samples of a tree as record batches; each file is opened, read and checked once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) struct SampleRows {
     shared: Arc<Shared>,
     samples: Range<usize>,
     schema: SchemaRef,
-    /// For each column `None` for the key, or the field.
+    /// For each column, its field; `None` for the key.
     columns: Vec<Option<usize>>,
 }
 
@@ -41,7 +41,7 @@ impl SampleRows {
         }
     }
 
-    /// As many samples as make a batch, at least one.
+    /// Returns the samples of the next batch, at least one.
     fn next_samples(&mut self) -> Range<usize> {
         let start = self.samples.start;
         let mut end = start;
@@ -58,7 +58,7 @@ impl SampleRows {
         start..end
     }
 
-    /// The files of samples that are in stores.
+    /// Fetches those files of samples that are in stores.
     fn fetch(
         &self,
         samples: Range<usize>,
@@ -96,7 +96,7 @@ impl SampleRows {
         let too_large = || SourceError::Bug {
             what: format!("a batch of {total} bytes"),
         };
-        // One file is at most the limit for samples, and a batch takes no more once it is full.
+        // A file is at most as large as the sample limit, and a full batch takes no further files.
         let mut bytes = Vec::with_capacity(usize::try_from(total).map_err(|_| too_large())?);
         let mut offsets = Vec::with_capacity(samples.len() + 1);
         let mut present = BooleanBufferBuilder::new(samples.len());
@@ -106,7 +106,7 @@ impl SampleRows {
             if let Some(file) = file {
                 let start = bytes.len();
                 match fetched.get(&(file.location, file.number)) {
-                    // The second copy of what comes over a network.
+                    // This is the second copy of bytes that come over the network.
                     Some(fetched) => bytes.extend_from_slice(fetched),
                     None => self.shared.read(file, &mut bytes)?,
                 }
@@ -148,7 +148,7 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// Fetches those of the files that are in stores, all at once.
+    /// Fetches those of the files that are in stores, with concurrent requests.
     fn fetch(&self, files: &[FileId]) -> Result<BTreeMap<(usize, usize), Vec<u8>>, SourceError> {
         let mut fetched = BTreeMap::new();
         for same in files.chunk_by(|a, b| a.location == b.location) {
@@ -180,7 +180,7 @@ impl Shared {
         Ok(fetched)
     }
 
-    /// Appends a file that is still the one that was listed.
+    /// Appends the contents of a file, provided that it is still the one that was listed.
     fn read(&self, file: FileId, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
         let root = self.locations.get(file.location);
         let Some(Files::Directory(directory)) = root.map(|root| &root.files) else {
@@ -190,7 +190,7 @@ impl Shared {
         let failed = |action, error: rustix::io::Errno| {
             SourceError::io(action, self.shown(file), error.into())
         };
-        // Without blocking: what was a file when it was listed may be a pipe by now.
+        // Do not block: since the listing, a pipe may have replaced the file.
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         if !self.follow_links {
             flags |= OFlags::NOFOLLOW;
@@ -215,7 +215,7 @@ impl Shared {
         let metadata = std::fs::File::from(opened).metadata();
         let metadata =
             metadata.map_err(|source| SourceError::io("read", self.shown(file), source))?;
-        // Looked at after reading, so that a change before, during or after it shows.
+        // Check after reading, so that a change before or during it is noticed.
         if file_version != FileVersion::of(&metadata) {
             file_version.check(&self.shown(file), &metadata)?;
         }

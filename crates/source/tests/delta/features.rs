@@ -1,4 +1,4 @@
-//! Versions, files and deleted rows.
+//! Tests versions, files and deleted rows.
 
 use std::fs;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn files_are_read_in_the_order_of_their_paths_whatever_the_order_of_commits() {
     table.append("b.parquet", &rows(10..20));
     table.append("c/a.parquet", &rows(20..30));
     table.append("a.parquet", &rows(0..10));
-    // What no version names is not part of the table.
+    // A file that no version lists is not part of the table.
     table.file("zzz.parquet", &rows(900..910));
     assert_eq!(
         detect(&[table.path().into()], &Default::default()).unwrap(),
@@ -65,7 +65,7 @@ fn versions_and_times_choose_what_is_read() {
     let remove =
         json!({"remove": {"path": "1.parquet", "dataChange": true, "deletionTimestamp": 0}});
     table.commit(&[remove]);
-    // The file of version 2 seems to be older than that of version 1: its time is 1 ms after that.
+    // The file of version 2 is older than that of version 1, so its timestamp is 1 ms after that one.
     for (version, at) in [(0, 1000), (1, 2000), (2, 1500), (3, 3000), (4, 4000)] {
         table.touch(version, at);
     }
@@ -131,7 +131,7 @@ fn in_commit_timestamps_count_where_the_table_keeps_them() {
         let bytes = table.file(&path, &rows(at..at + 10));
         table.commit(&[info(time), Add::new(&path).action(bytes)]);
     }
-    // The files' own times say the opposite.
+    // The modification times of the files are in the opposite order.
     for (version, at) in [(0, 3_000_000), (1, 2_000_000), (2, 1_000_000)] {
         table.touch(version, at);
     }
@@ -146,7 +146,7 @@ fn in_commit_timestamps_count_where_the_table_keeps_them() {
     }
 }
 
-/// Rows 0..100 in row groups of 30, of which these are deleted.
+/// Builds a table with rows 0..100 in row groups of 30, of which `deletion` deletes some.
 fn deleted(deletion: impl FnOnce(&Table) -> Value) -> Table {
     let mut table = Table::with(
         fields(),
@@ -258,7 +258,7 @@ fn nulls_are_placed_by_the_row_of_their_file() {
     assert_eq!(source.null_count(0), None, "statistics count deleted rows");
     let place = source.first_null(0).unwrap().unwrap();
     assert_eq!(place.row, 40);
-    // Without the null that is left there is none.
+    // The only null that remained is deleted, so there is none.
     let table2 = {
         let mut table = Table::with(json!([field("v", "long")]), &["deletionVectors"], json!({}));
         let values: Vec<Option<i64>> = (0..50).map(|row| (row != 3).then_some(row)).collect();
@@ -342,7 +342,7 @@ fn a_file_that_is_removed_by_another_name_is_removed() {
         table.commit(&[remove(other)]);
         let source = open_one(&table.path());
         assert_eq!(read(source.as_ref()), rows(0..3), "{add} {other}");
-        // One that came back is there, and so is missed here.
+        // The file that was added again belongs to the table, so it is reported as missing.
         table.commit(&[Add::new(add).action(1)]);
         assert_eq!(refused(&table.path(), |_| ()).id(), "delta-file-missing");
     }
@@ -386,7 +386,7 @@ fn copy_all(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// A table of three versions with ten rows each, and their actions.
+/// Builds a table of three versions with ten rows each, and returns the actions that added them.
 fn three_versions(features: &[&str]) -> (Table, Vec<Value>) {
     let mut table = Table::with(fields(), features, json!({}));
     let mut adds = Vec::new();

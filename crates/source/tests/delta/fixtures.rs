@@ -1,4 +1,4 @@
-//! Tables that another writer has made, with the rows that it says are in them (`fixtures/delta`).
+//! Tests tables of another writer against the rows that it lists for them (`fixtures/delta`).
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn rows(batch: &RecordBatch) -> Vec<Value> {
     (0..batch.num_rows()).map(row).collect()
 }
 
-/// A value as the script shows it.
+/// Formats a value as the script does.
 fn value(array: &dyn Array, row: usize) -> Value {
     if array.is_null(row) {
         return Value::Null;

@@ -1,8 +1,8 @@
-//! Tables that others have published with the rows that are in them.
+//! Tests published tables against the rows published with them.
 //!
-//! `SHARDMILL_DELTA_GOLDEN` names a directory with `NAME.tar.zst` in which `NAME/delta` is a table and
-//! `NAME/expected` Parquet files with its rows, such as `kernel/tests/golden_data` of delta-kernel-rs. Without it
-//! the test says that it was skipped.
+//! `SHARDMILL_DELTA_GOLDEN` names a directory of `NAME.tar.zst` archives, such as `kernel/tests/golden_data` of
+//! delta-kernel-rs. In each, `NAME/delta` is a table, and `NAME/expected` has Parquet files with its rows. Without the
+//! variable, the test reports that it was skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use shardmill_source::{Source, SourceError, SourceOptions, open};
 
 use crate::help::batches;
 
-/// Tables without expected rows, or without the files that their log names, and how they are refused.
+/// Tables without expected rows, or without the files that their log lists, and the id of the error for each.
 const REFUSED: &[(&str, &str)] = &[
     ("checkpoint", "delta-file-missing"),
     ("data-reader-absolute-paths-escaped-chars", "delta-log"),
@@ -52,8 +52,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("versions-not-contiguous", "delta-log"),
 ];
 
-/// Columns whose expected values depend on where they were written: times of partitions without a zone, which
-/// this reader takes as UTC.
+/// Columns whose expected values depend on the time zone of the writer: partition timestamps without a zone, which this
+/// reader interprets as UTC.
 const ELSEWHERE: &[(&str, &str)] = &[("data-reader-partition-values", "as_timestamp")];
 
 #[test]
@@ -199,7 +199,7 @@ fn expected_batches(folder: &Path) -> Vec<RecordBatch> {
     found
 }
 
-/// Each row as a text. Times are shown alike, whatever their unit and zone; text and bytes as they are.
+/// Formats each row as text. Times of any unit and zone are formatted alike; text and bytes are unchanged.
 fn lines(batch: &RecordBatch) -> Vec<String> {
     let columns: Vec<ArrayRef> = batch.columns().iter().map(alike).collect();
     let options = FormatOptions::new().with_null("∅");
@@ -222,7 +222,7 @@ fn alike(array: &ArrayRef) -> ArrayRef {
     cast(array, &plain(array.data_type())).unwrap_or_else(|_| structure(array))
 }
 
-/// Structs are cast child by child.
+/// Casts structs child by child.
 fn structure(array: &ArrayRef) -> ArrayRef {
     let Some(from) = array.as_struct_opt() else {
         return Arc::clone(array);

@@ -1,4 +1,4 @@
-//! Column mapping: ids where the table says ids, names where it says names, at every level, and never the other.
+//! Tests column mapping: columns are found by id or by name, as the table says, at every level.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ fn in_id_mode_an_id_that_a_file_lacks_is_null() {
 
 #[test]
 fn in_id_mode_ids_win_over_names_that_say_the_opposite() {
-    // What is called like the one column has the id of the other.
+    // The column with the name of one has the id of the other.
     let file = batch(vec![
         ("col-2", array(Int64Array::from(A.to_vec()))),
         ("col-1", array(StringArray::from(B.to_vec()))),
@@ -121,7 +121,7 @@ fn in_name_mode_names_win_over_ids_that_say_the_opposite() {
         found.column(0),
         &(Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef)
     );
-    // And without ids there is nothing to miss.
+    // Without ids there is nothing that could be missing.
     assert_a_and_b(&self::table("name", a_and_b(), &two("col-1", "col-2")));
 }
 
@@ -135,7 +135,7 @@ fn in_name_mode_a_column_called_like_its_logical_name_is_another_one() {
     );
 }
 
-/// `s: struct<x: list<struct<p, q>>, y: map<string, struct<r>>>`, with names, order and ids as given.
+/// Builds `s: struct<x: list<struct<p, q>>, y: map<string, struct<r>>>` with the given names, order and ids.
 fn nested(names: [&str; 5], ids: [i64; 5], swapped: bool) -> RecordBatch {
     let [x, y, p, q, r] = names;
     let field = |name: &str, data_type: &DataType, id: i64| {
@@ -333,7 +333,7 @@ fn names_that_differ_by_case_alone_are_found() {
         read(open_one(&table.path()).as_ref()),
         two("Number", "über")
     );
-    // The name as it is comes first; of two others none is better.
+    // An exact match of the name wins. Of two inexact ones, neither does.
     let three = |first: &str, second: &str| {
         batch(vec![
             (first, array(Int64Array::from(A.to_vec()))),

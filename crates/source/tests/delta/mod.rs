@@ -1,4 +1,4 @@
-//! Delta tables: versions, files, deleted rows, mapped columns, types, refusals.
+//! Tests Delta tables: versions, files, deleted rows, mapped columns, types and refusals.
 
 mod features;
 mod fixtures;
@@ -21,7 +21,7 @@ fn rows(range: std::ops::Range<i64>) -> RecordBatch {
     ])
 }
 
-/// A batch whose columns may have nulls, as those of a table do.
+/// Builds a batch of nullable columns, like those of a table.
 fn nullable(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     let columns = columns
         .into_iter()

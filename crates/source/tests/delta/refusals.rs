@@ -1,4 +1,4 @@
-//! Tables that are not read: each with an error that names what is wrong.
+//! Tests tables that are refused, each with an error that names the cause.
 
 use std::fs;
 
@@ -56,7 +56,7 @@ fn a_feature_that_nobody_knows_is_named() {
         "{error:?}"
     );
     assert!(error.to_string().contains('4'), "{error}");
-    // What only writers must know is none of a reader's business.
+    // Writer features do not concern a reader.
     let mut table = Table::new();
     table.commit(&[
         json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["telepathy"]}}),
@@ -165,7 +165,7 @@ fn files_and_deletion_vectors_must_be_as_the_log_says() {
             "{deletion}: {error:?}"
         );
     }
-    // A bit of the stored vector flips.
+    // Flip a bit of the stored vector.
     let mut table = Table::with(fields(), &["deletionVectors"], json!({}));
     let bytes = table.file("x.parquet", &rows(0..10));
     let deletion = stored_deletions(&table, &[&[1]]).remove(0);

@@ -1,4 +1,4 @@
-//! Delta tables in stores: the same versions, files and rows as on a disk.
+//! Tests Delta tables in stores: they have the same versions, files and rows as on disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ fn deleted_rows_and_odd_names_are_the_same_in_a_store() {
     );
     let delta = found.description().delta.clone().unwrap();
     assert_eq!((delta.deleted_rows, delta.files_with_deletions), (3, 2));
-    // What is gone is named.
+    // The error names the missing file.
     let gone: PathBuf = root.join("a b.parquet");
     fs::remove_file(gone).unwrap();
     let error = check_error(open(&[there], &options).err().unwrap());

@@ -1,4 +1,4 @@
-//! Delta tables written by hand, from the protocol.
+//! Writes Delta tables by hand, according to the protocol.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,13 +15,13 @@ use shardmill_testing::delta::{bitmap, z85};
 
 use crate::help::{Place, parquet_bytes};
 
-/// A table in a directory that disappears with the test.
+/// A table in a temporary directory.
 pub struct Table {
     pub place: Place,
     next: u64,
 }
 
-/// A file of a table and what the log says about it.
+/// A file of a table, and its entry in the log.
 pub struct Add {
     pub path: String,
     pub partition_values: Value,
@@ -72,7 +72,7 @@ impl Add {
     }
 }
 
-/// `protocol` with these reader features, which are writer features as well.
+/// Builds a `protocol` action with these reader features, which are also writer features.
 pub fn protocol(features: &[&str]) -> Value {
     if features.is_empty() {
         return json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}});
@@ -85,7 +85,7 @@ pub fn protocol(features: &[&str]) -> Value {
     }})
 }
 
-/// `metaData` with these fields.
+/// Builds a `metaData` action with these fields.
 pub fn metadata(fields: Value, partition_columns: &[&str], configuration: Value) -> Value {
     json!({"metaData": {
         "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9",
@@ -97,12 +97,12 @@ pub fn metadata(fields: Value, partition_columns: &[&str], configuration: Value)
     }})
 }
 
-/// A nullable field of a schema.
+/// Builds a nullable field of a schema.
 pub fn field(name: &str, data_type: impl Into<Value>) -> Value {
     json!({"name": name, "type": data_type.into(), "nullable": true, "metadata": {}})
 }
 
-/// A nullable field with an id and a physical name.
+/// Builds a nullable field with an id and a physical name.
 pub fn mapped(name: &str, data_type: impl Into<Value>, id: i64, physical: &str) -> Value {
     json!({"name": name, "type": data_type.into(), "nullable": true, "metadata": {
         "delta.columnMapping.id": id,
@@ -118,14 +118,14 @@ impl Table {
         }
     }
 
-    /// A table of these columns without features.
+    /// Creates a table of these columns without features.
     pub fn plain(fields: Value) -> Self {
         let mut table = Self::new();
         table.commit(&[protocol(&[]), metadata(fields, &[], json!({}))]);
         table
     }
 
-    /// A table of these columns with reader features and properties.
+    /// Creates a table of these columns with reader features and properties.
     pub fn with(fields: Value, features: &[&str], configuration: Value) -> Self {
         let mut table = Self::new();
         table.commit(&[protocol(features), metadata(fields, &[], configuration)]);
@@ -149,7 +149,7 @@ impl Table {
         self.next - 1
     }
 
-    /// Writes a data file; its path as it is on disk.
+    /// Writes a data file at a path, which is not encoded, and returns its length.
     pub fn file(&self, path: &str, batch: &RecordBatch) -> u64 {
         self.file_with(path, batch, WriterProperties::default())
     }
@@ -167,7 +167,7 @@ impl Table {
         self.commit(&[add.action(bytes)])
     }
 
-    /// Gives a version's commit file a time.
+    /// Sets the modification time of a version's commit file.
     pub fn touch(&self, version: u64, milliseconds: u64) {
         let path = self.log(&format!("{version:020}.json"));
         let file = fs::File::options().write(true).open(path).unwrap();
@@ -176,7 +176,7 @@ impl Table {
     }
 }
 
-/// A batch whose top-level columns have field ids.
+/// Adds field ids to the top-level columns of a batch.
 pub fn with_ids(batch: &RecordBatch, ids: &[i64]) -> RecordBatch {
     let fields: Vec<Field> = batch
         .schema()
@@ -188,7 +188,7 @@ pub fn with_ids(batch: &RecordBatch, ids: &[i64]) -> RecordBatch {
     RecordBatch::try_new(Arc::new(Schema::new(fields)), batch.columns().to_vec()).unwrap()
 }
 
-/// A field with a field id.
+/// Adds a field id to a field.
 pub fn with_id(field: Field, id: i64) -> Field {
     field.with_metadata(HashMap::from([(
         PARQUET_FIELD_ID_META_KEY.to_owned(),
@@ -196,7 +196,7 @@ pub fn with_id(field: Field, id: i64) -> Field {
     )]))
 }
 
-/// Deletion vectors in one file of their own.
+/// Writes deletion vectors into one separate file.
 pub fn stored_deletions(table: &Table, vectors: &[&[u64]]) -> Vec<Value> {
     let id: [u8; 16] = *b"shardmill-tests!";
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Types: partition values, widening, times, variants, columns of nothing.
+//! Tests types: partition values, widening, times, variants and void columns.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ fn partition_values_have_the_types_of_their_columns() {
         schema.field_with_name("p9").unwrap().data_type(),
         &DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
     );
-    // The files of other partitions are not opened.
+    // Files of other partitions are not opened.
     let filtered = open_with(&table.path(), |options| {
         options.filter = Some("p3 = -7 AND p8 = DATE '2024-02-29'".to_owned());
     })
@@ -150,7 +150,7 @@ fn a_column_may_have_been_narrower() {
             array(Date32Array::from(vec![-1])),
             "1969-12-31T00:00:00",
         ),
-        // Not widening, but what writers leave unsaid.
+        // Not widening, but annotations that writers omit.
         ("byte", array(Int32Array::from(vec![-5])), "-5"),
         (
             "string",
@@ -189,7 +189,7 @@ fn a_column_may_have_been_narrower() {
         let error = refused(&table.path(), |_| ());
         assert_eq!(error.id(), "delta-column", "{data_type}: {error}");
     }
-    // A value that does not fit is found when it is read.
+    // A value that does not fit is an error when it is read.
     let mut table = Table::plain(json!([field("v", "byte")]));
     table.append(
         "x.parquet",
@@ -312,7 +312,7 @@ fn times_of_96_bits_reach_beyond_nanoseconds() {
 
 #[test]
 fn a_variant_becomes_json() {
-    // {"a": 5, "b": ["x", null, true]} and 1.25, by the variant encoding.
+    // {"a": 5, "b": ["x", null, true]} and 1.25, in the variant encoding.
     let keys = [0x01, 2, 0, 1, 2, b'a', b'b'];
     let list = [0x03, 3, 0, 2, 3, 4, 0x05, b'x', 0x00, 0x04];
     let mut object = vec![0x02, 2, 0, 1, 0, 2, 12, 0x0c, 5];
@@ -343,7 +343,7 @@ fn a_variant_becomes_json() {
     assert!(json.is_null(2));
     assert_eq!(source.schema().field(0).metadata()[ENCODING_KEY], "json");
 
-    // A shredded one: the same value, with `a` in a column of its own.
+    // A shredded variant: the same value, with `a` in a separate column.
     let part = |value: ArrayRef, typed: ArrayRef| {
         let fields = Fields::from(vec![
             Field::new("value", DataType::Binary, true),
@@ -385,7 +385,7 @@ fn a_variant_becomes_json() {
         r#"{"a":5,"b":["x",null,true]}"#
     );
 
-    // Bytes that are no variant.
+    // Bytes that are not a variant.
     let fields = Fields::from(vec![
         Field::new("metadata", DataType::Binary, false),
         Field::new("value", DataType::Binary, true),

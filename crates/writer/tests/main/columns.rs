@@ -1,4 +1,4 @@
-//! Arrow values as the encodings store them, and the values that do not fit.
+//! Tests how encodings store Arrow values, and which values do not fit.
 
 use std::sync::Arc;
 

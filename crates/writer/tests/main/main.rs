@@ -1,4 +1,4 @@
-//! The engine against a writer that follows the specification one sample at a time.
+//! Compares the engine with a writer that follows the specification one sample at a time.
 
 #![allow(
     missing_docs,

@@ -1,4 +1,4 @@
-//! The format written the plain way: one sample after the other, nothing shared with the engine but the
+//! Writes the format in the simplest way: one sample after the other. It shares nothing with the engine but the
 //! encoders of single values.
 
 use shardmill_core::Format;

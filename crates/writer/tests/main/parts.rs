@@ -1,4 +1,4 @@
-//! Parts and commit, in a directory and in a store.
+//! Tests parts and their commit, in a directory and in a store.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

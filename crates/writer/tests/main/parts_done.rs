@@ -1,4 +1,4 @@
-//! Which commits are told that they were done before, and which are refused.
+//! Tests which repeated commits are reported as already done, and which are refused.
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_writer::parts::{CommitOptions, SaveMode, Verify, commit};

@@ -1,4 +1,4 @@
-//! What is left of jobs that failed and of those that were killed.
+//! Tests what remains of jobs that failed or were killed.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Samples one at a time against the plain writer.
+//! Compares samples that are written one at a time with those of the simple writer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tar shards against the builder of the format crate, one sample at a time.
+//! Compares tar shards with those of the format crate's builder, one sample at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

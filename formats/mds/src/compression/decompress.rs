@@ -1,4 +1,4 @@
-//! Bounded decompression of whole files.
+//! Decompresses whole files with bounded memory.
 
 use std::io::Cursor;
 
@@ -8,13 +8,13 @@ use shardmill_core::{LimitExceeded, Limits};
 
 use super::{Algorithm, CompressionError, try_reserve, zstd_frame};
 
-/// By how much the output of the streaming decoders grows at first.
+/// The first size by which the output of a streaming decoder grows.
 const FIRST_BYTES: u64 = 1 << 20;
 
-/// Snappy's densest element is a copy of 64 bytes that takes 3.
+/// Snappy's densest element takes 3 bytes and copies 64.
 const SNAPPY_RATIO: u64 = 22;
 
-/// How many raw bytes a file may have, and who says so.
+/// How many raw bytes a file may have, and whether the index or the limits decide that.
 #[derive(Clone, Copy)]
 struct Budget {
     algorithm: Algorithm,
@@ -54,7 +54,7 @@ impl Budget {
         })
     }
 
-    /// The error for a file that has at least `found` raw bytes, which is more than it may.
+    /// Returns the error for a file with at least `found` raw bytes, which is more than allowed.
     fn exceeded(&self, found: u64) -> CompressionError {
         match self.declared {
             Some(declared) => CompressionError::TooLong {
@@ -117,8 +117,8 @@ pub(super) fn decompress(
 }
 
 fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, CompressionError> {
-    // The blocks of all frames are walked first. What they can expand to is known then, so the one buffer that
-    // is reserved is never larger than the file deserves.
+    // Inspect the blocks of all frames first. That bounds the expanded size, so the buffer is never larger than the
+    // file can fill.
     let (mut offset, mut bound) = (0, 0_u64);
     while offset < zip.len() {
         let frame = zstd_frame::next(zip, offset, limits)?;
@@ -143,13 +143,13 @@ fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, Compres
         if end > budget.max {
             return Err(budget.exceeded(end));
         }
-        // PERF: straight into its place; the cursor makes the decoder start there.
+        // PERF: decompress directly into place, at the cursor's position.
         let mut cursor = Cursor::new(out);
         cursor.set_position(start as u64);
         let result = context.decompress(&mut cursor, frame.bytes);
         out = cursor.into_inner();
         match result {
-            // There was room for what the frame declares, or else for all that the file may have.
+            // There was enough space for the size that the frame declares, or for the most that the file may have.
             Err(code) if code == DESTINATION_TOO_SMALL => {
                 return Err(match frame.content {
                     Some(declared) => frame_size(&frame, declared),
@@ -176,12 +176,12 @@ const fn frame_size(frame: &zstd_frame::Frame<'_>, declared: u64) -> Compression
     }
 }
 
-/// The error code of zstd for an output buffer that is full: `-ZSTD_error_dstSize_tooSmall`, fixed since 1.3.1.
+/// The zstd error code for a full output buffer: `-ZSTD_error_dstSize_tooSmall`, stable since 1.3.1.
 const DESTINATION_TOO_SMALL: usize = 70_usize.wrapping_neg();
 
 fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CompressionError> {
     let length = snap::raw::decompress_len(zip).map_err(|error| {
-        // A length that never ends is cut off; five bytes that do not make one are damage.
+        // A length that is cut off is a truncation; five bytes that are not a valid length are damage.
         if zip.len() < 5 && zip.iter().all(|byte| byte & 0x80 != 0) {
             budget.truncated()
         } else {
@@ -189,7 +189,7 @@ fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CompressionError> {
         }
     })? as u64;
     if length > budget.zip_bytes.saturating_mul(SNAPPY_RATIO) {
-        // The rest of the file is not there, or never was.
+        // A block of this size cannot expand to that length: the rest of the file is missing.
         return Err(budget.truncated());
     }
     if length > budget.max {
@@ -202,7 +202,7 @@ fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CompressionError> {
     snap::raw::Decoder::new()
         .decompress(zip, &mut out)
         .map_err(|error| match error {
-            // All declared bytes are there and more elements follow.
+            // All declared bytes are present, and more elements follow.
             snap::Error::Literal { dst_len: 0, .. } | snap::Error::CopyWrite { dst_len: 0, .. } => {
                 CompressionError::TooLong {
                     algorithm: Algorithm::Snappy,
@@ -216,26 +216,26 @@ fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CompressionError> {
     Ok(out)
 }
 
-/// How many members or streams a file may have in any case.
+/// How many members or streams a file may have regardless of its size.
 const FREE_MEMBERS: u64 = 1000;
-/// How many raw bytes pay for one more.
+/// How many raw bytes allow for one more member.
 const MEMBER_BYTES: u64 = 4096;
 
-/// What one step of a streaming decoder did.
+/// The result of one step of a streaming decoder.
 struct Step {
     consumed: usize,
     written: usize,
     done: bool,
 }
 
-/// A streaming decoder of one member of a file.
+/// A streaming decoder for one member of a file.
 trait Member: Sized {
-    /// What every member begins with.
+    /// The first bytes of every member.
     const MAGIC: &'static [u8];
 
     fn new() -> Self;
 
-    /// Takes what it can from `input` and fills `output`, which is never empty.
+    /// Reads from `input` and writes to `output`, which is never empty.
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, String>;
 }
 
@@ -264,8 +264,8 @@ fn members<M: Member>(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, Compressio
                 bytes: budget.zip_bytes,
             });
         }
-        // To begin a member costs time and memory however little is in it: a bzip2 stream of 14 bytes takes 4 MB. No
-        // writer makes them small.
+        // Starting a member costs time and memory even if it contains little: a bzip2 stream of 14 bytes takes 4 MB. No
+        // writer creates members that small.
         count += 1;
         if count > FREE_MEMBERS + out.filled as u64 / MEMBER_BYTES {
             return Err(budget.damaged(&format!(
@@ -295,7 +295,7 @@ fn members<M: Member>(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, Compressio
 
 /// A buffer that grows as it fills.
 struct Output {
-    // All of it is initialised; what counts ends at `filled`.
+    // The whole buffer is initialised; the output ends at `filled`.
     buffer: Vec<u8>,
     filled: usize,
 }
@@ -308,7 +308,7 @@ impl Output {
         budget: &Budget,
     ) -> Result<Step, CompressionError> {
         if self.filled as u64 >= budget.max {
-            // Nothing more may come, but the end of the member may not have been seen yet.
+            // No more output is allowed, but the decoder may not have seen the end of the member yet.
             let mut probe = [0];
             let step = member
                 .step(input, &mut probe)
@@ -387,7 +387,7 @@ impl Member for BrotliStream {
     const MAGIC: &'static [u8] = &[];
 
     fn new() -> Self {
-        // Strict: without the windows of up to 1 GiB that an extension of the format has.
+        // Strict: refuses the large-window extension, whose windows have up to 1 GiB.
         Self(Box::new(BrotliState::new_strict(
             StandardAlloc::default(),
             StandardAlloc::default(),
@@ -396,7 +396,7 @@ impl Member for BrotliStream {
     }
 
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, String> {
-        // The decoder refuses 2³² bytes at once.
+        // The decoder refuses 2³² bytes in one call.
         let input = input.get(..1 << 30).unwrap_or(input);
         let (mut available_in, mut consumed) = (input.len(), 0);
         let (mut available_out, mut written, mut total) = (output.len(), 0, 0);

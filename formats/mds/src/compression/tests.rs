@@ -26,7 +26,7 @@ fn decompress(name: &str, zip: &[u8], raw_bytes: Option<u64>) -> Result<Vec<u8>,
         .map_err(|error| error.id())
 }
 
-/// Bytes that compress, but not to nothing.
+/// Returns bytes that compress well, but not to almost nothing.
 fn sample(bytes: usize) -> Vec<u8> {
     let mut seed = 1_u64;
     (0..bytes)
@@ -112,7 +112,7 @@ fn what_is_compressed_comes_back_at_every_level() {
             let zip = zip.strip_prefix(b"before").unwrap();
             let back = compression.decompress(zip, Some(raw.len() as u64), &limits);
             assert_eq!(back.as_ref(), Ok(&raw), "{compression}");
-            // A used compressor and a new one write the same.
+            // A reused compressor and a new one write the same bytes.
             let mut again = Vec::new();
             compression
                 .compressor()
@@ -216,7 +216,7 @@ fn every_truncation_is_refused_and_nearly_always_by_name() {
         for end in 0..zip.len() {
             for declared in [Some(3000), None] {
                 let error = decompress(name, &zip[..end], declared).unwrap_err();
-                // A block of Snappy may be cut where another error is found first.
+                // In a truncated Snappy block, another error may be found first.
                 let expected = error == "compression-truncated"
                     || (name == "snappy" && error == "compression-damaged");
                 assert!(expected, "{name} {end} {error}");
@@ -233,7 +233,7 @@ fn trailing_bytes_are_refused() {
         ("bz2", "compression-trailing"),
         ("gz", "compression-trailing"),
         ("zstd", "compression-trailing"),
-        // To Snappy all that follows is more of the same.
+        // To Snappy, trailing bytes are more elements.
         ("snappy", "compression-size"),
     ] {
         for tail in [&b"\0"[..], b"\0\0\0\0", b"x y z"] {
@@ -290,7 +290,7 @@ fn bombs_stop_at_the_declared_size_or_at_the_limits() {
         );
         let mut limits = Limits::default();
         let error = parse(name).decompress(&zip, None, &limits).unwrap_err();
-        // Deflate cannot reach a ratio of 1 000 by much; the others do.
+        // Deflate cannot exceed a ratio of 1 000 by much; the others can.
         assert_eq!(error.id(), "limit-expansion", "{name} {}", zip.len());
         limits.expansion_ratio = u64::MAX;
         assert_eq!(
@@ -304,7 +304,7 @@ fn bombs_stop_at_the_declared_size_or_at_the_limits() {
         let error = parse(name).decompress(&zip, None, &limits).unwrap_err();
         assert_eq!(error.id(), "limit-expansion", "{name}");
     }
-    // Snappy says how much it is before anything else, and cannot be much more than the file.
+    // Snappy declares its length first, and it cannot expand to much more than the file.
     for declared in [Some((4 << 30) - 1), Some(4), None] {
         assert_eq!(
             decompress("snappy", b"\xff\xff\xff\xff\x0f\0", declared),
@@ -322,7 +322,7 @@ fn bombs_stop_at_the_declared_size_or_at_the_limits() {
     assert_eq!(error.id(), "limit-expansion");
 }
 
-/// A frame of one raw block without content size.
+/// Builds a frame of one raw block, without a content size.
 fn frame(flags: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, flags];
     frame.extend_from_slice(rest);
@@ -338,11 +338,11 @@ fn zstd_frames_are_looked_at_before_they_are_decompressed() {
 
     assert_eq!(id(&frame(0, &with(&[0]))), Ok(b"abc".to_vec()));
     assert_eq!(id(&frame(0x20, &with(&[3]))), Ok(b"abc".to_vec()));
-    // A window of 2 GiB; then one of 128 MiB, which is the limit, and the next one above.
+    // A window of 2 GiB; then 128 MiB, which is the limit, and the next larger size.
     assert_eq!(id(&frame(0, &with(&[21 << 3]))), Err("limit-window"));
     assert_eq!(id(&frame(0, &with(&[17 << 3]))), Ok(b"abc".to_vec()));
     assert_eq!(id(&frame(0, &with(&[17 << 3 | 1]))), Err("limit-window"));
-    // A dictionary, and the number 0, which means none.
+    // A dictionary; and dictionary 0, which means none.
     assert_eq!(id(&frame(1, &with(&[0, 7]))), Err("zstd-dictionary"));
     assert_eq!(
         id(&frame(3, &with(&[0, 0, 0, 0, 1]))),
@@ -350,7 +350,7 @@ fn zstd_frames_are_looked_at_before_they_are_decompressed() {
     );
     assert_eq!(id(&frame(1, &with(&[0, 0]))), Ok(b"abc".to_vec()));
     assert_eq!(id(&frame(8, &with(&[0]))), Err("zstd-reserved"));
-    // More content than the blocks can hold; less than they do.
+    // A content size above and below what the blocks contain.
     assert_eq!(id(&frame(0x20, &with(&[4]))), Err("zstd-frame-size"));
     assert_eq!(id(&frame(0x20, &with(&[2]))), Err("zstd-frame-size"));
     // Checksum: absent, wrong.
@@ -386,8 +386,8 @@ fn zstd_frames_are_looked_at_before_they_are_decompressed() {
 
 #[test]
 fn a_declared_size_reserves_no_memory_by_itself() {
-    // Index and frame agree on 16 GiB, and nothing is behind it. A machine that promises memory freely would not
-    // notice a reservation; the errors show that it never came to one.
+    // Index and frame both declare 16 GiB, but there are no data. On a machine that overcommits memory, an allocation
+    // would go unnoticed; the errors show that none was made.
     let declared = 16_u64 << 30;
     let small = frame(
         0x20 | 0xc0,

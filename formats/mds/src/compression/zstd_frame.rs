@@ -1,33 +1,33 @@
-//! The outside of zstd frames (RFC 8878): what a frame asks for before any of it is decompressed.
+//! Reads the headers of zstd frames (RFC 8878): what a frame requires, before any of it is decompressed.
 
 use shardmill_core::{LimitExceeded, Limits};
 
 use super::{Algorithm, CompressionError};
 
 const MAGIC: u32 = 0xfd2f_b528;
-/// Sixteen magic numbers that differ in the last four bits.
+/// Sixteen magic numbers that differ only in their last four bits.
 const SKIPPABLE: u32 = 0x184d_2a50;
-/// Versions 0.2 to 0.7, whose magic numbers follow one another; 0.8 is the one of today.
+/// Versions 0.2 to 0.7, whose magic numbers are consecutive; 0.8 is the current format.
 const LEGACY: std::ops::RangeInclusive<u32> = 0xfd2f_b522..=0xfd2f_b527;
-/// Version 0.1 wrote its magic number the other way round.
+/// Version 0.1 wrote its magic number in the opposite byte order.
 const LEGACY_FIRST: u32 = 0xfd2f_b51e_u32.swap_bytes();
-/// Most bytes that one block expands to.
+/// The most bytes that one block expands to.
 const BLOCK_BYTES: u64 = 128 << 10;
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub(super) offset: u64,
     /// All of its bytes.
     pub(super) bytes: &'a [u8],
-    /// The content size of its header.
+    /// The content size in its header.
     pub(super) content: Option<u64>,
     /// The most bytes that its blocks can expand to.
     pub(super) bound: u64,
 }
 
-/// Little-endian reads that cannot run over the end.
+/// Reads little-endian numbers without running past the end.
 struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -50,11 +50,11 @@ impl Cursor<'_> {
     }
 }
 
-/// The first frame of `zip` from `offset` on.
+/// Returns the first frame of `zip` at `offset`.
 ///
 /// # Errors
 ///
-/// What no frame of ours is or may be: see [`CompressionError`].
+/// [`CompressionError`] for a frame that is damaged, unsupported or above a limit.
 pub(super) fn next<'a>(
     zip: &'a [u8],
     offset: usize,
@@ -87,7 +87,7 @@ pub(super) fn next<'a>(
             }));
         }
     }
-    // A frame of a single segment has its own content for a window, and that is bounded as content is.
+    // The window of a single-segment frame is its content, which is bounded separately.
     let dictionary_bytes = [0, 1, 2, 4].get((flags & 3) as usize).copied().unwrap_or(0);
     let dictionary = cursor.number(dictionary_bytes).ok_or_else(truncated)?;
     if dictionary != 0 {
@@ -147,7 +147,7 @@ pub(super) fn next<'a>(
 
 fn check_magic(zip: &[u8], rest: &[u8], at: u64) -> Result<(), CompressionError> {
     let Some(magic) = rest.first_chunk::<4>() else {
-        // A piece of a magic number is a frame that was cut off; anything else never was a frame.
+        // A prefix of a magic number is a truncated frame; anything else is not a frame.
         let bytes = zip.len() as u64;
         let algorithm = Algorithm::Zstd;
         return Err(match (MAGIC.to_le_bytes().starts_with(rest), at) {

@@ -1,4 +1,4 @@
-//! From the fields of an index to its meaning: which fields a format has, and which contradict one another.
+//! Builds an index from its parsed fields: checks which fields a format has, and that they agree with each other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Fields {
     pub(super) const ZIP_DATA: Self = Self(1 << 14);
     pub(super) const ZIP_META: Self = Self(1 << 15);
 
-    /// The names of the bits, lowest first.
+    /// The names of the bits, lowest bit first.
     const NAMES: [&'static str; 16] = [
         "column_encodings",
         "column_names",
@@ -58,9 +58,9 @@ impl Fields {
         "zip_meta",
     ];
 
-    /// What a shard of an index may have.
+    /// The fields that a shard of an index may have.
     pub(super) const ENTRY: Self = Self(u16::MAX);
-    /// What the config in a shard may have.
+    /// The fields that the config in a shard may have.
     pub(super) const CONFIG: Self = Self(
         !(Self::RAW_DATA.0
             | Self::RAW_META.0
@@ -87,13 +87,13 @@ impl Fields {
         Self(left)
     }
 
-    /// The field of that name.
+    /// Returns the field with that name.
     pub(super) fn named(name: &str) -> Option<Self> {
         let bit = Self::NAMES.into_iter().position(|known| known == name)?;
         Some(Self(1 << bit))
     }
 
-    /// The name of one field.
+    /// Returns the name of one field.
     pub(super) fn name(self) -> &'static str {
         Self::NAMES
             .get(self.0.trailing_zeros() as usize)
@@ -101,7 +101,7 @@ impl Fields {
             .unwrap_or("")
     }
 
-    /// The first field of this set that is not in the other one.
+    /// Returns the first field of this set that is not in the other one.
     pub(super) const fn first_not_in(self, other: Self) -> Option<Self> {
         let left = self.0 & !other.0;
         if left == 0 {
@@ -110,11 +110,11 @@ impl Fields {
         Some(Self(1 << left.trailing_zeros()))
     }
 
-    /// Those of these fields that a shard of that format has, all of which it must have.
+    /// Returns those of these fields that a shard of that format has. All of them are required.
     pub(super) const fn of_format(self, format: Option<Format>) -> Self {
         use Format as F;
         match format {
-            // Whatever else is there, this one is not.
+            // If the format is missing, that is the first error to report.
             None => Self::FORMAT,
             Some(F::Mds) => self.without(&[
                 Self::COLUMNS,
@@ -137,7 +137,7 @@ impl Fields {
     }
 }
 
-/// A list of strings in one buffer, to be filled again and again.
+/// A list of strings in one reusable buffer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Texts {
     text: String,
@@ -169,7 +169,7 @@ impl Texts {
     }
 }
 
-/// The fields of a config as read.
+/// The fields of a config as parsed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RawConfig {
     pub(super) fields: Fields,
@@ -186,7 +186,7 @@ pub(super) struct RawConfig {
 }
 
 impl RawConfig {
-    /// Forgets everything but the memory.
+    /// Clears all fields and keeps the allocated memory.
     pub(super) fn clear(&mut self) {
         self.fields = Fields::default();
         self.format = None;
@@ -201,7 +201,7 @@ impl RawConfig {
         self.size_limit = None;
     }
 
-    /// The config that these fields, all of which are there, make.
+    /// Builds the config. All required fields must be present.
     pub(super) fn build(&self, parser: &Parser<'_>) -> Result<ShardConfig, IndexError> {
         let layout = match self.format {
             Some(Format::Mds) => Layout::Mds {
@@ -300,7 +300,7 @@ impl RawConfig {
                 place: parser.place_of(&format!("column_encodings of column `{}`", shorten(name))),
                 problem,
             })?;
-            // COMPAT: the original reader takes a size of 0 for no size.
+            // COMPAT: to the original reader, a size of 0 means no size.
             let size = size.filter(|size| *size != 0);
             if size != encoding.fixed_size() {
                 let shown = |size: Option<u64>| {
@@ -342,8 +342,8 @@ impl RawConfig {
     }
 
     fn newline(&self, parser: &Parser<'_>) -> Result<String, IndexError> {
-        // What follows an object on its line has to be blank, or the line is no JSON; and the original reader cuts
-        // the newline off a line of values by its length, which has to be something.
+        // The text after an object on its line must be whitespace, or the line is not JSON. The original reader removes
+        // the newline of a line of values by its length, which must not be 0.
         let readable = match self.format {
             Some(Format::Json) => is_json_blank(&self.newline),
             _ => !self.newline.is_empty(),
@@ -372,7 +372,7 @@ impl RawConfig {
     }
 }
 
-/// The entry of a shard with that config, unless its files do not fit it.
+/// Builds the entry of a shard with that config, after checking that its files match it.
 pub(super) fn entry(
     parser: &Parser<'_>,
     config: Arc<ShardConfig>,
@@ -407,7 +407,7 @@ pub(super) fn entry(
             _ => {}
         }
     }
-    // Counts and offsets are stored in 32 bits, in all formats.
+    // All formats store counts and offsets in 32 bits.
     for (field, value) in [
         ("samples", files.samples),
         ("raw_data.bytes", raw_data.bytes),
@@ -438,10 +438,10 @@ pub(super) fn entry(
     Ok(entry)
 }
 
-/// Refuses a file that is there twice, in one shard or in two.
+/// Refuses a file that is listed twice, in one shard or in two.
 pub(crate) fn check_unique(shards: &[ShardEntry]) -> Result<(), IndexError> {
-    // PERF: eight bytes per name, sorted, are much smaller than a table of names. Only when two names have one hash
-    // are the names looked at.
+    // PERF: sorting eight bytes for each name takes much less memory than a table of names. Names are compared only if
+    // two of them have the same hash.
     let names = || {
         shards
             .iter()

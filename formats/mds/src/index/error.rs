@@ -1,4 +1,4 @@
-//! What can be wrong with an index.
+//! Errors of an index.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::config::TextEncodingError;
 use crate::error::EncodingError;
 use crate::hash::HashError;
 
-/// Where in an index, or in the config of a shard.
+/// A position in an index, or in the config of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The shard, counted from 0 in the order of the index; `None` outside of shards.
     pub shard: Option<u64>,
-    /// The field, with a dot between an object and its key; empty for the whole object.
+    /// The field, with a dot between the names of nested fields; empty for the whole object.
     pub field: String,
 }
 
@@ -29,28 +29,28 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why an index, or the config of a shard, cannot be used.
+/// The reason why an index, or the config of a shard, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// No bytes, or nothing but blanks.
+    /// No bytes, or only whitespace.
     #[error("the index is empty")]
     Empty,
-    /// Something else than JSON text in UTF-8.
+    /// Anything but JSON text in UTF-8.
     #[error("the index is not JSON: {reason}")]
     NotJson {
-        /// What it looks like, or where it stops being JSON.
+        /// What the file looks like, or the position of the syntax error.
         reason: String,
     },
-    /// JSON that breaks off.
+    /// JSON that is truncated.
     #[error("the index breaks off after line {line}, byte {column}")]
     Truncated {
-        /// The line it ends in, from 1.
+        /// The line in which it ends, from 1.
         line: u64,
         /// The bytes of that line.
         column: u64,
     },
-    /// Something after the JSON.
+    /// Bytes after the JSON.
     #[error("something follows the index at line {line}, byte {column}")]
     Trailing {
         /// The line, from 1.
@@ -58,55 +58,55 @@ pub enum IndexError {
         /// The byte in that line, from 1.
         column: u64,
     },
-    /// The reader of the bytes failed.
+    /// Reading the bytes failed.
     #[error("the index cannot be read: {reason}")]
     Read {
-        /// What the failure means.
+        /// The kind of the error.
         kind: ErrorKind,
-        /// What the reader says.
+        /// The reader's message.
         reason: String,
     },
     /// A version other than 2.
     #[error("the version is {found}, of which only 2 is known")]
     Version {
-        /// Where.
+        /// The position.
         place: Place,
         /// The version.
         found: u64,
     },
-    /// A value of the wrong type, or one that contradicts another field.
+    /// A value of the wrong type, or one that does not match another field.
     #[error("{problem}")]
     Field {
-        /// Where.
+        /// The position.
         place: Place,
         /// What is wrong.
         problem: String,
     },
-    /// A key that this format does not have. The original reader fails on it too.
+    /// A key that this format does not have. The original reader refuses it, too.
     #[error("the field is unknown")]
     UnknownField {
-        /// Where.
+        /// The position.
         place: Place,
     },
-    /// A key that is not there.
+    /// A missing key.
     #[error("the field is missing")]
     MissingField {
-        /// Where.
+        /// The position.
         place: Place,
     },
-    /// A key that is there twice, so that readers may disagree on its value.
+    /// A repeated key, whose value depends on the reader.
     #[error("the field is there twice")]
     DuplicateField {
-        /// Where.
+        /// The position.
         place: Place,
     },
-    /// A file that belongs to two shards, or is two files of one.
+    /// A file that belongs to two shards, or twice to one shard.
     #[error(
         "the file `{}` is also `{first_field}` of shard {first}",
         escape(basename)
     )]
     DuplicateShard {
-        /// The second place.
+        /// The position of the second occurrence.
         place: Place,
         /// The first shard with that file.
         first: u64,
@@ -115,10 +115,10 @@ pub enum IndexError {
         /// The name of the file.
         basename: String,
     },
-    /// Columns that contradict one another.
+    /// Columns that contradict each other.
     #[error("{problem}")]
     Columns {
-        /// Where.
+        /// The position.
         place: Place,
         /// What is wrong.
         problem: String,
@@ -126,31 +126,31 @@ pub enum IndexError {
     /// A shard format that does not exist.
     #[error("{problem}")]
     Format {
-        /// Where.
+        /// The position.
         place: Place,
-        /// Which.
+        /// The error.
         problem: ParseFormatError,
     },
     /// An encoding that does not exist.
     #[error("{problem}")]
     Encoding {
-        /// Where.
+        /// The position.
         place: Place,
-        /// Which.
+        /// The error.
         problem: EncodingError,
     },
     /// An encoding that the JSON and XSV formats do not have.
     #[error("{problem}")]
     TextEncoding {
-        /// Where.
+        /// The position.
         place: Place,
-        /// Which.
+        /// The error.
         problem: TextEncodingError,
     },
-    /// A hash that does not exist, or a text that is none.
+    /// An unknown hash algorithm, or a text that is not a hash.
     #[error("{problem}")]
     Hash {
-        /// Where.
+        /// The position.
         place: Place,
         /// What is wrong.
         problem: HashError,
@@ -158,33 +158,33 @@ pub enum IndexError {
     /// A compression that does not exist.
     #[error("{problem}")]
     Compression {
-        /// Where.
+        /// The position.
         place: Place,
-        /// Which.
+        /// The error.
         problem: CompressionError,
     },
-    /// A name that may not become a path.
+    /// A name that may not be used as a path.
     #[error("{problem}: `{}`", escape(name))]
     Path {
-        /// Where.
+        /// The position.
         place: Place,
-        /// The name, cut short when it is long.
+        /// The name, shortened if it is long.
         name: String,
         /// What is wrong with it.
         problem: NameError,
     },
-    /// More than the limits allow.
+    /// A limit is exceeded.
     #[error("{problem}")]
     Limit {
-        /// Where.
+        /// The position.
         place: Place,
-        /// Which limit.
+        /// The limit.
         problem: LimitExceeded,
     },
 }
 
 impl IndexError {
-    /// Where in the index, if the error is about one place.
+    /// Returns the position in the index, if the error has one.
     #[must_use]
     pub const fn place(&self) -> Option<&Place> {
         match self {

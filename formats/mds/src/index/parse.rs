@@ -1,8 +1,8 @@
-//! The JSON of an index, field by field.
+//! Parses the JSON of an index, field by field.
 //!
-//! `serde_json` knows the syntax; the visitors here and in [`values`](super::values) know the fields, so that an error
-//! can name the shard and the field, which the errors of `serde` cannot. A visitor that refuses something leaves the
-//! reason with [`Parser::fail`] and fails with any error of `serde`.
+//! `serde_json` handles the syntax. The visitors here and in [`values`](super::values) handle the fields, so that an
+//! error can name the shard and the field, which errors of `serde` cannot. A visitor that refuses a value stores the
+//! reason with [`Parser::fail`] and returns an arbitrary error of `serde`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +18,7 @@ use super::values::{Columns, File, Ignored, Nullable, Number, Sizes, Str, String
 use super::{FileInfo, Index, IndexError, Place, ShardEntry};
 use crate::config::ShardConfig;
 
-/// The index in `json`.
+/// Parses the index in `json`.
 pub(super) fn parse_index(json: &[u8], limits: &Limits) -> Result<Index, IndexError> {
     let too_long = |problem| IndexError::Limit {
         place: Place::default(),
@@ -29,7 +29,7 @@ pub(super) fn parse_index(json: &[u8], limits: &Limits) -> Result<Index, IndexEr
     run(&mut serde_json::Deserializer::from_slice(json), limits)
 }
 
-/// The index that `reader` gives.
+/// Reads an index from `reader`.
 pub(super) fn read_index(reader: impl io::Read, limits: &Limits) -> Result<Index, IndexError> {
     let mut counted = Counted {
         reader,
@@ -58,15 +58,15 @@ fn read_counted(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, In
         reason: error.to_string(),
     })?;
     check_start(&start)?;
-    // PERF: serde_json reads byte by byte.
+    // PERF: serde_json reads single bytes, so the reader is buffered.
     let both = io::BufReader::with_capacity(256 << 10, (&start[..]).chain(reader));
     run(&mut serde_json::Deserializer::from_reader(both), limits)
 }
 
-/// How much is read before anything is parsed, to say what the file is. No index starts with more blanks.
+/// How much is read before parsing, to recognise other kinds of files. No index starts with more whitespace.
 const START_BYTES: u64 = 4096;
 
-/// Ends after as many bytes as an index may have and notes whether there was more.
+/// Ends after the most bytes that an index may have, and records whether there were more.
 struct Counted<R> {
     reader: R,
     left: u64,
@@ -85,7 +85,7 @@ impl<R: io::Read> io::Read for Counted<R> {
     }
 }
 
-/// Says what a file is that cannot be an index, by how it starts.
+/// Refuses a file that cannot be an index, and describes it by how it starts.
 fn check_start(start: &[u8]) -> Result<(), IndexError> {
     let not_json = |reason: &str| {
         Err(IndexError::NotJson {
@@ -130,7 +130,7 @@ fn trailing(error: &serde_json::Error) -> IndexError {
     }
 }
 
-/// The config that is stored in a shard.
+/// Parses the config that is stored in a shard.
 pub(crate) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, IndexError> {
     let mut parser = Parser::new(limits);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
@@ -238,7 +238,7 @@ fn check_version<E: serde::de::Error>(parser: &mut Parser<'_>, found: u64) -> Re
     Err(parser.fail(IndexError::Version { place, found }))
 }
 
-/// The list of shards.
+/// Visits the list of shards.
 struct Shards<'p, 'l> {
     parser: &'p mut Parser<'l>,
 }
@@ -284,7 +284,7 @@ impl<'de> Visitor<'de> for Shards<'_, '_> {
 }
 
 impl Parser<'_> {
-    /// The entry of the shard whose fields were just read.
+    /// Builds the entry of the shard whose fields were just read.
     fn entry(&mut self, files: Files) -> Result<ShardEntry, IndexError> {
         let config = match &self.config {
             Some(config) if self.current == self.previous => Arc::clone(config),
@@ -296,7 +296,7 @@ impl Parser<'_> {
     }
 }
 
-/// The files and the count of a shard entry.
+/// The files and the sample count of a shard entry.
 #[derive(Default)]
 pub(super) struct Files {
     pub(super) samples: u64,
@@ -306,7 +306,7 @@ pub(super) struct Files {
     pub(super) zip_meta: Option<FileInfo>,
 }
 
-/// A shard of an index or the config in a shard. The config goes to [`Parser::current`].
+/// Visits a shard of an index, or the config in a shard. The config is stored in [`Parser::current`].
 struct Object<'p, 'l> {
     parser: &'p mut Parser<'l>,
     allowed: Fields,
@@ -447,7 +447,7 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
 }
 
 impl Parser<'_> {
-    /// A function that stores a string in the config that is being read.
+    /// Returns a function that stores a string in the config being read.
     fn set(
         slot: impl FnOnce(&mut RawConfig) -> &mut String,
     ) -> impl FnOnce(&mut Parser<'_>, &str) -> Result<(), IndexError> {

@@ -1,4 +1,4 @@
-//! Where in an index the reading is, and what an error means there.
+//! Tracks the current position in an index, and translates errors at that position.
 
 use std::io;
 use std::str::FromStr;
@@ -11,18 +11,18 @@ use super::build::RawConfig;
 use super::{IndexError, Place};
 use crate::config::ShardConfig;
 
-/// Most characters of a value that a message repeats.
+/// The most characters of a value that a message repeats.
 pub(super) const SHOWN: usize = 120;
 
-/// What has been read so far and where the reading is.
+/// The current position and the fields read so far.
 pub(super) struct Parser<'l> {
     pub(super) limits: &'l Limits,
     error: Option<IndexError>,
     pub(super) shard: Option<u64>,
     pub(super) field: &'static str,
     pub(super) inner: &'static str,
-    // PERF: the texts of the config of this shard and of the one before. When they are equal, which is what they
-    // are in nearly every index, the config is shared instead of built.
+    // PERF: the raw configs of this shard and of the previous one. In nearly every index they are equal, and then the
+    // built config is shared instead of built again.
     pub(super) current: RawConfig,
     pub(super) previous: RawConfig,
     pub(super) config: Option<Arc<ShardConfig>>,
@@ -54,7 +54,7 @@ impl<'l> Parser<'l> {
         }
     }
 
-    /// The place of a field of the current shard.
+    /// Returns the position of a field of the current shard.
     pub(super) fn place_of(&self, field: &str) -> Place {
         Place {
             shard: self.shard,
@@ -62,7 +62,7 @@ impl<'l> Parser<'l> {
         }
     }
 
-    /// A key of the current object.
+    /// Returns the position of a key of the current object.
     pub(super) fn place_inside(&self, key: &str) -> Place {
         let mut place = self.place();
         if !place.field.is_empty() {
@@ -104,7 +104,7 @@ impl<'l> Parser<'l> {
         self.check("string-bytes", text.len() as u64, self.limits.string_bytes)
     }
 
-    /// What an error of `serde_json` means, unless a visitor has said so already.
+    /// Translates an error of `serde_json`, unless a visitor has already recorded one.
     pub(super) fn explain(&mut self, error: &serde_json::Error) -> IndexError {
         if let Some(error) = self.error.take() {
             return error;
@@ -121,7 +121,7 @@ impl<'l> Parser<'l> {
                 }),
                 reason: error.to_string(),
             },
-            // A value of a type that no visitor of ours takes: `invalid type: …, expected …`.
+            // A value of a type that no visitor accepts: `invalid type: …, expected …`.
             Category::Data => {
                 let text = error.to_string();
                 let text = text
@@ -135,7 +135,7 @@ impl<'l> Parser<'l> {
                     Some(rest) => format!("found {rest}"),
                     None => text.to_owned(),
                 };
-                // The message repeats the value, which may be long: its two ends are what matters.
+                // The message repeats the value, which may be long; shorten that part and keep what is expected.
                 let problem = match text.split_once(", expected ") {
                     Some((found, expected)) => format!("{}, expected {expected}", shorten(found)),
                     None => shorten(&text),
@@ -146,7 +146,7 @@ impl<'l> Parser<'l> {
     }
 }
 
-/// A value as a message repeats it.
+/// Returns a value as a message repeats it, shortened.
 pub(crate) fn shorten(text: &str) -> String {
     let mut short: String = escape(text).chars().take(SHOWN).collect();
     if short.len() < text.len() {
@@ -155,13 +155,13 @@ pub(crate) fn shorten(text: &str) -> String {
     short
 }
 
-/// A name that must be known. The error of one that is not repeats it, so a long one is cut short first.
+/// Parses a name. The error for an unknown name repeats it, so a long name is shortened first.
 pub(super) fn parse_name<T: FromStr>(name: &str) -> Result<T, T::Err> {
     let short = name
         .char_indices()
         .nth(SHOWN)
         .and_then(|(end, _)| name.get(..end));
-    // If the short one is known by chance, the long message is the right one.
+    // If the shortened name happens to be known, the error for the full name is used.
     name.parse().map_err(|error| {
         short
             .and_then(|short| short.parse::<T>().err())

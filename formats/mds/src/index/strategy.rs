@@ -1,4 +1,4 @@
-//! Indexes of all kinds, for tests.
+//! Generates arbitrary indexes for tests.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ fn shard(number: u64, config: Arc<ShardConfig>, samples: u32, bytes: [u32; 4]) -
     }
 }
 
-/// An index of up to five shards, some of them with the config of the one before.
+/// Generates an index of up to five shards, some of which share the config of the previous one.
 pub(crate) fn index() -> impl Strategy<Value = Index> {
     let drawn = (config(), any::<bool>(), any::<u32>(), any::<[u32; 4]>());
     prop::collection::vec(drawn, 0..6).prop_map(|drawn| {

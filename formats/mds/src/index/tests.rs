@@ -9,7 +9,7 @@ use crate::testdata::{Dataset, datasets};
 
 fn parse(json: &str) -> Result<Index, IndexError> {
     let parsed = Index::parse(json.as_bytes(), &Limits::default());
-    // Both ways of reading give the same, results and errors alike.
+    // Both ways of reading must agree, in results and errors.
     assert_eq!(Index::read(json.as_bytes(), &Limits::default()), parsed);
     parsed
 }
@@ -90,7 +90,7 @@ const XSV: &str = concat!(
     r#""zip_meta": null}], "version": 2}"#
 );
 
-/// The error of `json` with `from` replaced, as `id: object: message`.
+/// Returns the error of `json` with `from` replaced by `to`, as `id: object: message`.
 #[track_caller]
 fn error(json: &str, from: &str, to: &str) -> String {
     assert!(json.contains(from), "{from}");
@@ -184,7 +184,7 @@ fn files_that_are_no_index_are_named() {
         let error = Index::read(bytes, &Limits::default()).unwrap_err();
         assert_eq!(error.id(), id, "{shown}: {error}");
     }
-    // What the original reader ignores is ignored.
+    // Keys that the original reader ignores are ignored.
     let json = r#"{"shards": [], "writer": {"name": ["x", -1, 1.5, null, true, {"a": []}]}, "version": 2}"#;
     assert_eq!(parse(json), Ok(Index::default()));
     assert_eq!(
@@ -546,9 +546,9 @@ fn a_shard_is_named_by_its_place() {
 #[test]
 fn what_the_original_accepts_is_accepted() {
     for (from, to) in [
-        // A size of 0 is no size.
+        // A size of 0 means no size.
         ("[4, null]", "[4, 0]"),
-        // Order of columns, repeated hashes, no hashes although some are listed, no limit.
+        // Column order, repeated hashes, listed hashes without values, no limit.
         (r#"["a", "b"]"#, r#"["b", "a"]"#),
         (r#"["sha1"]"#, r#"["sha1", "sha1"]"#),
         ("67108864", "null"),
@@ -668,7 +668,7 @@ proptest! {
         prop_assert_eq!(parse(&json), Ok(index.clone()));
         let merged = index.to_merged_json();
         prop_assert_eq!(parse(&merged), Ok(index));
-        // A JSON parser of its own agrees on what was written.
+        // An independent JSON parser reads the same values.
         let one: serde_json::Value = serde_json::from_str(&json).unwrap();
         let two: serde_json::Value = serde_json::from_str(&merged).unwrap();
         prop_assert_eq!(one, two);
@@ -713,7 +713,8 @@ fn every_flipped_bit_gives_an_error_or_a_valid_index() {
             let mut bytes = json.as_bytes().to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(index) = Index::parse(&bytes, &Limits::default()) {
-                // Read again, it is the same; and it is the original only if the change was in the blanks.
+                // Parsing its own output gives the same index. It equals the original only if the flipped bit was in
+                // whitespace.
                 assert_eq!(
                     Index::parse(index.to_json().as_bytes(), &Limits::default()).as_ref(),
                     Ok(&index)

@@ -1,4 +1,4 @@
-//! The values in an index, from numbers to files.
+//! Parses the values in an index, from numbers to files.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use super::parser::{Parser, SHOWN, parse_name};
 use super::{FileInfo, IndexError};
 use crate::hash::{Digest, FileHashes, HashAlgo};
 
-/// A value nobody asked for, of any type but a bounded depth.
+/// Skips a value of any type, up to a bounded depth.
 pub(super) struct Ignored<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
     pub(super) depth: u64,
@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for Ignored<'_, '_> {
     }
 }
 
-/// A string, handed to a function while it is borrowed.
+/// Parses a string and passes it to a function while it is borrowed.
 pub(super) struct Str<'p, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, IndexError>> {
     pub(super) parser: &'p mut Parser<'l>,
     then: F,
@@ -140,7 +140,7 @@ impl<'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, IndexError>> Visitor<'
     }
 }
 
-/// A whole number from 0 to 2⁶⁴ − 1.
+/// Parses a whole number from 0 to 2⁶⁴ − 1.
 pub(super) struct Number;
 
 impl<'de> DeserializeSeed<'de> for Number {
@@ -163,7 +163,7 @@ impl Visitor<'_> for Number {
     }
 }
 
-/// `null` or what the seed takes.
+/// Parses `null` or what the seed accepts.
 pub(super) struct Nullable<S>(pub(super) S);
 
 impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Nullable<S> {
@@ -194,7 +194,7 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Nullable<S> {
     }
 }
 
-/// A list of strings, each appended to `into`.
+/// Parses a list of strings and appends each to `into`.
 pub(super) struct Strings<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
     pub(super) into: &'p mut Texts,
@@ -225,7 +225,7 @@ impl<'de> Visitor<'de> for Strings<'_, '_> {
     }
 }
 
-/// `column_sizes`.
+/// Parses `column_sizes`.
 pub(super) struct Sizes<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
 }
@@ -258,8 +258,8 @@ impl<'de> Visitor<'de> for Sizes<'_, '_> {
     }
 }
 
-/// The `columns` of the JSON format: an object of names and encodings. A name that is there twice is found when the
-/// config is built, as for the other formats.
+/// Parses the `columns` of the JSON format: an object of names and encodings. As in the other formats, repeated names
+/// are found when the config is built.
 pub(super) struct Columns<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
     pub(super) names: &'p mut Texts,
@@ -302,7 +302,7 @@ impl<'de> Visitor<'de> for Columns<'_, '_> {
 }
 
 impl Parser<'_> {
-    /// Appends to a list of names, encodings or hashes. None of them is longer than columns may be many.
+    /// Appends to a list of names, encodings or hashes. The limit on columns applies to each of these lists.
     fn add_text(&self, into: &mut Texts, text: &str) -> Result<(), IndexError> {
         self.check_string(text)?;
         into.push(text);
@@ -310,7 +310,7 @@ impl Parser<'_> {
     }
 }
 
-/// The hashes of a file.
+/// Parses the hashes of a file.
 pub(super) struct Hashes<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
 }
@@ -353,7 +353,7 @@ impl<'de> Visitor<'de> for Hashes<'_, '_> {
     }
 }
 
-/// A file of a shard.
+/// Parses a file of a shard.
 pub(super) struct File<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
 }

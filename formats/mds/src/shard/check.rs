@@ -1,4 +1,4 @@
-//! The header of a shard against its entry in the index.
+//! Checks the header of a shard against its entry in the index.
 
 use shardmill_core::{Format, Limits};
 
@@ -11,13 +11,13 @@ pub(super) const DATA: &str = "shard";
 /// The name of an offset file in messages.
 pub(super) const META: &str = ".meta file";
 
-/// Most characters of a value that a message repeats.
+/// The most characters of a value that a message repeats.
 const SHOWN: usize = 120;
 
-/// The offsets of a shard, read where they are.
+/// The offset table of a shard, read in place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
-    // INVARIANT: four bytes for each sample and four more.
+    // INVARIANT: the length is four bytes for each sample, plus four.
     bytes: &'a [u8],
 }
 
@@ -28,10 +28,10 @@ fn number(bytes: &[u8]) -> Option<u64> {
 }
 
 impl<'a> Table<'a> {
-    /// The table of no shard.
+    /// A table without samples.
     pub(super) const EMPTY: Self = Self { bytes: &[] };
 
-    /// The table at the start of a file, and what follows it.
+    /// Reads the table at the start of a file, and returns it with the bytes after it.
     pub(super) fn read(file: &'a [u8], name: &'static str) -> Result<(Self, &'a [u8]), ShardError> {
         let truncated = |needed| ShardError::Truncated {
             file: name,
@@ -48,17 +48,17 @@ impl<'a> Table<'a> {
         Ok((Self { bytes }, rest))
     }
 
-    /// Samples in the shard.
+    /// Returns the number of samples in the shard.
     pub(super) const fn samples(&self) -> u64 {
         (self.bytes.len() as u64 / 4).saturating_sub(1)
     }
 
-    /// Where the samples begin.
+    /// Returns the offset of the first sample.
     pub(super) fn first(&self) -> u64 {
         number(self.bytes).unwrap_or(0)
     }
 
-    /// The bytes of a sample in the data file, where it begins and ends.
+    /// Returns the begin and end of a sample in the data file.
     pub(super) fn range(&self, sample: u64) -> Option<(usize, usize)> {
         let at = usize::try_from(sample.checked_mul(4)?).ok()?;
         let pair = self.bytes.get(at..)?.first_chunk::<8>()?;
@@ -68,7 +68,7 @@ impl<'a> Table<'a> {
         Some((usize::try_from(begin).ok()?, usize::try_from(end).ok()?))
     }
 
-    /// Checks that the samples lie one after the other, start at `first`, end at `last`, and none is too large.
+    /// Checks that the samples are contiguous, start at `first`, end at `last`, and that none is too large.
     fn check(&self, first: u64, last: u64, limits: &Limits) -> Result<(), ShardError> {
         if self.first() != first {
             return Err(ShardError::FirstOffset {
@@ -101,7 +101,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The config of an MDS shard: what lies between the table, of which `rest` is the rest, and the first sample.
+/// Returns the config of an MDS shard, which lies between the table and the first sample. `rest` are the bytes after
+/// the table.
 pub(super) fn config_before_samples<'a>(
     data: &'a [u8],
     table: &Table<'_>,
@@ -131,7 +132,7 @@ pub(super) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, 
     })
 }
 
-/// Checks all of a shard but the insides of its samples, and finds its table.
+/// Checks everything in a shard but the contents of its samples, and returns its table.
 pub(super) fn shard<'a>(
     entry: &ShardEntry,
     data: &'a [u8],
@@ -154,7 +155,7 @@ pub(super) fn shard<'a>(
         }
         (true, ..) => return Err(ShardError::NoMeta),
     };
-    // The count before the table: a count that is off makes any other complaint misleading.
+    // Check the count before the table: a wrong count would make any other error misleading.
     let found = number(head);
     if let Some(found) = found.filter(|found| *found != entry.samples) {
         return Err(ShardError::Count {
@@ -230,7 +231,7 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<(), ShardError> {
-    // PERF: what is written by the original writer or by this crate is equal byte by byte.
+    // PERF: configs written by the original writer or by this crate are equal byte for byte.
     if expected.to_json().as_bytes() == json {
         return Ok(());
     }
@@ -250,7 +251,7 @@ fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<
     .into_iter()
     .map(|(field, show)| (field, show(expected), show(&found)))
     .find(|(_, expected, found)| expected != found)
-    // Unreachable: the fields above are all there are.
+    // Unreachable: the fields above are all fields of a config.
     .unwrap_or(("something else", String::new(), String::new()));
     Err(ShardError::ConfigMismatch {
         field,

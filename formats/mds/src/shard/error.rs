@@ -1,17 +1,17 @@
-//! What can be wrong with a shard.
+//! Errors of a shard.
 
 use shardmill_core::{Diagnostic, ErrorKind, Format, LimitExceeded, escape};
 
 use crate::error::ValueError;
 use crate::index::IndexError;
 
-/// Why a shard cannot be written or read.
+/// The reason why a shard cannot be written or read.
 ///
-/// Samples are counted from 0 in their shard.
+/// Samples are numbered from 0 within their shard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShardError {
-    /// More bytes than offsets of 32 bits can address.
+    /// More bytes than 32-bit offsets can address.
     #[error("the shard would have {bytes} bytes, but its offsets end at 4294967295")]
     TooLarge {
         /// The bytes of the file.
@@ -20,10 +20,10 @@ pub enum ShardError {
     /// More samples than 32 bits can count.
     #[error("the shard would have {samples} samples, but counts to 4294967295")]
     TooManySamples {
-        /// The samples.
+        /// The number of samples.
         samples: u64,
     },
-    /// A header or `.meta` file of a format that has none.
+    /// A header or `.meta` file of a format that does not have one.
     #[error("a shard of format {format} has no {part}")]
     Part {
         /// The format.
@@ -34,7 +34,7 @@ pub enum ShardError {
     /// A shard without the `.meta` file that its format needs.
     #[error("the .meta file of the shard is not there")]
     NoMeta,
-    /// A file of another length than the index says.
+    /// A file whose length differs from the index.
     #[error("the {file} has {found} bytes, but the index says {expected}")]
     Length {
         /// `shard` or `.meta file`.
@@ -49,25 +49,25 @@ pub enum ShardError {
     Truncated {
         /// `shard` or `.meta file`.
         file: &'static str,
-        /// Bytes of the header, as far as known.
+        /// The bytes of the header, as far as known.
         needed: u64,
-        /// Bytes of the file.
+        /// The bytes of the file.
         found: u64,
     },
-    /// Another number of samples than the index says.
+    /// A number of samples that differs from the index.
     #[error("the shard has {found} samples, but the index says {expected}")]
     Count {
-        /// Samples in the index.
+        /// The number of samples in the index.
         expected: u64,
-        /// Samples in the header.
+        /// The number of samples in the header.
         found: u64,
     },
-    /// Samples that do not start where they must.
+    /// Samples that do not start at the required offset.
     #[error("the first sample starts at byte {found}, but has to start at byte {expected}")]
     FirstOffset {
-        /// Where they have to start, at least.
+        /// The required offset, or the lowest one allowed.
         expected: u64,
-        /// Where the first one starts.
+        /// The offset of the first sample.
         found: u64,
     },
     /// A sample that ends before it starts.
@@ -80,21 +80,21 @@ pub enum ShardError {
         /// The byte after its last.
         end: u64,
     },
-    /// Samples that do not end where the file ends.
+    /// Samples that do not end at the end of the file.
     #[error("the last sample ends at byte {found}, but the file has {expected} bytes")]
     LastOffset {
         /// The length of the file.
         expected: u64,
-        /// Where the last sample ends.
+        /// The end of the last sample.
         found: u64,
     },
-    /// A config in the shard that cannot be read.
+    /// A config in the shard that is not valid.
     #[error("the config in the shard is wrong{}: {problem}", config_place(problem))]
     Config {
         /// What is wrong.
         problem: Box<IndexError>,
     },
-    /// A config in the shard that is not the one in the index.
+    /// A config in the shard that differs from the one in the index.
     #[error(
         "the config in the shard has {field} {}, but the index says {}",
         escape(found),
@@ -103,21 +103,21 @@ pub enum ShardError {
     ConfigMismatch {
         /// The field.
         field: &'static str,
-        /// Its value in the index, cut short when it is long.
+        /// Its value in the index, shortened if it is long.
         expected: String,
-        /// Its value in the shard, cut short when it is long.
+        /// Its value in the shard, shortened if it is long.
         found: String,
     },
-    /// A first line that does not name the columns of the index.
+    /// A header line that does not name the columns of the index.
     #[error(
         "the shard starts with `{}` instead of the header line `{}`",
         escape(found),
         escape(expected)
     )]
     HeaderLine {
-        /// The header line of the index, cut short when it is long.
+        /// The header line according to the index, shortened if it is long.
         expected: String,
-        /// The start of the shard, cut short when it is long.
+        /// The start of the shard, shortened if it is long.
         found: String,
     },
     /// A sample that does not end with the newline of the shard.
@@ -126,12 +126,12 @@ pub enum ShardError {
         /// The sample.
         sample: u64,
     },
-    /// A sample that the shard does not have.
+    /// A sample number beyond the end of the shard.
     #[error("there is no sample {sample} in a shard of {samples}")]
     NoSample {
-        /// The sample asked for.
+        /// The requested sample.
         sample: u64,
-        /// Samples in the shard.
+        /// The number of samples in the shard.
         samples: u64,
     },
     /// An MDS sample that ends within its list of lengths.
@@ -161,15 +161,15 @@ pub enum ShardError {
         /// Bytes left in the sample.
         left: u64,
     },
-    /// An MDS sample with something after its last column.
+    /// An MDS sample with bytes after its last column.
     #[error("sample {sample} has {bytes} bytes after its last column")]
     SampleTrailing {
         /// The sample.
         sample: u64,
-        /// How many.
+        /// The number of these bytes.
         bytes: u64,
     },
-    /// A value that its encoding does not allow.
+    /// A value that is not valid for its encoding.
     #[error("column `{}` of sample {sample}: {problem}", escape(column))]
     Value {
         /// The sample.
@@ -187,7 +187,7 @@ pub enum ShardError {
         /// What is wrong with it.
         problem: String,
     },
-    /// A line that does not have the columns of the shard.
+    /// A line whose columns differ from those of the shard.
     #[error("sample {sample} {problem}")]
     LineColumns {
         /// The sample.
@@ -195,10 +195,10 @@ pub enum ShardError {
         /// What is wrong with them.
         problem: String,
     },
-    /// More than the limits allow.
+    /// A limit is exceeded.
     #[error("{problem}")]
     Limit {
-        /// Which limit.
+        /// The limit.
         problem: LimitExceeded,
     },
 }

@@ -1,4 +1,4 @@
-//! Samples that are lines of text.
+//! Parses samples that are lines of text.
 
 use std::borrow::Cow;
 
@@ -49,7 +49,7 @@ fn utf8(sample: u64, line: &[u8]) -> Result<&str, ShardError> {
     })
 }
 
-/// The values of a line of an XSV shard, without its newline.
+/// Parses a line of an XSV shard, without its newline.
 pub(super) fn xsv<'a>(
     sample: u64,
     line: &'a [u8],
@@ -84,7 +84,7 @@ pub(super) fn xsv<'a>(
         })?;
         values.push((column.name.as_str(), value));
     }
-    // Without columns the line is empty, and an empty line still is one part.
+    // Without columns the line is empty, but splitting an empty line still gives one part.
     let more = parts
         .filter(|part| !(columns.is_empty() && part.is_empty()))
         .count();
@@ -102,7 +102,7 @@ fn integer(text: &str) -> TextValue<'_> {
     text.parse().map_or(TextValue::BigInt(text), TextValue::Int)
 }
 
-/// The values of a line of a JSON shard, with or without its newline.
+/// Parses a line of a JSON shard, with or without its newline.
 pub(super) fn json<'a>(
     sample: u64,
     line: &'a [u8],
@@ -122,7 +122,7 @@ pub(super) fn json<'a>(
     let mut values: Vec<Option<TextValue<'a>>> = vec![None; columns.len()];
     while let Some((key, text)) = members.next() {
         let key = unescape(key).ok_or_else(|| problem(sample, HALF_PAIR))?;
-        // Columns are sorted when this crate or the original writer made the shard, but need not be.
+        // Columns are sorted in shards of this crate or the original writer, but need not be in others.
         let place = columns
             .binary_search_by(|column| column.name.as_str().cmp(&key))
             .ok()
@@ -154,13 +154,13 @@ pub(super) fn json<'a>(
 
 const HALF_PAIR: &str = "has half of a surrogate pair, which is not text";
 
-/// The members of a JSON object whose syntax has been checked; so what cannot be is not looked for.
+/// Iterates over the members of a JSON object whose syntax has already been checked.
 struct Members<'a> {
     rest: &'a str,
 }
 
 impl<'a> Members<'a> {
-    /// Whether it is an object; steps into it.
+    /// Returns whether the text is an object, and moves past its opening brace.
     fn open(&mut self) -> bool {
         match self.rest.strip_prefix('{') {
             Some(rest) => {
@@ -178,7 +178,7 @@ impl<'a> Members<'a> {
         Some(taken)
     }
 
-    /// The inside of a key's quotes, and the text of a value.
+    /// Returns the next key without its quotes, and the text of its value.
     fn next(&mut self) -> Option<(&'a str, &'a str)> {
         self.rest = self.rest.trim_ascii_start();
         self.rest = self
@@ -199,7 +199,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// The length of the string that `json` starts with, quotes included.
+/// Returns the length of the string at the start of `json`, including its quotes.
 fn string_length(json: &[u8]) -> Option<usize> {
     let (b'"', _) = json.split_first()? else {
         return None;
@@ -214,7 +214,7 @@ fn string_length(json: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of the value that `json` starts with.
+/// Returns the length of the value at the start of `json`.
 fn value_length(json: &[u8]) -> Option<usize> {
     let mut depth = 0_u64;
     let mut at = 0;
@@ -247,7 +247,7 @@ fn value_length(json: &[u8]) -> Option<usize> {
     }
 }
 
-/// The value of a JSON text; `None` for a string that is not text.
+/// Parses the value of a JSON text; `None` for a string with a lone surrogate.
 fn value(json: &str) -> Option<TextValue<'_>> {
     Some(match json.as_bytes().first()? {
         b'"' => TextValue::Str(unescape(json)?),
@@ -263,7 +263,7 @@ fn value(json: &str) -> Option<TextValue<'_>> {
     })
 }
 
-/// The text of a string in its quotes; `None` for one that has half of a surrogate pair.
+/// Decodes a quoted string; `None` if it has a lone surrogate.
 fn unescape(quoted: &str) -> Option<Cow<'_, str>> {
     let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;
     if !inside.contains('\\') {

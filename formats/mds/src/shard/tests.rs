@@ -22,7 +22,7 @@ fn info(bytes: &[u8]) -> FileInfo {
     }
 }
 
-/// The entry that a writer makes for these files.
+/// Returns the entry that a writer creates for these files.
 fn entry(config: &Arc<ShardConfig>, samples: u64, data: &[u8], meta: Option<&[u8]>) -> ShardEntry {
     ShardEntry {
         config: Arc::clone(config),
@@ -34,7 +34,7 @@ fn entry(config: &Arc<ShardConfig>, samples: u64, data: &[u8], meta: Option<&[u8
     }
 }
 
-/// The files of a shard with these samples, newlines included.
+/// Returns the files of a shard with these samples, which include their newlines.
 fn encode(config: &ShardConfig, samples: &[Vec<u8>]) -> (Vec<u8>, Option<Vec<u8>>) {
     let sizes = samples
         .iter()
@@ -164,7 +164,7 @@ fn the_worked_example_byte_by_byte() {
     );
 }
 
-/// Every shard of a dataset, as its entry, raw data and raw offsets.
+/// Returns every shard of a dataset, as its entry, raw data and raw offsets.
 fn shards(dataset: &Dataset) -> Vec<(ShardEntry, Vec<u8>, Option<Vec<u8>>)> {
     let index = Index::parse(dataset.index.as_bytes(), &Limits::default()).unwrap();
     let load = |entry: &ShardEntry, raw: &FileInfo, zip: Option<&FileInfo>| {
@@ -236,7 +236,7 @@ fn shards_of_the_original_are_read_and_written_byte_by_byte() {
                     let expected = basename(number, config.format(), field.ends_with("meta"), zip);
                     assert_eq!(&*file.basename, expected, "{name}");
                 }
-                // The cut is where it was.
+                // The cutter cuts at the same samples.
                 let cutter = cutter.get_or_insert_with(|| Cutter::like_original(config));
                 if number > 0 {
                     sizes.push(stored.len());
@@ -333,7 +333,7 @@ fn a_header_and_a_meta_file_are_not_taken_for_each_other() {
     }
 }
 
-/// Samples of a shard of any format, with its config.
+/// Generates samples of a shard of any format, with its config.
 fn any_shard() -> impl Strategy<Value = (Arc<ShardConfig>, Vec<Vec<u8>>)> {
     let columns = [("a", "int16"), ("b", "str"), ("é", "bytes")];
     let mds_sample = (
@@ -373,7 +373,7 @@ fn any_shard() -> impl Strategy<Value = (Arc<ShardConfig>, Vec<Vec<u8>>)> {
     ]
 }
 
-/// Everything in a shard, if all of it is good.
+/// Returns everything in a shard, if all of it is valid.
 fn contents(
     entry: &ShardEntry,
     data: &[u8],
@@ -476,8 +476,8 @@ fn every_flipped_bit_gives_an_error_or_other_values() {
                 let mut damaged = data.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 let result = contents(&entry, &damaged, meta.as_deref());
-                // Without a hash a changed value is a value; but a changed header is not one, unless it means the
-                // same: other blanks or other letters in an escape of its JSON.
+                // Without hashes, a changed value goes unnoticed. A changed header is an error, unless its JSON means
+                // the same: other whitespace, or the other case in an escape.
                 if bit / 8 < header {
                     let same = b" abcdef".contains(&data[bit / 8].to_ascii_lowercase())
                         && result.as_ref() == Ok(&good);

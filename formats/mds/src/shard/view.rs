@@ -1,4 +1,4 @@
-//! Samples of a shard that has been checked.
+//! Gives access to the samples of a checked shard.
 
 use shardmill_core::Limits;
 
@@ -11,7 +11,7 @@ use crate::encoding::Encoding;
 use crate::index::ShardEntry;
 use crate::value::Value;
 
-/// One column of one MDS sample.
+/// One column of an MDS sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
     /// The column.
@@ -25,17 +25,17 @@ pub struct Field<'a> {
 /// A value of a sample of any format.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SampleValue<'a> {
-    /// Of an MDS shard.
+    /// A value of an MDS shard.
     Mds(Value<'a>),
-    /// Of a JSON or XSV shard.
+    /// A value of a JSON or XSV shard.
     Text(TextValue<'a>),
 }
 
-/// A raw shard that fits its entry in the index, borrowing both.
+/// A raw shard that matches its entry in the index, borrowing both.
 ///
-/// What is known of it: the lengths of its files, the number of its samples, that they lie one after the other
-/// without gaps, that its config is that of the index, and for lines of text where they end. What is inside a sample
-/// is checked when it is asked for. Access to a sample takes constant time and copies nothing.
+/// These facts are already checked: the lengths of its files, the number of its samples, that samples are contiguous,
+/// that its config equals that of the index, and, for lines of text, where they end. The contents of a sample are
+/// checked when it is read. Access to a sample takes constant time and copies nothing.
 #[derive(Clone, Debug)]
 pub struct ShardView<'a> {
     config: &'a ShardConfig,
@@ -64,25 +64,25 @@ impl<'a> ShardView<'a> {
         })
     }
 
-    /// The config.
+    /// Returns the config.
     #[must_use]
     pub const fn config(&self) -> &'a ShardConfig {
         self.config
     }
 
-    /// Samples in the shard.
+    /// Returns the number of samples in the shard.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.table.samples()
     }
 
-    /// Whether there are none, which is allowed.
+    /// Returns whether the shard has no samples, which is allowed.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes of a sample as stored: in the JSON and XSV formats with the newline at the end.
+    /// Returns the bytes of a sample as stored. In the JSON and XSV formats, they include the newline.
     ///
     /// # Errors
     ///
@@ -97,19 +97,19 @@ impl<'a> ShardView<'a> {
             })
     }
 
-    /// The columns of an MDS sample, in the order of the config.
+    /// Returns the columns of an MDS sample, in the order of the config.
     ///
     /// # Errors
     ///
-    /// [`ShardError::NoSample`] and [`ShardError::Part`] (`InvalidInput`); a sample whose lengths do not add up
-    /// (`Corrupt`).
+    /// [`ShardError::NoSample`] and [`ShardError::Part`] (`InvalidInput`); `Corrupt` for a sample whose lengths do not
+    /// add up.
     pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, ShardError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)?;
         Ok(fields)
     }
 
-    /// [`fields`](Self::fields) into a list of the caller, which is emptied first.
+    /// Writes [`fields`](Self::fields) into a list of the caller, which is cleared first.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl<'a> ShardView<'a> {
             let size = match column.encoding.fixed_size() {
                 Some(size) => size,
                 None => {
-                    // The head was cut to four bytes for each of these columns.
+                    // `head` has exactly four bytes for each of these columns.
                     let (size, rest) = head.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
                     head = rest;
                     u64::from(u32::from_le_bytes(*size))
@@ -171,15 +171,15 @@ impl<'a> ShardView<'a> {
         Ok(())
     }
 
-    /// The columns of a sample of any format and their values, in the order of the config.
+    /// Returns the columns of a sample of any format with their values, in the order of the config.
     ///
-    /// The types of a JSON sample are those of its text: the original reader does not compare them with the declared
-    /// ones either.
+    /// The types of a JSON sample are those of its text. Like the original reader, this does not compare them with the
+    /// declared types.
     ///
     /// # Errors
     ///
-    /// As for [`fields`](Self::fields), and a value that its encoding does not allow, a line that is not a sample, or
-    /// one without just the columns of the config (`Corrupt`).
+    /// As for [`fields`](Self::fields); also `Corrupt` for a value that its encoding does not allow, a line that is not
+    /// a sample, or one whose columns differ from the config.
     pub fn values(&self, sample: u64) -> Result<Vec<(&'a str, SampleValue<'a>)>, ShardError> {
         let text = |(name, value)| (name, SampleValue::Text(value));
         match &self.config.layout {
@@ -214,7 +214,7 @@ impl<'a> ShardView<'a> {
         }
     }
 
-    /// A sample of a text format, without its newline.
+    /// Returns a sample of a text format, without its newline.
     fn line(&self, sample: u64, newline: &str) -> Result<&'a [u8], ShardError> {
         let bytes = self.sample(sample)?;
         bytes
@@ -223,9 +223,9 @@ impl<'a> ShardView<'a> {
     }
 }
 
-/// A checked shard together with its bytes, to keep for later.
+/// A checked shard that owns its bytes.
 ///
-/// `B` is what holds the bytes: a `Vec`, a shared buffer. It has to give the same bytes each time it is asked.
+/// `B` owns the bytes, for example a `Vec` or a shared buffer. It must return the same bytes each time.
 #[derive(Clone, Debug)]
 pub struct OwnedShard<B = Vec<u8>> {
     entry: ShardEntry,
@@ -235,7 +235,7 @@ pub struct OwnedShard<B = Vec<u8>> {
 }
 
 impl<B: AsRef<[u8]>> OwnedShard<B> {
-    /// Checks a raw shard against its entry, as [`ShardView::open`] does, and keeps it.
+    /// Checks a raw shard against its entry, as [`ShardView::open`] does, and keeps both.
     ///
     /// # Errors
     ///
@@ -260,13 +260,13 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         })
     }
 
-    /// The entry that the shard was checked against.
+    /// Returns the entry that the shard was checked against.
     #[must_use]
     pub const fn entry(&self) -> &ShardEntry {
         &self.entry
     }
 
-    /// The shard, without checking it again.
+    /// Returns a view of the shard, without checking it again.
     #[must_use]
     pub fn view(&self) -> ShardView<'_> {
         let data = self.data.as_ref();
@@ -280,20 +280,20 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         }
     }
 
-    /// What holds the bytes of the data.
+    /// Returns the owner of the data bytes.
     #[must_use]
     pub const fn data(&self) -> &B {
         &self.data
     }
 
-    /// The bytes that begin with the number of samples and the table of offsets: those of the offsets where they are a
-    /// file of their own, else those of the data.
+    /// Returns the bytes that begin with the number of samples and the offset table: the `.meta` file if the shard has
+    /// one, else the data.
     #[must_use]
     pub fn table(&self) -> &[u8] {
         self.meta.as_ref().unwrap_or(&self.data).as_ref()
     }
 
-    /// Bytes that the shard holds.
+    /// Returns the number of bytes that the shard keeps in memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let meta = self.meta.as_ref().map_or(0, |meta| meta.as_ref().len());

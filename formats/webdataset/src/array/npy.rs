@@ -1,34 +1,34 @@
-//! The headers of NumPy files: Python literals, of which nothing is evaluated.
+//! Parses the headers of NumPy files. They are Python literals, which are never evaluated.
 
-/// Most records within records.
+/// The deepest nesting of records.
 const MOST_DEPTH: u32 = 16;
 
-/// What a header says.
+/// The contents of a header.
 pub(super) struct Head<'a> {
     pub(super) descr: Descr<'a>,
     pub(super) is_fortran: bool,
     pub(super) shape: Vec<u64>,
 }
 
-/// What one element is.
+/// The type of an element.
 pub(super) enum Descr<'a> {
-    /// A type by its name: `<f4`.
+    /// A type name, such as `<f4`.
     Name(&'a str),
-    /// A record of several.
+    /// A record with several fields.
     Record(Item),
 }
 
-/// How an element lies in the file.
+/// How an element is stored in the file.
 #[derive(Clone, Copy)]
 pub(super) enum Item {
-    /// In so many bytes.
+    /// In this many bytes.
     Bytes(u64),
     /// As a pickle.
     Object,
 }
 
 impl Item {
-    /// The element of that name; `None` for one that NumPy does not know.
+    /// Returns the storage of the type with that name; `None` if NumPy does not know it.
     pub(super) fn of(name: &str) -> Option<Self> {
         let name = name.strip_prefix(['<', '>', '=', '|']).unwrap_or(name);
         let mut rest = name.chars();
@@ -54,14 +54,14 @@ impl Item {
             | ('c', 8 | 16 | 24 | 32)
             | ('M' | 'm', 8)
             | ('S' | 'a' | 'V', _) => size,
-            // Characters of UCS-4.
+            // UCS-4 characters.
             ('U', _) => size.checked_mul(4)?,
             _ => return None,
         };
         Some(Self::Bytes(bytes))
     }
 
-    /// This one and another behind it.
+    /// Returns the storage of this element followed by another one.
     fn and(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Bytes(one), Self::Bytes(other)) => one.checked_add(other).map(Self::Bytes),
@@ -69,7 +69,7 @@ impl Item {
         }
     }
 
-    /// An array of it.
+    /// Returns the storage of an array of this element.
     fn times(self, shape: &[u64]) -> Option<Self> {
         match self {
             Self::Bytes(bytes) => shape
@@ -81,12 +81,12 @@ impl Item {
     }
 }
 
-/// What a header says; `None` where it is no description of an array.
+/// Parses a header; `None` if it does not describe an array.
 pub(super) fn head(text: &str) -> Option<Head<'_>> {
     Header(text).dict()
 }
 
-/// The text of a header, from where it is read on.
+/// The remaining text of a header.
 struct Header<'a>(&'a str);
 
 impl<'a> Header<'a> {
@@ -122,7 +122,7 @@ impl<'a> Header<'a> {
         Some(())
     }
 
-    /// What is between quotes, escapes left as they are.
+    /// Parses a quoted string. Escapes are not decoded.
     fn string(&mut self) -> Option<&'a str> {
         let text = self.0.trim_start();
         let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
@@ -137,7 +137,7 @@ impl<'a> Header<'a> {
         text.get(..end)
     }
 
-    /// The name of a type, or a list of fields.
+    /// Parses a type name or a list of fields.
     fn descr(&mut self, depth: u32) -> Option<Descr<'a>> {
         if self.token("[").is_none() {
             return self.string().map(Descr::Name);
@@ -153,7 +153,7 @@ impl<'a> Header<'a> {
         Some(Descr::Record(sum))
     }
 
-    /// `(name, type)`, `(name, type, shape)`; a name may be a title with a name.
+    /// Parses `(name, type)` or `(name, type, shape)`. A name may also be a pair of title and name.
     fn field(&mut self, depth: u32) -> Option<Item> {
         if depth >= MOST_DEPTH {
             return None;
@@ -178,7 +178,7 @@ impl<'a> Header<'a> {
                 false => vec![self.number()?],
             };
             item = item.times(&shape)?;
-            // A comma may end every tuple.
+            // Any tuple may end with a comma.
             let _ = self.token(",");
         }
         self.token(")")?;
@@ -198,7 +198,7 @@ impl<'a> Header<'a> {
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(text.len());
         let (digits, rest) = text.split_at_checked(end)?;
-        // Python 2 marked long numbers.
+        // Python 2 marks long integers with `L`.
         self.0 = rest.strip_prefix('L').unwrap_or(rest);
         digits.parse().ok()
     }

@@ -4,7 +4,7 @@ use shardmill_core::Diagnostic as _;
 
 use super::{BraceError, MOST_NAMES, expand_braces};
 
-/// What the original makes of patterns; `null` where it refuses them. Written by `testdata/braces.py`.
+/// The original's expansions of patterns; `null` if it refuses one. Written by `testdata/braces.py`.
 const CASES: &str = include_str!("../../testdata/braces.json");
 
 #[test]
@@ -36,7 +36,7 @@ fn what_stands_for_too_much_is_refused_before_it_is_written_out() {
         assert_eq!(error.id(), "pattern-size", "{pattern}");
         assert!(matches!(error, BraceError::Many { .. }), "{pattern}");
     }
-    // Few names, each of them long.
+    // A few names, each of them long.
     let long = format!("{}{{0..99999}}", "x".repeat(20_000));
     assert_eq!(expand_braces(&long).unwrap_err().id(), "pattern-size");
 }

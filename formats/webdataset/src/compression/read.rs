@@ -1,4 +1,4 @@
-//! Bounded decompression.
+//! Decompresses with bounded memory.
 
 use std::io::{self, Read};
 
@@ -6,15 +6,15 @@ use shardmill_core::{LimitExceeded, Limits};
 
 use super::{CompressionError, TarCompression};
 
-/// The raw shard in a compressed file: zstd frames or gzip members, and nothing after them but skippable frames.
+/// Decompresses a raw shard: zstd frames or gzip members, followed by nothing but skippable frames.
 ///
-/// `raw_bytes` is the length that an index declares; the result has exactly that length. Without it the result is
-/// bounded by the limits on expansion. Memory is taken as it fills, not as it is promised.
+/// `raw_bytes` is the length that an index declares, and the result has exactly that length. Without it, the limits on
+/// expansion bound the result. Memory is allocated as data arrives, not by the declared length.
 ///
 /// # Errors
 ///
-/// [`CompressionError`]: truncated or damaged files, another length than declared (`Corrupt`), more than the limits allow
-/// (`Unsupported`).
+/// [`CompressionError`]: `Corrupt` for truncated or damaged files and for a length that differs from the declared one;
+/// `Unsupported` for exceeded limits.
 pub fn decompress(
     zip: &[u8],
     raw_bytes: Option<u64>,
@@ -33,8 +33,8 @@ pub fn decompress(
     }
 }
 
-/// What can be decompressed of a damaged file, and what is wrong behind that; for repairs. The bounds are those of
-/// [`decompress`] for a file of undeclared length.
+/// Decompresses as much as possible of a damaged file, for repairs. Also returns the error that stopped it. The limits
+/// are those of [`decompress`] for a file of undeclared length.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ pub fn decompress_partial(
     }
 }
 
-/// What a file decompresses to, up to its end or to the first problem; and its family.
+/// Decompresses a file up to its end or the first error, and also returns the name of its algorithm.
 fn run(
     zip: &[u8],
     raw_bytes: Option<u64>,
@@ -77,7 +77,7 @@ fn run(
         TarCompression::Gzip { .. } => take(flate2::read::MultiGzDecoder::new(zip), most, &mut out),
         TarCompression::Zstd { .. } => zstd::stream::read::Decoder::with_buffer(zip)
             .and_then(|mut decoder| {
-                // The largest power of two that is within the limit.
+                // The largest power of two within the limit.
                 let log = limits.zstd_window_bytes.max(1024).ilog2();
                 decoder.window_log_max(log.min(31))?;
                 Ok(decoder)
@@ -121,8 +121,8 @@ fn take(reader: impl Read, most: u64, out: &mut Vec<u8>) -> io::Result<usize> {
     reader.take(most.saturating_add(1)).read_to_end(out)
 }
 
-/// One piece of a compressed shard, as its [`PieceTable`](super::PieceTable) lists it; `raw_bytes` is the length of its
-/// raw range.
+/// Decompresses one piece of a compressed shard, as listed in its [`PieceTable`](super::PieceTable). `raw_bytes` is the
+/// length of its raw range.
 ///
 /// # Errors
 ///
@@ -139,7 +139,7 @@ pub fn decompress_piece(
             Limits::check("shard-bytes", raw_bytes, limits.shard_bytes)?;
             let family = compression.name();
             let mut out = Vec::new();
-            // A piece ends without a last block, which the reader takes for a cut; so the block is put there.
+            // A piece has no last block, which the decoder would treat as a truncation; so the block is appended.
             let whole = zip.chain(&super::LAST_BLOCK[..]);
             take(
                 flate2::read::DeflateDecoder::new(whole),

@@ -1,36 +1,36 @@
-//! The table of pieces at the end of a compressed shard.
+//! Reads and writes the table of pieces at the end of a compressed shard.
 
 use std::ops::Range;
 
 use super::{CompressedPiece, CompressionError, LAST_BLOCK, TarCompression};
 
-/// Most pieces that the extra field of a gzip member can list.
+/// The most pieces that the extra field of a gzip member can list.
 pub(super) const MOST_PIECES: u64 = (u16::MAX as u64 - 8) / ENTRY_BYTES;
 
-/// Two numbers of 32 bits: compressed and raw bytes.
+/// The size of an entry: two 32-bit numbers, for compressed and raw bytes.
 const ENTRY_BYTES: u64 = 8;
 
-/// The skippable frame of the seekable format, and the word at its end.
+/// The magic numbers of the seekable format: that of its skippable frame, and the one at its end.
 const SEEK_FRAME: [u8; 4] = 0x184d_2a5e_u32.to_le_bytes();
 const SEEK_MAGIC: [u8; 4] = 0x8f92_eab1_u32.to_le_bytes();
 
-/// How the empty gzip member begins: with an extra field.
+/// The start of the empty gzip member, which has an extra field.
 const GZIP_EXTRA: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 0xff];
 
-/// The header of a gzip member without extras, and its last block with checksum and length.
+/// The lengths of a gzip header without extra fields, and of the last block with checksum and length.
 const GZIP_HEAD: u64 = 10;
 const GZIP_FOOT: u64 = 10;
 
 /// One piece of a compressed shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it lies in the compressed file.
+    /// Its range in the compressed file.
     pub zip: Range<u64>,
-    /// Which part of the raw shard it holds.
+    /// Its range in the raw shard.
     pub raw: Range<u64>,
 }
 
-/// The pieces of a compressed shard, in order and without gaps.
+/// The pieces of a compressed shard, in order and contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PieceTable {
     pieces: Vec<Piece>,
@@ -66,15 +66,15 @@ pub(super) fn write(compression: TarCompression, pieces: &[CompressedPiece], out
 }
 
 impl PieceTable {
-    /// The end of a compressed file in which a table lies, if it has one: how many bytes to fetch.
+    /// The length of the end of a file that contains the table, if there is one: fetch that many bytes.
     pub const TAIL_BYTES: u64 = MOST_PIECES * ENTRY_BYTES + 64;
 
-    /// Reads the table of a compressed file of `length` bytes from its last bytes, of which
-    /// [`TAIL_BYTES`](Self::TAIL_BYTES) always suffice. `None`: the file has no table, as one that another program wrote.
+    /// Reads the table of a compressed file of `length` bytes from its last bytes. [`TAIL_BYTES`](Self::TAIL_BYTES) are
+    /// always enough. `None` means that the file has no table, because another program wrote it.
     ///
     /// # Errors
     ///
-    /// [`CompressionError::Table`] (`Corrupt`) for a table that does not fit the file.
+    /// [`CompressionError::Table`] (`Corrupt`) for a table that does not match the file.
     pub fn read(tail: &[u8], length: u64) -> Result<Option<Self>, CompressionError> {
         let error = |reason| CompressionError::Table { reason };
         let Some((entries, table_bytes, head, foot)) = find(tail) else {
@@ -103,19 +103,19 @@ impl PieceTable {
         Ok(Some(Self { pieces }))
     }
 
-    /// The pieces.
+    /// Returns the pieces.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// The length of the raw shard.
+    /// Returns the length of the raw shard.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.raw.end)
     }
 
-    /// The pieces that hold a range of the raw shard.
+    /// Returns the pieces that cover a range of the raw shard.
     #[must_use]
     pub fn covering(&self, raw: &Range<u64>) -> &[Piece] {
         let begin = self
@@ -128,17 +128,17 @@ impl PieceTable {
     }
 }
 
-/// Four bytes of `bytes` as a number.
+/// Reads four bytes of `bytes` as a number.
 fn number(bytes: &[u8], at: usize) -> u64 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
     u64::from(u32::from_le_bytes(*word.unwrap_or(&[0; 4])))
 }
 
-/// The entries of a table at the end of `tail`, the bytes of the whole table, and what a file has before and behind its
-/// pieces.
+/// Finds a table at the end of `tail`. Returns its entries, the bytes of the whole table, and the bytes of the file's
+/// framing before and after the pieces.
 fn find(tail: &[u8]) -> Option<(&[u8], u64, u64, u64)> {
     if let Some(rest) = tail.strip_suffix(&SEEK_MAGIC) {
-        // A bit of the descriptor stands for checksums of the pieces; no writer of shards sets it.
+        // A bit of the descriptor means that pieces have checksums; no writer of shards sets it.
         let (descriptor, rest) = rest.split_last()?;
         let (rest, count) = rest.split_last_chunk::<4>()?;
         let count = u32::from_le_bytes(*count);

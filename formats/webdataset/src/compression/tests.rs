@@ -2,7 +2,7 @@ use super::*;
 use crate::shard::{Profile, ShardBuilder, ShardView};
 use shardmill_core::Limits;
 
-/// A shard of some samples whose bytes compress in part.
+/// Builds a shard of samples whose bytes compress partially.
 fn shard(samples: u32) -> (Vec<u8>, Vec<u64>) {
     let mut shard = ShardBuilder::new(Profile::default());
     for sample in 0..samples {
@@ -95,7 +95,7 @@ fn damage_is_an_error_and_bombs_are_bounded() {
                 .end,
         )
         .unwrap();
-        // Cut within the content: never a shard.
+        // A file that is cut within its content is always an error.
         for cut in (0..table_at).step_by(97) {
             assert!(
                 decompress(&zip[..cut], Some(raw.len() as u64), &Limits::default()).is_err(),
@@ -110,7 +110,7 @@ fn damage_is_an_error_and_bombs_are_bounded() {
         );
         let error = decompress(&zip, Some(1), &Limits::default()).unwrap_err();
         assert_eq!(error.id(), "compression-size");
-        // A table that does not fit the file.
+        // A table that does not match the file.
         let longer = PieceTable::read(&zip, zip.len() as u64 + 1).unwrap_err();
         assert_eq!(longer.id(), "compression-table");
         assert_eq!(PieceTable::read(&raw, raw.len() as u64), Ok(None));

@@ -1,4 +1,4 @@
-//! The JSON of an index.
+//! Parses the JSON of an index.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,7 +23,7 @@ struct RawIndex {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawShard {
-    // Said by hand, an absent key is an error; otherwise it would be null.
+    // With an explicit deserializer, an absent key is an error; otherwise it would be null.
     #[serde(deserialize_with = "Option::deserialize")]
     compression: Option<String>,
     fields: Vec<Box<str>>,
@@ -44,7 +44,7 @@ struct RawFile {
     hashes: RawHashes,
 }
 
-/// Hashes as pairs, so that a repeated name is seen.
+/// Hashes as pairs, so that a repeated name can be detected.
 struct RawHashes(Vec<(String, String)>);
 
 impl<'de> Deserialize<'de> for RawHashes {
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for RawHashes {
     }
 }
 
-/// Shards that are made as they are read, so that their raw form is never there for all of them.
+/// Converts shards while they are parsed, so that the raw form of all of them is never in memory at once.
 struct RawShards(Result<Vec<IndexShard>, IndexError>);
 
 impl<'de> Deserialize<'de> for RawShards {
@@ -132,7 +132,7 @@ pub(super) fn parse(json: &[u8], limits: &Limits) -> Result<Index, IndexError> {
     Ok(Index { shards })
 }
 
-/// What `serde_json` says, without the place that it adds.
+/// Returns the message of `serde_json`, without the position that it appends.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {
@@ -199,7 +199,7 @@ fn build(
             samples: raw.samples,
         });
     }
-    // Every sample takes a header block at least.
+    // Every sample takes at least one header block.
     if raw.samples > raw.raw_data.bytes / 512 {
         return Err(error(format!(
             "{} samples do not fit {} bytes",
@@ -242,7 +242,7 @@ fn file(shard: u64, raw: RawFile) -> Result<FileInfo, IndexError> {
     })
 }
 
-/// `gz:6`, `zstd:3`: always with a level, so that an index has one spelling.
+/// Parses `gz:6` or `zstd:3`. The level is required, so that each compression has only one spelling in an index.
 fn parse_compression(text: &str) -> Option<TarCompression> {
     let compression: TarCompression = text.parse().ok()?;
     (compression.to_string() == text).then_some(compression)

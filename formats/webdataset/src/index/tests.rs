@@ -57,7 +57,7 @@ fn an_index_comes_back() {
         Index::parse(empty.to_json().as_bytes(), &Limits::default()),
         Ok(empty)
     );
-    // Equal field sets are one.
+    // Equal field sets are shared.
     let parsed = Index::parse(json.as_bytes(), &Limits::default()).unwrap();
     assert!(Arc::ptr_eq(
         &parsed.shards[0].fields,

@@ -1,4 +1,4 @@
-//! What one reader would refuse or misread in a shard.
+//! Finds members and samples that a particular reader refuses or misreads.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::group::SampleEntry;
 use crate::names::Consumer;
 use crate::survey::{MemberEntry, Survey};
 
-/// Samples of the first shard from which Hugging Face `datasets` takes the fields of all.
+/// The number of samples of the first shard from which Hugging Face `datasets` infers the fields of all.
 const HF_SAMPLES: usize = 5;
 
 pub(super) fn check(
@@ -47,7 +47,7 @@ pub(super) fn check(
         .collect()
 }
 
-/// Readers that need plain tar files.
+/// Returns a finding if the reader needs uncompressed tar files.
 fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
     let compression = facts.compression?;
     let family = compression.name();
@@ -57,7 +57,7 @@ fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
             format!("{consumer} needs uncompressed shards, and this one is {family}"),
         ),
         Consumer::Hf if family == "gz" => {
-            // The rest of the names it takes, and unpacks as it reads.
+            // The reader accepts other names, and decompresses while it reads.
             facts.name.ends_with(".tgz").then_some(())?;
             (
                 Severity::Warning,
@@ -79,7 +79,7 @@ fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
     Some(Finding::new("shard-compressed", severity, text))
 }
 
-/// Keys in several runs, each of which this reader takes for a sample.
+/// Returns findings for keys in several runs, each of which this reader treats as a sample.
 fn split_runs(samples: &[SampleEntry]) -> Vec<Finding> {
     let mut seen: HashSet<&str> = HashSet::new();
     samples
@@ -99,7 +99,7 @@ fn split_runs(samples: &[SampleEntry]) -> Vec<Finding> {
         .collect()
 }
 
-/// Members that this reader takes otherwise than the original does.
+/// Returns findings for members that this reader interprets differently from the original.
 fn differences(consumer: Consumer, survey: &Survey) -> Vec<Finding> {
     if matches!(consumer, Consumer::Webdataset | Consumer::OpenClip) {
         return Vec::new();
@@ -116,7 +116,7 @@ fn differences(consumer: Consumer, survey: &Survey) -> Vec<Finding> {
             None => "skips it".to_owned(),
             Some((key, field)) => format!("has field `{}` of `{}`", escape(field), escape(key)),
         };
-        // wids has the dot in front of every field.
+        // In wids, every field begins with a dot.
         let same = match (&theirs, &original) {
             (None, None) => true,
             (Some((key, field)), Some((original_key, original_field))) => {
@@ -261,7 +261,7 @@ fn wids(survey: &Survey) -> Vec<Finding> {
                 .member(&member.name),
             );
         }
-        // What is no file it passes over.
+        // wids ignores members that are not files.
         if !member.is_file_for(Consumer::Wids) {
             continue;
         }
@@ -290,7 +290,7 @@ fn wids(survey: &Survey) -> Vec<Finding> {
     findings
 }
 
-/// Fields of which `open_clip` takes the first that is there for the image.
+/// The fields that `open_clip` tries in this order for the image.
 const OPEN_CLIP_IMAGES: [&str; 4] = ["jpg", "png", "jpeg", "webp"];
 
 /// Source: `open_clip` 3.3.0, `open_clip_train/data.py`, `filter_no_caption_or_no_image`.

@@ -1,4 +1,4 @@
-//! Rewriting a shard to the canonical profile.
+//! Rewrites a shard to the canonical profile.
 
 use std::collections::HashMap;
 
@@ -9,36 +9,36 @@ use crate::names::Consumer;
 use crate::shard::{Profile, ShardBuilder, ShardMap};
 use crate::survey::{MemberEntry, Survey};
 
-/// Something that a rewrite changes.
+/// A change made by a rewrite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// A stable id.
     pub id: &'static str,
     /// The member or the key.
     pub object: String,
-    /// What happens to it.
+    /// What is changed.
     pub text: &'static str,
 }
 
-/// A shard that was rewritten.
+/// A rewritten shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fixed {
     /// The new shard.
     pub bytes: Vec<u8>,
-    /// What is in it.
+    /// The contents of the new shard.
     pub map: ShardMap,
-    /// What is different, headers apart.
+    /// The differences, not counting headers.
     pub changes: Vec<Change>,
 }
 
-/// Why a shard cannot be rewritten without a decision of a person.
+/// The reason why a shard cannot be rewritten without a decision by the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FixError {
     /// The shard is damaged: repair it first.
     #[error(transparent)]
     Tar(#[from] TarError),
-    /// A name that the canonical profile does not have.
+    /// A name that the canonical profile does not allow.
     #[error(transparent)]
     Write(#[from] WriteError),
     /// One field twice, with different content.
@@ -81,7 +81,7 @@ impl Diagnostic for FixError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Tar(error) => error.hint(),
-            // What the writer could be told to allow, a rewrite for every reader cannot.
+            // The writer's hint does not apply here: a rewrite for all readers cannot allow long names.
             Self::Write(WriteError::LongName { .. }) => Some(
                 "give the member a name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"
                     .to_owned(),
@@ -92,20 +92,20 @@ impl Diagnostic for FixError {
     }
 }
 
-/// A sample on its way: its key, and its fields with member and content.
+/// A sample being collected: its key, and its fields with member name and content.
 struct Gathered<'a> {
     key: String,
     fields: Vec<(String, &'a str, &'a [u8])>,
 }
 
-/// Rewrites a raw shard to `profile`: plain headers, fields in order and in lower case, each sample in one run, nothing that
-/// is not part of a sample. Samples keep their order; a sample in several runs stands where its first one was. Members that
-/// repeat a field with the same content are dropped.
+/// Rewrites a raw shard to `profile`: plain headers, fields sorted and in lower case, each sample in one run, and only
+/// members that belong to a sample. Samples keep their order; a sample in several runs moves to its first run. Members
+/// that repeat a field with the same content are dropped.
 ///
 /// # Errors
 ///
-/// [`FixError`]: damage, links and devices (`Corrupt`, `Unsupported`), names that the profile does not have (`InvalidInput`),
-/// fields with two contents (`Corrupt`).
+/// [`FixError`]: damage, links and devices (`Corrupt`, `Unsupported`), names that the profile does not allow
+/// (`InvalidInput`), fields with two different contents (`Corrupt`).
 pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, FixError> {
     let survey = Survey::of(data, limits);
     if let Some(error) = survey.error {
@@ -211,7 +211,7 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, FixE
     })
 }
 
-/// A key without empty and `.` parts, as `./a` and `a//b` have.
+/// Removes empty and `.` components from a key, such as those in `./a` and `a//b`.
 fn clean_key(key: &str) -> String {
     let parts: Vec<&str> = key
         .split('/')
@@ -220,7 +220,7 @@ fn clean_key(key: &str) -> String {
     parts.join("/")
 }
 
-/// The content of a member.
+/// Returns the content of a member.
 fn content<'a>(data: &'a [u8], member: &MemberEntry) -> Result<&'a [u8], TarError> {
     usize::try_from(member.data)
         .ok()

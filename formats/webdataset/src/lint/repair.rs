@@ -1,4 +1,4 @@
-//! Saving what is whole of a damaged shard.
+//! Recovers the complete samples of a damaged shard.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,49 +10,49 @@ use crate::names::Consumer;
 use crate::shard::ShardMap;
 use crate::tar::{Scanner, Step, check_member, find_header, write_trailer};
 
-/// What a repair could not save.
+/// A sample or range that a repair could not recover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The key, where it is known.
+    /// The key, if it is known.
     pub key: Option<String>,
-    /// Where it begins in the damaged shard.
+    /// Its begin in the damaged shard.
     pub begin: u64,
-    /// Where it ends there.
+    /// Its end in the damaged shard.
     pub end: u64,
-    /// The stable id of what is wrong there.
+    /// The stable id of the error.
     pub id: &'static str,
-    /// What is wrong there.
+    /// The message of the error.
     pub text: String,
 }
 
-/// What a repair saved.
+/// The result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
-    /// A shard of the samples that are whole, their members as they were.
+    /// A shard of the complete samples, with their members unchanged.
     pub bytes: Vec<u8>,
-    /// What is in it.
+    /// The contents of the new shard.
     pub map: ShardMap,
-    /// What is not.
+    /// What could not be recovered.
     pub lost: Vec<Lost>,
 }
 
-/// Where a header says what its member is.
+/// The offset of the member's type in a header.
 const TYPE_AT: usize = 156;
 
-/// A run of members with one key.
+/// A run of members with the same key.
 struct Run {
     sample: SampleEntry,
-    /// What is wrong at one of its ends or within it; `None` where the runs beside it, or the ends of the archive, show
-    /// that nothing is missing.
+    /// The error at one of its ends or within it. `None` if its neighbours, or the ends of the archive, show that it is
+    /// complete.
     doubt: Option<(&'static str, String)>,
 }
 
-/// Finds the samples of a damaged shard that are whole, and puts them into a new one.
+/// Finds the complete samples of a damaged shard, and writes them into a new one.
 ///
-/// Tar files say nothing about the content of members, so only damage to their structure is found here: hashes tell the rest.
-/// A sample beside damage is whole when it has every field that any sample without doubt has; a sample in several runs is
-/// joined when no field is there twice. Behind damage, headers are looked for block by block; those without magic are not
-/// found, and the members of a tar file that is itself the content of a damaged member are taken for members of the shard.
+/// Tar files have no checksums of content, so this finds only structural damage; hashes reveal the rest. A sample next
+/// to damage is complete if it has every field that any sample without doubt has. Runs of the same sample are joined if
+/// no field repeats. After damage, the next header is searched block by block. Headers without magic are not found. If
+/// a damaged member contains a tar file, its members count as members of the shard.
 #[must_use]
 pub fn repair(data: &[u8], limits: &Limits) -> Repaired {
     let (runs, mut lost) = runs(data, limits);
@@ -67,7 +67,7 @@ pub fn repair(data: &[u8], limits: &Limits) -> Repaired {
         .map(|field| &*field.name)
         .collect();
 
-    // Runs of one key belong together, wherever they are.
+    // Join the runs of each key, wherever they are.
     let mut order: Vec<&str> = Vec::new();
     let mut by_key: HashMap<&str, Vec<&Run>> = HashMap::new();
     for run in &runs {
@@ -103,7 +103,7 @@ pub fn repair(data: &[u8], limits: &Limits) -> Repaired {
     Repaired { bytes, map, lost }
 }
 
-/// Whether the runs of one key make a whole sample.
+/// Checks that the runs of one key form a complete sample.
 fn verdict(runs: &[&Run], all_fields: &BTreeSet<&str>) -> Result<(), (&'static str, String)> {
     let mut fields = BTreeSet::new();
     for field in runs.iter().flat_map(|run| &run.sample.fields) {
@@ -119,7 +119,7 @@ fn verdict(runs: &[&Run], all_fields: &BTreeSet<&str>) -> Result<(), (&'static s
     }
 }
 
-/// Copies the members of a sample and answers where they are now.
+/// Copies the members of a sample, and returns their new positions.
 fn copy(data: &[u8], runs: &[&Run], out: &mut Vec<u8>) -> SampleEntry {
     let mut entry = SampleEntry {
         key: runs.first().map_or("".into(), |run| run.sample.key.clone()),
@@ -133,7 +133,7 @@ fn copy(data: &[u8], runs: &[&Run], out: &mut Vec<u8>) -> SampleEntry {
         let members = usize::try_from(from).ok().and_then(|from| data.get(from..));
         let members = members.unwrap_or_default();
         out.extend_from_slice(members.get(..bytes).unwrap_or(members));
-        // The zeros behind the last content of a file that was cut may be missing.
+        // In a truncated file, the padding after the last content may be missing.
         out.resize(out.len().next_multiple_of(512), 0);
         for field in &run.sample.fields {
             let mut field = field.clone();
@@ -145,13 +145,13 @@ fn copy(data: &[u8], runs: &[&Run], out: &mut Vec<u8>) -> SampleEntry {
     entry
 }
 
-/// The runs of a shard, and the damage between them.
+/// Returns the runs of a shard, and the damage between them.
 fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
     let length = data.len() as u64;
     let mut scanner = Scanner::new(length, limits);
     let mut grouper = Grouper::new(Consumer::Webdataset, limits);
     let (mut runs, mut lost) = (Vec::new(), Vec::new());
-    // What is wrong in front of the run that is being read, and within it.
+    // The error before the run being read, or within it.
     let mut doubt: Option<(&'static str, String)> = None;
     loop {
         let at = scanner.position();
@@ -168,7 +168,7 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
                         doubt: doubt.take(),
                     }),
                     Err(error) => {
-                        // The member is left out; whether its sample can do without it, nobody knows.
+                        // The member is dropped, and the sample may be incomplete without it.
                         lost.push(loss(&error, member.begin, member.end));
                         runs.extend(grouper.abandon().map(|sample| Run {
                             sample,
@@ -196,7 +196,7 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
         };
         let here = (error.id(), error.to_string());
         let behind = match begun_key(data, &error) {
-            // Its last member is whole, and the next one is of another sample.
+            // Its last member is complete, and the next one belongs to another sample.
             Some(key) if grouper.open_key().is_some_and(|open| open != key) => doubt.take(),
             _ => Some(here.clone()),
         };
@@ -214,12 +214,12 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
     }
 }
 
-/// The key of a member whose header is sound and whose content is cut off.
+/// Returns the key of a member whose header is valid but whose content is truncated.
 fn begun_key<'a>(data: &[u8], error: &'a TarError) -> Option<&'a str> {
     let TarError::Short { offset, member, .. } = error else {
         return None;
     };
-    // The header of an extension has a name of its own, and that of its member is not known.
+    // An extension header has a name of its own; the name of its member is unknown.
     let kind = data.get(usize::try_from(*offset).ok()?.checked_add(TYPE_AT)?)?;
     let (key, _) = Consumer::Webdataset
         .split(member)

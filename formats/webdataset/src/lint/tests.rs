@@ -120,9 +120,9 @@ fn what_is_wrong_for_one_reader() {
     };
     let long_names = archive(&[pax(&long), one("cut.txt"), pax("é.txt"), one("cut.txt")]);
     has(Consumer::Wids, &long_names, "tar-long-name", Error);
-    // Both members are called `cut.txt` for it.
+    // wids sees both members as `cut.txt`.
     has(Consumer::Wids, &long_names, "tar-duplicate", Error);
-    // Directories and files without a dot it passes over.
+    // wids ignores directories and files without a dot.
     let skipped = archive(&[
         RawHeader::new("d/", 0).kind(b'5').block(),
         one("README"),
@@ -201,7 +201,7 @@ fn what_is_wrong_for_one_reader() {
         });
         assert_eq!(left_out.count(), expected, "{fields:?}");
     }
-    // A repeated field starts a new sample there, and is an error elsewhere.
+    // In open_clip, a repeated field starts a new sample; elsewhere it is an error.
     has(
         Consumer::OpenClip,
         &archive(&[one("a.jpg"), one("a.jpg")]),
@@ -379,7 +379,7 @@ fn a_fixed_shard_is_canonical() {
         "tar-split",
     ];
     assert_eq!(ids, expected.into());
-    // A canonical shard stays as it is.
+    // A canonical shard stays unchanged.
     let again = fix(&fixed.bytes, Profile::default(), &limits).unwrap();
     assert_eq!((again.bytes, again.changes), (fixed.bytes, vec![]));
 }
@@ -418,7 +418,7 @@ fn what_only_a_person_can_decide_is_not_fixed() {
     }
 }
 
-/// Keys of a repaired shard, of which every sample has to be one of the original.
+/// Returns the keys of a repaired shard, and checks that every sample is one of the original.
 fn saved(repaired: &Repaired, original: &[u8]) -> Vec<String> {
     let limits = Limits::default();
     assert_eq!(
@@ -461,7 +461,7 @@ fn a_shard_cut_anywhere_keeps_its_whole_samples() {
             .iter()
             .filter(|sample| sample.end <= cut as u64)
             .count();
-        // The first sample alone does not tell which fields a sample has; that another one begins behind it tells.
+        // One sample alone does not show which fields are expected; the start of another sample does.
         let expected = if whole == 1 && cut < usize::try_from(map.samples[1].begin).unwrap() + 512 {
             0
         } else {
@@ -510,12 +510,12 @@ fn the_sample_in_front_of_a_member_that_is_cut_is_whole() {
         let samples = repaired.map.samples.iter();
         samples.map(|sample| sample.key.to_string()).collect()
     };
-    // The header of `1.cls` is there, and its content is not.
+    // The header of `1.cls` is present, but its content is missing.
     assert_eq!(keys(5 * 512), ["0"]);
-    // Half a header says nothing of whose it is, and `0.txt` may not be the last of its sample.
+    // Half a header does not identify a sample, and `0.txt` may not be the last member of its own.
     assert_eq!(keys(5 * 512 - 1), [""; 0]);
     assert_eq!(keys(2 * 512), [""; 0]);
-    // Nor does the header of an extension, whose name is its own.
+    // An extension header does not either, because its name is its own.
     let pax = [
         archive(&[one("0.cls")])[..1024].to_vec(),
         RawHeader::new("PaxHeaders/1.cls", 300).kind(b'x').block(),
@@ -556,7 +556,7 @@ fn interleaved_samples_are_joined() {
     );
 }
 
-/// A survey that is given just what it asks for.
+/// Surveys a shard, providing exactly the requested ranges.
 fn survey_by_ranges(data: &[u8]) -> Survey {
     let mut surveyor = crate::survey::Surveyor::new(data.len() as u64, &Limits::default());
     let mut window = 0..0;
@@ -567,7 +567,7 @@ fn survey_by_ranges(data: &[u8]) -> Survey {
 }
 
 proptest! {
-    /// Whatever happens to headers, what is saved is whole.
+    /// Whatever happens to headers, recovered samples are complete.
     #[test]
     fn repair_saves_no_torn_sample(
         damage in proptest::collection::vec((0..24_usize, 0..512_usize, 1..=255_u8), 0..4),

@@ -1,4 +1,4 @@
-//! Samples become a shard.
+//! Writes samples into a shard.
 
 use std::collections::HashSet;
 
@@ -12,18 +12,18 @@ use crate::tar::{TarStyle, member_bytes, trailer_bytes, write_member, write_trai
 /// Which samples may be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rules {
-    /// Those that every known reader gives back under the same key and the same fields.
+    /// Samples that every known reader returns with the same key and the same fields.
     #[default]
     Canonical,
-    /// Those that the original writer writes and its reader gives back. Fields that start with an underscore are left
-    /// out, as there.
+    /// Samples that the original writer writes and its reader returns. As in the original, fields that start with an
+    /// underscore are dropped.
     Reference,
 }
 
 /// How samples are written. The default is the canonical profile.
 ///
-/// The bytes of a sample depend on the profile, its key and its fields alone, so that samples may be encoded by any
-/// number of threads and put one behind the other.
+/// The bytes of a sample depend only on the profile, its key and its fields. Any number of threads can therefore encode
+/// samples, which are then concatenated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// The headers.
@@ -33,7 +33,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The profile whose shards are, byte for byte, those of `TarWriter(…, mtime=mtime)` of webdataset 1.0.2.
+    /// Returns the profile whose shards equal those of `TarWriter(…, mtime=mtime)` of webdataset 1.0.2 byte for byte.
     #[must_use]
     pub const fn reference(mtime: u32) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Profile {
         }
     }
 
-    /// Whether a key may be written.
+    /// Checks that a key may be written.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Profile {
         }
     }
 
-    /// Whether a field may be written; `key` is for the message.
+    /// Checks that a field may be written; `key` is for the message.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Profile {
         self.rules == Rules::Canonical || !field.starts_with('_')
     }
 
-    /// The bytes that a sample takes in a shard.
+    /// Returns the bytes that a sample takes in a shard.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Profile {
         Ok(sum)
     }
 
-    /// Appends the members of a sample, ordered by field. Offsets of the entry count from the start of `out`.
+    /// Appends the members of a sample, sorted by field. Offsets in the entry count from the start of `out`.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Profile {
             .iter()
             .filter(|(field, _)| self.is_written(field))
             .collect();
-        // Bytes of UTF-8 sort as code points do.
+        // UTF-8 bytes sort in code point order.
         sorted.sort_by_key(|(field, _)| *field);
         if sorted.is_empty() {
             return Err(WriteError::NoFields {
@@ -175,7 +175,7 @@ impl Profile {
     }
 }
 
-/// What is wrong with a key for some reader.
+/// Returns the reason why some reader would misread a key.
 fn canonical_key(key: &str) -> Option<&'static str> {
     match check_relative_path(key) {
         Ok(()) => {}
@@ -200,7 +200,7 @@ fn canonical_key(key: &str) -> Option<&'static str> {
     None
 }
 
-/// What is wrong with a key for the original reader.
+/// Returns the reason why the original reader would misread a key.
 fn reference_key(key: &str) -> Option<&'static str> {
     if key.is_empty() {
         return Some("is empty");
@@ -215,7 +215,7 @@ fn reference_key(key: &str) -> Option<&'static str> {
     None
 }
 
-/// What is wrong with a field for some reader.
+/// Returns the reason why some reader would misread a field.
 fn canonical_field(field: &str) -> Option<&'static str> {
     if field.is_empty() || field.split('.').any(str::is_empty) {
         return Some("is empty or has an empty part");
@@ -235,13 +235,13 @@ fn canonical_field(field: &str) -> Option<&'static str> {
     None
 }
 
-/// The length of a shard whose samples take `samples` bytes.
+/// Returns the length of a shard whose samples take `samples` bytes.
 #[must_use]
 pub const fn shard_bytes(samples: u64) -> u64 {
     samples.saturating_add(trailer_bytes(samples))
 }
 
-/// Puts samples into one shard.
+/// Builds a shard from samples.
 #[derive(Clone, Debug, Default)]
 pub struct ShardBuilder {
     profile: Profile,
@@ -251,7 +251,7 @@ pub struct ShardBuilder {
 }
 
 impl ShardBuilder {
-    /// A shard without samples.
+    /// Creates a shard without samples.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         Self {
@@ -260,11 +260,11 @@ impl ShardBuilder {
         }
     }
 
-    /// Adds a sample; its members are ordered by field.
+    /// Adds a sample. Its members are sorted by field.
     ///
     /// # Errors
     ///
-    /// [`WriteError`] (`InvalidInput`); the shard is as before then.
+    /// [`WriteError`] (`InvalidInput`). The shard is then unchanged.
     pub fn push(&mut self, key: &str, fields: &[(&str, &[u8])]) -> Result<(), WriteError> {
         if self.keys.contains(key) {
             return Err(WriteError::DuplicateKey {
@@ -277,7 +277,7 @@ impl ShardBuilder {
         Ok(())
     }
 
-    /// Adds a sample that [`Profile::encode_sample`] has encoded into a buffer of its own.
+    /// Adds a sample that [`Profile::encode_sample`] has encoded into a separate buffer.
     ///
     /// # Errors
     ///
@@ -304,19 +304,19 @@ impl ShardBuilder {
         Ok(())
     }
 
-    /// Samples so far.
+    /// Returns the number of samples so far.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples.len() as u64
     }
 
-    /// The length of the shard if it were finished now.
+    /// Returns the length that the shard would have if it were finished now.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         shard_bytes(self.out.len() as u64)
     }
 
-    /// The shard, and what is in it.
+    /// Returns the shard and a map of its contents.
     #[must_use]
     pub fn finish(mut self) -> (Vec<u8>, ShardMap) {
         let end = self.out.len() as u64;
@@ -331,10 +331,10 @@ impl ShardBuilder {
     }
 }
 
-/// Where shards end: before a sample that would make the file longer than `size_limit`, or the samples more than
-/// `samples_per_shard`. A sample that is larger than the limit has a shard of its own.
+/// Decides where shards end: before a sample that would make the file longer than `size_limit`, or add more samples
+/// than `samples_per_shard`. A sample above the limit gets its own shard.
 ///
-/// It depends on the sizes of the samples alone, so shards can be planned before any of them is encoded.
+/// The decision depends only on the sizes of the samples, so shards can be planned before any sample is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardCut {
     size_limit: Option<u64>,
@@ -344,7 +344,7 @@ pub struct ShardCut {
 }
 
 impl ShardCut {
-    /// Shards of at most so many bytes, headers and end included, and of at most so many samples.
+    /// Limits shards to a number of bytes, including headers and the end of the archive, and to a number of samples.
     #[must_use]
     pub const fn new(size_limit: Option<u64>, samples_per_shard: Option<u64>) -> Self {
         Self {
@@ -355,8 +355,8 @@ impl ShardCut {
         }
     }
 
-    /// Places the next sample, of that many bytes ([`Profile::sample_bytes`]); answers whether it starts a new shard.
-    /// The first sample does not.
+    /// Places the next sample, which has `bytes` bytes ([`Profile::sample_bytes`]). Returns whether it starts a new
+    /// shard; the first sample does not.
     pub fn place(&mut self, bytes: u64) -> bool {
         let after = self.bytes.saturating_add(bytes);
         let full = self

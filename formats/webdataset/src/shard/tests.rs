@@ -9,7 +9,7 @@ use crate::testdata::{archive, extension, member, records};
 
 const LIMITS: fn() -> Limits = Limits::default;
 
-/// Keys and the names of their fields.
+/// Returns the keys and the names of their fields.
 fn keys(data: &[u8]) -> Result<Vec<(String, Vec<String>)>, TarError> {
     let map = ShardMap::read(data, &LIMITS())?;
     let names = |sample: &SampleEntry| {
@@ -55,7 +55,7 @@ fn samples_that_readers_would_tear_are_refused() {
     assert_eq!(id(&[one("a.x"), one("b.x"), one("a.y")]), "tar-split");
     assert_eq!(id(&[one("a.x"), one("a.x")]), "tar-duplicate");
     assert_eq!(id(&[one("a.x"), one("a.X")]), "tar-duplicate");
-    // What the original gives out itself.
+    // Names that the original reserves.
     for field in ["__key__", "__URL__", "__local_path__"] {
         let name = format!("a.{field}");
         for parts in [[one("a.x"), one(&name)], [one(&name), one("a.x")]] {
@@ -75,7 +75,7 @@ fn samples_that_readers_would_tear_are_refused() {
     );
     let many: Vec<Vec<u8>> = (0..1025).map(|n| one(&format!("a.{n}"))).collect();
     assert_eq!(id(&many), "limit-fields");
-    // Without a scan, too.
+    // The limit applies without a scan, too.
     let flood = archive(&many);
     let offsets = [0, 1025 * 1024];
     let view = ShardView::with_offsets(&flood, &offsets, &limits).unwrap();
@@ -113,14 +113,14 @@ fn a_view_gives_fields_by_number() {
     assert_eq!(view.fields(2).unwrap()[0].data, b"");
     let error = view.fields(3).unwrap_err();
     assert_eq!(error.to_string(), "there is no sample 3: the shard has 3");
-    // The same by a table, without a scan.
+    // The table alone, without a scan, gives the same samples.
     let offsets = view.offsets().to_vec();
     let owned = OwnedShard::with_offsets(data.clone(), offsets, &LIMITS()).unwrap();
     for sample in 0..3 {
         assert_eq!(owned.view().fields(sample), view.fields(sample));
     }
     assert_eq!(owned.bytes(), data.len() as u64);
-    // The same from the range of each sample alone, and nothing from another range.
+    // The range of each sample alone gives the same sample; another range gives an error.
     let mut fields = Vec::new();
     for (sample, range) in (0..).zip(view.offsets().windows(2)) {
         let [begin, end] = [0, 1].map(|at| usize::try_from(range[at]).unwrap());
@@ -197,7 +197,7 @@ fn a_table_of_another_shard_is_noticed() {
     ] {
         assert!(open(offsets).is_err(), "{offsets:?}");
     }
-    // A file that changes under the view gives errors.
+    // A file that changes while it is viewed gives errors.
     let mut changed = data.clone();
     changed[2048] = b'c';
     let view = ShardView::with_offsets(&changed, &[0, 2048, 3072], &LIMITS()).unwrap();
@@ -239,7 +239,7 @@ fn keys_and_fields_that_readers_would_change_are_refused() {
             key: "k".to_owned()
         }
     );
-    // Nothing of a sample that fails in its second field stays.
+    // If the second field of a sample fails, nothing is appended.
     let error = canonical.encode_sample("k", &[("a", b""), ("b c", b"")], &mut out);
     assert!(error.is_err() && out.is_empty());
     let twice = Profile::reference(0).encode_sample("k", &[("a", b""), ("A", b"")], &mut out);
@@ -275,7 +275,7 @@ fn long_names_are_written_when_they_are_allowed() {
 
 #[test]
 fn shards_end_before_they_are_too_large() {
-    // A sample of one small field takes 1,024 bytes; the end takes 1,024 more, and the file is filled to 10,240.
+    // A sample of one small field takes 1,024 bytes, the end takes 1,024 more, and the file is padded to 10,240.
     let mut cut = ShardCut::new(Some(10_240), None);
     let new: Vec<bool> = (0..20).map(|_| cut.place(1024)).collect();
     let starts: Vec<usize> = (0..20).filter(|at| new[*at]).collect();
@@ -299,7 +299,7 @@ fn shards_end_before_they_are_too_large() {
 type Keyed<'a> = (String, Vec<(&'a str, &'a [u8])>);
 
 proptest! {
-    /// Samples that are encoded apart, in any buffers, make the shard that one builder makes.
+    /// Samples that are encoded separately, in any buffers, give the same shard as a single builder.
     #[test]
     fn encoding_apart_changes_nothing(
         samples in proptest::collection::vec(

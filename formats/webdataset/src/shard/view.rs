@@ -1,4 +1,4 @@
-//! Samples of a raw shard at hand, by offset.
+//! Reads samples of a raw shard in memory, by offset.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use crate::tar::{BLOCK, Scanner, Step, block_at, check_member};
 /// One field of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// The field: what stands behind the key, in lower case.
+    /// The field: the member's name after the key, in lower case.
     pub name: Cow<'a, str>,
-    /// Where its bytes begin, from the start of the raw shard.
+    /// The offset of its bytes in the raw shard.
     pub offset: u64,
     /// Its bytes.
     pub data: &'a [u8],
 }
 
-/// A raw shard and where its samples begin, borrowing its bytes.
+/// A raw shard and the offsets of its samples, borrowing its bytes.
 ///
-/// Access to a sample takes time for its own headers and copies nothing; they are checked at each access, so that a
-/// file that changes under a mapping gives errors, not other people's bytes.
+/// Access to a sample parses only its own headers and copies nothing. Headers are checked at each access. If a mapped
+/// file changes, the result is therefore an error and not the bytes of another sample.
 #[derive(Clone, Debug)]
 pub struct ShardView<'a> {
     data: &'a [u8],
@@ -47,8 +47,8 @@ impl<'a> ShardView<'a> {
         })
     }
 
-    /// A raw shard with a table of offsets that was stored beside it, which is not scanned: the table is compared with
-    /// the length and the end of the shard, and samples when they are asked for.
+    /// Opens a raw shard with a stored offset table, without scanning it. The table is compared with the length and the
+    /// end of the shard. Samples are checked when they are read.
     ///
     /// # Errors
     ///
@@ -66,25 +66,25 @@ impl<'a> ShardView<'a> {
         })
     }
 
-    /// Samples in the shard.
+    /// Returns the number of samples in the shard.
     #[must_use]
     pub fn len(&self) -> u64 {
         (self.offsets.len() as u64).saturating_sub(1)
     }
 
-    /// Whether there are none.
+    /// Returns whether the shard has no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where each sample begins, and where the last one ends.
+    /// Returns the begin of each sample and the end of the last one.
     #[must_use]
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
 
-    /// The key of a sample.
+    /// Returns the key of a sample.
     ///
     /// # Errors
     ///
@@ -94,18 +94,18 @@ impl<'a> ShardView<'a> {
         self.fields_into(sample, &mut fields)
     }
 
-    /// The fields of a sample, in the order of the members.
+    /// Returns the fields of a sample, in the order of its members.
     ///
     /// # Errors
     ///
-    /// [`TarError::NoSample`] (`InvalidInput`); whatever is wrong with the members of the sample.
+    /// [`TarError::NoSample`] (`InvalidInput`), and any error in the members of the sample.
     pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, TarError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)?;
         Ok(fields)
     }
 
-    /// [`fields`](Self::fields) into a list of the caller, which is emptied first; answers the key.
+    /// Writes [`fields`](Self::fields) into a list of the caller, which is cleared first, and returns the key.
     ///
     /// # Errors
     ///
@@ -129,14 +129,15 @@ impl<'a> ShardView<'a> {
     }
 }
 
-/// The fields of one sample from the bytes of its range alone, as a ranged read of a remote shard gives them; answers the key.
+/// Reads the fields of one sample from the bytes of its range, such as a ranged read of a remote shard. Returns the
+/// key.
 ///
-/// `bytes` are those of the raw shard from `begin` to where the next sample begins, as the table of offsets says. Offsets of
-/// the fields count from the start of the shard. `fields` is emptied first.
+/// `bytes` are those of the raw shard from `begin` to the start of the next sample, according to the offset table.
+/// Offsets of the fields count from the start of the shard. `fields` is cleared first.
 ///
 /// # Errors
 ///
-/// [`TarError`]: whatever is wrong with the members of the sample; a range that is not that of one sample.
+/// [`TarError`] for any error in the members of the sample, and for a range that is not that of one sample.
 pub fn read_sample<'a>(
     begin: u64,
     bytes: &'a [u8],
@@ -148,7 +149,7 @@ pub fn read_sample<'a>(
     sample_fields(begin..end, begin, bytes, fields, limits)
 }
 
-/// The fields of the sample in `range` of a shard, of which `window` is the part that begins at `at`.
+/// Reads the fields of the sample at `range` of a shard. `window` is the part of the shard that begins at `at`.
 fn sample_fields<'a>(
     range: Range<u64>,
     at: u64,
@@ -165,7 +166,7 @@ fn sample_fields<'a>(
     let mut key: Option<String> = None;
     while scanner.position() < range.end {
         let member = match scanner.step(at, window) {
-            // Tables of Energon count a header for all members to the sample in front of it.
+            // Energon's tables assign a global header to the sample before it.
             Ok(Step::Member(member)) if member.own_begin >= range.end => break,
             Err(TarError::NoEnd { .. })
                 if scanner.position() >= range.end && scanner.is_between() =>
@@ -195,7 +196,7 @@ fn sample_fields<'a>(
                 left: 0,
             });
         };
-        // PERF: a name that stands in the header is borrowed from there.
+        // PERF: a name within the header is borrowed from it.
         let split = match member.name {
             Cow::Borrowed(name) => Consumer::Webdataset.split(name),
             Cow::Owned(ref name) => Consumer::Webdataset
@@ -275,9 +276,9 @@ fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), TarError> {
     }
 }
 
-/// A raw shard together with its bytes, to keep for later.
+/// A raw shard that owns its bytes.
 ///
-/// `B` is what holds the bytes: a `Vec`, a shared buffer, a mapping. It has to give the same bytes each time it is asked.
+/// `B` owns the bytes, for example a `Vec`, a shared buffer or a mapping. It must return the same bytes each time.
 #[derive(Clone, Debug)]
 pub struct OwnedShard<B = Vec<u8>> {
     data: B,
@@ -300,7 +301,7 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         })
     }
 
-    /// Keeps a raw shard with its table of offsets, as [`ShardView::with_offsets`].
+    /// Keeps a raw shard with its offset table, as [`ShardView::with_offsets`].
     ///
     /// # Errors
     ///
@@ -314,7 +315,7 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         })
     }
 
-    /// The shard, without scanning it again.
+    /// Returns a view of the shard, without scanning it again.
     #[must_use]
     pub fn view(&self) -> ShardView<'_> {
         ShardView {
@@ -324,19 +325,19 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         }
     }
 
-    /// Where each sample begins, and where the last one ends.
+    /// Returns the begin of each sample and the end of the last one.
     #[must_use]
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
 
-    /// What holds the bytes.
+    /// Returns the owner of the bytes.
     #[must_use]
     pub const fn data(&self) -> &B {
         &self.data
     }
 
-    /// Bytes that the shard holds.
+    /// Returns the number of bytes that the shard keeps in memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.data.as_ref().len() as u64

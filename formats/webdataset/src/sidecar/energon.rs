@@ -1,7 +1,7 @@
-//! The folder `.nv-meta` of Megatron-Energon 7.4, without running its `prepare`.
+//! Writes the folder `.nv-meta` of Megatron-Energon 7.4, without running its `prepare`.
 //!
-//! The table beside each shard, `NAME.tar.idx`, is that of [`write_offsets`](crate::write_offsets). The data base
-//! `index.sqlite` is described as rows: writing it is left to whoever links SQLite.
+//! The table next to each shard, `NAME.tar.idx`, is that of [`write_offsets`](crate::write_offsets). The database
+//! `index.sqlite` is returned as rows; the caller, which links SQLite, writes it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use super::{SidecarError, SidecarShard};
 use crate::json::{quoted, write_list, write_string};
 use crate::{HashAlgo, hash_hex};
 
-/// The version whose files these are.
+/// The version of Energon whose files these are.
 pub const VERSION: &str = "7.4.0";
 
 /// The tables of `index.sqlite`.
@@ -22,7 +22,7 @@ CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name 
 content_byte_size INTEGER);
 ";
 
-/// Its indexes.
+/// The indexes of `index.sqlite`.
 pub const INDEXES: &str = "\
 CREATE INDEX idx_samples_by_tar_and_idx ON samples (tar_file_id, sample_index);
 CREATE INDEX idx_sample_parts_seq ON sample_parts (tar_file_id, sample_index, content_byte_offset);
@@ -33,28 +33,28 @@ content_byte_size);
 /// A row of the table `samples`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleRow<'a> {
-    /// The place of the shard in `.info.json`.
+    /// The number of the shard in `.info.json`.
     pub tar_file_id: u64,
     /// The key; unique in the whole dataset.
     pub sample_key: &'a str,
-    /// The place of the sample in the shard.
+    /// The number of the sample in the shard.
     pub sample_index: u64,
-    /// Where its first header begins.
+    /// The offset of its first header.
     pub byte_offset: u64,
-    /// Its bytes, headers included.
+    /// Its bytes, including headers.
     pub byte_size: u64,
 }
 
 /// A row of the table `sample_parts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRow<'a> {
-    /// The place of the shard in `.info.json`.
+    /// The number of the shard in `.info.json`.
     pub tar_file_id: u64,
-    /// The place of the sample in the shard.
+    /// The number of the sample in the shard.
     pub sample_index: u64,
     /// The field.
     pub part_name: &'a str,
-    /// Where its content begins.
+    /// The offset of its content.
     pub content_byte_offset: u64,
     /// The bytes of its content.
     pub content_byte_size: u64,
@@ -63,17 +63,17 @@ pub struct PartRow<'a> {
 /// The rows of `index.sqlite`, in the order in which Energon inserts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows<'a> {
-    /// Of the table `samples`.
+    /// The rows of the table `samples`.
     pub samples: Vec<SampleRow<'a>>,
-    /// Of the table `sample_parts`.
+    /// The rows of the table `sample_parts`.
     pub parts: Vec<PartRow<'a>>,
 }
 
-/// The rows for these shards.
+/// Returns the rows for these shards.
 ///
 /// # Errors
 ///
-/// [`SidecarError::SameKey`] (`Unsupported`) for a key in two samples, with which `prepare` gives up as well.
+/// [`SidecarError::SameKey`] (`Unsupported`) for a key in two samples, which `prepare` refuses as well.
 pub fn rows<'a>(shards: &[SidecarShard<'a>]) -> Result<Rows<'a>, SidecarError> {
     let mut rows = Rows::default();
     let mut seen: HashMap<&str, &str> = HashMap::new();
@@ -87,7 +87,7 @@ pub fn rows<'a>(shards: &[SidecarShard<'a>]) -> Result<Rows<'a>, SidecarError> {
                     second: shard.name.to_owned(),
                 });
             }
-            // The range of a sample reaches to the next one, as its table of offsets says.
+            // The range of a sample extends to the next one, as in its offset table.
             rows.samples.push(SampleRow {
                 tar_file_id,
                 sample_key: &sample.key,
@@ -107,13 +107,13 @@ pub fn rows<'a>(shards: &[SidecarShard<'a>]) -> Result<Rows<'a>, SidecarError> {
     Ok(rows)
 }
 
-/// `.nv-meta/index.uuid`, by which Energon tells whether joins were made with this `index.sqlite`. It is made from the bytes
-/// of that file, so that the same index has the same one; Energon draws one.
+/// Returns `.nv-meta/index.uuid`, by which Energon checks that joins were made with this `index.sqlite`. It is derived
+/// from the bytes of that file, so equal indexes have the same UUID; Energon generates a random one.
 #[must_use]
 pub fn index_uuid(index: &[u8]) -> String {
     let digest = hash_hex(HashAlgo::Sha256, index);
     let part = |range: Range<usize>| digest.get(range).unwrap_or_default();
-    // Version 8 of RFC 9562: the bits are whatever the maker makes them.
+    // RFC 9562 version 8, whose bits may be chosen freely.
     format!(
         "{}-{}-8{}-8{}-{}",
         part(0..8),
@@ -124,11 +124,11 @@ pub fn index_uuid(index: &[u8]) -> String {
     )
 }
 
-/// `.nv-meta/.info.json`: how many samples each shard has, in order.
+/// Returns `.nv-meta/.info.json`: the number of samples in each shard, in order.
 ///
 /// # Errors
 ///
-/// [`SidecarError::Empty`] (`Unsupported`) for a shard without samples, with which `prepare` gives up as well.
+/// [`SidecarError::Empty`] (`Unsupported`) for a shard without samples, which `prepare` refuses as well.
 pub fn info_json(shards: &[SidecarShard<'_>]) -> Result<String, SidecarError> {
     let mut out = format!("{{\"energon_version\": \"{VERSION}\", \"shard_counts\": {{");
     if let Some(empty) = shards.iter().find(|shard| shard.samples.is_empty()) {
@@ -146,18 +146,18 @@ pub fn info_json(shards: &[SidecarShard<'_>]) -> Result<String, SidecarError> {
     Ok(out)
 }
 
-/// Which shards are for what.
+/// Assigns shards to splits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Split<'a> {
-    /// For training.
+    /// Shards for training.
     pub train: Vec<&'a str>,
-    /// For validation.
+    /// Shards for validation.
     pub val: Vec<&'a str>,
-    /// For tests.
+    /// Shards for tests.
     pub test: Vec<&'a str>,
 }
 
-/// `.nv-meta/split.yaml`.
+/// Returns `.nv-meta/split.yaml`.
 #[must_use]
 pub fn split_yaml(split: &Split<'_>) -> String {
     let mut out = String::from("exclude: []\nsplit_parts:\n");
@@ -173,14 +173,14 @@ pub fn split_yaml(split: &Split<'_>) -> String {
         }
         let _ = writeln!(out, "  {name}:");
         for shard in shards {
-            // A string of JSON is one of YAML.
+            // A JSON string is also a YAML string.
             let _ = writeln!(out, "  - {}", quoted(shard));
         }
     }
     out
 }
 
-/// `.nv-meta/dataset.yaml` of a dataset whose samples are handed out as they are, field by field.
+/// Returns `.nv-meta/dataset.yaml` for a dataset whose samples are returned unchanged, field by field.
 #[must_use]
 pub const fn crude_dataset_yaml() -> &'static str {
     "__module__: megatron.energon\n__class__: CrudeWebdataset\n"

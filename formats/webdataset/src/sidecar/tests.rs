@@ -6,7 +6,7 @@ use crate::shard::ShardMap;
 use crate::survey::Survey;
 use crate::testdata::{RawHeader, archive, extension, member, records};
 
-/// Two samples, of which the first has two fields.
+/// Returns two samples, the first of which has two fields.
 fn map() -> ShardMap {
     let data = archive(&[
         member("d/0.cls", b"7"),
@@ -99,7 +99,7 @@ fn sizes_of_open_clip_have_no_folders() {
 fn energon_finds_its_files() {
     let map = map();
     let info = energon::info_json(&[shard("b.tar", &map), shard("a.tar", &map)]).unwrap();
-    // The order is that of the shards, not that of the names: it numbers them.
+    // Shards are numbered in the given order, not sorted by name.
     assert_eq!(
         info,
         r#"{"energon_version": "7.4.0", "shard_counts": {"b.tar": 2, "a.tar": 2}}"#
@@ -148,7 +148,7 @@ fn energon_finds_its_files() {
     );
 }
 
-/// What the index of each reader says of a shard that somebody else wrote.
+/// Checks what the index of each reader contains for a shard of another writer.
 #[test]
 fn samples_are_those_of_the_reader() {
     let data = archive(&[
@@ -190,7 +190,7 @@ fn samples_are_those_of_the_reader() {
         .iter()
         .map(|row| (row.sample_key, row.byte_offset, row.byte_size))
         .collect();
-    // What is skipped behind a sample counts to it.
+    // Members that are skipped after a sample count towards it.
     assert_eq!(
         samples,
         [("A", 1536, 3584), ("d/", 5120, 2048), ("c", 7168, 512)]
@@ -217,6 +217,6 @@ fn wids_knows_every_name_once() {
         .iter()
         .map(|one| (&*one.key, one.fields.len()))
         .collect();
-    // The long name ends before its dot.
+    // The long name is cut before its dot.
     assert_eq!(keys, [("a", 1), ("b", 2)]);
 }

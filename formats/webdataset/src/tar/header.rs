@@ -1,48 +1,48 @@
-//! One header block: where its fields lie, and which dialect it is of.
+//! Parses a header block: its fields, and its dialect.
 
 use std::borrow::Cow;
 
 use crate::error::{MemberKind, TarError};
 
-/// Bytes of a block.
+/// The bytes of a block.
 pub(crate) const BLOCK: usize = 512;
 
-/// `bytes` rounded up to whole blocks; `None` when that is more than 2⁶⁴.
+/// Rounds `bytes` up to whole blocks; `None` if that is more than 2⁶⁴.
 pub(crate) fn padded(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(BLOCK as u64)
 }
 
-/// Which of the tar dialects a header is written in.
+/// The tar dialect of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// Without magic, as in the seventh edition of Unix.
+    /// Without magic, as in Unix Version 7.
     V7,
     /// POSIX.1-1988 and later.
     Ustar,
-    /// GNU tar's own.
+    /// GNU tar's own dialect.
     Gnu,
 }
 
-/// What the type in a header stands for.
+/// The type in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Member(MemberKind),
     /// PAX records for the next member.
     Pax,
-    /// PAX records for all that follow.
+    /// PAX records for all following members (a global header).
     PaxGlobal,
-    /// The name of the next member, in GNU's way.
+    /// The name of the next member, in GNU's format.
     LongName,
-    /// The target of the next link, in GNU's way.
+    /// The target of the next link, in GNU's format.
     LongLink,
 }
 
-/// The block that begins at `offset` of `bytes`.
+/// Returns the block at `offset` of `bytes`.
 pub(crate) fn block_at(bytes: &[u8], offset: usize) -> Option<&[u8; BLOCK]> {
     bytes.get(offset..)?.first_chunk()
 }
 
-/// The fields of a block that matter here.
+/// The relevant fields of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header<'a> {
     pub(super) block: &'a [u8; BLOCK],
@@ -51,13 +51,13 @@ pub(super) struct Header<'a> {
     pub(super) size: u64,
 }
 
-/// The bytes of a field before its first NUL.
+/// Returns the bytes of a field before its first NUL.
 fn text(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 impl<'a> Header<'a> {
-    /// Checks the block that begins at `offset` of the file.
+    /// Parses and checks the block at `offset` of the file.
     pub(super) fn parse(block: &'a [u8; BLOCK], offset: u64) -> Result<Self, TarError> {
         let [magic @ .., _, _] = field::<10>(block, 257);
         let dialect = match magic {
@@ -75,7 +75,7 @@ impl<'a> Header<'a> {
         let size = number(field::<12>(block, 124), "size", offset)?;
         let [code] = field::<1>(block, 156);
         let kind = match *code {
-            // COMPAT: the seventh edition marks a directory by the slash at the end of its name.
+            // COMPAT: Unix Version 7 marks a directory by the trailing slash of its name.
             0 if text(field::<100>(block, 0)).ends_with(b"/") => {
                 Type::Member(MemberKind::Directory)
             }
@@ -100,16 +100,16 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// The name field alone, without prefix.
+    /// Returns the name field alone, without the prefix.
     pub(super) fn short_name(&self) -> &'a [u8] {
         text(field::<100>(self.block, 0))
     }
 
-    /// The prefix field, empty where the dialect has none.
+    /// Returns the prefix field; empty if the dialect has none.
     pub(super) fn prefix(&self) -> &'a [u8] {
         match self.dialect {
             Dialect::Gnu => &[],
-            // COMPAT: star keeps two times in the last bytes of the prefix, and says so at the end of the block.
+            // COMPAT: star stores two times in the last bytes of the prefix, and marks that at the end of the block.
             Dialect::Ustar if field::<4>(self.block, 508) == b"tar\0" => {
                 text(field::<131>(self.block, 345))
             }
@@ -117,13 +117,13 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Whether the size is spelled in base 256.
+    /// Returns whether the size is encoded in base 256.
     pub(super) fn is_base256(&self) -> bool {
         let [first] = field::<1>(self.block, 124);
         first & 0x80 != 0
     }
 
-    /// The name with its prefix, and whether it is UTF-8.
+    /// Returns the name with its prefix, and whether it is UTF-8.
     pub(super) fn name(&self) -> (Cow<'a, str>, bool) {
         let (prefix, name) = (self.prefix(), self.short_name());
         if prefix.is_empty() {
@@ -138,7 +138,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A name as text, and whether it was UTF-8.
+/// Returns a name as text, and whether it is UTF-8.
 pub(super) fn decode_name(name: &[u8]) -> (Cow<'_, str>, bool) {
     match std::str::from_utf8(name) {
         Ok(name) => (Cow::Borrowed(name), true),
@@ -146,7 +146,7 @@ pub(super) fn decode_name(name: &[u8]) -> (Cow<'_, str>, bool) {
     }
 }
 
-/// `N` bytes of a block from `at` on. Every caller stays inside of a block; zeros would stand for bytes beyond it.
+/// Returns `N` bytes of a block at `at`. All callers stay within the block; beyond it, the bytes would be zeros.
 fn field<const N: usize>(block: &[u8; BLOCK], at: usize) -> &[u8; N] {
     const { assert!(N <= BLOCK) }
     block
@@ -155,11 +155,11 @@ fn field<const N: usize>(block: &[u8; BLOCK], at: usize) -> &[u8; N] {
         .unwrap_or(&[0; N])
 }
 
-/// The checksum that a block of these bytes has: the sum of all of them, with blanks in place of the checksum.
+/// Computes the checksum of a block: the sum of its bytes, with spaces in place of the checksum.
 pub(super) fn sum(block: &[u8; BLOCK]) -> u64 {
     let add = |sum: u32, byte: &u8| sum.wrapping_add(u32::from(*byte));
-    // PERF: 512 × 255 is far from 2³²; checked sums would not be vectorised, and this is most of the time that a header
-    // takes.
+    // PERF: 512 × 255 is far below 2³², so wrapping sums are safe. Checked sums would not be vectorised, and the sum is
+    // most of the cost of a header.
     let all = block.iter().fold(0, add);
     let own = field::<8>(block, 148).iter().fold(0, add);
     u64::from(all - own + 8 * u32::from(b' '))
@@ -171,7 +171,7 @@ fn check_sum(block: &[u8; BLOCK], offset: u64) -> Result<(), TarError> {
     if found == unsigned {
         return Ok(());
     }
-    // COMPAT: some old writers add the bytes up as signed ones.
+    // COMPAT: some old writers sum the bytes as signed numbers.
     let negative = |bytes: &[u8]| {
         let count = bytes.iter().filter(|byte| **byte >= 0x80).count();
         256 * count as u64
@@ -187,7 +187,7 @@ fn check_sum(block: &[u8; BLOCK], offset: u64) -> Result<(), TarError> {
     })
 }
 
-/// A number in octal text, or in base 256 where the first bit is set.
+/// Parses a number in octal text, or in base 256 if the first bit is set.
 fn number(bytes: &[u8], field: &'static str, offset: u64) -> Result<u64, TarError> {
     let error = || TarError::Number {
         offset,
@@ -219,7 +219,7 @@ fn number(bytes: &[u8], field: &'static str, offset: u64) -> Result<u64, TarErro
     if rest.iter().any(|byte| !matches!(byte, 0 | b' ')) {
         return Err(error());
     }
-    // 12 digits of 3 bits are far from 64 bits.
+    // 12 digits of 3 bits fit 64 bits.
     Ok(digits
         .iter()
         .fold(0, |value, digit| value << 3 | u64::from(digit - b'0')))

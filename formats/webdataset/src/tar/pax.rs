@@ -1,17 +1,17 @@
-//! PAX records: `LENGTH KEY=VALUE\n`, of which the length counts itself.
+//! Reads and writes PAX records: `LENGTH KEY=VALUE\n`. The length includes its own digits.
 
-/// What the records in front of a member say about it.
+/// The relevant records before a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Records {
     /// The name.
     pub(super) path: Option<Vec<u8>>,
     /// The bytes of its content.
     pub(super) size: Option<u64>,
-    /// Whether it is a file with holes.
+    /// Whether it is a sparse file.
     pub(super) sparse: bool,
 }
 
-/// Reads records that fill `bytes`; says what is wrong with them.
+/// Parses records that fill `bytes`, or returns what is wrong with them.
 pub(super) fn parse(bytes: &[u8]) -> Result<Records, &'static str> {
     let mut records = Records::default();
     let mut rest = bytes;
@@ -48,10 +48,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Records, &'static str> {
     Ok(records)
 }
 
-/// The first record without its length and its newline, and what is behind it.
+/// Splits off the first record, without its length and newline, and returns it with the bytes after it.
 fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     const WRONG: &str = "has a record with a wrong length";
-    // A length of 20 digits would be more than 2⁶⁴.
+    // A length of 20 digits would exceed 2⁶⁴.
     let blank = bytes
         .iter()
         .take(20)
@@ -68,8 +68,8 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     Ok((record, after))
 }
 
-/// Replaces the first `digits` bytes of the path, if there is one, by a key that has as many. Answers whether that could be
-/// done.
+/// Replaces the first `digits` bytes of the path, if there is one, by a key of the same length. Returns whether that
+/// was possible.
 pub(super) fn rekey(records: &mut [u8], digits: usize, key: &str) -> bool {
     const PATH: &[u8] = b" path=";
 
@@ -79,7 +79,7 @@ pub(super) fn rekey(records: &mut [u8], digits: usize, key: &str) -> bool {
             return false;
         };
         let (length, record) = (rest.len() - after.len(), record.len());
-        // The record, and the newline that ends it, are the end of what its length counts.
+        // The length of a record ends with the record and its newline.
         let path = rest
             .get((length - record).saturating_sub(2)..length)
             .and_then(|text| text.strip_prefix(PATH));
@@ -97,7 +97,7 @@ pub(super) fn rekey(records: &mut [u8], digits: usize, key: &str) -> bool {
     true
 }
 
-/// A number of decimal digits without a leading zero.
+/// Parses a decimal number without a leading zero.
 fn decimal(digits: &[u8]) -> Option<u64> {
     let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     if !plain || (digits.len() > 1 && digits.starts_with(b"0")) {
@@ -110,7 +110,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 pub(super) fn write(key: &str, value: &[u8], out: &mut Vec<u8>) {
     let body = key.len() + value.len() + 3;
     let mut length = body + 1;
-    // The length counts its own digits, of which one more can need one more.
+    // The length includes its own digits, and one more digit can make it grow again.
     while body + length.to_string().len() != length {
         length = body + length.to_string().len();
     }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn lengths_count_themselves() {
-        // 9 to 10, 99 to 100 and 999 to 1000 bytes: where one digit more makes the record longer.
+        // 9 to 10, 99 to 100 and 999 to 1000 bytes, where the length needs one more digit.
         for bytes in (0..30).chain(80..110).chain(980..1010) {
             let value = vec![b'x'; bytes];
             let mut out = Vec::new();

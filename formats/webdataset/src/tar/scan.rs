@@ -1,4 +1,4 @@
-//! A scanner that asks for the bytes it needs: headers, never the content of members.
+//! Scans tar files by requesting the bytes it needs: headers, never the content of members.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use super::header::{BLOCK, Dialect, Header, Type, decode_name, padded};
 use super::pax::{self, Records};
 use crate::error::{MemberKind, TarError};
 
-/// The most that a number of eleven octal digits can say.
+/// The largest number in eleven octal digits.
 const OCTAL_MAX: u64 = (1 << 33) - 1;
 
-/// Where a header says what kind of member it is.
+/// The offset of the member's type in a header.
 const TYPE_AT: usize = 156;
 
-/// How much of the end of a file is looked at in one go.
+/// How many bytes at the end of a file are read at once.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// One member of a tar file. Offsets count from the start of the file.
@@ -25,38 +25,38 @@ pub struct Member<'a> {
     pub name: Cow<'a, str>,
     /// Whether the name is UTF-8.
     pub is_utf8: bool,
-    /// What it is.
+    /// Its kind.
     pub kind: MemberKind,
-    /// Where the first of its headers begins, extension headers included.
+    /// The offset of its first header, including extension headers.
     pub begin: u64,
-    /// The same without a header for all members in front of it.
+    /// The offset of its first header, not counting a global header before it.
     pub own_begin: u64,
-    /// Where its content begins.
+    /// The offset of its content.
     pub data: u64,
     /// The bytes of its content.
     pub bytes: u64,
-    /// Where the next member begins.
+    /// The offset of the next member.
     pub end: u64,
     /// The dialect of its header.
     pub dialect: Dialect,
-    /// Whether its name stands in a PAX or GNU extension header.
+    /// Whether its name is in a PAX or GNU extension header.
     pub has_long_name: bool,
     /// Whether its name uses the prefix field.
     pub has_prefix: bool,
-    /// Whether its size is spelled in base 256 or in a PAX record.
+    /// Whether its size is encoded in base 256 or in a PAX record.
     pub has_large_size: bool,
     /// Its header block; the last one before the content.
     pub block: &'a [u8; BLOCK],
 }
 
 impl Member<'_> {
-    /// Whether it is a file of the kind that is to lie in one piece, which some readers do not take for a file.
+    /// Returns whether it is a contiguous file (type `7`), which some readers do not treat as a file.
     #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         self.block[TYPE_AT] == b'7'
     }
 
-    /// The name field of its header alone: what a reader sees that knows neither prefixes nor extension headers.
+    /// Returns the name field of its header alone, as seen by a reader that ignores prefixes and extension headers.
     #[must_use]
     pub fn short_name(&self) -> Cow<'_, str> {
         let name = self.block.split(|byte| *byte == 0).next();
@@ -65,14 +65,14 @@ impl Member<'_> {
     }
 }
 
-/// What a [`Scanner`] answers.
+/// The result of a step of a [`Scanner`].
 #[derive(Clone, Debug)]
 pub enum Step<'a> {
-    /// It needs this range of the file, and is to be called again with it.
+    /// The scanner needs this range of the file for its next step.
     Need(Range<u64>),
     /// The next member.
     Member(Member<'a>),
-    /// The archive is complete; its first zero block begins here, and nothing but zeros follows.
+    /// The archive is complete. Its first zero block begins here, and only zeros follow.
     End(u64),
 }
 
@@ -86,12 +86,12 @@ enum State {
 
 /// Finds the members of a tar file of known length.
 ///
-/// It is given whatever part of the file the caller holds, and says which range it needs next; what it needs are headers
-/// (512 bytes each) and the end of the file. So it scans a mapped file, blocks that come in order, or a remote
-/// object by ranges, and never looks at the content of members.
+/// The caller provides any part of the file, and the scanner returns which range it needs next. It needs only headers
+/// (512 bytes each) and the end of the file, never the content of members. The file can be mapped, arrive in sequential
+/// blocks, or be a remote object that is read by ranges.
 ///
-/// An error does not move it: the same bytes give the same error. [`resume_at`](Self::resume_at) lets it go on behind
-/// damage.
+/// After an error its position is unchanged: the same bytes give the same error. To continue after damage, call
+/// [`resume_at`](Self::resume_at).
 #[derive(Clone, Debug)]
 pub struct Scanner {
     length: u64,
@@ -106,7 +106,7 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// A scanner at the start of a file of `length` bytes.
+    /// Creates a scanner at the start of a file of `length` bytes.
     #[must_use]
     pub const fn new(length: u64, limits: &Limits) -> Self {
         Self {
@@ -122,18 +122,18 @@ impl Scanner {
         }
     }
 
-    /// Where it is: the next block that it will look at.
+    /// Returns the offset of the next block to read.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Whether it has seen nothing yet of a member that is to come.
+    /// Returns whether it has read no header of the next member yet.
     pub(crate) const fn is_between(&self) -> bool {
         self.own_begin.is_none()
     }
 
-    /// Goes on at a header that begins at `position`, and forgets extension headers that it has seen.
+    /// Continues at the header at `position`, and drops extension headers read so far.
     pub fn resume_at(&mut self, position: u64) {
         self.position = position;
         self.state = State::Header;
@@ -147,12 +147,12 @@ impl Scanner {
         self.records = None;
     }
 
-    /// The next member, the end, or the range of the file that is needed to tell. `window` is the part of the file that
-    /// begins at `at`.
+    /// Returns the next member, the end, or the range of the file that is needed to find out. `window` is the part of
+    /// the file that begins at `at`.
     ///
     /// # Errors
     ///
-    /// [`TarError`] (`Corrupt`; `Unsupported` for sparse files and for what is above the limits).
+    /// [`TarError`]: `Corrupt`, or `Unsupported` for sparse files and exceeded limits.
     pub fn step<'w>(&mut self, at: u64, window: &'w [u8]) -> Result<Step<'w>, TarError> {
         loop {
             match self.state {
@@ -220,7 +220,7 @@ impl Scanner {
         }
     }
 
-    /// One block: a member, an extension header, or the end.
+    /// Parses one block: a member, an extension header, or the end.
     fn header<'w>(&mut self, block: &'w [u8; BLOCK]) -> Result<Option<Member<'w>>, TarError> {
         let offset = self.position;
         if block.iter().all(|byte| *byte == 0) {
@@ -346,7 +346,7 @@ impl Scanner {
         })
     }
 
-    /// The size on which the header, the records and the kind agree.
+    /// Returns the size, after checking that header, records and kind agree on it.
     fn size(
         &self,
         header: &Header<'_>,
@@ -383,8 +383,7 @@ impl Scanner {
                 self.records = Some(pax::parse(content).map_err(error)?);
             }
             Type::PaxGlobal => {
-                // What is said for all members can only be a comment or a time; a name or a size for all of them is
-                // nothing that readers agree on.
+                // Readers disagree about global names and sizes, so global records may only contain comments or times.
                 if pax::parse(content).map_err(error)? != Records::default() {
                     return Err(error("gives all members one name or size"));
                 }
@@ -405,19 +404,19 @@ impl Scanner {
     }
 }
 
-/// The bytes of a range of the file, where the window holds all of them.
+/// Returns the bytes of a range of the file, if the window contains all of them.
 fn part<'w>(at: u64, window: &'w [u8], range: &Range<u64>) -> Option<&'w [u8]> {
     let begin = usize::try_from(range.start.checked_sub(at)?).ok()?;
     let end = usize::try_from(range.end.checked_sub(at)?).ok()?;
     window.get(begin..end)
 }
 
-/// Whether a member may be in a shard: a file, or a directory, with a name that stays where it is.
+/// Checks that a member may be in a shard: a file or a directory with a name that stays within the shard.
 ///
 /// # Errors
 ///
-/// [`TarError::Kind`] for links, devices and the like; [`TarError::Name`] for names that are not UTF-8, absolute, have
-/// `..` parts or control characters.
+/// [`TarError::Kind`] for links, devices and the like; [`TarError::Name`] for names that are not UTF-8, are absolute,
+/// or have `..` components or control characters.
 pub fn check_member(member: &Member<'_>) -> Result<(), TarError> {
     let offset = member.begin;
     if !matches!(member.kind, MemberKind::File | MemberKind::Directory) {
@@ -437,8 +436,8 @@ pub fn check_member(member: &Member<'_>) -> Result<(), TarError> {
     }
 }
 
-/// What is wrong with the name of a member. Members are never unpacked, so a leading `./`, which `tar -c .` writes, an
-/// empty part and names that some system reserves are fine.
+/// Returns the error in the name of a member. Members are never unpacked, so these are fine: a leading `./`, which `tar
+/// -c .` writes, empty components, and names that some systems reserve.
 fn name_problem(name: &str, is_utf8: bool) -> Option<&'static str> {
     if !is_utf8 {
         return Some("is not UTF-8");
@@ -452,7 +451,7 @@ fn name_problem(name: &str, is_utf8: bool) -> Option<&'static str> {
     }
 }
 
-/// Whether a member has one header, and that one is what the canonical profile writes but for owner, mode and time.
+/// Returns whether a member has one header, which equals that of the canonical profile except for owner, mode and time.
 pub(crate) fn is_plain(member: &Member<'_>) -> bool {
     member.kind == MemberKind::File
         && member.dialect == Dialect::Ustar
@@ -463,7 +462,8 @@ pub(crate) fn is_plain(member: &Member<'_>) -> bool {
         && member.name.is_ascii()
 }
 
-/// The first block at or behind `from` that is a header with magic and a right checksum, which chance does not make.
+/// Finds the first block at or after `from` that is a header with magic and a valid checksum, which random data do not
+/// have.
 pub(crate) fn find_header(data: &[u8], from: u64) -> Option<u64> {
     let mut at = usize::try_from(from)
         .ok()?

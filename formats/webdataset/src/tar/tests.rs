@@ -1,4 +1,4 @@
-//! The dialects that are read, and what is refused.
+//! Tests the supported dialects, and what is refused.
 
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic, ErrorKind, Limits};
@@ -9,7 +9,7 @@ use crate::error::{MemberKind, TarError};
 use crate::shard::ShardMap;
 use crate::testdata::{RawHeader, archive, extension, member, records, seal, shard};
 
-/// Names and contents of all files of an archive.
+/// Returns the names and contents of all files of an archive.
 fn files(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, TarError> {
     let mut scanner = Scanner::new(data.len() as u64, &Limits::default());
     let mut files = Vec::new();
@@ -375,7 +375,7 @@ fn a_shard_cut_at_any_block_gives_no_torn_sample() {
     {
         let result = ShardMap::read(&whole[..cut], &limits);
         if cut >= end + 1024 {
-            // Only zeros behind a whole end are gone: every sample is there.
+            // Only zeros after a complete end are missing, so every sample is present.
             assert_eq!(result.unwrap().samples, map.samples, "{cut}");
         } else {
             let error = result.unwrap_err();
@@ -391,7 +391,7 @@ fn a_shard_cut_at_any_block_gives_no_torn_sample() {
 /// Name, offset and bytes of a member.
 type Found = (String, u64, u64);
 
-/// Scans by ranges of at least `least` bytes; answers the members and how many bytes were asked for.
+/// Scans by ranges of at least `least` bytes. Returns the members and the number of requested bytes.
 fn scan_by_ranges(data: &[u8], least: u64) -> (Result<Vec<Found>, TarError>, u64) {
     let mut scanner = Scanner::new(data.len() as u64, &Limits::default());
     let (mut members, mut read) = (Vec::new(), 0);
@@ -424,7 +424,7 @@ fn a_remote_shard_is_scanned_without_its_content() {
 }
 
 proptest! {
-    /// A sample that gets its number at the end is the one that would have been written with it.
+    /// A sample that is numbered later equals one that was written with that number.
     #[test]
     fn a_number_can_be_given_later(
         members in proptest::collection::vec(("[a-zé]{1,150}", proptest::collection::vec(any::<u8>(), 0..1200)), 1..5),
@@ -443,11 +443,11 @@ proptest! {
         let mut given = packed(&format!("{before}{:0KEY_DIGITS$}", 0));
         prop_assert!(renumber(&mut given, key.len(), &key));
         prop_assert!(given == packed(&key));
-        // What it holds does not depend on the number.
+        // Its content digest does not depend on the number.
         let numbered = packed(&format!("{number:0KEY_DIGITS$}"));
         let content = content_of_numbered(&numbered, KEY_DIGITS, &mut Vec::new());
         prop_assert_eq!(content, Content::of(&packed(&format!("{:0KEY_DIGITS$}", 0))));
-        // Not every name has room for a longer key; what has is as if it had been there from the start.
+        // Not every name has space for a longer key; those that have equal ones written with that key.
         let mut longer = packed(&format!("{:0KEY_DIGITS$}", 0));
         if renumber(&mut longer, KEY_DIGITS, &key) {
             prop_assert!(longer == packed(&key));
@@ -498,7 +498,7 @@ proptest! {
     }
 }
 
-/// A good archive with some bytes changed, checksums mended or not, cut or not.
+/// Generates a valid archive with some changed bytes, with or without corrected checksums, and possibly truncated.
 fn mutant() -> impl Strategy<Value = Vec<u8>> {
     let change = (0..5000_usize, any::<u8>());
     (

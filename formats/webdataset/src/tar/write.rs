@@ -1,4 +1,4 @@
-//! Headers, as `tarfile` of CPython writes them for `webdataset` with whole seconds, and the end of an archive.
+//! Writes headers as CPython's `tarfile` writes them for `webdataset` with whole seconds, and the end of an archive.
 
 use super::header::{BLOCK, padded, sum};
 use shardmill_hash::Content;
@@ -6,19 +6,19 @@ use shardmill_hash::Content;
 use super::pax;
 use crate::error::WriteError;
 
-/// Bytes of the name field.
+/// The bytes of the name field.
 const NAME_BYTES: usize = 100;
 
-/// The largest size of eleven octal digits: one byte less than 8 GiB.
+/// The largest size in eleven octal digits: one byte less than 8 GiB.
 const PLAIN_SIZE_MAX: u64 = (1 << 33) - 1;
 
-/// What an archive is filled up to a multiple of: 20 blocks, as GNU tar and `tarfile` do.
+/// An archive is padded to a multiple of this: 20 blocks, as in GNU tar and `tarfile`.
 pub const TRAILER_BYTES: u64 = 20 * BLOCK as u64;
 
-/// Who owns the members.
+/// The owner of the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// User and group are called `bigdata`, as those of the original writer.
+    /// User and group are called `bigdata`, as in the original writer.
     #[default]
     Bigdata,
     /// User and group have no name.
@@ -34,20 +34,20 @@ impl Owner {
     }
 }
 
-/// What is the same in all headers of a dataset. The default is the canonical profile.
+/// Settings that all headers of a dataset share. The default is the canonical profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TarStyle {
     /// The owner.
     pub owner: Owner,
-    /// The time of change, in seconds since 1970. Years up to 2106 have room here, and in a header.
+    /// The modification time, in seconds since 1970. Both this type and a header can represent years up to 2106.
     pub mtime: u32,
-    /// Whether names of more than 100 bytes, names beyond ASCII and members of 8 GiB and more get a PAX header;
-    /// without it they are refused, because not every reader knows PAX.
+    /// Whether to write PAX headers for names of more than 100 bytes, names beyond ASCII and members of 8 GiB or more.
+    /// Otherwise these are refused, because not every reader supports PAX.
     pub long_names: bool,
 }
 
 impl TarStyle {
-    /// The bytes of `TarWriter(…, mtime=mtime)` of webdataset 1.0.2.
+    /// Returns the style of `TarWriter(…, mtime=mtime)` of webdataset 1.0.2, byte for byte.
     #[must_use]
     pub const fn reference(mtime: u32) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl TarStyle {
     }
 }
 
-/// The PAX records that a member needs, empty where a plain header suffices.
+/// Returns the PAX records that a member needs; empty if a plain header is enough.
 fn records(style: TarStyle, name: &str, bytes: u64) -> Result<Vec<u8>, WriteError> {
     let long_name = name.len() > NAME_BYTES || !name.is_ascii();
     let large = bytes > PLAIN_SIZE_MAX;
@@ -84,7 +84,7 @@ fn records(style: TarStyle, name: &str, bytes: u64) -> Result<Vec<u8>, WriteErro
     Ok(records)
 }
 
-/// The bytes that a member takes: its headers, its content and the zeros that fill its last block.
+/// Returns the bytes that a member takes: its headers, its content and its padding.
 ///
 /// # Errors
 ///
@@ -106,8 +106,7 @@ pub fn member_bytes(style: TarStyle, name: &str, bytes: u64) -> Result<u64, Writ
         })
 }
 
-/// Appends a member: its headers, its content and the zeros that fill its last block. The bytes depend on the arguments
-/// alone.
+/// Appends a member: its headers, its content and its padding. The bytes depend only on the arguments.
 ///
 /// # Errors
 ///
@@ -123,7 +122,7 @@ pub fn write_member(
     Ok(())
 }
 
-/// Appends the headers of a member of `bytes` bytes, behind which come its content and the zeros that fill its last block.
+/// Appends the headers of a member of `bytes` bytes. The caller appends its content and the padding of its last block.
 ///
 /// # Errors
 ///
@@ -140,7 +139,7 @@ pub fn write_member_head(
         out.extend_from_slice(&block(b"././@PaxHeader", 0, size, 0, b'x', b""));
         fill(&records, out);
     }
-    // PERF: most names are as they are.
+    // PERF: most names are short and ASCII.
     if name.len() <= NAME_BYTES && name.is_ascii() {
         let size = if bytes > PLAIN_SIZE_MAX { 0 } else { bytes };
         let owner = style.owner.name();
@@ -148,8 +147,8 @@ pub fn write_member_head(
         out.extend_from_slice(&head);
         return Ok(());
     }
-    // COMPAT: behind a PAX header the name is cut, and characters beyond ASCII become question marks; a size that has
-    // no room becomes 0.
+    // COMPAT: after a PAX header, the name is truncated, characters beyond ASCII become question marks, and a size that
+    // does not fit becomes 0.
     let plain: Vec<u8> = name
         .chars()
         .map(|c| u8::try_from(c).ok().filter(u8::is_ascii).unwrap_or(b'?'))
@@ -167,29 +166,29 @@ pub fn write_member_head(
     Ok(())
 }
 
-/// Digits of keys that are the numbers of samples.
+/// The number of digits in keys that are sample numbers.
 pub const KEY_DIGITS: usize = 9;
 
-/// What a sample holds whose key is a number, by its bytes: what they would be if it were the first one. The number has so
-/// many `digits`, with what stands before it. `memory` is used again from call to call.
+/// Returns the content digest of a numbered sample: that of its bytes if it were the first one. The key takes `digits`
+/// bytes, including any prefix. `memory` is a buffer that is reused from call to call.
 #[must_use]
 pub fn content_of_numbered(sample: &[u8], digits: usize, memory: &mut Vec<u8>) -> Content {
     const FIRST: &str = "000000000";
 
     memory.clear();
     memory.extend_from_slice(sample);
-    // A sample without room for a number was not numbered.
+    // A sample without space for a number was not numbered.
     match renumber(memory, digits, FIRST) {
         true => Content::of(memory),
         false => Content::of(sample),
     }
 }
 
-/// Gives the members of one sample another key: `members` are headers and contents as [`write_member`] writes them, and `key`
-/// replaces the first `digits` bytes of each name. Answers whether there was room for it in all of them; for a name in a
-/// PAX header there is where the key is as long as the one before.
+/// Replaces the key of all members of one sample. `members` are headers and contents as [`write_member`] writes them,
+/// and `key` replaces the first `digits` bytes of each name. Returns whether it fits into all of them. In a PAX header,
+/// it fits if it is as long as the old key.
 ///
-/// So samples can be encoded by many threads before anybody knows how many there are before them.
+/// With this, many threads can encode samples before the number of preceding samples is known.
 #[must_use]
 pub fn renumber(members: &mut [u8], digits: usize, key: &str) -> bool {
     let mut at = 0;
@@ -238,7 +237,7 @@ fn padded_usize(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(BLOCK)
 }
 
-/// The number in a field of octal digits.
+/// Parses a number in a field of octal digits.
 fn octal(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0_u64, |number, digit| match digit {
         b'0'..=b'7' => Some(number << 3 | u64::from(digit - b'0')),
@@ -246,7 +245,7 @@ fn octal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// A number in so many octal digits.
+/// Formats a number in `WIDTH` octal digits.
 fn digits_of<const WIDTH: usize>(number: u64) -> [u8; WIDTH] {
     let mut digits = [b'0'; WIDTH];
     let mut left = number;
@@ -257,7 +256,7 @@ fn digits_of<const WIDTH: usize>(number: u64) -> [u8; WIDTH] {
     digits
 }
 
-/// Appends bytes and zeros up to the next block.
+/// Appends bytes, padded with zeros to a whole block.
 fn fill(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
     out.resize(
@@ -266,7 +265,7 @@ fn fill(bytes: &[u8], out: &mut Vec<u8>) {
     );
 }
 
-/// Copies `value` into a block at `at`. All callers stay inside of a block.
+/// Copies `value` into a block at `at`. All callers stay within the block.
 fn put(block: &mut [u8; BLOCK], at: usize, value: &[u8]) {
     let room = block.get_mut(at..).unwrap_or_default();
     for (to, from) in room.iter_mut().zip(value) {
@@ -274,7 +273,7 @@ fn put(block: &mut [u8; BLOCK], at: usize, value: &[u8]) {
     }
 }
 
-/// One header block.
+/// Builds one header block.
 fn block(name: &[u8], mode: u32, size: u64, mtime: u32, kind: u8, owner: &[u8]) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     put(&mut block, 0, name);
@@ -292,8 +291,8 @@ fn block(name: &[u8], mode: u32, size: u64, mtime: u32, kind: u8, owner: &[u8]) 
     block
 }
 
-/// The zeros at the end of an archive whose members take `members` bytes: two blocks, and as many as there are to the
-/// next multiple of [`TRAILER_BYTES`].
+/// Returns the number of zeros at the end of an archive whose members take `members` bytes: two blocks, and padding to
+/// the next multiple of [`TRAILER_BYTES`].
 #[must_use]
 pub const fn trailer_bytes(members: u64) -> u64 {
     let end = members.saturating_add(2 * BLOCK as u64);

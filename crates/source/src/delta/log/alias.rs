@@ -1,4 +1,4 @@
-//! Files that an add and a remove call by different names. The kernel compares paths as texts, and
+//! Handles files that are added under one name and removed under another. The kernel compares paths as text, but
 //! `file:/a/b`, `file:///a/b` and `/a/b` are one file.
 
 use std::collections::BTreeMap;
@@ -17,19 +17,19 @@ fn key(file: &LogFile) -> Key {
     (file.path.file.clone(), deletion)
 }
 
-/// Takes out the files with absolute paths whose last action is a remove by another name. `follow` says which
-/// file a path is. Tables without absolute paths, which are nearly all, cost nothing.
+/// Drops the files with absolute paths whose last action is a remove under another name. `follow` resolves a path to a
+/// file. Tables without absolute paths, which are nearly all, cost nothing.
 ///
 /// # Errors
 ///
-/// What reading the log says.
+/// [`KernelError`] when the log cannot be read.
 pub(super) fn take_out_removed(
     files: &mut Vec<LogFile>,
     snapshot: &SnapshotRef,
     engine: &dyn Engine,
     follow: impl Fn(&str) -> Option<PathBuf>,
 ) -> Result<(), KernelError> {
-    // What is known of each: whether its last action is a remove.
+    // For each file, whether its last action is a remove; `None` until an action is found.
     let mut removed: BTreeMap<Key, Option<bool>> = files
         .iter()
         .filter(|file| file.path.is_absolute)
@@ -44,7 +44,7 @@ pub(super) fn take_out_removed(
         let place = (commit.location.location.clone(), None);
         for bytes in storage.read_files(vec![place])? {
             for line in bytes?.split(|byte| *byte == b'\n') {
-                // The kernel has read these lines already, and refused the broken ones.
+                // The kernel has already parsed these lines and refused the broken ones.
                 let Ok(action) = serde_json::from_slice::<Line>(line) else {
                     continue;
                 };

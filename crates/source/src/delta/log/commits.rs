@@ -1,4 +1,4 @@
-//! Commits that are not whole, by name.
+//! Names the commit that is damaged or incomplete.
 
 use delta_kernel::{Engine, KernelError};
 use serde::de::IgnoredAny;
@@ -8,14 +8,14 @@ use super::{DeltaError, Log};
 use crate::SourceError;
 use crate::catch_panic::one_line;
 
-/// Commits that are looked at to find the one that is damaged.
+/// The most commits that are read to find the damaged one.
 const MOST_COMMITS: usize = 1000;
 
 impl Log<'_> {
-    /// An error of the kernel in our words, with the commit that it is about where one is damaged.
+    /// Converts an error of the kernel, and names the damaged commit if there is one.
     pub(super) fn blamed(&self, engine: &dyn Engine, error: &KernelError) -> SourceError {
         let failed = self.failed(error);
-        // The kernel says what it could not parse, and not where that stands.
+        // The kernel reports what it could not parse, but not the file.
         let is_syntax = match &failed {
             SourceError::Delta(DeltaError::Log { reason, .. }) => {
                 reason.to_ascii_lowercase().contains("json")
@@ -25,12 +25,12 @@ impl Log<'_> {
         if !is_syntax {
             return failed;
         }
-        // What cannot be listed or read now is what the first error says.
+        // If commits cannot be listed or read now, the first error is the one to report.
         let damaged = self.damaged(engine).unwrap_or_default();
         damaged.map_or(failed, |reason| self.wrong(reason))
     }
 
-    /// What is wrong with the last commit that is damaged.
+    /// Describes the damage of the last damaged commit.
     fn damaged(&self, engine: &dyn Engine) -> Result<Option<String>, KernelError> {
         let storage = engine.storage_handler();
         let mut commits: Vec<Url> = Vec::new();
@@ -63,7 +63,7 @@ impl Log<'_> {
         Ok(None)
     }
 
-    /// Refuses a version whose commit is there and has nothing in it: whoever wrote it did not finish.
+    /// Refuses a version whose commit file exists but is empty: its writer did not finish.
     pub(super) fn check_commit(
         &self,
         engine: &dyn Engine,
@@ -74,7 +74,7 @@ impl Log<'_> {
         let url = url.map_err(|_| self.wrong(format!("{name} is no URL")))?;
         match engine.storage_handler().head(&url) {
             Ok(file) if file.size == 0 => Err(self.wrong(format!("{name} is empty"))),
-            // Of a version whose commit is gone there is a checkpoint.
+            // A version without a commit file has a checkpoint.
             _ => Ok(()),
         }
     }

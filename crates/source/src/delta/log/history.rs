@@ -1,4 +1,4 @@
-//! What became of a table since a version: its files now, and the commits that led to them.
+//! Lists the changes of a table since a version: its current files, and the commits that led to them.
 
 use delta_kernel::{Engine, KernelError};
 
@@ -9,7 +9,7 @@ use crate::source::{DeltaCommit, DeltaFile, DeltaHistory};
 use crate::{SourceError, SourceOptions};
 
 impl Log<'_> {
-    /// The version that the options ask for, or the latest, and the commits after another one.
+    /// Returns the requested version, or the latest, and the commits after `after`.
     pub(super) fn history(
         &self,
         engine: &dyn Engine,
@@ -30,7 +30,7 @@ impl Log<'_> {
         })
     }
 
-    /// `None` when one of the commits is no longer there.
+    /// Returns the commits after `after` up to `version`; `None` if one of them no longer exists.
     fn commits(
         &self,
         engine: &dyn Engine,

@@ -1,4 +1,4 @@
-//! The lines of a commit, as far as they are about files.
+//! Parses the lines of a commit that add or remove files.
 
 use serde::Deserialize;
 
@@ -9,13 +9,13 @@ pub(super) struct Line {
     pub(super) remove: Option<Action>,
 }
 
-/// What is said of a file.
+/// The fields of an add or a remove.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Action {
-    /// As it is written.
+    /// The path as written in the log.
     pub(super) path: String,
-    /// The protocol requires it. Whoever leaves it out has changed data.
+    /// The protocol requires this field. If it is missing, the commit counts as a data change.
     #[serde(default = "yes")]
     pub(super) data_change: bool,
     deletion_vector: Option<Vector>,
@@ -34,7 +34,7 @@ const fn yes() -> bool {
 }
 
 impl Action {
-    /// What tells the deletion vector from others, if there is one.
+    /// Returns an id that distinguishes the deletion vector from others, if there is one.
     pub(super) fn deletion(&self) -> Option<String> {
         let vector = self.deletion_vector.as_ref()?;
         let (storage, place) = (&vector.storage_type, &vector.path_or_inline_dv);

@@ -1,8 +1,8 @@
-//! Shards that lie.
+//! Tests shards with false claims.
 
 use super::*;
 
-/// The id of what is wrong with a shard of two samples after `change`.
+/// Returns the id of the error of a shard of two samples after `change`.
 fn changed(
     config: &Arc<ShardConfig>,
     samples: &[Vec<u8>],
@@ -44,7 +44,7 @@ fn lies_in_the_header_are_named() {
     assert_eq!(check(&|data| data.push(0)), "shard-offsets");
     assert_eq!(check(&|data| data[0] = 3), "shard-count");
     assert_eq!(check(&|data| data[3] = 255), "shard-count");
-    // Begin of the first sample: in the table, one off, beyond the file.
+    // Begin of the first sample: inside the table, off by one, beyond the file.
     assert_eq!(check(&|data| data[4] = 15), "shard-offsets");
     assert_eq!(check(&|data| data[4] = header - 1), "shard-config");
     assert_eq!(check(&|data| data[4] = header + 1), "shard-config");
@@ -53,7 +53,7 @@ fn lies_in_the_header_are_named() {
     assert_eq!(check(&|data| data[9] = 1), "shard-offsets");
     assert_eq!(check(&|data| data[12] -= 1), "shard-offsets");
     assert_eq!(check(&|data| data[15] = 1), "shard-offsets");
-    // The config: another letter, not UTF-8, a blank more or less.
+    // The config: another letter, invalid UTF-8, more or less whitespace.
     assert_eq!(check(&|data| data[17] = 0xff), "shard-config");
     assert_eq!(check(&|data| data[18] = b'C'), "shard-config");
     // A count that would wrap 32-bit arithmetic.
@@ -143,14 +143,14 @@ fn another_config_is_named_by_its_first_difference() {
         }),
         "the config in the shard has columns a: str, b: int, but the index says "
     );
-    // Other blanks are the same config.
+    // Different whitespace is the same config.
     let config = written.to_json().replace(": ", ":  ");
     let mut spaced = Vec::new();
     encode_header(&written, &config, [].into_iter(), &mut spaced).unwrap();
     let same = entry(&written, 0, &spaced, None);
     assert!(open(&same, &spaced, None).unwrap().is_empty());
 
-    // What the reader of an index would not take is not taken here either, and the place is named.
+    // A config that an index may not have is refused as well, and the error names the field.
     let mut broken = Vec::new();
     let config = written.to_json().replace("\"int\"", "\"inn\"");
     encode_header(&written, &config, [].into_iter(), &mut broken).unwrap();

@@ -1,4 +1,4 @@
-//! Samples that are lines of text.
+//! Tests samples that are lines of text.
 
 use std::borrow::Cow;
 
