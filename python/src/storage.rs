@@ -43,7 +43,7 @@ pub(crate) fn remote_options(settings: Option<Settings>) -> RemoteOptions {
 fn log_wait(wait: &LeaseWait) {
     let owner = wait.owner.as_deref().unwrap_or("unknown");
     let text = format!(
-        "{}: writer {owner} has this lease; waiting up to {} s for its heartbeat, and taking the lease over when there is none",
+        "{}: writer {owner} has this lease; waiting up to {} s for its heartbeat; without one, this run takes the lease over",
         wait.url,
         wait.patience.as_secs_f64(),
     );

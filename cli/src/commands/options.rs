@@ -166,7 +166,7 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
             "lease-wait",
             Some(escape(&wait.url).into_owned()),
             format!(
-                "writer {owner} has this lease; waiting until {until} for its heartbeat, and taking the lease over when there is none"
+                "writer {owner} has this lease; waiting until {until} for its heartbeat; without one, this run takes the lease over"
             ),
             Some(format!(
                 "--takeover-after SECONDS waits for another time than {patience}"

@@ -447,7 +447,13 @@ impl Lab {
 
 /// Expects an exit code and an error. `id` may be several ids separated by `|`.
 pub fn expect(ended: &Ended, code: i32, id: &str) {
+    // A warning that a lease is awaited may come first.
     let errors = ended.errors();
+    let errors: Vec<&str> = errors
+        .lines()
+        .filter(|line| !line.starts_with("warning[lease-wait]: "))
+        .collect();
+    let errors = errors.join("\n");
     assert_eq!(
         ended.code(),
         Some(code),
