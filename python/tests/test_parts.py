@@ -201,7 +201,8 @@ def test_a_store(tmp_path: Path) -> None:
         # An attempt too many, and one that fails.
         parts.write_part([table(0, 10)], staging, 0, **options)
         with pytest.raises(DataError):
-            rows = [table(0, 100), pa.table({'id': [None], 'text': ['']})]
+            null = pa.array([None], pa.int64())
+            rows = [table(0, 100), pa.table({'id': null, 'text': ['']})]
             parts.write_part(rows, staging, 1, **options)
         done = parts.commit(manifests, staging, parts=2, verify='hash')
         assert len(bucket.objects) == done.shards + 1, sorted(bucket.objects)

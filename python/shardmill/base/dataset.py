@@ -573,7 +573,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``.
             ``shardmill`` identifies the sample order. ``files``, for raw files, is a digest of the file list.
         """
-        num_samples = check.whole('num_samples', num_samples)
+        num_samples = check.whole_or_none('num_samples', num_samples)
         world = self._parallel_rank_world
         epoch, offset = self._resume(world, self.next_epoch - 1)
         nodes = self.initial_physical_nodes
