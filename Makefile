@@ -167,7 +167,7 @@ DIFFERENTIAL_CASES ?= 500
 DIFFERENTIAL_SEED ?= random
 .PHONY: differential
 differential: install ## convert random sources and compare every row with what independent readers find; DIFFERENTIAL_CASES of them
-	.venv/bin/python -W ignore scripts/differential --bin $(BIN) --number $(DIFFERENTIAL_CASES) --seed $(DIFFERENTIAL_SEED) \
+	.venv/bin/python -W ignore scripts/random_sources --bin $(BIN) --number $(DIFFERENTIAL_CASES) --seed $(DIFFERENTIAL_SEED) \
 	    --work $(CARGO_TARGET_DIR)/differential
 
 .PHONY: soak-python

@@ -56,12 +56,15 @@ fn decompress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'
     Ok(PyBytes::new(py, &raw.map_err(|error| raise(&error))?))
 }
 
+/// A folder, its index, and its side files by name.
+type PartIndex = (String, Vec<u8>, HashMap<String, Vec<u8>>);
+
 /// Merges several indexes in order. Returns the text of the merged index, and its side files by name. Each part is the
 /// folder of a dataset relative to that of the result, its index, and its side files by name.
 #[pyfunction]
 fn merge_indexes(
     py: Python<'_>,
-    parts: Vec<(String, Vec<u8>, HashMap<String, Vec<u8>>)>,
+    parts: Vec<PartIndex>,
 ) -> PyResult<(String, Vec<(&'static str, String)>)> {
     py.detach(|| {
         let limits = Limits::default();

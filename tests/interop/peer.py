@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import re
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -46,6 +47,26 @@ def difference(ours, theirs):
             near = slice(max(at - 40, 0), at + 40)
             return f"{name}: {len(a)} and {len(b)} bytes, first difference at {at}\nours   {a[near]!r}\ntheirs {b[near]!r}"
     return None
+
+
+def drop_empty_first_shard(folder):
+    """Renumbers the shards of the original writer where its first one has no samples.
+
+    The original writes such a shard when the first sample alone exceeds the size limit; a conversion does not.
+    """
+    index = json.loads((folder / "index.json").read_text())
+    if index["shards"][0]["samples"]:
+        return
+    files_of = [[shard[key] for key in ("raw_data", "raw_meta", "zip_data", "zip_meta") if shard.get(key)] for shard in index["shards"]]
+    for file in files_of[0]:
+        (folder / file["basename"]).unlink(missing_ok=True)
+    for file in sum(files_of[1:], []):
+        old = file["basename"]
+        file["basename"] = re.sub(r"\.(\d{5})\.", lambda number: f".{int(number[1]) - 1:05}.", old, count=1)
+        if (folder / old).exists():
+            (folder / old).rename(folder / file["basename"])
+    del index["shards"][0]
+    (folder / "index.json").write_text(json.dumps(index, sort_keys=True))
 
 
 def plain(value):

@@ -55,6 +55,7 @@ def test_random_tables(case, convert, tmp_path):
     write_source(rng, tmp_path / "in", data.arrow)
     options += ["--compression=none", f"--hashes={','.join(hashes) or 'none'}", f"--size-limit={limit}", f"--to={format_}"]
     peer.write(tmp_path / "theirs", format_, data.columns, data.samples, hashes=hashes, size_limit=peer_limit, **peer_options)
+    peer.drop_empty_first_shard(tmp_path / "theirs")
 
     done = convert(tmp_path / "in", tmp_path / "ours", *options, *data.column_options())
 
@@ -81,14 +82,16 @@ def test_empty_table(format_, convert, tmp_path):
     assert set(peer.files(tmp_path / "ours")) - peer.SIDE_FILES == {"index.json"}
 
 
-def test_a_first_sample_above_the_limit_leaves_an_empty_shard(convert, tmp_path):
-    """A quirk of the original that readers meet, so that it is kept."""
+def test_a_first_sample_above_the_limit_has_the_first_shard(convert, tmp_path):
+    """The original writes a shard without samples before it."""
     samples = [{"b": b"x" * n} for n in (5000, 10, 10, 5000, 10)]
     pq.write_table(pa.table({"b": [s["b"] for s in samples]}), tmp_path / "in.parquet")
     convert(tmp_path / "in.parquet", tmp_path / "ours", "--compression=none", "--size-limit=300", "--hashes=none")
     peer.write(tmp_path / "theirs", "mds", {"b": "bytes"}, samples, size_limit=300)
+    assert peer.index(tmp_path / "theirs")["shards"][0]["samples"] == 0
+    peer.drop_empty_first_shard(tmp_path / "theirs")
     assert peer.difference(tmp_path / "ours", tmp_path / "theirs") is None
-    assert [shard["samples"] for shard in peer.index(tmp_path / "ours")["shards"]] == [0, 1, 2, 1, 1]
+    assert [shard["samples"] for shard in peer.index(tmp_path / "ours")["shards"]] == [1, 2, 1, 1]
 
 
 @pytest.mark.parametrize("delta", [-1, 0, 1])

@@ -6,7 +6,7 @@
 //! 2. Files that accompany any data, such as a README or a checksum, are ignored ([`accompanies`]).
 //! 3. Files that accompany one class, such as `sizes.json` next to tar files, are ignored next to that class.
 //! 4. If all other files have one class, the folder has that class. If they differ, it is a mixture, and the caller
-//!   refuses it: reading only one of the classes would silently omit the others.
+//!    refuses it: reading only one of the classes would silently omit the others.
 //!
 //! Hidden files (`.name`, `_name`) never count; callers filter them out.
 
@@ -357,7 +357,7 @@ fn is_about(path: &str, stems: &HashSet<String>) -> bool {
 /// Returns the smallest path that is neither a tar file nor belongs to one. Readers of tar shards read all tar files
 /// below a folder. If there is such a path, the folder may be something else that only happens to contain a tar file.
 ///
-/// The rule is more lenient than [`Contents`], because readers read shards only. Lists and notes ([`BESIDE_ONE_TAR`])
+/// The rule is more lenient than [`Contents`], because readers read shards only. Lists and notes (`BESIDE_ONE_TAR`)
 /// may be in the folder itself and in every folder with tar files. Any file whose name begins with that of a tar file
 /// belongs to it.
 #[must_use]

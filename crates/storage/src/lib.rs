@@ -83,7 +83,7 @@ pub use log::PlaceLog;
 pub use place::{FileVersion, Place, PlaceEntry, StorePlace};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
 pub use remote::{
-    Fetching, GoOn, ListOptions, ListReport, Manifest, ManifestEntries, ManifestEntry, Remote,
-    RemoteObject, RemoteOptions, RemoteStats, SETTINGS, random_number, settings_of,
+    Fetching, GoOn, ListOptions, ListReport, Manifest, ManifestEntries, ManifestEntry, OnLeaseWait,
+    Remote, RemoteObject, RemoteOptions, RemoteStats, SETTINGS, random_number, settings_of,
 };
 pub use temp::{PublishMode, TempFile};

@@ -96,8 +96,11 @@ pub struct RemoteOptions {
     /// Databricks are searched in `HOME`.
     pub settings: BTreeMap<String, String>,
     /// Called when a writer has to wait for the lease of another writer, if the wait can take a second or more.
-    pub on_lease_wait: Option<Arc<dyn Fn(&LeaseWait) + Send + Sync>>,
+    pub on_lease_wait: Option<OnLeaseWait>,
 }
+
+/// A function that reports the wait for the lease of another writer.
+pub type OnLeaseWait = Arc<dyn Fn(&LeaseWait) + Send + Sync>;
 
 impl RemoteOptions {
     /// Returns these options with more settings, given as `NAME=VALUE` texts: see [`SETTINGS`]. They take precedence as

@@ -142,7 +142,7 @@ struct Noted {
 }
 
 /// Reads a whole file of the folder of an index, up to a number of bytes; `None` if the file does not exist.
-pub(crate) type ReadFile<'a> = dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError> + 'a;
+pub type ReadFile<'a> = dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError> + 'a;
 
 /// Turns the error for a missing file into `None`.
 pub(crate) fn if_there(
@@ -202,7 +202,7 @@ pub(crate) fn read_file(
 ///
 /// Invalid side files; an index with other counts.
 pub fn check_sides(
-    read: &dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError>,
+    read: &ReadFile<'_>,
     counts: (u64, u64),
     index_bytes: u64,
 ) -> Result<LiveSamples, SideError> {

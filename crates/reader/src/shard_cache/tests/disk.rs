@@ -215,7 +215,7 @@ fn shards_without_a_place_are_fetched_once_for_a_batch() {
         .collect();
     let samples = cache.samples(&wanted).unwrap();
     for ((shard, at), found) in wanted.iter().zip(samples) {
-        let expected = sample(&[(false, &value(*shard, *at as usize))]);
+        let expected = sample(&[(false, &value(*shard, usize::try_from(*at).unwrap()))]);
         assert!(found.bytes == expected, "{shard}:{at}");
     }
     assert_eq!(script.calls().len() - before, 3);

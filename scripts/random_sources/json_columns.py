@@ -10,8 +10,8 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from differential.place import Place, require
-from differential.readers import exact, mds_samples, shard_names, tar_samples
+from random_sources.place import Place, require
+from random_sources.readers import exact, mds_samples, shard_names, tar_samples
 
 NUMBERS = [
     "0", "-0", "1", "-1", "17", "1.0", "1.50", "-0.0", "0.1", "1e5", "1E+5", "1e-7", "12345678901234567890",

@@ -1,6 +1,6 @@
 """Random conversions beside independent readers.
 
-    python scripts/differential --bin PROGRAM --work DIR [--number 500] [--seed S] [--family NAME ...] [--only N]
+    python scripts/random_sources --bin PROGRAM --work DIR [--number 500] [--seed S] [--family NAME ...] [--only N]
 
 Each case makes a random source, converts it, and compares the result with what Python's json, csv and tarfile, pyarrow and
 mosaicml-streaming read. A case either agrees value by value or ends with a refusal that names what is wrong. The folder of
@@ -20,8 +20,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from differential import delta, json_columns, mixed, number_edges, tars, unions
-from differential.place import Disagreement, Place
+from random_sources import delta, json_columns, mixed, number_edges, tars, unions
+from random_sources.place import Disagreement, Place
 
 FAMILIES: dict[str, Callable[[Place, random.Random], str]] = {
     "mixed": mixed.check,
@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
         outcome, problem = run_case(binary, work, seed, family, number)
         outcomes[family, outcome] += 1
         if problem is not None:
-            again = ["scripts/differential", "--bin", args.bin, "--work", args.work, "--seed", seed, "--only", number]
+            again = ["scripts/random_sources", "--bin", args.bin, "--work", args.work, "--seed", seed, "--only", number]
             again += [word for name in args.family or [] for word in ("--family", name)]
             print(f"FAILED case {number} ({family})\n  {problem.replace(chr(10), chr(10) + '  ')}")
             print(f"  kept in {work / f'{family}-{number}'}")

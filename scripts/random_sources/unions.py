@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from differential.place import Place, require
-from differential.readers import Field, Sample, mds_samples
+from random_sources.place import Place, require
+from random_sources.readers import Field, Sample, mds_samples
 
 PLAIN = {
     "whole": (["int32", "int64"], [0, 1, -1, 2**31 - 1, -(2**31)]),

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from differential.delta_log import Row, Table
-from differential.place import Place, require
-from differential.readers import Sample, json_lines, live, mds_samples, shard_names, tar_samples, tombstones
+from random_sources.delta_log import Row, Table
+from random_sources.place import Place, require
+from random_sources.readers import Sample, json_lines, live, mds_samples, shard_names, tar_samples, tombstones
 
 
 def row_of(sample: Sample) -> Row:

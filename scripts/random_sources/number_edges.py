@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from differential.place import Place, require
-from differential.readers import json_lines, mds_samples
+from random_sources.place import Place, require
+from random_sources.readers import json_lines, mds_samples
 
 SMALL = ["0", "1", "-1", "5", "127", "128", "255", "256", "-128", "-129", "65535", "65536", "2147483647", "2147483648", "-2147483649"]
 MIDDLE = [str(sign * (2**power + by)) for power in (24, 53, 62) for by in (-1, 0, 1) for sign in (1, -1)]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from differential.place import Place, require
-from differential.readers import json_lines, mds_samples, mds_shards, shard_names, tar_bytes, tar_samples
+from random_sources.place import Place, require
+from random_sources.readers import json_lines, mds_samples, mds_shards, shard_names, tar_bytes, tar_samples
 
 Content = tuple[str, tuple[tuple[str, bytes], ...]]
 """A key and the fields of a sample, sorted by name."""

@@ -14,8 +14,8 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 from PIL import Image
 
-from differential.place import Place, require
-from differential.readers import mds_samples, tar_bytes
+from random_sources.place import Place, require
+from random_sources.readers import mds_samples, tar_bytes
 
 WORDS = {
     "parquet": ("parquet",),

@@ -11,7 +11,7 @@ from conftest import DRAWN_SEED, ROOT
 
 sys.path.append(str(ROOT / "scripts"))
 
-from differential.campaign import FAMILIES, run_case  # noqa: E402
+from random_sources.campaign import FAMILIES, run_case  # noqa: E402
 
 FIXED = [("20261123", number) for number in range(24)]
 DRAWN = [(DRAWN_SEED, number) for number in range(len(FAMILIES))]
