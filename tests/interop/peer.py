@@ -55,7 +55,7 @@ def drop_empty_first_shard(folder):
     The original writes such a shard when the first sample alone exceeds the size limit; a conversion does not.
     """
     index = json.loads((folder / "index.json").read_text())
-    if index["shards"][0]["samples"]:
+    if not index["shards"] or index["shards"][0]["samples"]:
         return
     files_of = [[shard[key] for key in ("raw_data", "raw_meta", "zip_data", "zip_meta") if shard.get(key)] for shard in index["shards"]]
     for file in files_of[0]:
