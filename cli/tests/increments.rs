@@ -465,7 +465,7 @@ fn what_cannot_be_continued_is_refused() {
         assert!(!place.exists("out"));
         shown.push(ran.stderr);
     }
-    // A dataset that nobody can say of how it was made.
+    // A dataset without provenance.
     place.ok(&["convert", "t", "plain"]);
     let ran = place.run(&["convert", "t", "plain", "--incremental"]);
     assert_eq!(ran.code, 4);

@@ -383,7 +383,7 @@ def test_a_killed_training_process_leaves_nothing_that_trips_the_next(
 
 
 def one_rank(dataset: StreamingDataset, rank: int, kind: str, workers: int, pipe: Any) -> None:
-    """A training process that was started with a dataset, and is told late which rank it is."""
+    """A training process that received its dataset at start and learns its rank later."""
     os.environ.update(RANK=str(rank), WORLD_SIZE='2', LOCAL_WORLD_SIZE='2')
     loader = LOADERS[kind](dataset, batch_size=BATCH, num_workers=workers)
     assert len(loader) == -(-(SAMPLES + 1) // 2 // BATCH)
