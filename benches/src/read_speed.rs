@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 use shardmill_mds::{OwnedShard, ShardEntry};
-use shardmill_memory::{Buffer, Mapping};
+use shardmill_mmap::{Buffer, Mapping};
 use shardmill_order::{Epoch, EpochConfig, World};
 use shardmill_reader::{BatchOptions, Dataset, OpenOptions, Reader, ReaderOptions, StreamOptions};
 

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use shardmill_mds::DType;
-use shardmill_memory::Buffer;
+use shardmill_mmap::Buffer;
 
 /// Values of one type in row-major order, aligned to 64 bytes. `numpy.asarray(block)` is an array over the same memory.
 /// The memory returns to its pool when the last such array is released.

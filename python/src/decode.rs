@@ -11,7 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::{DType, Encoding, Layout, Value, decode};
-use shardmill_memory::{Buffer, Pool};
+use shardmill_mmap::{Buffer, Pool};
 use shardmill_reader::{Batch, BatchData, ColumnData, KEY_COLUMN, SampleForm, Schema};
 
 use crate::block::{Block, type_string};

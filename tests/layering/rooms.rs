@@ -38,8 +38,8 @@ const fn room(name: &'static str, floor: Floor, uses: &'static [&'static str]) -
 }
 
 const CORE: &str = "shardmill-core";
-const HASH: &str = "shardmill-hash";
-const MEMORY: &str = "shardmill-memory";
+const CODEC: &str = "shardmill-codec";
+const MMAP: &str = "shardmill-mmap";
 const ORDER: &str = "shardmill-order";
 const MDS: &str = "shardmill-mds";
 const WEBDATASET: &str = "shardmill-webdataset";
@@ -58,18 +58,18 @@ pub const TESTING: &str = "shardmill-testing";
 pub const ROOMS: &[Room] = &[
     room(CORE, Floor::Ground, &[]),
     room(ORDER, Floor::Part, &[CORE]),
-    room(MEMORY, Floor::Ground, &[]),
-    room(HASH, Floor::Shared, &[CORE]),
-    room(MDS, Floor::Part, &[CORE, HASH]),
-    room(WEBDATASET, Floor::Part, &[CORE, HASH]),
-    room(STORAGE, Floor::Part, &[CORE, MEMORY]),
+    room(MMAP, Floor::Ground, &[]),
+    room(CODEC, Floor::Shared, &[CORE]),
+    room(MDS, Floor::Part, &[CORE, CODEC]),
+    room(WEBDATASET, Floor::Part, &[CORE, CODEC]),
+    room(STORAGE, Floor::Part, &[CORE, MMAP]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
     room(SOURCE, Floor::Engine, &[CORE, STORAGE]),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(
         READER,
         Floor::Engine,
-        &[CORE, MEMORY, STORAGE, ORDER, MDS, WEBDATASET],
+        &[CORE, MMAP, STORAGE, ORDER, MDS, WEBDATASET],
     ),
     // A finished dataset can be a source, so conversions use the reader.
     room(
@@ -89,7 +89,7 @@ pub const ROOMS: &[Room] = &[
         PYTHON,
         Floor::Edge,
         &[
-            CORE, MEMORY, ORDER, MDS, WEBDATASET, STORAGE, WRITER, READER,
+            CORE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, WRITER, READER,
         ],
     ),
     room(TESTING, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
@@ -98,7 +98,7 @@ pub const ROOMS: &[Room] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    CORE, HASH, MEMORY, ORDER, MDS, WEBDATASET, STORAGE, SOURCE, WRITER, READER, CONVERT, CLI,
+    CORE, CODEC, MMAP, ORDER, MDS, WEBDATASET, STORAGE, SOURCE, WRITER, READER, CONVERT, CLI,
     PYTHON, TESTING,
 ];
 
@@ -174,8 +174,8 @@ pub const HEAVY: &[Heavy] = &[
 /// What a crate must not depend on, even indirectly: (crate, families).
 pub const NEVER_INSIDE: &[(&str, &[&str])] = &[
     (CORE, SYNCHRONOUS),
-    (HASH, SYNCHRONOUS),
-    (MEMORY, SYNCHRONOUS),
+    (CODEC, SYNCHRONOUS),
+    (MMAP, SYNCHRONOUS),
     (ORDER, SYNCHRONOUS),
     (MDS, SYNCHRONOUS),
     (WEBDATASET, SYNCHRONOUS),
@@ -223,7 +223,7 @@ pub const REPLACED_WORDS: &[(&str, usize)] = &[
     ("benches", 3),
     ("cli", 59),
     ("crates/convert", 4),
-    ("crates/memory", 1),
+    ("crates/mmap", 1),
     ("crates/order", 3),
     ("crates/reader", 21),
     ("crates/source", 10),

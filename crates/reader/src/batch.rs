@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_memory::Buffer;
+use shardmill_mmap::Buffer;
 use shardmill_order::Entry;
 
 use crate::error::ReaderError;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_memory::{Buffer, Pool};
+use shardmill_mmap::{Buffer, Pool};
 use shardmill_order::Entry as OrderEntry;
 
 use crate::batch::{Batch, BatchData, ColumnData, Held};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use shardmill_mds::OwnedShard as MdsShard;
-use shardmill_memory::Mapping;
+use shardmill_mmap::Mapping;
 use shardmill_storage::{Dir, FileHandle, FileIdentity, StorageError};
 use shardmill_webdataset::{OwnedShard as TarShard, read_offsets};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
 use shardmill_mds::HashAlgo;
-use shardmill_memory::Pool;
+use shardmill_mmap::Pool;
 use shardmill_order::{EpochConfig, World};
 use shardmill_storage::{RemoteOptions, RemoteStats};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, linkat, renameat, unlinkat};
 use rustix::io::Errno;
-use shardmill_memory::begin_writeback;
+use shardmill_mmap::begin_writeback;
 
 use crate::dir::{Dir, sync_handle};
 use crate::error::StorageError;

@@ -1,6 +1,6 @@
 //! Re-exports the hashes, which all formats share.
 
-pub use shardmill_hash::*;
+pub use shardmill_codec::*;
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, NameError, escape};
-use shardmill_hash::{FileInfo, HashError};
+use shardmill_codec::{FileInfo, HashError};
 
 use crate::compression::TarCompression;
 use crate::group::SampleEntry;

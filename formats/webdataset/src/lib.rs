@@ -66,7 +66,7 @@ pub use lint::{
 };
 pub use names::{Consumer, ParseConsumerError, shard_name};
 pub use npz::read_npz;
-pub use shardmill_hash::{
+pub use shardmill_codec::{
     Content, Digest, FileHashes, FileInfo, HashAlgo, HashError, Hasher, digest, hash_hex,
 };
 pub use survey::{MemberEntry, Survey, Surveyor};

@@ -9,7 +9,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use shardmill_core::{Diagnostic, Limits, escape};
-use shardmill_hash::FileHashes;
+use shardmill_codec::FileHashes;
 
 pub use fix::{Change, FixError, Fixed, fix};
 pub use repair::{Lost, Repaired, repair};

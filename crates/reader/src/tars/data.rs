@@ -1,7 +1,7 @@
 //! Reads the raw bytes of a tar shard.
 
 use shardmill_core::Limits;
-use shardmill_memory::Mapping;
+use shardmill_mmap::Mapping;
 use shardmill_storage::{StorageError, Stored};
 use shardmill_webdataset::{
     FileHashes, Survey, Surveyor, TarCompression, decompress, decompress_partial,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic, ErrorKind, Limits};
-use shardmill_hash::Content;
+use shardmill_codec::Content;
 
 use super::*;
 use crate::error::{MemberKind, TarError};

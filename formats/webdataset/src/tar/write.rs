@@ -1,7 +1,7 @@
 //! Writes headers as CPython's `tarfile` writes them for `webdataset` with whole seconds, and the end of an archive.
 
 use super::header::{BLOCK, padded, sum};
-use shardmill_hash::Content;
+use shardmill_codec::Content;
 
 use super::pax;
 use crate::error::WriteError;

@@ -4,7 +4,7 @@
 //! It does not read files. The formats depend on it, because all of them store hashes in the same way.
 //!
 //! ```
-//! use shardmill_hash::{FileHashes, HashAlgo};
+//! use shardmill_codec::{FileHashes, HashAlgo};
 //!
 //! let hashes = FileHashes::of(&[HashAlgo::Xxh64], b"bytes");
 //! assert!(hashes.check(HashAlgo::Xxh64, b"bytes").is_ok());

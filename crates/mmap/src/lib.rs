@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use std::os::fd::AsFd as _;
-//! use shardmill_memory::{Mapping, Pool};
+//! use shardmill_mmap::{Mapping, Pool};
 //!
 //! # let mut file = tempfile::tempfile()?;
 //! # std::io::Write::write_all(&mut file, b"four")?;
