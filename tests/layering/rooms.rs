@@ -88,9 +88,7 @@ pub const ROOMS: &[Room] = &[
     room(
         PYTHON,
         Floor::Edge,
-        &[
-            CORE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, WRITER, READER,
-        ],
+        &[CORE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, WRITER, READER],
     ),
     room(TESTING, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room("shardmill-tests", Floor::Suite, EVERYTHING),

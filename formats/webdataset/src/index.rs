@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, NameError, escape};
 use shardmill_codec::{FileInfo, HashError};
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, NameError, escape};
 
 use crate::compression::TarCompression;
 use crate::group::SampleEntry;

@@ -8,8 +8,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use shardmill_core::{Diagnostic, Limits, escape};
 use shardmill_codec::FileHashes;
+use shardmill_core::{Diagnostic, Limits, escape};
 
 pub use fix::{Change, FixError, Fixed, fix};
 pub use repair::{Lost, Repaired, repair};

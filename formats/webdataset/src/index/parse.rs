@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-use shardmill_core::{Limits, check_relative_path};
 use shardmill_codec::{Digest, FileHashes, HashAlgo};
+use shardmill_core::{Limits, check_relative_path};
 
 use super::{FieldSet, FileInfo, INDEX_VERSION, Index, IndexError, IndexShard};
 use crate::compression::TarCompression;

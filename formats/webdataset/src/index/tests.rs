@@ -1,5 +1,5 @@
-use shardmill_core::{Diagnostic, Limits};
 use shardmill_codec::{FileHashes, HashAlgo};
+use shardmill_core::{Diagnostic, Limits};
 
 use super::*;
 use crate::shard::ShardMap;

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
-use shardmill_core::{Diagnostic, Limits};
 use shardmill_codec::HashAlgo;
+use shardmill_core::{Diagnostic, Limits};
 
 use super::*;
 use crate::shard::{Profile, ShardMap, ShardView};

@@ -1,8 +1,8 @@
 //! Tests the supported dialects, and what is refused.
 
 use proptest::prelude::*;
-use shardmill_core::{Diagnostic, ErrorKind, Limits};
 use shardmill_codec::Content;
+use shardmill_core::{Diagnostic, ErrorKind, Limits};
 
 use super::*;
 use crate::error::{MemberKind, TarError};
