@@ -38,7 +38,6 @@
 
 mod batch;
 mod batches;
-mod cache;
 mod catalog;
 mod collate;
 mod dataset;
@@ -71,11 +70,6 @@ mod walks;
 
 pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
-pub use cache::{
-    AccessPlan, AccessWindow, CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions,
-    NodeForecast, Point, Policy, Resident, ShardCost, SimEpoch, SimReport, forecast, make_room,
-    simulate,
-};
 pub use catalog::StreamOptions;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::{Place, ReaderError};
@@ -90,6 +84,10 @@ pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};
 pub use schema::{SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
 pub use shard_cache::{CacheOptions, CacheStats, Peers};
+pub use shardmill_cache::{
+    CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, NodeForecast, Point,
+    ShardCost, forecast,
+};
 pub use side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
     SIDE_BYTES, SideError, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,

@@ -2,7 +2,7 @@
 //!
 //! The processes of one machine share the cache folder. This module decides when to fetch a shard, where to put it and
 //! when to evict it. Other modules define the rest: [`AccessPlan`] says when each shard is needed,
-//! [`make_room`](crate::cache::make_room) chooses what to evict, [`Fetch`] moves bytes, and `OpenShard` reads a shard.
+//! [`make_room`](shardmill_cache::make_room) chooses what to evict, [`Fetch`] moves bytes, and `OpenShard` reads a shard.
 //!
 //! # States of a shard
 //!
@@ -76,13 +76,13 @@ use std::time::Duration;
 pub use error::CacheError;
 pub(crate) use error::samples_of;
 
-use crate::cache::AccessPlan;
 use crate::catalog::Catalog;
 use crate::error::ReaderError;
 use crate::open::OpenShard;
 use engine::Engine;
 use origin::{Fetch, Origins};
 use process::PerProcess;
+use shardmill_cache::AccessPlan;
 
 /// Options of the shard cache: limits, threads, prefetching and sharing.
 #[derive(Clone, Debug)]

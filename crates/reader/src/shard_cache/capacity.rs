@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_storage::Claim;
 
-use crate::cache::Resident;
 use crate::catalog::{Catalog, Stream};
 use crate::entry::Entry;
 use crate::error::ReaderError;
@@ -24,6 +23,7 @@ use crate::shard_cache::error::CacheError;
 use crate::shard_cache::folder::{Claimed, Evicted, Folder, Listing, Marker, PostExitHold, weight};
 use crate::shard_cache::positions::{self, Positions};
 use crate::shard_cache::usage_file::{View, note};
+use shardmill_cache::Resident;
 
 /// What capacity needs to know about shards in this process.
 pub(crate) trait Scheduler {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
 
-use crate::cache::AccessPlan;
 use crate::catalog::Catalog;
 use crate::entry::Entry;
 use crate::error::ReaderError;
@@ -21,6 +20,7 @@ use crate::shard_cache::state::{
 };
 use crate::shard_cache::uncached::Uncached;
 use crate::shard_cache::{Access, CacheOptions, CacheStats, Cancel};
+use shardmill_cache::AccessPlan;
 
 /// How often a waiting thread checks whether to stop, in case it misses a notification.
 const LOOK: Duration = Duration::from_millis(100);

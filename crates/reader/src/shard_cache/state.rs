@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use shardmill_storage::FileIdentity;
 
-use crate::cache::{AccessPlan, AccessWindow};
 use crate::error::ReaderError;
 use crate::open::OpenShard;
 use crate::shard_cache::CacheStats;
 use crate::shard_cache::folder::Marker;
 use crate::shard_cache::origin::Pending;
+use shardmill_cache::{AccessPlan, AccessWindow};
 
 /// The state of a shard.
 #[derive(Debug, Default)]

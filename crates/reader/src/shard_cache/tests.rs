@@ -21,9 +21,9 @@ use super::engine::Engine;
 use super::folder::{MARKER_BYTES, weight};
 use super::origin::{Done, Fetch, Origins, PartKind, Pending, Piece, stored};
 use super::{Access, CacheOptions, Cancel, ShardCache};
-use crate::cache::AccessPlan;
 use crate::catalog::{Catalog, CatalogOptions, StreamOptions};
 use crate::error::ReaderError;
+use shardmill_cache::AccessPlan;
 
 /// A dataset and a local folder for its cache.
 struct Set {
@@ -411,7 +411,7 @@ fn access_plan(shards: usize, epochs: &[&[&[usize]]]) -> AccessPlan {
 
 /// Returns how many fetches the eviction policy alone needs on demand, with space for `room` shards of equal size.
 fn policy_fetches(ticks: &[&[usize]], access_plan: &AccessPlan, room: u64) -> usize {
-    use crate::cache::{Resident, make_room};
+    use shardmill_cache::{Resident, make_room};
 
     let mut residents: Vec<Resident> = Vec::new();
     let mut fetches = 0;

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::{Capacity, Counting, Page, Scheduler, Wanted, is_cached, lock};
-use crate::cache::{Resident, make_room};
 use crate::error::ReaderError;
 use crate::shard_cache::disk::{Present, Sizes};
 use crate::shard_cache::folder::Evicted;
 use crate::shard_cache::usage_file::View;
+use shardmill_cache::{Resident, make_room};
 
 /// A limit on the bytes in the folders: in all of them, or in those on one disk.
 #[derive(Clone, Copy, Debug)]

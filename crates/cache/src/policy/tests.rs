@@ -165,7 +165,7 @@ fn an_epoch_is_taken_over_from_the_order() {
 #[test]
 fn there_is_room_or_there_never_will_be() {
     let residents = [resident(0, 10)];
-    let never = |_| unreachable!("nobody has to leave");
+    let never = |_| unreachable!("there is enough space");
     assert_eq!(make_room(&residents, 10, 20, 10, 0, never), Some(vec![]));
     assert_eq!(make_room(&residents, 10, 20, 21, 0, never), None);
     assert_eq!(make_room(&[], 0, 0, 0, 0, never), Some(vec![]));
@@ -198,7 +198,7 @@ fn the_farthest_leave_first() {
 }
 
 #[test]
-fn nobody_leaves_for_one_that_is_needed_later_or_at_the_same_time() {
+fn a_shard_is_not_evicted_for_one_that_is_needed_later_or_at_the_same_time() {
     let residents = [0, 1].map(|shard| resident(shard, 10));
     let next = |shard: usize| [Some(5), Some(7)][shard];
     assert_eq!(make_room(&residents, 20, 20, 10, 6, next), Some(vec![1]));

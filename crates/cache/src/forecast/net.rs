@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_where_it_is_told() {
+    fn it_stops_at_the_given_time() {
         let mut net = Net::new(100.0, 0.0);
         net.start(0, 100.0);
         assert_eq!(net.advance(0.25, |_, _, _| {}), None);

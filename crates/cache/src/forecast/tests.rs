@@ -1,6 +1,8 @@
+use std::time::Duration;
+
 use super::*;
 
-use super::super::simulate::simulate;
+use crate::simulate::simulate;
 
 use shardmill_order::{ShuffleAlgo, StreamConfig, World};
 
@@ -135,7 +137,7 @@ fn real_steps(found: &Forecast) -> f64 {
     found.epochs.iter().map(|epoch| epoch.steps as f64).sum()
 }
 
-/// With two nodes and caches of different sizes, the forecast comes close to [`simulate`](super::super::simulate()),
+/// With two nodes and caches of different sizes, the forecast comes close to [`simulate`],
 /// although it prefetches, and pins shards while they are in use. In this order, a node reads the same half of the data
 /// in every epoch.
 #[test]
@@ -160,8 +162,8 @@ fn ahead_of_time_costs_few_hits() {
                 })
                 .collect();
             for (cache, policy) in [
-                (&node.belady, Policy::Belady { known: 2 }),
-                (&node.lru, Policy::Lru),
+                (&node.belady, (Policy::Belady, 2)),
+                (&node.lru, (Policy::Lru, 1)),
             ] {
                 let simulated = simulate(policy, &[MB; 1000], &epochs, limit * MB).hit_share(3);
                 let share = cache.hit_share(3);

@@ -5,58 +5,42 @@
 
 use std::collections::VecDeque;
 
-use serde::Serialize;
-
-use super::ranks::Ranks;
-
-/// The eviction policy of a full cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Policy {
-    /// Evicts the shard whose next use is furthest away, and does not keep a shard that is needed later than all
-    /// residents.
-    Belady {
-        /// How many epochs are known, including the current one; 0 counts as 1.
-        known: usize,
-    },
-    /// Evicts the least recently used shard.
-    Lru,
-}
+use super::forecast::share;
+use super::ranks::{Policy, Ranks};
 
 /// The result of a simulation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SimReport {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SimReport {
     /// Accesses to a shard that was missing.
-    pub fetches: u64,
+    pub(crate) fetches: u64,
     /// Accesses to a shard that was in the cache.
-    pub hits: u64,
+    pub(crate) hits: u64,
     /// Fetched shards that were not kept.
-    pub bypasses: u64,
+    pub(crate) bypasses: u64,
     /// Evicted shards.
-    pub evictions: u64,
+    pub(crate) evictions: u64,
     /// The most bytes of residents.
-    pub most_bytes: u64,
+    pub(crate) most_bytes: u64,
     /// The counts of each epoch.
-    pub epochs: Vec<SimEpoch>,
+    pub(crate) epochs: Vec<SimEpoch>,
 }
 
 /// The counts of one epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SimEpoch {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SimEpoch {
     /// Accesses to a shard that was missing.
-    pub fetches: u64,
+    pub(crate) fetches: u64,
     /// Accesses to a shard that was in the cache.
-    pub hits: u64,
+    pub(crate) hits: u64,
     /// Fetched shards that were not kept.
-    pub bypasses: u64,
+    pub(crate) bypasses: u64,
     /// Evicted shards.
-    pub evictions: u64,
+    pub(crate) evictions: u64,
 }
 
 impl SimReport {
     /// Returns the share of accesses that were hits, from epoch `first` on; 0 if there are none.
-    #[must_use]
-    pub fn hit_share(&self, first: usize) -> f64 {
+    pub(crate) fn hit_share(&self, first: usize) -> f64 {
         let epochs = self.epochs.get(first..).unwrap_or_default().iter();
         let (hits, all) = epochs.fold((0, 0), |(hits, all), epoch| {
             (hits + epoch.hits, all + epoch.hits + epoch.fetches)
@@ -65,22 +49,12 @@ impl SimReport {
     }
 }
 
-/// Returns `part / whole`; 0 if `whole` is 0.
-#[expect(clippy::cast_precision_loss, reason = "a share has a few digits")]
-pub(crate) fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        return 0.0;
-    }
-    part as f64 / whole as f64
-}
-
 /// Reads the shards of `epochs`, each in the order of use, through a cache of `limit` bytes. Shards without an entry in
 /// `shard_bytes` take no space.
 ///
 /// The result is deterministic. An access takes some hundred nanoseconds, for any size of the cache.
-#[must_use]
-pub fn simulate(
-    policy: Policy,
+pub(crate) fn simulate(
+    (policy, known_epochs): (Policy, usize),
     shard_bytes: &[u64],
     epochs: &[Vec<usize>],
     limit: u64,
@@ -96,11 +70,7 @@ pub fn simulate(
     };
     let (mut now, mut known) = (0_u64, 0_u64);
     let mut ahead = epochs.iter();
-    let first = match policy {
-        Policy::Belady { known } => known.max(1),
-        Policy::Lru => 1,
-    };
-    for next in ahead.by_ref().take(first - 1) {
+    for next in ahead.by_ref().take(known_epochs.max(1) - 1) {
         cache.learn(next, &mut known);
     }
     for epoch in epochs {
@@ -159,7 +129,7 @@ impl Cache<'_> {
             coming.front().copied()
         });
         let (rank, wanted_at) = match self.policy {
-            Policy::Belady { .. } => {
+            Policy::Belady => {
                 let next_use = next_use.unwrap_or(u64::MAX);
                 (next_use, next_use)
             }
@@ -215,13 +185,13 @@ mod tests {
     #[test]
     fn belady_hits_where_lru_does_not() {
         const ALL: usize = 24;
-        let belady = |known| Policy::Belady { known };
+        let belady = |known| (Policy::Belady, known);
         for (nodes, percent, policy, expected) in [
-            (2, 25, Policy::Lru, 7.0),
+            (2, 25, (Policy::Lru, 1), 7.0),
             (2, 25, belady(1), 25.0),
             (2, 25, belady(2), 49.0),
             (2, 25, belady(ALL), 49.0),
-            (4, 50, Policy::Lru, 42.0),
+            (4, 50, (Policy::Lru, 1), 42.0),
             (4, 50, belady(1), 50.0),
             (4, 50, belady(2), 60.0),
             (4, 50, belady(4), 71.0),
@@ -253,7 +223,7 @@ mod tests {
     #[test]
     fn everything_fits_or_nothing_does() {
         let epochs = epochs(1, 50, 1, 3);
-        for policy in [Policy::Belady { known: 2 }, Policy::Lru] {
+        for policy in [(Policy::Belady, 2), (Policy::Lru, 1)] {
             let all = simulate(policy, &[8; 50], &epochs, 400);
             assert_eq!((all.fetches, all.hits), (50, 100));
             assert_eq!((all.bypasses, all.evictions, all.most_bytes), (0, 0, 400));
@@ -266,18 +236,18 @@ mod tests {
     #[test]
     fn a_round_is_kept_in_part() {
         let epochs = vec![vec![0, 1, 2, 3]; 5];
-        let belady = simulate(Policy::Belady { known: 2 }, &[1; 4], &epochs, 3);
+        let belady = simulate((Policy::Belady, 2), &[1; 4], &epochs, 3);
         let hits: Vec<u64> = belady.epochs.iter().map(|epoch| epoch.hits).collect();
         assert_eq!(hits, [0, 3, 3, 3, 3]);
         assert_eq!(belady.fetches, 8);
-        let lru = simulate(Policy::Lru, &[1; 4], &epochs, 3);
+        let lru = simulate((Policy::Lru, 1), &[1; 4], &epochs, 3);
         assert_eq!((lru.hits, lru.fetches, lru.evictions), (0, 20, 17));
         assert_eq!(lru.epochs.len(), 5);
     }
 
     #[test]
     fn nothing_is_no_hit() {
-        let report = simulate(Policy::Belady { known: 2 }, &[], &[], 10);
+        let report = simulate((Policy::Belady, 2), &[], &[], 10);
         assert_eq!(report, SimReport::default());
         assert_eq!(report.hit_share(0).to_bits(), 0.0_f64.to_bits());
     }

@@ -15,186 +15,24 @@
 
 mod net;
 mod node;
+mod report;
 mod timeline;
 
-use std::time::Duration;
-
-use serde::Serialize;
 use shardmill_order::{BatchingMethod, Epoch, EpochConfig, OrderError};
 
 use super::policy::AccessPlan;
-use super::simulate::{Policy, share};
+use super::ranks::Policy;
 use node::Node;
+#[cfg(test)]
+pub(crate) use report::share;
+pub use report::{
+    CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, NodeForecast, ShardCost,
+};
 pub use timeline::Point;
 
 /// The largest epoch, in entries, whose repeated samples are counted one by one, if their number does not follow from
 /// the batching. That takes a tenth of a second.
 const MOST_COUNTED: u64 = 1 << 22;
-
-/// The cost of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ShardCost {
-    /// Bytes that are fetched.
-    pub fetch_bytes: u64,
-    /// Bytes that the shard takes in the cache.
-    pub cache_bytes: u64,
-    /// Bytes that must be free before the fetch. A compressed shard needs both of its forms.
-    pub reserve_bytes: u64,
-}
-
-/// Options of a forecast.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ForecastOptions {
-    /// Epochs of the run.
-    pub epochs: u64,
-    /// The most bytes in the cache of a node; `None` for no limit.
-    pub cache_limit: Option<u64>,
-    /// The most bytes that are fetched at a time, and the most that are prefetched by evicting other shards.
-    pub in_flight: u64,
-    /// The bandwidth of a node, in bytes per second.
-    pub bandwidth: u64,
-    /// The time from a request to its first byte.
-    pub latency: Duration,
-    /// The most shards that are fetched at a time.
-    pub connections: usize,
-    /// The time of a step, without waiting for data.
-    pub step: Duration,
-    /// How many epochs are known, including the current one; 0 counts as 1.
-    pub known_epochs: u64,
-    /// The most nodes to simulate. If the run has more, evenly spaced ones are chosen. 0 counts as 1.
-    pub most_nodes: u64,
-}
-
-impl Default for ForecastOptions {
-    /// Three epochs, because the second and third show what the cache keeps. 1 GB/s, 30 ms, 64 connections and 256 MiB
-    /// in flight, as in the reader; steps of 100 ms; two known epochs; 16 nodes.
-    fn default() -> Self {
-        Self {
-            epochs: 3,
-            cache_limit: None,
-            in_flight: 256 << 20,
-            bandwidth: 1_000_000_000,
-            latency: Duration::from_millis(30),
-            connections: 64,
-            step: Duration::from_millis(100),
-            known_epochs: 2,
-            most_nodes: 16,
-        }
-    }
-}
-
-/// The forecast of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Forecast {
-    /// The number of nodes after replication.
-    pub nodes_in_all: u64,
-    /// Facts of each epoch that follow from the sample order.
-    pub epochs: Vec<EpochFacts>,
-    /// The simulated nodes.
-    pub nodes: Vec<NodeForecast>,
-}
-
-/// Facts of an epoch that follow from the sample order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct EpochFacts {
-    /// The number of the epoch.
-    pub epoch: u64,
-    /// Samples that are drawn.
-    pub samples: u64,
-    /// Steps of every rank.
-    pub steps: u64,
-    /// Samples that are repeated so that all ranks have the same number. `None` if there are too many to count.
-    pub padded: Option<u64>,
-    /// Samples that are dropped, because they do not fill a batch. `None` if there are too many to count.
-    pub dropped: Option<u64>,
-}
-
-/// The forecast of a node.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct NodeForecast {
-    /// The number of the node.
-    pub node: u64,
-    /// With Belady's policy, as in the reader.
-    pub belady: CacheForecast,
-    /// With the same cache and prefetching, but least recently used eviction.
-    pub lru: CacheForecast,
-    /// Distinct shards that the node reads in the whole run.
-    pub distinct_shards: u64,
-    /// Bytes that those shards take in the cache. With this limit, no shard is fetched twice.
-    pub distinct_bytes: u64,
-    /// The most bytes of shards that the same batches need. With less, shards bypass the cache.
-    pub needed_at_once_bytes: u64,
-    /// The most bytes of shards between their first and last use in an epoch. With this limit, no shard is fetched
-    /// twice in an epoch.
-    pub needed_in_epoch_bytes: u64,
-}
-
-/// The forecast of one cache on one node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct CacheForecast {
-    /// Time from the start to the first batch.
-    pub first_batch_seconds: f64,
-    /// Time from the start to the end of the last step.
-    pub seconds: f64,
-    /// The most bytes in the cache, including shards in flight.
-    pub most_resident_bytes: u64,
-    /// The epochs.
-    pub epochs: Vec<CacheEpoch>,
-    /// The history of the whole run.
-    pub timeline: Vec<Point>,
-}
-
-/// The forecast of one cache in one epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct CacheEpoch {
-    /// The number of the epoch.
-    pub epoch: u64,
-    /// Access windows: ranges of batches that need a shard.
-    pub uses: u64,
-    /// Access windows whose shard was already in the cache.
-    pub hits: u64,
-    /// Shards whose fetch began in this epoch, for this epoch or the next.
-    pub fetched_shards: u64,
-    /// The bytes of those shards.
-    pub fetched_bytes: u64,
-    /// Shards evicted from the cache.
-    pub evictions: u64,
-    /// Shards that bypassed the cache.
-    pub bypasses: u64,
-    /// The bytes of those shards. Every process of the node fetches them for itself.
-    pub bypassed_bytes: u64,
-    /// Fetched bytes if the processes of the node are so far apart that they share no fetches. Equal to `fetched_bytes`
-    /// if everything fits, or with one process.
-    pub most_fetched_bytes: u64,
-    /// Time from the first to the last step of the epoch.
-    pub seconds: f64,
-    /// Time in the epoch that was spent waiting for shards, except for the first batch of the run.
-    pub wait_seconds: f64,
-}
-
-impl CacheForecast {
-    /// Returns the share of uses that were hits, from epoch `first` on; 0 if there are none.
-    #[must_use]
-    pub fn hit_share(&self, first: usize) -> f64 {
-        let epochs = self.epochs.get(first..).unwrap_or_default().iter();
-        let (hits, uses) = epochs.fold((0, 0), |(hits, uses), epoch| {
-            (hits + epoch.hits, uses + epoch.uses)
-        });
-        share(hits, uses)
-    }
-
-    /// Returns the bytes fetched in the whole run.
-    #[must_use]
-    pub fn fetched_bytes(&self) -> u64 {
-        self.epochs.iter().map(|epoch| epoch.fetched_bytes).sum()
-    }
-
-    /// Returns the time spent waiting in the whole run, except for the first batch.
-    #[must_use]
-    pub fn wait_seconds(&self) -> f64 {
-        self.epochs.iter().map(|epoch| epoch.wait_seconds).sum()
-    }
-}
 
 /// Simulates a run of `config`, starting with its epoch. `shards` are those of all streams; a missing one costs
 /// nothing.
@@ -250,7 +88,7 @@ fn one_node(
     options: &ForecastOptions,
 ) -> NodeForecast {
     let mut access_plan = AccessPlan::new(shards.len());
-    let mut belady = Node::new(Policy::Belady { known: 0 }, shards, options);
+    let mut belady = Node::new(Policy::Belady, shards, options);
     let mut lru = Node::new(Policy::Lru, shards, options);
     let mut sets = Sets::new(shards);
     let shown = usize::try_from(options.epochs.max(1)).unwrap_or(usize::MAX);

@@ -5,11 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 use shardmill_order::Epoch;
 
 use super::net::Net;
+use super::report::{CacheEpoch, CacheForecast, ForecastOptions, ShardCost};
 use super::timeline::Timeline;
-use super::{CacheEpoch, CacheForecast, ForecastOptions, ShardCost};
-use crate::cache::policy::{AccessPlan, AccessWindow};
-use crate::cache::ranks::Ranks;
-use crate::cache::simulate::Policy;
+use crate::policy::{AccessPlan, AccessWindow};
+use crate::ranks::{Policy, Ranks};
 
 /// The state of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -243,7 +242,7 @@ impl<'a> Node<'a> {
             return;
         };
         let next = match self.policy {
-            Policy::Belady { .. } => access_plan.next_use(shard, self.tick).unwrap_or(u64::MAX),
+            Policy::Belady => access_plan.next_use(shard, self.tick).unwrap_or(u64::MAX),
             Policy::Lru if slot.fresh => return,
             Policy::Lru => u64::MAX - slot.last_used,
         };
@@ -435,7 +434,7 @@ impl<'a> Node<'a> {
         }
         if let Some(limit) = self.options.cache_limit {
             let rank = match self.policy {
-                Policy::Belady { .. } => wanted_at,
+                Policy::Belady => wanted_at,
                 // Every shard that can be evicted is worth less than the one to fetch.
                 Policy::Lru => 0,
             };

@@ -5,6 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::policy::{Resident, make_room};
 
+/// The eviction policy of a full cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Evicts the shard whose next use is furthest away, and does not keep a shard that is needed later than all
+    /// residents.
+    Belady,
+    /// Evicts the least recently used shard.
+    Lru,
+}
+
 /// The residents that can be evicted, and the next use of each; `u64::MAX` means never.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranks {

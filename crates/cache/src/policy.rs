@@ -142,7 +142,7 @@ impl AccessPlan {
     }
 
     /// Appends an epoch of (shard, first batch, last batch), sorted by shard and first batch.
-    pub(crate) fn append(&mut self, uses: impl Iterator<Item = (usize, u64, u64)>, batches: u64) {
+    pub fn append(&mut self, uses: impl Iterator<Item = (usize, u64, u64)>, batches: u64) {
         let mut found: Vec<AccessWindow> = Vec::new();
         for (shard, first, last) in uses {
             let (first, last) = (

@@ -1,10 +1,11 @@
-//! The cache policy: which shard to fetch next, which one to evict, and what a run will cost.
+//! Decides which blob a cache fetches next and which one it evicts, and forecasts what a run will cost.
 //!
 //! These functions do no I/O, do not wait and read no clock. The reader and the forecast both use them.
 
 mod forecast;
 mod policy;
 mod ranks;
+#[cfg(test)]
 mod simulate;
 
 pub use forecast::{
@@ -12,4 +13,3 @@ pub use forecast::{
     ShardCost, forecast,
 };
 pub use policy::{AccessPlan, AccessWindow, Resident, make_room};
-pub use simulate::{Policy, SimEpoch, SimReport, simulate};
