@@ -7,12 +7,16 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Optional
 
+from shardmill.base._legacy import NamedDataset, NamedDatasetOptions, shows_options
 from shardmill.base.array import Array
+from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.dataset import StreamingDataset
 from shardmill.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from typing_extensions import Unpack
 
 __all__ = ['StreamingInsideWebVid', 'StreamingOutsideDTWebVid', 'StreamingOutsideGIWebVid']
 
@@ -37,52 +41,19 @@ class StreamingInsideWebVid(StreamingDataset):
         )
 
 
-class _Outside(StreamingDataset):
+class _Outside(NamedDataset):
     """WebVid with one file per video; samples have its path as ``content_path``."""
 
+    @shows_options
     def __init__(
         self,
         *,
-        remote: Optional[str] = None,
-        local: Optional[str] = None,
-        split: Optional[str] = None,
-        download_retry: int = 2,
-        download_timeout: float = 60,
-        validate_hash: Optional[str] = None,
-        keep_zip: bool = False,
-        epoch_size: Optional[int] = None,
-        predownload: Optional[int] = None,
-        cache_limit: Optional[int] = None,
-        partition_algo: str = 'orig',
-        num_canonical_nodes: Optional[int] = None,
-        batch_size: Optional[int] = None,
-        shuffle: bool = False,
-        shuffle_algo: str = 'py1s',
-        shuffle_seed: int = 9176,
-        shuffle_block_size: int = 1 << 18,
         extra_local: Optional[str] = None,
         extra_remote: Optional[str] = None,
+        **options: Unpack[NamedDatasetOptions],
     ) -> None:
-        super().__init__(
-            remote=remote,
-            local=local,
-            split=split,
-            download_retry=download_retry,
-            download_timeout=download_timeout,
-            validate_hash=validate_hash,
-            keep_zip=keep_zip,
-            epoch_size=epoch_size,
-            predownload=predownload,
-            cache_limit=cache_limit,
-            partition_algo=partition_algo,
-            num_canonical_nodes=num_canonical_nodes,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            shuffle_algo=shuffle_algo,
-            shuffle_seed=shuffle_seed,
-            shuffle_block_size=shuffle_block_size,
-        )
-        self.download_timeout = download_timeout
+        super().__init__(**options)
+        self.download_timeout = options.get('download_timeout', DEFAULT_TIMEOUT)
         self.extra_local = extra_local
         self.extra_remote = extra_remote
 

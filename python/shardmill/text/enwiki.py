@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any
 
-from shardmill.base.dataset import StreamingDataset
+from shardmill.base._legacy import NamedDataset, NamedDatasetOptions, shows_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ['StreamingEnWiki']
 
 
-class StreamingEnWiki(StreamingDataset):
+class StreamingEnWiki(NamedDataset):
     """English Wikipedia of 2020-01-01, prepared for the pretraining of BERT.
 
     The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
@@ -19,46 +22,9 @@ class StreamingEnWiki(StreamingDataset):
         field_dtypes: The number type of each column, by name.
     """
 
-    def __init__(
-        self,
-        *,
-        remote: Optional[str] = None,
-        local: Optional[str] = None,
-        split: Optional[str] = None,
-        download_retry: int = 2,
-        download_timeout: float = 60,
-        validate_hash: Optional[str] = None,
-        keep_zip: bool = False,
-        epoch_size: Optional[int] = None,
-        predownload: Optional[int] = None,
-        cache_limit: Optional[int] = None,
-        partition_algo: str = 'orig',
-        num_canonical_nodes: Optional[int] = None,
-        batch_size: Optional[int] = None,
-        shuffle: bool = False,
-        shuffle_algo: str = 'py1s',
-        shuffle_seed: int = 9176,
-        shuffle_block_size: int = 1 << 18,
-    ) -> None:
-        super().__init__(
-            remote=remote,
-            local=local,
-            split=split,
-            download_retry=download_retry,
-            download_timeout=download_timeout,
-            validate_hash=validate_hash,
-            keep_zip=keep_zip,
-            epoch_size=epoch_size,
-            predownload=predownload,
-            cache_limit=cache_limit,
-            partition_algo=partition_algo,
-            num_canonical_nodes=num_canonical_nodes,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            shuffle_algo=shuffle_algo,
-            shuffle_seed=shuffle_seed,
-            shuffle_block_size=shuffle_block_size,
-        )
+    @shows_options
+    def __init__(self, **options: Unpack[NamedDatasetOptions]) -> None:
+        super().__init__(**options)
         import numpy as np
 
         self.field_dtypes: dict[str, Any] = {

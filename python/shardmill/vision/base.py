@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill import _torch
-from shardmill.base.dataset import StreamingDataset
+from shardmill.base._legacy import NamedDataset, NamedDatasetOptions, shows_options
 from shardmill.base.util import missing_package
 from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ['StandardTransform', 'StreamingVisionDataset']
 
@@ -43,7 +46,7 @@ def _to_tensor(image: Any) -> Any:
     return functional.to_tensor(image)
 
 
-class StreamingVisionDataset(StreamingDataset, _torch.Placeholder):
+class StreamingVisionDataset(NamedDataset, _torch.Placeholder):
     """Images with labels. Samples have the columns ``x`` and ``y``.
 
     If torchvision is installed, this becomes a ``torchvision.datasets.VisionDataset`` when the first
@@ -59,54 +62,21 @@ class StreamingVisionDataset(StreamingDataset, _torch.Placeholder):
         ValueError: `transforms` is combined with another transform.
     """
 
+    @shows_options
     def __init__(
         self,
         *,
-        remote: Optional[str] = None,
-        local: Optional[str] = None,
-        split: Optional[str] = None,
-        download_retry: int = 2,
-        download_timeout: float = 60,
-        validate_hash: Optional[str] = None,
-        keep_zip: bool = False,
-        epoch_size: Optional[int] = None,
-        predownload: Optional[int] = None,
-        cache_limit: Optional[int] = None,
-        partition_algo: str = 'orig',
-        num_canonical_nodes: Optional[int] = None,
-        batch_size: int,
-        shuffle: bool = False,
-        shuffle_algo: str = 'py1s',
-        shuffle_seed: int = 9176,
-        shuffle_block_size: int = 1 << 18,
         transforms: Optional[Callable[[Any, Any], tuple[Any, Any]]] = None,
         transform: Optional[Callable[[Any], Any]] = None,
         target_transform: Optional[Callable[[Any], Any]] = None,
+        **options: Unpack[NamedDatasetOptions],
     ) -> None:
         if transforms is not None and (transform is not None or target_transform is not None):
             raise UsageError(
                 'transforms do not go together with transform and target_transform', 'config-value'
             )
         _adopt()
-        super().__init__(
-            remote=remote,
-            local=local,
-            split=split,
-            download_retry=download_retry,
-            download_timeout=download_timeout,
-            validate_hash=validate_hash,
-            keep_zip=keep_zip,
-            epoch_size=epoch_size,
-            predownload=predownload,
-            cache_limit=cache_limit,
-            partition_algo=partition_algo,
-            num_canonical_nodes=num_canonical_nodes,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            shuffle_algo=shuffle_algo,
-            shuffle_seed=shuffle_seed,
-            shuffle_block_size=shuffle_block_size,
-        )
+        super().__init__(**options)
         self.transform = transform
         self.target_transform = target_transform
         self.transforms = transforms or StandardTransform(transform, target_transform)
