@@ -156,6 +156,10 @@ class CloudUploader:
         os.makedirs(self.local, exist_ok=True)
         if self._REMOTE and not self.remote:
             raise UsageError(f'{type(self).__name__} needs a location to upload to', 'config-value')
+        self._connect()
+
+    def _connect(self) -> None:
+        """Creates the client, and checks that the location exists. Called last by the constructor."""
 
     def upload_file(self, filename: str) -> None:
         """Uploads a file of the local folder under the same name.
@@ -218,22 +222,11 @@ class CloudUploader:
 
 class S3Uploader(CloudUploader):
     """Uploads files to S3 and compatible stores. ``S3_ENDPOINT_URL`` or ``AWS_ENDPOINT_URL`` sets
-    another endpoint, and ``S3_CANNED_ACL`` the access rights of the objects.
-
-    The arguments are those of `CloudUploader`.
-    """
+    another endpoint, and ``S3_CANNED_ACL`` the access rights of the objects."""
 
     _REMOTE = True
 
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
         self.s3 = _s3.S3Client()
         self.check_bucket_exists(self.remote or '')
 
@@ -261,20 +254,12 @@ class GCSUploader(CloudUploader):
     """Uploads files to Google Cloud Storage.
 
     Uses boto3 if ``GCS_KEY`` and ``GCS_SECRET`` are set, otherwise google-cloud-storage with
-    Application Default Credentials. The arguments are those of `CloudUploader`.
+    Application Default Credentials.
     """
 
     _REMOTE = True
 
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
         self.gcs_client, by_key = gcs_client()
         self.authentication = (
             GCSAuthentication.HMAC if by_key else GCSAuthentication.SERVICE_ACCOUNT
@@ -323,22 +308,11 @@ class GCSUploader(CloudUploader):
 
 
 class OCIUploader(CloudUploader):
-    """Uploads files to Oracle Cloud Infrastructure. Needs oci and its configuration file.
-
-    The arguments are those of `CloudUploader`.
-    """
+    """Uploads files to Oracle Cloud Infrastructure. Needs oci and its configuration file."""
 
     _REMOTE = True
 
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
         self.client = oci_client()
         self.namespace = self.client.get_namespace().data
         self.upload_manager = sdk('oci', 'oci').object_storage.UploadManager(self.client)
@@ -395,22 +369,11 @@ class OCIUploader(CloudUploader):
 
 class HFUploader(CloudUploader):
     """Uploads files to a Hugging Face dataset: ``hf://datasets/ORG/NAME/PATH``. Needs
-    huggingface-hub; ``HF_TOKEN`` is the token.
-
-    The arguments are those of `CloudUploader`.
-    """
+    huggingface-hub; ``HF_TOKEN`` is the token."""
 
     _REMOTE = True
 
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
         hub = sdk('huggingface_hub', 'huggingface-hub')
         self.dataset_id, self.path = split_hf_url(self.remote or '')
         self.repo_org, self.repo_name = self.dataset_id.split('/')
@@ -450,15 +413,7 @@ class _AzureUploader(CloudUploader):
     _REMOTE = True
     _DOMAIN: ClassVar[str] = ''
 
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
         first = _s3.split_url(self.remote or '')[1].split('.')[0]
         self.AZURE_ACCOUNT_NAME = os.environ.get('AZURE_ACCOUNT_NAME', first)
         self.credential = azure_credential(os.environ.get('AZURE_ACCOUNT_ACCESS_KEY', ''))
@@ -477,10 +432,7 @@ class _AzureUploader(CloudUploader):
 
 
 class AzureUploader(_AzureUploader):
-    """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``. Needs azure-storage-blob.
-
-    The arguments are those of `CloudUploader`.
-    """
+    """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``. Needs azure-storage-blob."""
 
     _DOMAIN = 'blob'
 
@@ -519,10 +471,7 @@ class AzureUploader(_AzureUploader):
 
 class AzureDataLakeUploader(_AzureUploader):
     """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``. Needs
-    azure-storage-file-datalake.
-
-    The arguments are those of `CloudUploader`.
-    """
+    azure-storage-file-datalake."""
 
     _DOMAIN = 'dfs'
 
@@ -555,22 +504,11 @@ class AzureDataLakeUploader(_AzureUploader):
 
 
 class DatabricksUploader(CloudUploader):
-    """The base of both Databricks file systems. Needs databricks-sdk.
-
-    The arguments are those of `CloudUploader`.
-    """
+    """The base of both Databricks file systems. Needs databricks-sdk."""
 
     _REMOTE = True
 
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
         self.client = self._create_workspace_client()
 
     def _create_workspace_client(self) -> Any:
@@ -578,10 +516,7 @@ class DatabricksUploader(CloudUploader):
 
 
 class DatabricksUnityCatalogUploader(DatabricksUploader):
-    """Uploads files to a Databricks volume: ``dbfs:/Volumes/...``. Needs databricks-sdk.
-
-    The arguments are those of `CloudUploader`.
-    """
+    """Uploads files to a Databricks volume: ``dbfs:/Volumes/...``. Needs databricks-sdk."""
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
         target = urlsplit(remote).path
@@ -598,20 +533,10 @@ class DatabricksUnityCatalogUploader(DatabricksUploader):
 
 class DBFSUploader(DatabricksUploader):
     """Uploads files to the Databricks file system: ``dbfs:/...``. Existing files are not replaced.
-    Needs databricks-sdk.
+    Needs databricks-sdk."""
 
-    The arguments are those of `CloudUploader`.
-    """
-
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
+        super()._connect()
         self.dbfs_path = urlsplit(self.remote or '').path
         self.check_folder_exists()
 
@@ -634,21 +559,12 @@ class AlipanUploader(CloudUploader):
     """Uploads files to Alipan: ``alipan:///PATH``. Needs AliPCS-Py.
 
     ``ALIPAN_WEB_REFRESH_TOKEN`` is the token. ``ALIPAN_ENCRYPT_PASSWORD`` and
-    ``ALIPAN_ENCRYPT_TYPE`` (``Simple``, ``ChaCha20``, ``AES256CBC``) enable encryption. The
-    arguments are those of `CloudUploader`.
+    ``ALIPAN_ENCRYPT_TYPE`` (``Simple``, ``ChaCha20``, ``AES256CBC``) enable encryption.
     """
 
     _REMOTE = True
 
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
         url = urlsplit(self.remote or '')
         if url.scheme != 'alipan' or url.netloc:
             raise UsageError('the URL of a folder of Alipan is alipan:///PATH', 'url-path')
@@ -701,20 +617,9 @@ class AlipanUploader(CloudUploader):
 
 
 class LocalUploader(CloudUploader):
-    """Copies files to another folder of this machine, which is created if missing.
+    """Copies files to another folder of this machine, which is created if missing."""
 
-    The arguments are those of `CloudUploader`.
-    """
-
-    def __init__(
-        self,
-        out: _Out,
-        keep_local: bool = False,
-        progress_bar: bool = False,
-        retry: int = 2,
-        exist_ok: bool = False,
-    ) -> None:
-        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+    def _connect(self) -> None:
         if self.remote:
             os.makedirs(self.remote, exist_ok=True)
 

@@ -287,103 +287,81 @@ class Scalar(Encoding):
         return np.frombuffer(data, self.dtype)[0]
 
 
-class UInt8(Scalar):
+class _FixedScalar(Scalar):
+    """A NumPy number of the type that the class names."""
+
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(getattr(np, self.name))
+
+
+class UInt8(_FixedScalar):
     """An unsigned integer of 8 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.uint8)
+    name = 'uint8'
 
 
-class UInt16(Scalar):
+class UInt16(_FixedScalar):
     """An unsigned integer of 16 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.uint16)
+    name = 'uint16'
 
 
-class UInt32(Scalar):
+class UInt32(_FixedScalar):
     """An unsigned integer of 32 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.uint32)
+    name = 'uint32'
 
 
-class UInt64(Scalar):
+class UInt64(_FixedScalar):
     """An unsigned integer of 64 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.uint64)
+    name = 'uint64'
 
 
-class Int8(Scalar):
+class Int8(_FixedScalar):
     """An integer of 8 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.int8)
+    name = 'int8'
 
 
-class Int16(Scalar):
+class Int16(_FixedScalar):
     """An integer of 16 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.int16)
+    name = 'int16'
 
 
-class Int32(Scalar):
+class Int32(_FixedScalar):
     """An integer of 32 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.int32)
+    name = 'int32'
 
 
-class Int64(Scalar):
+class Int64(_FixedScalar):
     """An integer of 64 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.int64)
+    name = 'int64'
 
 
-class Float16(Scalar):
+class Float16(_FixedScalar):
     """A float of 16 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.float16)
+    name = 'float16'
 
 
-class Float32(Scalar):
+class Float32(_FixedScalar):
     """A float of 32 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.float32)
+    name = 'float32'
 
 
-class Float64(Scalar):
+class Float64(_FixedScalar):
     """A float of 64 bits."""
 
-    def __init__(self) -> None:
-        import numpy as np
-
-        super().__init__(np.float64)
+    name = 'float64'
 
 
 class StrEncoding(Encoding):
