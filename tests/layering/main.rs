@@ -2,6 +2,8 @@
 //! dependencies stay in their crates. The Arrow family is linked once, and `deny.toml` holds for everything that is
 //! linked.
 //!
+//! The table of crates in `docs/architecture.md` is generated ([`architecture`]).
+//!
 //! Three checks read the sources. Files of a crate form no new import cycle ([`modules`]), error ids keep their kinds
 //! ([`errors`]), and words that have a plain replacement do not spread ([`glossary`]).
 //!
@@ -14,6 +16,7 @@
     reason = "tests"
 )]
 
+mod architecture;
 mod deny;
 mod errors;
 mod glossary;
@@ -174,6 +177,21 @@ fn error_ids_keep_their_kinds() {
         new.is_empty() && gone.is_empty(),
         "error ids or kinds changed; new: {new:?}, gone: {gone:?}; if that is meant, set UPDATE_ERRORS=1 and document them"
     );
+}
+
+#[test]
+fn the_architecture_page_lists_the_crates() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/architecture.md");
+    let found = std::fs::read_to_string(&page).expect("architecture.md is readable");
+    let expected = architecture::with_table(&found, &METADATA).expect("the page has a table");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&page, &expected).expect("architecture.md is writable");
+    } else {
+        assert!(
+            found == expected,
+            "docs/architecture.md is out of date: set UPDATE_DOCS=1"
+        );
+    }
 }
 
 #[test]
