@@ -216,7 +216,6 @@ pub const IN_CYCLES: &[(&str, usize)] = &[
     ("shardmill-storage", 29),
     ("shardmill-testing", 5),
     ("shardmill-webdataset", 16),
-    ("shardmill-writer", 16),
 ];
 
 /// The number of words with a plain replacement (see the module `glossary`) that each area still has. The numbers only

@@ -30,20 +30,35 @@ compile_error!(
     "Arrow buffers are passed through as little-endian bytes; a big-endian machine would need a swap"
 );
 
-mod chunk;
-mod columns;
-mod content;
-mod entry;
-mod error;
-mod form;
-mod index;
-mod input;
-mod pack;
-pub mod parts;
-mod pipeline;
-mod rows;
-mod samples;
-mod shard;
+// The modules, from the bottom up: each uses only modules above it in this list.
+
+mod entry; // Indexes and index entries of any format.
+
+mod content; // Content of samples, to find those that a dataset already has.
+
+mod input; // The batches that callers provide.
+
+mod form; // The form of the shards of a dataset.
+
+mod error; // The error of this crate.
+
+mod chunk; // Encoded samples in memory.
+
+mod columns; // Arrow columns as values of samples.
+
+mod rows; // Rows as samples.
+
+mod index; // Publication of the index.
+
+mod pack; // Where a shard ends.
+
+mod shard; // Bytes and temporary files of one shard.
+
+mod pipeline; // Conversions.
+
+mod samples; // Samples that arrive one at a time.
+
+pub mod parts; // Datasets that many tasks write.
 
 pub use columns::{
     ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, FieldEncoding, ParseFieldEncodingError,

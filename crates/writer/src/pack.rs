@@ -28,15 +28,23 @@ pub(crate) struct Piece {
     pub(crate) range: Range<usize>,
 }
 
+/// The samples of a shard: their place in the dataset and in the input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShardSpan {
+    pub(crate) split: usize,
+    /// The number of the shard in its split.
+    pub(crate) shard: u64,
+    pub(crate) start: Position,
+    pub(crate) samples: u64,
+    pub(crate) content: Content,
+}
+
 /// A shard that is cut but not yet written.
 #[derive(Debug)]
 pub(crate) struct CutShard {
-    pub(crate) split: usize,
-    pub(crate) shard: u64,
+    pub(crate) span: ShardSpan,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) sizes: Vec<u32>,
-    pub(crate) start: Position,
-    pub(crate) content: Content,
 }
 
 /// The source of the sample keys of one split.
@@ -292,14 +300,18 @@ impl Packer {
     }
 
     fn take(&mut self, next: Position) -> CutShard {
-        let shard = CutShard {
+        let span = ShardSpan {
             split: self.split,
             shard: self.next_shard,
-            pieces: std::mem::take(&mut self.pieces),
-            sizes: std::mem::take(&mut self.sizes),
             // An empty first shard starts at the same position as the second one.
             start: self.start.take().unwrap_or(next),
+            samples: u64::try_from(self.sizes.len()).unwrap_or(u64::MAX),
             content: std::mem::take(&mut self.content),
+        };
+        let shard = CutShard {
+            span,
+            pieces: std::mem::take(&mut self.pieces),
+            sizes: std::mem::take(&mut self.sizes),
         };
         self.next_shard += 1;
         shard

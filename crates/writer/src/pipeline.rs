@@ -24,7 +24,7 @@ use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::index::beneath;
 use crate::input::{Batches, Input};
-use crate::pack::{CutShard, Keys, PackError, Packer, Position};
+use crate::pack::{CutShard, Keys, PackError, Packer, Position, ShardSpan};
 use crate::rows::{RowEncoder, TarKeys};
 use crate::shard::{FileCheck, FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step, Temps};
 use shardmill_mds::Content;
@@ -634,8 +634,12 @@ impl<I: Input> Engine<'_, I> {
 
     fn schedule(&self, state: &mut State<I::Error>, cut: Vec<CutShard>) {
         for shard in cut {
-            let (split, number) = (shard.split, shard.shard);
-            let samples = u64::try_from(shard.sizes.len()).unwrap_or(0);
+            let ShardSpan {
+                split,
+                shard: number,
+                samples,
+                ..
+            } = shard.span;
             if let Some((entry, content)) = self
                 .checkpoint
                 .reusable(split, number)
@@ -700,14 +704,18 @@ impl<I: Input> Engine<'_, I> {
 
     fn publish_one(&self, shard: FinishedShard) -> Result<(), StorageError> {
         let FinishedShard {
-            split,
-            shard,
-            start,
-            content,
+            span,
             files,
             entry,
             checks,
         } = shard;
+        let ShardSpan {
+            split,
+            shard,
+            start,
+            content,
+            ..
+        } = span;
         let folder = self.output.splits.get(split).map_or("", String::as_str);
         // Stops waiting if the run has failed.
         let go_on = &mut |_| !self.progress.is_cancelled() && self.lock().error.is_none();

@@ -9,17 +9,40 @@ use arrow::array::Array;
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Format, escape};
 use shardmill_mds::{Content, Layout, TextColumn, reaches_over};
-use shardmill_webdataset::{KEY_DIGITS, content_of_numbered};
+use shardmill_webdataset::{KEY_DIGITS, Profile, content_of_numbered};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::columns::{ColumnEncoder, EncodedColumn};
 use crate::error::{RowError, ValueReason, WriteError};
 
-pub use tar::{TarKeys, TarRows};
-
 /// The size at which a chunk is closed, in bytes. A chunk fits into a core's cache while its columns are scattered into
 /// it. It is large enough that handing it over costs nothing.
 pub(crate) const CHUNK_BYTES: usize = 2 << 20;
+
+/// The rules for encoding rows as samples of tar files.
+#[derive(Clone, Debug)]
+pub struct TarRows {
+    /// The rules for headers and member names.
+    pub profile: Profile,
+    /// The source of the keys.
+    pub keys: TarKeys,
+}
+
+/// The source of the keys of tar samples.
+#[derive(Clone, Debug)]
+pub enum TarKeys {
+    /// The number of the sample in its dataset, with nine digits.
+    Number,
+    /// A column of the batches, of text or integers.
+    Column {
+        /// Its position.
+        source: usize,
+        /// Its name, for messages.
+        name: String,
+        /// Whether the input guarantees unique values. If so, the writer does not keep the hashes of the keys.
+        unique: bool,
+    },
+}
 
 /// How the values of one sample are combined.
 #[derive(Clone, Debug)]

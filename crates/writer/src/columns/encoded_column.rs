@@ -2,7 +2,13 @@
 
 use std::ops::Range;
 
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{Buffer, OffsetBuffer};
+use arrow::datatypes::DataType;
+use shardmill_core::Limits;
+use shardmill_mds::{Encoding, ValueError, check_datum, check_new_json};
+
+use crate::error::RowError;
 
 /// The start of each value in a buffer of concatenated values.
 #[derive(Clone, Debug)]
@@ -154,5 +160,105 @@ fn scatter_fixed<const WIDTH: usize>(
     for (value, cursor) in values.zip(cursors) {
         out[*cursor..*cursor + WIDTH].copy_from_slice(value);
         *cursor += WIDTH;
+    }
+}
+
+/// Returns a string column as slices of its existing buffer.
+pub(crate) fn string_slices(array: &ArrayRef) -> Option<EncodedColumn> {
+    Some(match array.data_type() {
+        DataType::Utf8 => {
+            let values = array.as_string::<i32>();
+            EncodedColumn::Sliced {
+                bytes: values.values().clone(),
+                offsets: Offsets::I32(values.offsets().clone()),
+            }
+        }
+        DataType::LargeUtf8 => {
+            let values = array.as_string::<i64>();
+            EncodedColumn::Sliced {
+                bytes: values.values().clone(),
+                offsets: Offsets::I64(values.offsets().clone()),
+            }
+        }
+        DataType::Utf8View => {
+            let values = array.as_string_view();
+            gathered((0..values.len()).map(|row| values.value(row).as_bytes()))
+        }
+        _ => return None,
+    })
+}
+
+/// Returns a binary column as slices of its existing buffer.
+pub(crate) fn bytes_slices(array: &ArrayRef) -> Option<EncodedColumn> {
+    Some(match array.data_type() {
+        DataType::Binary => {
+            let values = array.as_binary::<i32>();
+            EncodedColumn::Sliced {
+                bytes: values.values().clone(),
+                offsets: Offsets::I32(values.offsets().clone()),
+            }
+        }
+        DataType::LargeBinary => {
+            let values = array.as_binary::<i64>();
+            EncodedColumn::Sliced {
+                bytes: values.values().clone(),
+                offsets: Offsets::I64(values.offsets().clone()),
+            }
+        }
+        DataType::BinaryView => {
+            let values = array.as_binary_view();
+            gathered((0..values.len()).map(|row| values.value(row)))
+        }
+        DataType::FixedSizeBinary(width) => {
+            let values = array.as_fixed_size_binary();
+            let width = usize::try_from(*width).ok()?;
+            let bytes = if width == 0 {
+                Buffer::from_vec(Vec::<u8>::new())
+            } else {
+                values.values().clone()
+            };
+            let offsets = (0..=values.len()).map(|row| row * width).collect();
+            EncodedColumn::Sliced {
+                bytes,
+                offsets: Offsets::Owned(offsets),
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// Concatenates copies of the values.
+fn gathered<'a>(values: impl Iterator<Item = &'a [u8]>) -> EncodedColumn {
+    let mut bytes = Vec::new();
+    let mut offsets = vec![0];
+    for value in values {
+        bytes.extend_from_slice(value);
+        offsets.push(bytes.len());
+    }
+    EncodedColumn::rendered(bytes, offsets)
+}
+
+/// Checks that all values are valid for their encoding.
+pub(super) fn checked(
+    encoded_column: EncodedColumn,
+    array: &ArrayRef,
+    encoding: &Encoding,
+    limits: &Limits,
+) -> Result<EncodedColumn, RowError> {
+    for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
+        let (_, value) = encoded_column.value(row);
+        check_new(encoding, value, limits).map_err(|error| RowError {
+            row,
+            reason: error.into(),
+        })?;
+    }
+    Ok(encoded_column)
+}
+
+/// Checks a value that came from outside: readers must understand all of it.
+fn check_new(encoding: &Encoding, value: &[u8], limits: &Limits) -> Result<(), ValueError> {
+    match encoding {
+        Encoding::Json => check_new_json(value, limits),
+        _ => check_datum(encoding, value, limits),
     }
 }

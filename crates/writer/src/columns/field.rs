@@ -1,115 +1,20 @@
 //! Encodes Arrow columns as fields of WebDataset samples.
 
-use std::fmt;
-use std::str::FromStr;
-
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{filter, is_not_null};
 use arrow::datatypes::{DataType, Field};
 use shardmill_core::{Limits, escape};
-use shardmill_mds::{DType, Encoding, ImageKind, NdArray, Value};
-use shardmill_webdataset::{
-    Array as Tensor, Datum, FieldError, FieldKind, deflate, encode, npy_header,
-};
+use shardmill_mds::{DType, Encoding, ImageKind, NdArray, TextEncoding, Value};
+use shardmill_webdataset::{FieldError, FieldKind, deflate, npy_header};
 
-use super::encoded_column::EncodedColumn;
-use super::hint;
-use super::{
-    ENCODED_KEY, ENCODING_KEY, bytes_slices, check_new, is_binary, is_integer_text, is_text, json,
-    list, number, stored_type, text,
+use super::encoded_column::{EncodedColumn, bytes_slices, checked, string_slices};
+use super::list::{self, npy_type, tensor};
+use super::target::FieldEncoding;
+use super::types::{
+    ENCODING_KEY, encoded_as, is_binary, is_integer_text, is_temporal, is_text, stored_type,
 };
+use super::{hint, json, number, text};
 use crate::error::{RowError, WriteError};
-
-/// How a value is encoded as the bytes of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldEncoding {
-    /// Bytes, unchanged.
-    Bytes,
-    /// UTF-8 text.
-    Str,
-    /// An integer in ASCII digits.
-    Int,
-    /// JSON.
-    Json,
-    /// A NumPy file.
-    Npy,
-    /// One array in webdataset's own tensor format.
-    Ten,
-}
-
-impl FieldEncoding {
-    /// All encodings.
-    pub const ALL: [Self; 6] = [
-        Self::Bytes,
-        Self::Str,
-        Self::Int,
-        Self::Json,
-        Self::Npy,
-        Self::Ten,
-    ];
-
-    /// Returns the name: `bytes`, `str`, `int`, `json`, `npy` or `ten`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Str => "str",
-            Self::Int => "int",
-            Self::Json => "json",
-            Self::Npy => "npy",
-            Self::Ten => "ten",
-        }
-    }
-
-    /// Returns the extension by which readers recognise the encoding.
-    const fn extension(self) -> Option<&'static str> {
-        match self {
-            Self::Bytes => None,
-            Self::Str => Some("txt"),
-            Self::Int => Some("cls"),
-            Self::Json => Some("json"),
-            Self::Npy => Some("npy"),
-            Self::Ten => Some("ten"),
-        }
-    }
-}
-
-impl fmt::Display for FieldEncoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// The error of an unknown encoding name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown encoding `{}`", shardmill_core::escape(name))]
-pub struct ParseFieldEncodingError {
-    /// The name as given.
-    pub name: String,
-}
-
-impl FromStr for FieldEncoding {
-    type Err = ParseFieldEncodingError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|encoding| encoding.name() == name)
-            .ok_or_else(|| ParseFieldEncodingError {
-                name: name.to_owned(),
-            })
-    }
-}
-
-/// Returns the MDS encoding of the values, if the column was read from MDS shards.
-pub(super) fn encoded_as(field: &Field) -> Option<Encoding> {
-    let is_encoded = field
-        .metadata()
-        .get(ENCODED_KEY)
-        .is_some_and(|value| value == "true");
-    let name = field.metadata().get(ENCODING_KEY)?;
-    is_encoded.then(|| name.parse().ok()).flatten()
-}
 
 /// Returns the default name and encoding of the field for a column.
 ///
@@ -273,7 +178,7 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
         (_, Some(Encoding::Json)) => FieldEncoding::Json,
         (other, _) if is_text(other) && is_json_by_hint(field) => FieldEncoding::Json,
         (other, _) if is_binary(other) => FieldEncoding::Bytes,
-        (other, _) if is_text(other) || text::is_temporal(other) => FieldEncoding::Str,
+        (other, _) if is_text(other) || is_temporal(other) => FieldEncoding::Str,
         (DataType::Boolean, _) => FieldEncoding::Int,
         (DataType::Decimal128(..) | DataType::Decimal256(..), _) => FieldEncoding::Str,
         (other, _) if other.is_integer() => FieldEncoding::Int,
@@ -308,7 +213,7 @@ pub(super) fn is_storable(field: &Field, data_type: &DataType, encoding: FieldEn
         FieldEncoding::Str => {
             is_binary(data_type)
                 || is_text(data_type)
-                || text::is_temporal(data_type)
+                || is_temporal(data_type)
                 || data_type.is_numeric()
         }
         FieldEncoding::Int => {
@@ -387,7 +292,7 @@ impl FieldEncoder {
             reason: number::mismatch(array, target),
         };
         let data_type = array.data_type();
-        let plain = || bytes_slices(array).or_else(|| text::string_slices(array));
+        let plain = || bytes_slices(array).or_else(|| string_slices(array));
         match self.encoding {
             FieldEncoding::Bytes => plain().ok_or_else(unfit),
             FieldEncoding::Str if is_binary(data_type) => {
@@ -396,9 +301,9 @@ impl FieldEncoder {
             FieldEncoding::Str if data_type.is_floating() => text::float_texts(array, target),
             FieldEncoding::Str if data_type.is_integer() => text::number_texts(array, target),
             FieldEncoding::Str => text::rendered(array, target),
-            FieldEncoding::Int => match text::string_slices(array) {
+            FieldEncoding::Int => match string_slices(array) {
                 Some(encoded_column) => checked(encoded_column, array, &Encoding::StrInt, limits),
-                None => text::plain_values(array, shardmill_mds::TextEncoding::Int),
+                None => text::plain_values(array, TextEncoding::Int),
             },
             FieldEncoding::Json => match plain() {
                 Some(encoded_column) if self.encoded == Some(Encoding::Json) => Ok(encoded_column),
@@ -460,23 +365,6 @@ impl FieldEncoder {
     }
 }
 
-/// Checks that all values are valid for their encoding.
-fn checked(
-    encoded_column: EncodedColumn,
-    array: &ArrayRef,
-    encoding: &Encoding,
-    limits: &Limits,
-) -> Result<EncodedColumn, RowError> {
-    for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
-        let (_, value) = encoded_column.value(row);
-        check_new(encoding, value, limits).map_err(|error| RowError {
-            row,
-            reason: error.into(),
-        })?;
-    }
-    Ok(encoded_column)
-}
-
 /// Converts MDS arrays to NumPy files.
 fn from_mds(
     array: &ArrayRef,
@@ -505,49 +393,9 @@ fn from_mds(
     Ok(EncodedColumn::rendered(bytes, offsets))
 }
 
-/// Appends an array in webdataset's own tensor format.
-pub(super) fn tensor(
-    name: &str,
-    dtype: shardmill_webdataset::DType,
-    shape: &[u64],
-    data: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), FieldError> {
-    let array = Tensor {
-        dtype,
-        shape: shape.to_vec(),
-        data,
-    };
-    // The encoder needs a `ten` field; the error must name the actual column.
-    encode("ten", &Datum::Array(array), out).map_err(|error| match error {
-        FieldError::Array { reason, .. } => FieldError::Array {
-            field: name.to_owned(),
-            reason,
-        },
-        other => other,
-    })
-}
-
-/// Returns the NumPy type of the same numbers.
-pub(super) const fn npy_type(dtype: DType) -> shardmill_webdataset::DType {
-    use shardmill_webdataset::DType as Npy;
-    match dtype {
-        DType::U8 => Npy::UInt8,
-        DType::I8 => Npy::Int8,
-        DType::U16 => Npy::UInt16,
-        DType::I16 => Npy::Int16,
-        DType::F16 => Npy::Float16,
-        DType::U32 => Npy::UInt32,
-        DType::I32 => Npy::Int32,
-        DType::F32 => Npy::Float32,
-        DType::U64 => Npy::UInt64,
-        DType::I64 => Npy::Int64,
-        DType::F64 => Npy::Float64,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::types::ENCODED_KEY;
     use super::*;
     use std::collections::HashMap;
 

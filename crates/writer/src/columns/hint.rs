@@ -4,8 +4,9 @@ use arrow::datatypes::{DataType, Field};
 use shardmill_core::escape;
 use shardmill_mds::{DType, Encoding};
 
-use super::field::FieldEncoding;
-use super::{Target, is_binary, json, number, stored_type};
+use super::target::{FieldEncoding, Target};
+use super::types::{is_binary, stored_type};
+use super::{json, number};
 
 /// Returns a hint for a column whose type cannot be stored as `target`.
 pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -> String {

@@ -12,11 +12,11 @@ use arrow::datatypes::{
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use shardmill_core::escape;
-use shardmill_mds::{ValueError, write_json_float, write_json_string};
+use shardmill_mds::{write_json_float, write_json_string};
 
-use super::text::{Texts, texts};
-use super::{bytes_slices, is_binary};
-use crate::error::ValueReason;
+use super::cell_text::{Texts, Unwritable, texts};
+use super::encoded_column::bytes_slices;
+use super::types::is_binary;
 
 /// Returns whether values of this type can be written as JSON. Decimals, times and durations become strings, bytes
 /// become base64 strings.
@@ -68,28 +68,6 @@ fn no_form(path: &str, data_type: &DataType) -> String {
         "`{}` is {data_type}, which has no form in JSON",
         escape(path)
     )
-}
-
-/// The reason why a value cannot be written.
-#[derive(Debug)]
-pub(crate) enum Unwritable {
-    /// A map has a duplicate key. Readers would keep only one of the values.
-    Key(String),
-    /// A time is outside the range of the calendar.
-    Time(String),
-}
-
-impl Unwritable {
-    /// Converts the reason to a [`ValueReason`] for a value with `encoding`.
-    pub(crate) fn reason(self, encoding: &str) -> ValueReason {
-        match self {
-            Self::Key(key) => ValueReason::Datum(ValueError::JsonKeyTwice { key }),
-            Self::Time(value) => ValueReason::Range {
-                value,
-                encoding: encoding.to_owned(),
-            },
-        }
-    }
 }
 
 /// A downcast array. The downcasts are done once, so that reading a value costs only a match.

@@ -6,10 +6,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 use shardmill_mds::{DType, Encoding, ndarray_header};
-use shardmill_webdataset::npy_header;
+use shardmill_webdataset::{Array as Tensor, Datum, FieldError, encode, npy_header};
 
 use super::encoded_column::{EncodedColumn, Prefixes};
-use super::field::{npy_type, tensor};
 use super::number;
 use crate::error::{RowError, ValueReason};
 
@@ -369,4 +368,45 @@ fn extents(
         extents.push(Extent { leaf: range, dims });
     }
     Ok(extents)
+}
+
+/// Appends an array in webdataset's own tensor format.
+pub(super) fn tensor(
+    name: &str,
+    dtype: shardmill_webdataset::DType,
+    shape: &[u64],
+    data: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), FieldError> {
+    let array = Tensor {
+        dtype,
+        shape: shape.to_vec(),
+        data,
+    };
+    // The encoder needs a `ten` field; the error must name the actual column.
+    encode("ten", &Datum::Array(array), out).map_err(|error| match error {
+        FieldError::Array { reason, .. } => FieldError::Array {
+            field: name.to_owned(),
+            reason,
+        },
+        other => other,
+    })
+}
+
+/// Returns the NumPy type of the same numbers.
+pub(super) const fn npy_type(dtype: DType) -> shardmill_webdataset::DType {
+    use shardmill_webdataset::DType as Npy;
+    match dtype {
+        DType::U8 => Npy::UInt8,
+        DType::I8 => Npy::Int8,
+        DType::U16 => Npy::UInt16,
+        DType::I16 => Npy::Int16,
+        DType::F16 => Npy::Float16,
+        DType::U32 => Npy::UInt32,
+        DType::I32 => Npy::Int32,
+        DType::F32 => Npy::Float32,
+        DType::U64 => Npy::UInt64,
+        DType::I64 => Npy::Int64,
+        DType::F64 => Npy::Float64,
+    }
 }

@@ -1,45 +1,32 @@
 //! Encodes Arrow columns as values of shards.
 
+mod cell_text;
 mod encoded_column;
 mod field;
 mod hint;
 mod json;
 mod list;
 mod number;
+mod target;
 mod text;
-
-use std::sync::Arc;
+mod types;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::buffer::Buffer;
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field};
 use shardmill_core::{Format, Limits};
-use shardmill_mds::{
-    DType, Encoding, ImageKind, TextEncoding, ValueError, check_datum, check_new_json,
-    encode_jpeg_array, encode_list,
-};
+use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, encode_jpeg_array, encode_list};
 
-pub(crate) use encoded_column::EncodedColumn;
-use field::FieldEncoder;
-pub use field::{FieldEncoding, ParseFieldEncodingError, default_field};
-pub(crate) use text::string_slices;
+pub(crate) use encoded_column::{EncodedColumn, string_slices};
+pub use field::default_field;
+pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
+pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};
 
 use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
-use encoded_column::Offsets;
-
-/// The field metadata key of the MDS encoding that a source suggests for a column.
-pub const ENCODING_KEY: &str = "shardmill:encoding";
-
-/// The field metadata key that describes how the values of a column are already encoded.
-///
-/// It is [`ENCODED_TEXT`] if a string column holds the decimal texts of integers of any size. It is `"true"` if the
-/// bytes of a binary column already are values of the suggested encoding, read from another dataset.
-pub const ENCODED_KEY: &str = "shardmill:encoded";
-
-/// The value of [`ENCODED_KEY`] for integers of any size as text.
-pub const ENCODED_TEXT: &str = "text";
+use encoded_column::{bytes_slices, checked};
+use field::FieldEncoder;
+use types::{encoded_as, is_binary, is_integer_text, is_temporal, is_text, stored_type};
 
 /// Encodes one column of the batches as one column of the shards. It is compiled once and used for each batch.
 #[derive(Clone, Debug)]
@@ -54,31 +41,6 @@ pub struct ColumnEncoder {
     field: Option<FieldEncoder>,
     null_hint: String,
     limits: Limits,
-}
-
-/// The form in which a column is stored.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Target {
-    /// A value of an MDS encoding.
-    Mds(Encoding),
-    /// A JSON value in a JSON line.
-    Json(TextEncoding),
-    /// Plain text between separators.
-    Xsv(TextEncoding),
-    /// A field of a WebDataset sample.
-    Field(FieldEncoding),
-}
-
-impl Target {
-    /// Returns the name of the encoding, as in an index.
-    #[must_use]
-    pub fn name(&self) -> String {
-        match self {
-            Self::Mds(encoding) => encoding.to_string(),
-            Self::Json(encoding) | Self::Xsv(encoding) => encoding.to_string(),
-            Self::Field(encoding) => encoding.to_string(),
-        }
-    }
 }
 
 /// Returns the default target of a column.
@@ -125,43 +87,6 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
                 Target::Xsv(encoding)
             })
         }
-    }
-}
-
-fn is_integer_text(field: &Field) -> bool {
-    field
-        .metadata()
-        .get(ENCODED_KEY)
-        .is_some_and(|value| value == ENCODED_TEXT)
-}
-
-/// Returns the type in which values are stored: dictionaries become their values, list views become lists, and decimals
-/// get one width. [`ColumnEncoder::prepare`] casts to it.
-fn stored_type(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Dictionary(_, values) => plain_type(values),
-        other => plain_type(other),
-    }
-}
-
-/// Returns [`stored_type`] of an inner type, which keeps its dictionaries.
-fn plain_type(data_type: &DataType) -> DataType {
-    let plain = |field: &FieldRef| -> FieldRef {
-        let data_type = plain_type(field.data_type());
-        Arc::new(field.as_ref().clone().with_data_type(data_type))
-    };
-    match data_type {
-        DataType::List(field) | DataType::ListView(field) => DataType::List(plain(field)),
-        DataType::LargeList(field) | DataType::LargeListView(field) => {
-            DataType::LargeList(plain(field))
-        }
-        DataType::FixedSizeList(field, len) => DataType::FixedSizeList(plain(field), *len),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain).collect()),
-        DataType::Map(entries, sorted) => DataType::Map(plain(entries), *sorted),
-        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
-            DataType::Decimal128(*precision, *scale)
-        }
-        other => other.clone(),
     }
 }
 
@@ -245,7 +170,7 @@ pub fn is_json_text(field: &Field, target: &Target) -> bool {
         Target::Mds(Encoding::Json) | Target::Field(FieldEncoding::Json)
     );
     let data_type = stored_type(field.data_type());
-    let is_encoded = field::encoded_as(field).is_some();
+    let is_encoded = encoded_as(field).is_some();
     is_json && (is_text(&data_type) || is_binary(&data_type) && !is_encoded)
 }
 
@@ -277,7 +202,7 @@ impl ColumnEncoder {
         let storable = match &target {
             Target::Field(encoding) => field::is_storable(field, data_type, *encoding),
             Target::Mds(encoding) if is_binary(data_type) => {
-                encoded || takes_bytes(encoding, field::encoded_as(field).as_ref())
+                encoded || takes_bytes(encoding, encoded_as(field).as_ref())
             }
             _ => encoded || is_storable(data_type, &target),
         };
@@ -374,7 +299,7 @@ impl ColumnEncoder {
             Target::Json(TextEncoding::Int) | Target::Xsv(TextEncoding::Int)
                 if self.integer_text =>
             {
-                text::string_slices(array).ok_or_else(|| self.unfit(array))
+                string_slices(array).ok_or_else(|| self.unfit(array))
             }
             _ if self.integer_text => self.prepare_as(&self.parsed(array)?),
             _ => self.prepare_as(array),
@@ -400,7 +325,7 @@ impl ColumnEncoder {
         match (0..numbers.len()).find(|row| numbers.is_null(*row) && !array.is_null(*row)) {
             None => Ok(numbers),
             Some(row) => {
-                let value = text::string_slices(array)
+                let value = string_slices(array)
                     .map(|texts| String::from_utf8_lossy(texts.value(row).1).into_owned())
                     .unwrap_or_default();
                 Err(RowError {
@@ -419,40 +344,28 @@ impl ColumnEncoder {
         match encoding {
             Encoding::Number(dtype) => self.number(array, *dtype),
             Encoding::Int => self.number(array, DType::I64),
-            Encoding::Str => match text::string_slices(array) {
+            Encoding::Str => match string_slices(array) {
                 Some(encoded_column) => Ok(encoded_column),
-                None if is_binary(array.data_type()) => self.checked(
-                    bytes_slices(array).ok_or_else(|| self.unfit(array))?,
-                    array.len(),
-                    encoding,
-                ),
+                None if is_binary(array.data_type()) => self.bytes(array, encoding),
                 None => text::rendered(array, &name()),
             },
             Encoding::Bytes => bytes_slices(array)
-                .or_else(|| text::string_slices(array))
+                .or_else(|| string_slices(array))
                 .ok_or_else(|| self.unfit(array)),
-            Encoding::Json => match text::string_slices(array) {
-                Some(encoded_column) => self.checked(encoded_column, array.len(), encoding),
-                None if is_binary(array.data_type()) => self.checked(
-                    bytes_slices(array).ok_or_else(|| self.unfit(array))?,
-                    array.len(),
-                    encoding,
-                ),
+            Encoding::Json => match string_slices(array) {
+                Some(encoded_column) => checked(encoded_column, array, encoding, &self.limits),
+                None if is_binary(array.data_type()) => self.bytes(array, encoding),
                 None => text::json_texts(array, &name()),
             },
-            Encoding::StrInt | Encoding::StrDecimal => match text::string_slices(array) {
-                Some(encoded_column) => self.checked(encoded_column, array.len(), encoding),
+            Encoding::StrInt | Encoding::StrDecimal => match string_slices(array) {
+                Some(encoded_column) => checked(encoded_column, array, encoding, &self.limits),
                 None => text::number_texts(array, &name()),
             },
-            Encoding::StrFloat => match text::string_slices(array) {
-                Some(encoded_column) => self.checked(encoded_column, array.len(), encoding),
+            Encoding::StrFloat => match string_slices(array) {
+                Some(encoded_column) => checked(encoded_column, array, encoding, &self.limits),
                 None => text::float_texts(array, &name()),
             },
-            Encoding::NdArray { .. } if is_binary(array.data_type()) => self.checked(
-                bytes_slices(array).ok_or_else(|| self.unfit(array))?,
-                array.len(),
-                encoding,
-            ),
+            Encoding::NdArray { .. } if is_binary(array.data_type()) => self.bytes(array, encoding),
             Encoding::NdArray { dtype, shape } => {
                 list::prepare(array, encoding, &name(), *dtype, shape.as_deref())
             }
@@ -460,13 +373,15 @@ impl ColumnEncoder {
                 self.framed(array, encoding)
             }
             Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl => {
-                self.checked(
-                    bytes_slices(array).ok_or_else(|| self.unfit(array))?,
-                    array.len(),
-                    encoding,
-                )
+                self.bytes(array, encoding)
             }
         }
+    }
+
+    /// Checks bytes from outside and passes them through.
+    fn bytes(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
+        let values = bytes_slices(array).ok_or_else(|| self.unfit(array))?;
+        checked(values, array, encoding, &self.limits)
     }
 
     fn number(&self, array: &ArrayRef, dtype: DType) -> Result<EncodedColumn, RowError> {
@@ -480,7 +395,7 @@ impl ColumnEncoder {
     /// Passes through bytes that already are values of the encoding. Only the length of fixed-size values is checked.
     fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
         let encoded_column = bytes_slices(array)
-            .or_else(|| text::string_slices(array))
+            .or_else(|| string_slices(array))
             .or_else(|| {
                 number::dtype_of(array.data_type()).and_then(|dtype| self.number(array, dtype).ok())
             })
@@ -497,22 +412,6 @@ impl ColumnEncoder {
                     return Err(RowError { row, reason });
                 }
             }
-        }
-        Ok(encoded_column)
-    }
-
-    fn checked(
-        &self,
-        encoded_column: EncodedColumn,
-        rows: usize,
-        encoding: &Encoding,
-    ) -> Result<EncodedColumn, RowError> {
-        for row in 0..rows {
-            let (_, value) = encoded_column.value(row);
-            check_new(encoding, value, &self.limits).map_err(|error| RowError {
-                row,
-                reason: error.into(),
-            })?;
         }
         Ok(encoded_column)
     }
@@ -547,10 +446,11 @@ impl ColumnEncoder {
             })?;
             offsets.push(bytes.len());
         }
-        self.checked(
+        checked(
             EncodedColumn::rendered(bytes, offsets),
-            array.len(),
+            array,
             encoding,
+            &self.limits,
         )
     }
 
@@ -563,31 +463,6 @@ impl ColumnEncoder {
                 encoding: self.target.name(),
             },
         }
-    }
-}
-
-fn is_binary(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Binary
-            | DataType::LargeBinary
-            | DataType::BinaryView
-            | DataType::FixedSizeBinary(_)
-    )
-}
-
-fn is_text(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-    )
-}
-
-/// Checks a value that came from outside: readers must understand all of it.
-fn check_new(encoding: &Encoding, value: &[u8], limits: &Limits) -> Result<(), ValueError> {
-    match encoding {
-        Encoding::Json => check_new_json(value, limits),
-        _ => check_datum(encoding, value, limits),
     }
 }
 
@@ -629,7 +504,7 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
     };
     match encoding {
         Encoding::Bytes => is_text(data_type),
-        Encoding::Str => is_text(data_type) || text::is_temporal(data_type),
+        Encoding::Str => is_text(data_type) || is_temporal(data_type),
         Encoding::Int => number::converts(data_type, DType::I64),
         Encoding::Number(dtype) => number::converts(data_type, *dtype),
         Encoding::NdArray { dtype, .. } => {
@@ -665,56 +540,6 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
             levels == 1 && is_binary(leaf)
         }
     }
-}
-
-/// Returns a binary column as slices of its existing buffer.
-fn bytes_slices(array: &ArrayRef) -> Option<EncodedColumn> {
-    Some(match array.data_type() {
-        DataType::Binary => {
-            let values = array.as_binary::<i32>();
-            EncodedColumn::Sliced {
-                bytes: values.values().clone(),
-                offsets: Offsets::I32(values.offsets().clone()),
-            }
-        }
-        DataType::LargeBinary => {
-            let values = array.as_binary::<i64>();
-            EncodedColumn::Sliced {
-                bytes: values.values().clone(),
-                offsets: Offsets::I64(values.offsets().clone()),
-            }
-        }
-        DataType::BinaryView => {
-            let values = array.as_binary_view();
-            gathered((0..values.len()).map(|row| values.value(row)))
-        }
-        DataType::FixedSizeBinary(width) => {
-            let values = array.as_fixed_size_binary();
-            let width = usize::try_from(*width).ok()?;
-            let bytes = if width == 0 {
-                Buffer::from_vec(Vec::<u8>::new())
-            } else {
-                values.values().clone()
-            };
-            let offsets = (0..=values.len()).map(|row| row * width).collect();
-            EncodedColumn::Sliced {
-                bytes,
-                offsets: Offsets::Owned(offsets),
-            }
-        }
-        _ => return None,
-    })
-}
-
-/// Concatenates copies of the values.
-fn gathered<'a>(values: impl Iterator<Item = &'a [u8]>) -> EncodedColumn {
-    let mut bytes = Vec::new();
-    let mut offsets = vec![0];
-    for value in values {
-        bytes.extend_from_slice(value);
-        offsets.push(bytes.len());
-    }
-    EncodedColumn::rendered(bytes, offsets)
 }
 
 #[cfg(test)]

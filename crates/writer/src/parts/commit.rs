@@ -5,20 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Limits, WORK_FOLDER, escape};
 use shardmill_mds::Hasher;
-use shardmill_storage::{
-    Dir, FileHandle, LEASE_PATIENCE, Place, PlaceLease, PublishMode, StorageError, TempFile,
-};
+use shardmill_storage::{Dir, FileHandle, Place, PlaceLease, PublishMode, StorageError};
 
-use super::manifest::{columns_of, difference};
-use super::{
-    COMMIT_FOLDER, COMMIT_LEASE, JOURNAL, Manifest, NameForm, PARTS_FOLDER, PartError, PartFile,
-    SaveMode, Staging, WORK_FOLDER, gc, parse_index,
-};
+use super::error::PartError;
+use super::gc;
+use super::lease::{claim, release, tidy};
+use super::manifest::{Manifest, PartFile, columns_of, difference};
+use super::names::NameForm;
+use super::staging::{SaveMode, Staging, parse_index};
 use crate::entry::{DatasetIndex, IndexEntry};
 use crate::error::WriteError;
-use crate::index::{INDEX_NAME, beneath};
+use crate::index::INDEX_NAME;
 
 /// The number of bytes that are hashed at a time.
 const STEP_BYTES: u64 = 1 << 20;
@@ -45,7 +44,7 @@ pub struct CommitOptions {
     /// How thoroughly files are checked.
     pub verify: Verify,
     /// The time without a heartbeat after which this commit takes over the lease of another commit in a store. `None`
-    /// means [`LEASE_PATIENCE`].
+    /// means [`LEASE_PATIENCE`](shardmill_storage::LEASE_PATIENCE).
     pub lease_patience: Option<Duration>,
     /// The limits for reading indexes.
     pub limits: Limits,
@@ -167,9 +166,9 @@ fn publish(
             place: place.display(INDEX_NAME),
         });
     }
-    let mode = match staging.base {
-        None => PublishMode::CreateNew,
-        Some(_) => PublishMode::Replace,
+    let mode = match staging.has_base() {
+        false => PublishMode::CreateNew,
+        true => PublishMode::Replace,
     };
     place
         .publish_bytes(
@@ -580,45 +579,4 @@ fn settle(
         }
     }
     Ok(())
-}
-
-/// Acquires the commit lease of a dataset.
-pub(super) fn claim(
-    place: &Place,
-    patience: Option<Duration>,
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<PlaceLease, StorageError> {
-    let patience = patience.unwrap_or(LEASE_PATIENCE);
-    PlaceLease::acquire(place, COMMIT_LEASE, patience, &mut |_| go_on())
-}
-
-/// Releases the lease and removes temporary files of killed commits and empty folders. Errors are ignored, because `gc`
-/// finds the rest.
-pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() -> bool) {
-    let work = place.entries(WORK_FOLDER, &mut |_| go_on());
-    let work = work.unwrap_or_default();
-    // If a conversion without parts is in progress, the temporary files belong to it.
-    if !work.iter().any(|entry| entry.name == JOURNAL) {
-        for entry in work {
-            if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
-                let name = beneath(WORK_FOLDER, &entry.name);
-                let _ = place.remove(&name, &mut |_| go_on());
-            }
-        }
-    }
-    let _ = lease.remove_folder(&[], &mut |_| go_on());
-    for folder in [COMMIT_FOLDER, PARTS_FOLDER, WORK_FOLDER] {
-        let _ = place.remove_folder(folder);
-    }
-}
-
-/// Removes the leftovers of killed commits of a published dataset. Does nothing while another commit is running.
-/// `patience` is as in [`CommitOptions::lease_patience`].
-pub fn tidy(place: &Place, patience: Option<Duration>, go_on: &mut dyn FnMut() -> bool) {
-    let work = place.entries(WORK_FOLDER, &mut |_| go_on());
-    if work.is_ok_and(|work| work.is_empty()) {
-        let _ = place.remove_folder(WORK_FOLDER);
-    } else if let Ok(lease) = claim(place, patience, go_on) {
-        release(lease, place, go_on);
-    }
 }

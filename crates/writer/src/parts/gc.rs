@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, PARTS_FOLDER, WORK_FOLDER};
 use shardmill_storage::{Dir, Place, Remote, StorageError, TempFile};
 
-use super::commit::{claim, release};
-use super::names::{is_shard_name, part_of, token, token_of};
-use super::{JOURNAL, NameForm, PARTS_FOLDER, PartError, Staging, WORK_FOLDER, parse_index};
+use super::error::PartError;
+use super::lease::{claim, is_converting, release};
+use super::names::{NameForm, is_shard_name, part_of, token, token_of};
+use super::staging::{Staging, parse_index};
 use crate::form::{STREAMING_PREFIX, ShardPattern};
 use crate::index::INDEX_NAME;
 
@@ -215,8 +216,7 @@ fn find(
     let listed = listed(place, &options.limits, go_on)?;
     // Shards without a part number in their names may belong to a conversion that will resume.
     let work = place.entries(WORK_FOLDER, &mut |_| go_on())?;
-    let is_converting = work.iter().any(|entry| entry.name == JOURNAL);
-    let plain = listed.is_some() && !is_converting;
+    let plain = listed.is_some() && !is_converting(&work);
     let listed = listed.unwrap_or_default();
     for entry in place.entries("", &mut |_| go_on())? {
         let is_shard = is_shard(&entry.name, options.names.as_ref(), plain);

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, check_relative_path, escape};
+use shardmill_core::{Limits, PARTS_FOLDER, check_relative_path, escape};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{FileVersion, Place};
 use shardmill_webdataset::TarCompression;
 
+use super::error::PartError;
 use super::names::{folder_of, name_in, token};
-use super::{MOST_PARTS, PARTS_FOLDER, PartError, Staging, check_token};
+use super::staging::{MOST_PARTS, Staging, check_token};
 use crate::entry::IndexEntry;
 use crate::form::{ShardForm, TarForm};
 use crate::shard::FileCheck;

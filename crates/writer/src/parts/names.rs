@@ -130,7 +130,7 @@ pub(crate) fn token(job: &str, attempt: &str) -> String {
     format!("{job}_{attempt}")
 }
 
-/// Returns the name of the folder of an attempt in [`PARTS_FOLDER`](super::PARTS_FOLDER).
+/// Returns the name of the folder of an attempt in [`PARTS_FOLDER`](shardmill_core::PARTS_FOLDER).
 pub(crate) fn folder_of(job: &str, part: u64, attempt: &str) -> String {
     format!("{job}-{part:0PART_DIGITS$}-{attempt}")
 }

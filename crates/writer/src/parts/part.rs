@@ -5,8 +5,10 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use shardmill_storage::{Dir, FileVersion, Place, PublishMode, StorageError};
 
+use super::error::PartError;
+use super::manifest::{Manifest, ManifestBuilder};
 use super::names::key_prefix;
-use super::{Manifest, ManifestBuilder, PartError, Staging};
+use super::staging::Staging;
 use crate::chunk::{BufferPool, Origin};
 use crate::error::WriteError;
 use crate::form::ShardForm;

@@ -10,38 +10,13 @@ use arrow::record_batch::RecordBatch;
 use shardmill_webdataset::{KEY_DIGITS, Profile, member_bytes, write_member_head};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{BatchError, CHUNK_BYTES, RowEncoder};
+use super::{BatchError, CHUNK_BYTES, RowEncoder, TarKeys, TarRows};
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::columns::{EncodedColumn, string_slices};
 use crate::error::{RowError, ValueReason};
 
 /// The block size of tar files. Every member is padded to a multiple of it.
 const BLOCK: usize = 512;
-
-/// The rules for encoding rows as samples of tar files.
-#[derive(Clone, Debug)]
-pub struct TarRows {
-    /// The rules for headers and member names.
-    pub profile: Profile,
-    /// The source of the keys.
-    pub keys: TarKeys,
-}
-
-/// The source of the keys of tar samples.
-#[derive(Clone, Debug)]
-pub enum TarKeys {
-    /// The number of the sample in its dataset, with nine digits.
-    Number,
-    /// A column of the batches, of text or integers.
-    Column {
-        /// Its position.
-        source: usize,
-        /// Its name, for messages.
-        name: String,
-        /// Whether the input guarantees unique values. If so, the writer does not keep the hashes of the keys.
-        unique: bool,
-    },
-}
 
 impl RowEncoder {
     pub(super) fn encode_tar(

@@ -96,7 +96,10 @@ impl State {
         if self.first_is_published {
             return self.finished.pop_front();
         }
-        let first = self.finished.iter().position(|shard| shard.shard == 0)?;
+        let first = self
+            .finished
+            .iter()
+            .position(|shard| shard.span.shard == 0)?;
         self.finished.remove(first)
     }
 
@@ -452,7 +455,7 @@ impl Shared {
         let entry = shard.entry.into_streaming().ok_or(WriteError::Bug {
             what: "a shard of another form",
         })?;
-        Ok((shard.shard, entry, names))
+        Ok((shard.span.shard, entry, names))
     }
 }
 

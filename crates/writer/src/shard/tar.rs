@@ -8,12 +8,13 @@ use shardmill_webdataset::{
     offsets_name, read_sample, sample_groups, trailer_bytes, write_offsets,
 };
 
-use super::{Data, Laid, Part, Room, ShardKind, ShardWork, StoredFiles, Zipped, segments};
+use super::files::Files;
+use super::slices::{Compressed, Layout, Side, Slice, segments};
 use crate::error::WriteError;
 use crate::form::TarForm;
-use crate::pack::CutShard;
+use crate::pack::{CutShard, ShardSpan};
 
-pub(super) fn lay(form: &TarForm, cut: CutShard) -> Result<Laid, WriteError> {
+pub(super) fn lay(form: &TarForm, cut: CutShard) -> Result<Layout, WriteError> {
     let mut offsets = Vec::with_capacity(cut.sizes.len() + 1);
     let mut end = 0_u64;
     offsets.push(end);
@@ -22,29 +23,26 @@ pub(super) fn lay(form: &TarForm, cut: CutShard) -> Result<Laid, WriteError> {
         offsets.push(end);
     }
     let fields = fields(form, &cut)?;
-    let mut parts: Vec<Part> = cut
-        .pieces
-        .into_iter()
-        .map(|piece| Part::Chunk(piece.chunk, piece.range))
-        .collect();
-    let bytes = trailer_bytes(end);
-    let trailer = vec![0; usize::try_from(bytes).unwrap_or_default()];
-    let whole = 0..trailer.len();
-    parts.push(Part::Head(Arc::new(trailer), whole));
-    let raw_bytes = end.saturating_add(bytes);
+    let trailer = trailer_bytes(end);
+    let raw_bytes = end.saturating_add(trailer);
+    let trailer = Slice::frame(vec![0; usize::try_from(trailer).unwrap_or_default()]);
+    let samples = cut.pieces.into_iter();
+    let samples = samples.map(|piece| Slice::Chunk(piece.chunk, piece.range));
+    let slices: Vec<Slice> = samples.chain([trailer]).collect();
     let segments = if form.compression.is_some() {
-        let groups = sample_groups(&offsets, raw_bytes, GROUP_BYTES);
-        let lengths = groups
-            .into_iter()
-            .map(|group| usize::try_from(group.end - group.start).unwrap_or(usize::MAX));
-        segments(parts, lengths)
+        let groups = sample_groups(&offsets, raw_bytes, GROUP_BYTES).into_iter();
+        let lengths =
+            groups.map(|group| usize::try_from(group.end - group.start).unwrap_or(usize::MAX));
+        segments(slices, lengths)
     } else {
-        vec![parts]
+        vec![slices]
     };
-    Ok(Laid {
+    Ok(Layout {
         segments,
-        side: Some(write_offsets(&offsets)),
-        fields: Some(fields),
+        side: Side {
+            file: Some(write_offsets(&offsets)),
+            fields,
+        },
     })
 }
 
@@ -90,66 +88,38 @@ fn fields(form: &TarForm, cut: &CutShard) -> Result<Arc<FieldSet>, WriteError> {
 pub(super) fn join(
     compression: TarCompression,
     shard: u64,
-    zipped: Vec<Zipped>,
+    compressed: Vec<Compressed>,
 ) -> Result<Vec<Vec<u8>>, WriteError> {
-    let pieces: Vec<_> = zipped
+    let pieces = compressed
         .into_iter()
-        .filter_map(|zipped| match zipped {
-            Zipped::Piece(piece) => Some(piece),
-            Zipped::Bytes(_) => None,
-        })
-        .collect();
+        .filter_map(|compressed| match compressed {
+            Compressed::Piece(piece) => Some(piece),
+            Compressed::Bytes(_) => None,
+        });
+    let pieces: Vec<_> = pieces.collect();
     let file = assemble(compression, &pieces)
         .map_err(|source| WriteError::TarCompression { shard, source })?;
     Ok(vec![file])
 }
 
-impl ShardWork {
-    /// Names the files, writes the offset table, and creates the index entry.
-    pub(super) fn finish_tar(
-        &self,
-        form: &TarForm,
-        kind: &ShardKind,
-        room: &mut Room<'_>,
-        data: Data,
-        files: &mut StoredFiles<'_>,
-    ) -> Result<IndexShard, WriteError> {
-        let raw_name = form.pattern.name(self.shard, None);
-        let offsets_name = offsets_name(&raw_name);
-        let file = |name: String, (bytes, hashes)| FileInfo {
-            basename: name.into(),
-            bytes,
-            hashes,
-        };
-        let (raw_data, zip_data) = match data {
-            Data::Raw(temp, hashes) => {
-                let stored = files.add(&raw_name, temp, hashes);
-                (file(raw_name, stored), None)
-            }
-            Data::Zipped(raw_hashes, temp, zip_hashes) => {
-                let zip_name = form.pattern.name(self.shard, form.compression);
-                let stored = files.add(&zip_name, temp, zip_hashes);
-                (
-                    file(raw_name, (self.raw_bytes, raw_hashes)),
-                    Some(file(zip_name, stored)),
-                )
-            }
-        };
-        let offsets = match &self.side {
-            Some(bytes) => {
-                let (temp, hashes) = self.write_side(kind, room, bytes)?;
-                let stored = files.add(&offsets_name, temp, hashes);
-                Some(file(offsets_name, stored))
-            }
-            None => None,
-        };
-        Ok(IndexShard {
-            fields: self.fields.clone().unwrap_or_default(),
-            samples: self.samples,
-            compression: form.compression,
-            raw_data,
-            zip_data,
-            offsets,
-        })
-    }
+/// Writes the offset table, and creates the index entry. `raw_data` and `zip_data` are the data files.
+pub(super) fn finish(
+    form: &TarForm,
+    span: &ShardSpan,
+    (raw_data, zip_data): (FileInfo, Option<FileInfo>),
+    side: &Side,
+    files: &mut Files<'_>,
+) -> Result<IndexShard, WriteError> {
+    let offsets = match &side.file {
+        Some(bytes) => Some(files.write(offsets_name(&raw_data.basename), [bytes])?),
+        None => None,
+    };
+    Ok(IndexShard {
+        fields: Arc::clone(&side.fields),
+        samples: span.samples,
+        compression: form.compression,
+        raw_data,
+        zip_data,
+        offsets,
+    })
 }

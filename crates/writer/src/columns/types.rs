@@ -1,0 +1,95 @@
+//! Properties of column types, and the field metadata by which sources describe encoded values.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef};
+use shardmill_mds::Encoding;
+
+/// The field metadata key of the MDS encoding that a source suggests for a column.
+pub const ENCODING_KEY: &str = "shardmill:encoding";
+
+/// The field metadata key that describes how the values of a column are already encoded.
+///
+/// It is [`ENCODED_TEXT`] if a string column holds the decimal texts of integers of any size. It is `"true"` if the
+/// bytes of a binary column already are values of the suggested encoding, read from another dataset.
+pub const ENCODED_KEY: &str = "shardmill:encoded";
+
+/// The value of [`ENCODED_KEY`] for integers of any size as text.
+pub const ENCODED_TEXT: &str = "text";
+
+pub(super) fn is_integer_text(field: &Field) -> bool {
+    field
+        .metadata()
+        .get(ENCODED_KEY)
+        .is_some_and(|value| value == ENCODED_TEXT)
+}
+
+/// Returns the MDS encoding of the values, if the column was read from MDS shards.
+pub(super) fn encoded_as(field: &Field) -> Option<Encoding> {
+    let is_encoded = field
+        .metadata()
+        .get(ENCODED_KEY)
+        .is_some_and(|value| value == "true");
+    let name = field.metadata().get(ENCODING_KEY)?;
+    is_encoded.then(|| name.parse().ok()).flatten()
+}
+
+/// Returns the type in which values are stored: dictionaries become their values, list views become lists, and decimals
+/// get one width. [`ColumnEncoder`](super::ColumnEncoder) casts to it.
+pub(super) fn stored_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => plain_type(values),
+        other => plain_type(other),
+    }
+}
+
+/// Returns [`stored_type`] of an inner type, which keeps its dictionaries.
+fn plain_type(data_type: &DataType) -> DataType {
+    let plain = |field: &FieldRef| -> FieldRef {
+        let data_type = plain_type(field.data_type());
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    };
+    match data_type {
+        DataType::List(field) | DataType::ListView(field) => DataType::List(plain(field)),
+        DataType::LargeList(field) | DataType::LargeListView(field) => {
+            DataType::LargeList(plain(field))
+        }
+        DataType::FixedSizeList(field, len) => DataType::FixedSizeList(plain(field), *len),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(plain(entries), *sorted),
+        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
+            DataType::Decimal128(*precision, *scale)
+        }
+        other => other.clone(),
+    }
+}
+
+pub(super) fn is_binary(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_)
+    )
+}
+
+pub(super) fn is_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
+}
+
+/// Returns whether the type is a date, a time, a timestamp or a duration, which are stored in ISO 8601.
+pub(super) const fn is_temporal(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+            | DataType::Timestamp(..)
+            | DataType::Duration(_)
+    )
+}

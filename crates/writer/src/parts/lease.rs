@@ -1,0 +1,60 @@
+//! The lease of a commit, and the temporary files in the work folder that it protects.
+
+use std::time::Duration;
+
+use shardmill_core::{JOURNAL_NAME, PARTS_FOLDER, WORK_FOLDER};
+use shardmill_storage::{LEASE_PATIENCE, Place, PlaceEntry, PlaceLease, StorageError, TempFile};
+
+use crate::index::beneath;
+
+/// The folder of the commit lease.
+pub const COMMIT_FOLDER: &str = ".shardmill/commit";
+/// The commit lease.
+const COMMIT_LEASE: &str = ".shardmill/commit/lease";
+
+/// Returns whether a conversion without parts is in progress, given the entries of the work folder.
+pub(super) fn is_converting(work: &[PlaceEntry]) -> bool {
+    let mut names = work.iter().map(|entry| beneath(WORK_FOLDER, &entry.name));
+    names.any(|name| name == JOURNAL_NAME)
+}
+
+/// Acquires the commit lease of a dataset.
+pub(super) fn claim(
+    place: &Place,
+    patience: Option<Duration>,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<PlaceLease, StorageError> {
+    let patience = patience.unwrap_or(LEASE_PATIENCE);
+    PlaceLease::acquire(place, COMMIT_LEASE, patience, &mut |_| go_on())
+}
+
+/// Releases the lease and removes temporary files of killed commits and empty folders. Errors are ignored, because `gc`
+/// finds the rest.
+pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() -> bool) {
+    let work = place.entries(WORK_FOLDER, &mut |_| go_on());
+    let work = work.unwrap_or_default();
+    // If a conversion without parts is in progress, the temporary files belong to it.
+    if !is_converting(&work) {
+        for entry in work {
+            if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
+                let name = beneath(WORK_FOLDER, &entry.name);
+                let _ = place.remove(&name, &mut |_| go_on());
+            }
+        }
+    }
+    let _ = lease.remove_folder(&[], &mut |_| go_on());
+    for folder in [COMMIT_FOLDER, PARTS_FOLDER, WORK_FOLDER] {
+        let _ = place.remove_folder(folder);
+    }
+}
+
+/// Removes the leftovers of killed commits of a published dataset. Does nothing while another commit is running.
+/// `patience` is as in [`CommitOptions::lease_patience`](super::CommitOptions::lease_patience).
+pub fn tidy(place: &Place, patience: Option<Duration>, go_on: &mut dyn FnMut() -> bool) {
+    let work = place.entries(WORK_FOLDER, &mut |_| go_on());
+    if work.is_ok_and(|work| work.is_empty()) {
+        let _ = place.remove_folder(WORK_FOLDER);
+    } else if let Ok(lease) = claim(place, patience, go_on) {
+        release(lease, place, go_on);
+    }
+}

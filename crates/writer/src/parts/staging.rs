@@ -1,0 +1,260 @@
+//! The settings of a job: its name, the names of its shards, and the dataset that it found.
+
+use serde_json::{Value, json};
+use shardmill_core::Limits;
+use shardmill_mds::{HashAlgo, hash_hex};
+use shardmill_storage::Place;
+
+use super::error::PartError;
+use super::names::{NameForm, part_of};
+use crate::entry::DatasetIndex;
+use crate::index::INDEX_NAME;
+
+/// The maximum length of the name of a job or an attempt, in bytes.
+const MOST_TOKEN_BYTES: usize = 40;
+/// The maximum number of parts of a dataset.
+pub(super) const MOST_PARTS: u64 = 10_000_000;
+
+/// What a commit does if a dataset already exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SaveMode {
+    /// Returns an error.
+    #[default]
+    Create,
+    /// Adds the new samples after the existing ones.
+    Append,
+    /// Replaces the existing samples. The old shards remain until [`gc`](super::gc) removes them.
+    Overwrite,
+}
+
+impl SaveMode {
+    /// Returns the name: `error`, `append` or `overwrite`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "error",
+            Self::Append => "append",
+            Self::Overwrite => "overwrite",
+        }
+    }
+
+    /// Returns the mode with this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Create, Self::Append, Self::Overwrite]
+            .into_iter()
+            .find(|mode| mode.name() == name)
+    }
+}
+
+/// The settings that all tasks of a job and its commit share. They are small and can be sent as text.
+///
+/// ```
+/// use shardmill_writer::parts::{NameForm, Staging};
+///
+/// let staging = Staging::fresh("job7", NameForm::Streaming("mds".parse()?))?;
+/// assert_eq!(Staging::parse(&staging.to_json())?, staging);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staging {
+    job: String,
+    names: NameForm,
+    mode: SaveMode,
+    first_part: u64,
+    base: Option<String>,
+}
+
+impl Staging {
+    /// Creates settings for an empty root. `job` identifies the job: up to 40 ASCII letters and digits.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`PartError::Token`] if the name is invalid.
+    pub fn fresh(job: &str, names: NameForm) -> Result<Self, PartError> {
+        check_token("job", job)?;
+        Ok(Self {
+            job: job.to_owned(),
+            names,
+            mode: SaveMode::Create,
+            first_part: 0,
+            base: None,
+        })
+    }
+
+    /// Inspects the existing dataset and chooses the names of the parts. Nothing is written.
+    ///
+    /// A job that appends or overwrites numbers its parts after all existing parts. So no name is used twice.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`PartError::Exists`] with [`SaveMode::Create`] if there is an index. Returns [`PartError::Index`],
+    /// [`PartError::Token`], or the error of the storage.
+    pub fn begin(
+        place: &Place,
+        job: &str,
+        names: NameForm,
+        mode: SaveMode,
+        limits: &Limits,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, PartError> {
+        let mut staging = Self::fresh(job, names)?;
+        staging.mode = mode;
+        let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| go_on())? else {
+            return Ok(staging);
+        };
+        if mode == SaveMode::Create {
+            return Err(PartError::Exists {
+                place: place.display(INDEX_NAME),
+            });
+        }
+        let index = parse_index(place, &text, limits)?;
+        let prefix = staging.names.prefix();
+        let listed = index.stored_files().into_iter();
+        let mut last = listed.filter_map(|(name, _)| part_of(name, prefix)).max();
+        for entry in place.entries("", &mut |_| go_on())? {
+            last = last.max(part_of(&entry.name, prefix));
+        }
+        staging.first_part = last.map_or(0, |last| last.saturating_add(1));
+        staging.base = Some(digest_of(&text));
+        Ok(staging)
+    }
+
+    /// Returns the name of the job.
+    #[must_use]
+    pub fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// Returns the form of the file names.
+    #[must_use]
+    pub const fn names(&self) -> &NameForm {
+        &self.names
+    }
+
+    /// Returns what happens to an existing dataset.
+    #[must_use]
+    pub const fn mode(&self) -> SaveMode {
+        self.mode
+    }
+
+    /// Returns the number of the job's first part in the dataset.
+    #[must_use]
+    pub const fn first_part(&self) -> u64 {
+        self.first_part
+    }
+
+    /// Returns whether an index existed when the job began.
+    pub(crate) const fn has_base(&self) -> bool {
+        self.base.is_some()
+    }
+
+    /// Returns whether the index still has the text that it had when the job began.
+    pub(crate) fn is_base(&self, text: Option<&[u8]>) -> bool {
+        text.map(digest_of) == self.base
+    }
+
+    /// Returns the settings as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json!({
+            "base": self.base,
+            "first_part": self.first_part,
+            "job": self.job,
+            "mode": self.mode.name(),
+            "names": self.names.to_json(),
+            "version": 1,
+        })
+        .to_string()
+    }
+
+    /// Parses the text of [`to_json`](Self::to_json).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`PartError::Syntax`] or [`PartError::Token`].
+    pub fn parse(text: &str) -> Result<Self, PartError> {
+        let wrong = |reason: &'static str| PartError::Syntax {
+            what: "what a job is told",
+            reason: reason.to_owned(),
+        };
+        let value: Value = serde_json::from_str(text).map_err(|error| PartError::Syntax {
+            what: "what a job is told",
+            reason: error.to_string(),
+        })?;
+        if value.get("version").and_then(Value::as_u64) != Some(1) {
+            return Err(wrong("it has no version, or another one than 1"));
+        }
+        let string = |key: &str| value.get(key).and_then(Value::as_str);
+        let names = string("names").and_then(NameForm::parse);
+        let mut staging = Self::fresh(
+            string("job").ok_or_else(|| wrong("`job` is missing"))?,
+            names.ok_or_else(|| wrong("`names` is missing or unknown"))?,
+        )?;
+        staging.mode = string("mode")
+            .and_then(SaveMode::parse)
+            .ok_or_else(|| wrong("`mode` is missing or unknown"))?;
+        staging.first_part = value
+            .get("first_part")
+            .and_then(Value::as_u64)
+            .filter(|part| *part <= MOST_PARTS)
+            .ok_or_else(|| wrong("`first_part` is missing or too large"))?;
+        staging.base = string("base").map(str::to_owned);
+        Ok(staging)
+    }
+}
+
+/// Checks that a name has only letters and digits, so that file names can be parsed.
+pub(super) fn check_token(what: &'static str, text: &str) -> Result<(), PartError> {
+    let fits = !text.is_empty()
+        && text.len() <= MOST_TOKEN_BYTES
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if fits {
+        return Ok(());
+    }
+    Err(PartError::Token {
+        what,
+        text: text.to_owned(),
+    })
+}
+
+fn digest_of(text: &[u8]) -> String {
+    hash_hex(HashAlgo::Sha256, text)
+}
+
+pub(super) fn parse_index(
+    place: &Place,
+    text: &[u8],
+    limits: &Limits,
+) -> Result<DatasetIndex, PartError> {
+    DatasetIndex::parse(text, limits).map_err(|source| PartError::Index {
+        place: place.display(INDEX_NAME),
+        source: Box::new(source),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_job_is_told_travels_as_text() {
+        let names = NameForm::Streaming(shardmill_core::Format::Mds);
+        let mut staging = Staging::fresh("job7", names).unwrap();
+        staging.mode = SaveMode::Append;
+        staging.first_part = 12;
+        staging.base = Some("abc".to_owned());
+        assert_eq!(Staging::parse(&staging.to_json()).unwrap(), staging);
+        for text in [
+            "",
+            "{}",
+            "{\"version\":2}",
+            &staging.to_json().replace("job7", "job-7"),
+            &staging.to_json().replace("append", "merge"),
+            &staging.to_json().replace("mds", "tar"),
+            &staging.to_json().replace("12", "12000000000"),
+        ] {
+            assert!(Staging::parse(text).is_err(), "{text}");
+        }
+    }
+}

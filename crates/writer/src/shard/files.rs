@@ -1,0 +1,132 @@
+//! The temporary files of one shard, with their hashes.
+
+use std::io::Write as _;
+
+use shardmill_mds::{FileHashes, FileInfo, HashAlgo, Hasher};
+use shardmill_storage::{Dir, Place, StorageError, TempFile};
+
+use crate::error::WriteError;
+
+/// The number of bytes that are hashed and written at a time. The second operation finds them in the core's cache.
+const STEP_BYTES: usize = 256 << 10;
+
+/// The data that a later run compares to recognise a published file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileCheck {
+    /// The file's name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// A hash of its contents.
+    pub algo: HashAlgo,
+    /// The hash in lower-case hex.
+    pub hex: String,
+}
+
+/// The location of temporary files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Temps<'a> {
+    /// In a directory.
+    Dir(&'a Dir),
+    /// In a folder of a root, if the root is local.
+    Place(&'a Place, &'a str),
+}
+
+impl Temps<'_> {
+    fn file(self) -> Result<TempFile, StorageError> {
+        match self {
+            Self::Dir(dir) => dir.temp_file(None).map(TempFile::written_behind),
+            Self::Place(place, folder) => place.temp_file(Some(folder)),
+        }
+    }
+}
+
+/// The files of a shard that have been written so far.
+#[derive(Debug)]
+pub(super) struct Files<'a> {
+    temps: Temps<'a>,
+    /// The hashes in the index.
+    hashes: &'a [HashAlgo],
+    /// The hash that a later run checks.
+    check: Option<HashAlgo>,
+    pub(super) written: Vec<(String, TempFile)>,
+    pub(super) checks: Vec<FileCheck>,
+}
+
+impl<'a> Files<'a> {
+    pub(super) fn new(temps: Temps<'a>, hashes: &'a [HashAlgo], check: Option<HashAlgo>) -> Self {
+        Self {
+            temps,
+            hashes,
+            check,
+            written: Vec::new(),
+            checks: Vec::new(),
+        }
+    }
+
+    /// Writes a temporary file. Each slice is dropped when it is written, to release its memory early.
+    pub(super) fn write(
+        &mut self,
+        name: String,
+        slices: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<FileInfo, WriteError> {
+        let mut temp = self.temps.file()?;
+        // Without hashes in the index, only the check of a later run is computed.
+        let algos = match self.hashes {
+            [] => self.check.as_slice(),
+            hashes => hashes,
+        };
+        let hashes = hash_each(algos, slices, |bytes| {
+            temp.write_all(bytes)
+                .map_err(|error| temp.write_error(error).into())
+        })?;
+        let bytes = temp.written();
+        self.checks.extend(self.check.map(|algo| {
+            FileCheck {
+                name: name.clone(),
+                bytes,
+                algo,
+                hex: hashes
+                    .get(algo)
+                    .map(|digest| digest.to_string())
+                    .unwrap_or_default(),
+            }
+        }));
+        self.written.push((name.clone(), temp));
+        let hashes = match self.hashes {
+            [] => FileHashes::default(),
+            _ => hashes,
+        };
+        Ok(FileInfo {
+            basename: name.into(),
+            bytes,
+            hashes,
+        })
+    }
+}
+
+/// Hashes slices as one file.
+pub(super) fn hash(
+    algos: &[HashAlgo],
+    slices: impl IntoIterator<Item = impl AsRef<[u8]>>,
+) -> Result<FileHashes, WriteError> {
+    hash_each(algos, slices, |_| Ok(()))
+}
+
+/// PERF: hashes and writes in steps that fit into a core's cache.
+fn hash_each(
+    algos: &[HashAlgo],
+    slices: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    mut also: impl FnMut(&[u8]) -> Result<(), WriteError>,
+) -> Result<FileHashes, WriteError> {
+    let mut hashers: Vec<Hasher> = algos.iter().copied().map(Hasher::new).collect();
+    for slice in slices {
+        for step in slice.as_ref().chunks(STEP_BYTES) {
+            for hasher in &mut hashers {
+                hasher.update(step);
+            }
+            also(step)?;
+        }
+    }
+    Ok(hashers.into_iter().map(Hasher::finish).collect())
+}
