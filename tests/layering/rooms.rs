@@ -209,13 +209,13 @@ pub const ONE_VERSION: &[&str] = &[
 pub const IN_CYCLES: &[(&str, usize)] = &[
     ("shardmill", 5),
     ("shardmill-convert", 18),
-    ("shardmill-mds", 13),
+    ("shardmill-mds", 10),
     ("shardmill-order", 8),
     ("shardmill-reader", 39),
     ("shardmill-source", 13),
     ("shardmill-storage", 29),
     ("shardmill-testing", 5),
-    ("shardmill-webdataset", 16),
+    ("shardmill-webdataset", 9),
 ];
 
 /// The number of words with a plain replacement (see the module `glossary`) that each area still has. The numbers only

@@ -150,7 +150,7 @@ fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, Ta
         stored: map.samples.len() as u64,
         raw_bytes: map.bytes,
         stored_bytes: shard.open()?.len(),
-        compression: compression.map(|compression| compression.name().to_owned()),
+        compression: compression.map(|compression| compression.algorithm().to_string()),
         fields: Arc::new(FieldSet::of(&map.samples)),
         ..empty()
     })

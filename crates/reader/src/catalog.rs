@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, escape};
-use shardmill_mds::{HashAlgo, HashError};
+use shardmill_mds::{CodecError, HashAlgo};
 use shardmill_order::{StreamConfig, Weight};
 use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError};
 
@@ -541,7 +541,7 @@ fn check_hashes_present(stream: &Stream, algo: HashAlgo) -> Result<(), ReaderErr
             if stored.hashes.get(algo).is_none() {
                 return Err(ReaderError::HashAbsent {
                     place: Place::file((stream.first_shard + number) as u64, &stored.basename),
-                    source: Box::new(HashError::Absent { algo }),
+                    source: Box::new(CodecError::HashAbsent { algo }),
                 });
             }
         }

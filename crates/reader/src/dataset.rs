@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
-use shardmill_mds::{Digest, HashAlgo, HashError, Hasher, Index, ShardEntry, digest};
+use shardmill_mds::{CodecError, Digest, HashAlgo, Hasher, Index, ShardEntry, digest};
 use shardmill_storage::{Dir, FileHandle, Folder, Location, RemoteOptions, StorageError, Stored};
 
 use crate::error::{Place, ReaderError};
@@ -175,7 +175,7 @@ impl Dataset {
                 if stored.hashes.get(algo).is_none() {
                     return Err(ReaderError::HashAbsent {
                         place: Place::file(shard as u64, &stored.basename),
-                        source: Box::new(HashError::Absent { algo }),
+                        source: Box::new(CodecError::HashAbsent { algo }),
                     });
                 }
             }

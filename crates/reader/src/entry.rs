@@ -104,22 +104,14 @@ impl Packing {
         place: impl FnOnce() -> Place,
         limits: &Limits,
     ) -> Result<Vec<u8>, ReaderError> {
-        match self {
-            Self::Mds(compression) => compression
-                .decompress(bytes, Some(raw_bytes), limits)
-                .map_err(|source| ReaderError::Decompress {
-                    place: place(),
-                    source: Box::new(source),
-                }),
-            Self::Tar => {
-                shardmill_webdataset::decompress(bytes, Some(raw_bytes), limits).map_err(|source| {
-                    ReaderError::TarDecompress {
-                        place: place(),
-                        source: Box::new(source),
-                    }
-                })
-            }
-        }
+        let raw = match self {
+            Self::Mds(compression) => compression.decompress(bytes, Some(raw_bytes), limits),
+            Self::Tar => shardmill_webdataset::decompress(bytes, Some(raw_bytes), limits),
+        };
+        raw.map_err(|source| ReaderError::Decompress {
+            place: place(),
+            source: Box::new(source),
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, Unfinished, escape};
-use shardmill_mds::{CompressionError, HashAlgo, HashError, IndexError, ShardError, ValueError};
+use shardmill_mds::{CodecError, HashAlgo, IndexError, ShardError, ValueError};
 use shardmill_order::OrderError;
 use shardmill_storage::StorageError;
 use shardmill_webdataset::TarError;
@@ -223,7 +223,7 @@ pub enum ReaderError {
         raw: bool,
         /// The hash, and how it differs.
         #[source]
-        source: Box<HashError>,
+        source: Box<CodecError>,
     },
     /// The index has no hash of the algorithm that was to be checked.
     #[error("its hash cannot be checked")]
@@ -232,7 +232,7 @@ pub enum ReaderError {
         place: Place,
         /// The missing hash.
         #[source]
-        source: Box<HashError>,
+        source: Box<CodecError>,
     },
     /// A compressed file does not decompress.
     #[error("cannot decompress")]
@@ -241,16 +241,7 @@ pub enum ReaderError {
         place: Place,
         /// The underlying error.
         #[source]
-        source: Box<CompressionError>,
-    },
-    /// A compressed tar file does not decompress.
-    #[error("cannot decompress")]
-    TarDecompress {
-        /// The place in the dataset.
-        place: Place,
-        /// The underlying error.
-        #[source]
-        source: Box<shardmill_webdataset::CompressionError>,
+        source: Box<CodecError>,
     },
     /// A tar file or a sample of it cannot be read.
     #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
@@ -567,7 +558,6 @@ impl ReaderError {
             | Self::Hash { place, .. }
             | Self::HashAbsent { place, .. }
             | Self::Decompress { place, .. }
-            | Self::TarDecompress { place, .. }
             | Self::Tar { place, .. }
             | Self::TarSamples { place, .. }
             | Self::TarFields { place, .. }
@@ -633,7 +623,6 @@ impl ReaderError {
             Self::Hash { source, .. } | Self::HashAbsent { source, .. } => Some(source.as_ref()),
             Self::Decompress { source, .. } => Some(source.as_ref()),
             Self::TarIndex { source, .. } => Some(source.as_ref()),
-            Self::TarDecompress { source, .. } => Some(source.as_ref()),
             Self::Tar { source, .. } => Some(source.as_ref()),
             Self::Shard { source, .. } => Some(source.as_ref()),
             Self::Value { source, .. } => Some(source.as_ref()),

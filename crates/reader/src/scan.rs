@@ -389,7 +389,7 @@ fn unpack(
     zip: &[u8],
     limits: &Limits,
 ) -> Result<ShardMap, ReaderError> {
-    let raw = decompress(zip, None, limits).map_err(|source| ReaderError::TarDecompress {
+    let raw = decompress(zip, None, limits).map_err(|source| ReaderError::Decompress {
         place: shard.place(number),
         source: Box::new(source),
     })?;

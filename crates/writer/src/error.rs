@@ -67,23 +67,14 @@ pub enum WriteError {
         #[source]
         source: shardmill_mds::ShardError,
     },
-    /// A MosaicML Streaming shard cannot be compressed.
+    /// A shard cannot be compressed.
     #[error("shard {shard} could not be compressed")]
     Compression {
         /// The number of the shard.
         shard: u64,
         /// The cause.
         #[source]
-        source: shardmill_mds::CompressionError,
-    },
-    /// A tar shard cannot be compressed.
-    #[error("shard {shard} could not be compressed")]
-    TarCompression {
-        /// The number of the shard.
-        shard: u64,
-        /// The cause.
-        #[source]
-        source: shardmill_webdataset::CompressionError,
+        source: shardmill_mds::CodecError,
     },
     /// A tar file cannot have this key or field.
     #[error("row {row}")]
@@ -218,7 +209,6 @@ impl Diagnostic for WriteError {
             Self::Thread { .. } => ErrorKind::Resource,
             Self::Format { source, .. } => source.kind(),
             Self::Compression { source, .. } => source.kind(),
-            Self::TarCompression { source, .. } => source.kind(),
             Self::Sample { .. } | Self::DuplicateKey { .. } => ErrorKind::Corrupt,
             Self::NumberedNames => ErrorKind::InvalidInput,
             Self::Storage(source) => source.kind(),
@@ -246,7 +236,6 @@ impl Diagnostic for WriteError {
             Self::Columns { .. } => "config-columns",
             Self::Format { source, .. } => source.id(),
             Self::Compression { source, .. } => source.id(),
-            Self::TarCompression { source, .. } => source.id(),
             Self::Sample { source, .. } => source.id(),
             Self::DuplicateKey { .. } => "sample-key-twice",
             Self::NumberedNames => "tar-long-name",
@@ -269,7 +258,6 @@ impl Diagnostic for WriteError {
             Self::Storage(source) => source.object(),
             Self::Format { source, .. } => source.object(),
             Self::Compression { source, .. } => source.object(),
-            Self::TarCompression { source, .. } => source.object(),
             Self::SampleTooLarge { .. }
             | Self::NumberedNames
             | Self::Thread { .. }
@@ -329,7 +317,6 @@ impl Diagnostic for WriteError {
             Self::Storage(source) => source.hint(),
             Self::Format { source, .. } => source.hint(),
             Self::Compression { source, .. } => source.hint(),
-            Self::TarCompression { source, .. } => source.hint(),
             Self::Sample { source, .. } => Some(match source.hint() {
                 Some(_) => "make the key shorter, or write --names any, which not every reader understands".to_owned(),
                 None => "compute another key: --column KEY=EXPR --key KEY; --names any allows what webdataset itself reads".to_owned(),

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use shardmill_core::{Diagnostic, ErrorKind, Format, escape};
 
-use crate::compression::Compression;
 use crate::encoding::Encoding;
-use crate::hash::HashAlgo;
 use crate::text::write_json_string;
+use shardmill_codec::Compression;
+use shardmill_codec::HashAlgo;
 
 /// A column of an MDS shard.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ pub(crate) use parse::parse_config;
 pub(crate) use parser::shorten;
 
 use crate::config::{ObjectWriter, ShardConfig, into_ascii, write_number};
-use crate::hash::FileInfo;
 use crate::text::write_json_string;
+use shardmill_codec::FileInfo;
 
 /// One shard in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use shardmill_core::Format;
 
-use crate::compression::Compression;
+use shardmill_codec::Compression;
 
 /// Returns the name of a file of the shard with that number: `shard.00000.mds`, `shard.00000.tsv.meta.gz`, …
 ///

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use shardmill_codec::{FileInfo, HashError};
+use shardmill_codec::{CodecError, FileInfo};
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, NameError, escape};
 
-use crate::compression::TarCompression;
 use crate::group::SampleEntry;
 use crate::json::{write_list, write_string};
+use shardmill_codec::seekable::TarCompression;
 
 /// The format version that is written, and the only one that is read.
 pub const INDEX_VERSION: u64 = 1;
@@ -273,7 +273,7 @@ pub enum IndexError {
         /// The shard, counted from 0.
         shard: u64,
         /// What is wrong with it.
-        problem: HashError,
+        problem: CodecError,
     },
     /// A file that belongs to two shards.
     #[error("shard {shard}: the file `{}` is there twice", escape(basename))]

@@ -1,7 +1,7 @@
 //! Encodes, decodes and checks WebDataset shards and their indexes, in memory.
 //!
-//! This crate defines how samples become the members of a tar file, and how members become samples. It compresses
-//! shards so that single samples remain accessible, writes indexes, and predicts how other readers interpret a shard.
+//! This crate defines how samples become the members of a tar file, and how members become samples. It writes
+//! indexes, and predicts how other readers interpret a shard.
 //! It does not open, download or rename files, starts no threads, and never unpacks a member. It never runs data:
 //! pickles are bytes.
 //!
@@ -31,7 +31,8 @@
 
 mod array;
 mod braces;
-mod compression;
+#[cfg(test)]
+mod compression_tests;
 mod decode;
 mod encode;
 mod error;
@@ -66,8 +67,10 @@ pub use lint::{
 };
 pub use names::{Consumer, ParseConsumerError, shard_name};
 pub use npz::read_npz;
+pub use shard::*;
+pub use shardmill_codec::seekable::*;
 pub use shardmill_codec::{
-    Content, Digest, FileHashes, FileInfo, HashAlgo, HashError, Hasher, digest, hash_hex,
+    CodecError, Content, Digest, FileHashes, FileInfo, HashAlgo, Hasher, digest, hash_hex,
 };
 pub use survey::{MemberEntry, Survey, Surveyor};
 pub use tar::{
@@ -75,4 +78,3 @@ pub use tar::{
     content_of_numbered, member_bytes, renumber, trailer_bytes, write_member, write_member_head,
     write_trailer,
 };
-pub use {compression::*, shard::*};

@@ -14,12 +14,12 @@ use shardmill_core::{Diagnostic, Limits, escape};
 pub use fix::{Change, FixError, Fixed, fix};
 pub use repair::{Lost, Repaired, repair};
 
-use crate::compression::TarCompression;
 use crate::error::{MemberKind, TarError};
 use crate::field::FieldKind;
 use crate::names::Consumer;
 use crate::survey::Survey;
 use crate::tar::TRAILER_BYTES;
+use shardmill_codec::seekable::TarCompression;
 
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

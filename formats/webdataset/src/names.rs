@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use shardmill_codec::seekable::TarCompression;
 use shardmill_core::{Diagnostic, ErrorKind, escape};
 
 /// A reader of WebDataset shards, with its own rules.
@@ -214,7 +215,7 @@ pub fn shard_name(
     prefix: &str,
     number: u64,
     digits: usize,
-    compression: Option<crate::TarCompression>,
+    compression: Option<TarCompression>,
 ) -> String {
     let ending = compression.map_or("", |compression| compression.ending());
     format!("{prefix}{number:0digits$}.tar{ending}")
@@ -301,7 +302,7 @@ mod tests {
             "consumer-unknown"
         );
         assert_eq!(shard_name("train-", 7, 6, None), "train-000007.tar");
-        let zstd = crate::TarCompression::Zstd { level: 3 };
+        let zstd = TarCompression::Zstd { level: 3 };
         assert_eq!(shard_name("", 1_234_567, 6, Some(zstd)), "1234567.tar.zst");
     }
 }

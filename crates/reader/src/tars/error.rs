@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 use shardmill_storage::StorageError;
-use shardmill_webdataset::{BraceError, CompressionError, HashError, IndexError, TarError};
+use shardmill_webdataset::{BraceError, CodecError, IndexError, TarError};
 
 use crate::error::ReaderError;
 use crate::side_files::SideError;
@@ -87,7 +87,7 @@ pub enum TarSetError {
         path: PathBuf,
         /// The underlying error.
         #[source]
-        source: CompressionError,
+        source: CodecError,
     },
     /// A shard that does not have the length in its index.
     #[error("the file has {found} bytes, the index says {expected}")]
@@ -106,7 +106,7 @@ pub enum TarSetError {
         path: PathBuf,
         /// The hash, and how it differs.
         #[source]
-        source: HashError,
+        source: CodecError,
     },
     /// A file that changed, or became unreadable, while it was read.
     #[error("the file changed, or could not be read, while it was looked at")]

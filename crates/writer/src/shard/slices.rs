@@ -138,15 +138,14 @@ impl Scratch {
                 &self.contiguous
             }
         };
-        let streaming = |source| WriteError::Compression { shard, source };
-        let tar = |source| WriteError::TarCompression { shard, source };
+        let fail = |source| WriteError::Compression { shard, source };
         if self.compressor.as_ref().is_none_or(|(of, _)| *of != codec) {
             let compressor = match codec {
                 Codec::Streaming(compression) => {
-                    AnyCompressor::Streaming(compression.compressor().map_err(streaming)?)
+                    AnyCompressor::Streaming(compression.compressor().map_err(fail)?)
                 }
                 Codec::Tar(compression) => {
-                    AnyCompressor::Tar(PieceCompressor::new(compression).map_err(tar)?)
+                    AnyCompressor::Tar(PieceCompressor::new(compression).map_err(fail)?)
                 }
             };
             self.compressor = Some((codec, compressor));
@@ -154,14 +153,12 @@ impl Scratch {
         match &mut self.compressor {
             Some((_, AnyCompressor::Streaming(compressor))) => {
                 let mut out = Vec::new();
-                compressor
-                    .compress(contiguous, &mut out)
-                    .map_err(streaming)?;
+                compressor.compress(contiguous, &mut out).map_err(fail)?;
                 out.shrink_to_fit();
                 Ok(Compressed::Bytes(out))
             }
             Some((_, AnyCompressor::Tar(compressor))) => {
-                let piece = compressor.compress(contiguous).map_err(tar)?;
+                let piece = compressor.compress(contiguous).map_err(fail)?;
                 Ok(Compressed::Piece(piece))
             }
             None => Err(WriteError::Bug {

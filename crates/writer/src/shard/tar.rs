@@ -98,7 +98,7 @@ pub(super) fn join(
         });
     let pieces: Vec<_> = pieces.collect();
     let file = assemble(compression, &pieces)
-        .map_err(|source| WriteError::TarCompression { shard, source })?;
+        .map_err(|source| WriteError::Compression { shard, source })?;
     Ok(vec![file])
 }
 

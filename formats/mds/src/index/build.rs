@@ -9,12 +9,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::parse::Files;
 use super::parser::{Parser, parse_name, shorten};
 use super::{IndexError, Place, ShardEntry};
-use crate::compression::Compression;
 use crate::config::{
     Column, Layout, ShardConfig, TextColumn, TextEncoding, fixed_separator, is_json_blank,
 };
 use crate::encoding::Encoding;
-use crate::hash::HashAlgo;
+use shardmill_codec::Compression;
+use shardmill_codec::HashAlgo;
 
 /// A set of the fields of a shard object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

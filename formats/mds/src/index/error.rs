@@ -4,10 +4,9 @@ use std::fmt;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, ParseFormatError, escape};
 
-use crate::compression::CompressionError;
 use crate::config::TextEncodingError;
 use crate::error::EncodingError;
-use crate::hash::HashError;
+use shardmill_codec::CodecError;
 
 /// A position in an index, or in the config of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,7 +152,7 @@ pub enum IndexError {
         /// The position.
         place: Place,
         /// What is wrong.
-        problem: HashError,
+        problem: CodecError,
     },
     /// A compression that does not exist.
     #[error("{problem}")]
@@ -161,7 +160,7 @@ pub enum IndexError {
         /// The position.
         place: Place,
         /// The error.
-        problem: CompressionError,
+        problem: CodecError,
     },
     /// A name that may not be used as a path.
     #[error("{problem}: `{}`", escape(name))]

@@ -4,8 +4,8 @@ use shardmill_core::{Diagnostic as _, Limits};
 use super::*;
 use crate::config::Layout;
 use crate::encoding::{DType, Encoding};
-use crate::hash::HashAlgo;
 use crate::testdata::{Dataset, datasets};
+use shardmill_codec::HashAlgo;
 
 fn parse(json: &str) -> Result<Index, IndexError> {
     let parsed = Index::parse(json.as_bytes(), &Limits::default());

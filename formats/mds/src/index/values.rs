@@ -9,7 +9,7 @@ use shardmill_core::{Limits, check_relative_path};
 use super::build::Texts;
 use super::parser::{Parser, SHOWN, parse_name};
 use super::{FileInfo, IndexError};
-use crate::hash::{Digest, FileHashes, HashAlgo};
+use shardmill_codec::{Digest, FileHashes, HashAlgo};
 
 /// Skips a value of any type, up to a bounded depth.
 pub(super) struct Ignored<'p, 'l> {

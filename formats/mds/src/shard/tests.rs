@@ -8,11 +8,11 @@ use shardmill_core::{Diagnostic as _, Format, Limits};
 
 use super::*;
 use crate::config::{Column, Layout, TextColumn, TextEncoding};
-use crate::hash::FileInfo;
-use crate::hash::{FileHashes, HashAlgo, hash_hex};
 use crate::index::{Index, ShardEntry};
 use crate::testdata::{Dataset, datasets, unhex};
 use crate::value::Value;
+use shardmill_codec::FileInfo;
+use shardmill_codec::{FileHashes, HashAlgo, hash_hex};
 
 fn info(bytes: &[u8]) -> FileInfo {
     FileInfo {

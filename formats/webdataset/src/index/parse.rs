@@ -10,7 +10,7 @@ use shardmill_codec::{Digest, FileHashes, HashAlgo};
 use shardmill_core::{Limits, check_relative_path};
 
 use super::{FieldSet, FileInfo, INDEX_VERSION, Index, IndexError, IndexShard};
-use crate::compression::TarCompression;
+use shardmill_codec::seekable::TarCompression;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use shardmill_codec::Algorithm;
 use shardmill_core::{Limits, escape};
 
 use super::{Finding, Severity, ShardFacts};
@@ -50,13 +51,13 @@ pub(super) fn check(
 /// Returns a finding if the reader needs uncompressed tar files.
 fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
     let compression = facts.compression?;
-    let family = compression.name();
+    let family = compression.algorithm();
     let (severity, text) = match consumer {
         Consumer::Dali | Consumer::Energon | Consumer::Wids => (
             Severity::Error,
             format!("{consumer} needs uncompressed shards, and this one is {family}"),
         ),
-        Consumer::Hf if family == "gz" => {
+        Consumer::Hf if family == Algorithm::Gzip => {
             // The reader accepts other names, and decompresses while it reads.
             facts.name.ends_with(".tgz").then_some(())?;
             (
@@ -69,7 +70,7 @@ fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
             Severity::Error,
             format!("shards that are compressed with {family} are not read"),
         ),
-        Consumer::Webdataset | Consumer::OpenClip if family == "zstd" => (
+        Consumer::Webdataset | Consumer::OpenClip if family == Algorithm::Zstd => (
             Severity::Warning,
             "zstd is read through a command such as `zstd -dc` only; a decoder that stops behind the first frame sees a part of the samples"
                 .to_owned(),

@@ -1,6 +1,7 @@
-use super::*;
+use shardmill_codec::seekable::*;
+use shardmill_core::{Diagnostic as _, Limits};
+
 use crate::shard::{Profile, ShardBuilder, ShardView};
-use shardmill_core::Limits;
 
 /// Builds a shard of samples whose bytes compress partially.
 fn shard(samples: u32) -> (Vec<u8>, Vec<u64>) {

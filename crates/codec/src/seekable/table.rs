@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{CompressedPiece, CompressionError, LAST_BLOCK, TarCompression};
+use super::kind::TarCompression;
+use crate::error::CodecError;
 
 /// The most pieces that the extra field of a gzip member can list.
 pub(super) const MOST_PIECES: u64 = (u16::MAX as u64 - 8) / ENTRY_BYTES;
@@ -21,6 +22,9 @@ const GZIP_EXTRA: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 0xff];
 const GZIP_HEAD: u64 = 10;
 const GZIP_FOOT: u64 = 10;
 
+/// An empty last block of a deflate stream.
+pub(super) const LAST_BLOCK: [u8; 2] = [3, 0];
+
 /// One piece of a compressed shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -36,12 +40,14 @@ pub struct PieceTable {
     pieces: Vec<Piece>,
 }
 
-pub(super) fn write(compression: TarCompression, pieces: &[CompressedPiece], out: &mut Vec<u8>) {
-    let entries = pieces.iter().flat_map(|piece| {
-        let zip = u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX);
-        [zip.to_le_bytes(), piece.raw_bytes.to_le_bytes()]
-    });
-    let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+/// Appends the table of pieces with these compressed and raw lengths.
+pub(super) fn write(
+    compression: TarCompression,
+    lengths: impl ExactSizeIterator<Item = (u32, u32)>,
+    out: &mut Vec<u8>,
+) {
+    let count = u32::try_from(lengths.len()).unwrap_or(u32::MAX);
+    let entries = lengths.flat_map(|(zip, raw)| [zip.to_le_bytes(), raw.to_le_bytes()]);
     match compression {
         TarCompression::Zstd { .. } => {
             out.extend_from_slice(&SEEK_FRAME);
@@ -74,9 +80,9 @@ impl PieceTable {
     ///
     /// # Errors
     ///
-    /// [`CompressionError::Table`] (`Corrupt`) for a table that does not match the file.
-    pub fn read(tail: &[u8], length: u64) -> Result<Option<Self>, CompressionError> {
-        let error = |reason| CompressionError::Table { reason };
+    /// [`CodecError::Table`] (`Corrupt`) for a table that does not match the file.
+    pub fn read(tail: &[u8], length: u64) -> Result<Option<Self>, CodecError> {
+        let error = |reason| CodecError::Table { reason };
         let Some((entries, table_bytes, head, foot)) = find(tail) else {
             return Ok(None);
         };

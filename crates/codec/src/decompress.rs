@@ -6,7 +6,9 @@ use brotli::enc::StandardAlloc;
 use brotli::{BrotliDecompressStream, BrotliResult, BrotliState};
 use shardmill_core::{LimitExceeded, Limits};
 
-use super::{Algorithm, CompressionError, try_reserve, zstd_frame};
+use crate::algorithm::Algorithm;
+use crate::error::CodecError;
+use crate::zstd_frame;
 
 /// The first size by which the output of a streaming decoder grows.
 const FIRST_BYTES: u64 = 1 << 20;
@@ -16,22 +18,22 @@ const SNAPPY_RATIO: u64 = 22;
 
 /// How many raw bytes a file may have, and whether the index or the limits decide that.
 #[derive(Clone, Copy)]
-struct Budget {
+pub(crate) struct Budget {
     algorithm: Algorithm,
     declared: Option<u64>,
     zip_bytes: u64,
-    max: u64,
+    pub(crate) max: u64,
     max_bytes: u64,
     max_ratio: u64,
 }
 
 impl Budget {
-    fn new(
+    pub(crate) fn new(
         algorithm: Algorithm,
         zip: &[u8],
         declared: Option<u64>,
         limits: &Limits,
-    ) -> Result<Self, CompressionError> {
+    ) -> Result<Self, CodecError> {
         let zip_bytes = zip.len() as u64;
         Limits::check("shard-bytes", zip_bytes, limits.shard_bytes)?;
         let max = match declared {
@@ -55,18 +57,18 @@ impl Budget {
     }
 
     /// Returns the error for a file with at least `found` raw bytes, which is more than allowed.
-    fn exceeded(&self, found: u64) -> CompressionError {
+    pub(crate) fn exceeded(&self, found: u64) -> CodecError {
         match self.declared {
-            Some(declared) => CompressionError::TooLong {
+            Some(declared) => CodecError::TooLong {
                 algorithm: self.algorithm,
                 declared,
             },
-            None if found > self.max_bytes => CompressionError::Limit(LimitExceeded {
+            None if found > self.max_bytes => CodecError::Limit(LimitExceeded {
                 name: "expansion-bytes",
                 value: found,
                 limit: self.max_bytes,
             }),
-            None => CompressionError::Limit(LimitExceeded {
+            None => CodecError::Limit(LimitExceeded {
                 name: "expansion-ratio",
                 value: found.div_ceil(self.zip_bytes.max(1)),
                 limit: self.max_ratio,
@@ -74,27 +76,41 @@ impl Budget {
         }
     }
 
-    fn truncated(&self) -> CompressionError {
-        CompressionError::Truncated {
+    /// Returns the raw bytes, if there are as many as declared.
+    pub(crate) fn whole(&self, raw: Vec<u8>) -> Result<Vec<u8>, CodecError> {
+        let found = raw.len() as u64;
+        match self.declared {
+            Some(declared) if found < declared => Err(CodecError::TooShort {
+                algorithm: self.algorithm,
+                declared,
+                found,
+            }),
+            _ if found > self.max => Err(self.exceeded(found)),
+            _ => Ok(raw),
+        }
+    }
+
+    pub(crate) fn truncated(&self) -> CodecError {
+        CodecError::Truncated {
             algorithm: self.algorithm,
             bytes: self.zip_bytes,
         }
     }
 
-    fn damaged(&self, reason: &dyn std::fmt::Display) -> CompressionError {
-        CompressionError::Damaged {
+    pub(crate) fn damaged(&self, reason: &dyn std::fmt::Display) -> CodecError {
+        CodecError::Damaged {
             algorithm: self.algorithm,
             reason: reason.to_string(),
         }
     }
 }
 
-pub(super) fn decompress(
+pub(crate) fn decompress(
     algorithm: Algorithm,
     zip: &[u8],
     declared: Option<u64>,
     limits: &Limits,
-) -> Result<Vec<u8>, CompressionError> {
+) -> Result<Vec<u8>, CodecError> {
     let budget = Budget::new(algorithm, zip, declared, limits)?;
     if zip.is_empty() {
         return Err(budget.truncated());
@@ -106,17 +122,18 @@ pub(super) fn decompress(
         Algorithm::Bzip2 => members::<Bzip2Stream>(zip, &budget)?,
         Algorithm::Brotli => members::<BrotliStream>(zip, &budget)?,
     };
-    match declared {
-        Some(declared) if out.len() as u64 != declared => Err(CompressionError::TooShort {
-            algorithm,
-            declared,
-            found: out.len() as u64,
-        }),
-        _ => Ok(out),
-    }
+    budget.whole(out)
 }
 
-fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, CompressionError> {
+/// Reserves `additional` bytes, or returns an error if there is not enough memory.
+pub(crate) fn try_reserve(out: &mut Vec<u8>, additional: usize) -> Result<(), CodecError> {
+    out.try_reserve_exact(additional)
+        .map_err(|_| CodecError::Memory {
+            bytes: (out.len() as u64).saturating_add(additional as u64),
+        })
+}
+
+fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, CodecError> {
     // Inspect the blocks of all frames first. That bounds the expanded size, so the buffer is never larger than the
     // file can fill.
     let (mut offset, mut bound) = (0, 0_u64);
@@ -133,8 +150,7 @@ fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, Compres
     let room = bound.min(budget.max);
     try_reserve(&mut out, usize::try_from(room).unwrap_or(usize::MAX))?;
 
-    let mut context =
-        zstd::zstd_safe::DCtx::try_create().ok_or(CompressionError::Memory { bytes: 0 })?;
+    let mut context = zstd::zstd_safe::DCtx::try_create().ok_or(CodecError::Memory { bytes: 0 })?;
     offset = 0;
     while offset < zip.len() {
         let frame = zstd_frame::next(zip, offset, limits)?;
@@ -169,8 +185,8 @@ fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, Compres
     Ok(out)
 }
 
-const fn frame_size(frame: &zstd_frame::Frame<'_>, declared: u64) -> CompressionError {
-    CompressionError::ZstdFrameSize {
+const fn frame_size(frame: &zstd_frame::Frame<'_>, declared: u64) -> CodecError {
+    CodecError::ZstdFrameSize {
         offset: frame.offset,
         declared,
     }
@@ -179,7 +195,7 @@ const fn frame_size(frame: &zstd_frame::Frame<'_>, declared: u64) -> Compression
 /// The zstd error code for a full output buffer: `-ZSTD_error_dstSize_tooSmall`, stable since 1.3.1.
 const DESTINATION_TOO_SMALL: usize = 70_usize.wrapping_neg();
 
-fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CompressionError> {
+fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CodecError> {
     let length = snap::raw::decompress_len(zip).map_err(|error| {
         // A length that is cut off is a truncation; five bytes that are not a valid length are damage.
         if zip.len() < 5 && zip.iter().all(|byte| byte & 0x80 != 0) {
@@ -204,7 +220,7 @@ fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CompressionError> {
         .map_err(|error| match error {
             // All declared bytes are present, and more elements follow.
             snap::Error::Literal { dst_len: 0, .. } | snap::Error::CopyWrite { dst_len: 0, .. } => {
-                CompressionError::TooLong {
+                CodecError::TooLong {
                     algorithm: Algorithm::Snappy,
                     declared: length,
                 }
@@ -239,15 +255,12 @@ trait Member: Sized {
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, String>;
 }
 
-fn members<M: Member>(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CompressionError> {
+fn members<M: Member>(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CodecError> {
     if !zip.starts_with(M::MAGIC) {
         return Err(if M::MAGIC.starts_with(zip) {
             budget.truncated()
         } else {
-            CompressionError::Magic {
-                algorithm: budget.algorithm,
-                found: zip.iter().copied().take(4).collect(),
-            }
+            CodecError::magic(Some(budget.algorithm), zip)
         });
     }
     let mut out = Output {
@@ -258,7 +271,7 @@ fn members<M: Member>(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, Compressio
     let mut count = 0_u64;
     while !rest.is_empty() {
         if count > 0 && (M::MAGIC.is_empty() || !rest.starts_with(M::MAGIC)) {
-            return Err(CompressionError::Trailing {
+            return Err(CodecError::Trailing {
                 algorithm: budget.algorithm,
                 offset: (zip.len() - rest.len()) as u64,
                 bytes: budget.zip_bytes,
@@ -306,7 +319,7 @@ impl Output {
         member: &mut impl Member,
         input: &[u8],
         budget: &Budget,
-    ) -> Result<Step, CompressionError> {
+    ) -> Result<Step, CodecError> {
         if self.filled as u64 >= budget.max {
             // No more output is allowed, but the decoder may not have seen the end of the member yet.
             let mut probe = [0];

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits};
 
 use super::*;
-use crate::testdata::{lines, unhex};
 
 fn parse(name: &str) -> Compression {
     name.parse().unwrap()
@@ -77,28 +76,6 @@ fn there_are_58_names_and_each_comes_back_as_given() {
     for name in ["zstd:13", "gz", "br", "bz2", "snappy"] {
         assert_eq!(parse(name).segment_bytes(), None);
     }
-}
-
-#[test]
-fn files_of_the_original_are_read() {
-    let mut names = std::collections::BTreeSet::new();
-    for line in lines(include_str!("../testdata/compressed.txt")) {
-        let (raw, zip) = (unhex(line[1]), unhex(line[2]));
-        assert_eq!(
-            decompress(line[0], &zip, Some(raw.len() as u64)).as_ref(),
-            Ok(&raw),
-            "{}",
-            line[0]
-        );
-        assert_eq!(
-            decompress(line[0], &zip, None).as_ref(),
-            Ok(&raw),
-            "{}",
-            line[0]
-        );
-        names.insert(line[0]);
-    }
-    assert_eq!(names.len(), 58);
 }
 
 #[test]
@@ -376,10 +353,7 @@ fn zstd_frames_are_looked_at_before_they_are_decompressed() {
     for (magic, minor) in [(0x22, 2), (0x25, 5), (0x27, 7)] {
         let error =
             parse("zstd").decompress(&[magic, 0xb5, 0x2f, 0xfd, 0], Some(3), &Limits::default());
-        assert_eq!(
-            error,
-            Err(CompressionError::ZstdLegacy { offset: 0, minor })
-        );
+        assert_eq!(error, Err(CodecError::ZstdLegacy { offset: 0, minor }));
     }
     assert_eq!(id(&[0xfd, 0x2f, 0xb5, 0x1e, 0]), Err("zstd-legacy"));
 }

@@ -2,7 +2,8 @@
 
 use shardmill_core::{LimitExceeded, Limits};
 
-use super::{Algorithm, CompressionError};
+use crate::algorithm::Algorithm;
+use crate::error::CodecError;
 
 const MAGIC: u32 = 0xfd2f_b528;
 /// Sixteen magic numbers that differ only in their last four bits.
@@ -16,15 +17,15 @@ const BLOCK_BYTES: u64 = 128 << 10;
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     /// Its offset in the file.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// All of its bytes.
-    pub(super) bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
     /// The content size in its header.
-    pub(super) content: Option<u64>,
+    pub(crate) content: Option<u64>,
     /// The most bytes that its blocks can expand to.
-    pub(super) bound: u64,
+    pub(crate) bound: u64,
 }
 
 /// Reads little-endian numbers without running past the end.
@@ -54,17 +55,17 @@ impl Cursor<'_> {
 ///
 /// # Errors
 ///
-/// [`CompressionError`] for a frame that is damaged, unsupported or above a limit.
-pub(super) fn next<'a>(
+/// [`CodecError`] for a frame that is damaged, unsupported or above a limit.
+pub(crate) fn next<'a>(
     zip: &'a [u8],
     offset: usize,
     limits: &Limits,
-) -> Result<Frame<'a>, CompressionError> {
+) -> Result<Frame<'a>, CodecError> {
     let rest = zip.get(offset..).unwrap_or_default();
     let at = offset as u64;
     check_magic(zip, rest, at)?;
     let mut cursor = Cursor { rest };
-    let truncated = || CompressionError::Truncated {
+    let truncated = || CodecError::Truncated {
         algorithm: Algorithm::Zstd,
         bytes: zip.len() as u64,
     };
@@ -73,14 +74,14 @@ pub(super) fn next<'a>(
     let flags = cursor.number(1).ok_or_else(truncated)?;
     let single_segment = flags & 0x20 != 0;
     if flags & 0x08 != 0 {
-        return Err(CompressionError::ZstdReserved { offset: at });
+        return Err(CodecError::ZstdReserved { offset: at });
     }
     if !single_segment {
         let descriptor = cursor.number(1).ok_or_else(truncated)?;
         let base = 1_u64 << (10 + (descriptor >> 3));
         let window = base + base / 8 * (descriptor & 7);
         if window > limits.zstd_window_bytes {
-            return Err(CompressionError::Limit(LimitExceeded {
+            return Err(CodecError::Limit(LimitExceeded {
                 name: "zstd-window-bytes",
                 value: window,
                 limit: limits.zstd_window_bytes,
@@ -91,7 +92,7 @@ pub(super) fn next<'a>(
     let dictionary_bytes = [0, 1, 2, 4].get((flags & 3) as usize).copied().unwrap_or(0);
     let dictionary = cursor.number(dictionary_bytes).ok_or_else(truncated)?;
     if dictionary != 0 {
-        return Err(CompressionError::ZstdDictionary {
+        return Err(CodecError::ZstdDictionary {
             offset: at,
             dictionary: u32::try_from(dictionary).unwrap_or(u32::MAX),
         });
@@ -113,7 +114,7 @@ pub(super) fn next<'a>(
             1 => (1, size.min(BLOCK_BYTES)),
             2 => (size, BLOCK_BYTES),
             _ => {
-                return Err(CompressionError::Damaged {
+                return Err(CodecError::Damaged {
                     algorithm: Algorithm::Zstd,
                     reason: format!("a block of the frame at byte {offset} is of a reserved type"),
                 });
@@ -129,7 +130,7 @@ pub(super) fn next<'a>(
         cursor.skip(4).ok_or_else(truncated)?;
     }
     if let Some(declared) = content.filter(|content| *content > bound) {
-        return Err(CompressionError::ZstdFrameSize {
+        return Err(CodecError::ZstdFrameSize {
             offset: at,
             declared,
         });
@@ -145,15 +146,15 @@ pub(super) fn next<'a>(
     })
 }
 
-fn check_magic(zip: &[u8], rest: &[u8], at: u64) -> Result<(), CompressionError> {
+fn check_magic(zip: &[u8], rest: &[u8], at: u64) -> Result<(), CodecError> {
     let Some(magic) = rest.first_chunk::<4>() else {
         // A prefix of a magic number is a truncated frame; anything else is not a frame.
         let bytes = zip.len() as u64;
         let algorithm = Algorithm::Zstd;
         return Err(match (MAGIC.to_le_bytes().starts_with(rest), at) {
-            (true, _) => CompressionError::Truncated { algorithm, bytes },
-            (false, 0) => magic_error(rest),
-            (false, offset) => CompressionError::Trailing {
+            (true, _) => CodecError::Truncated { algorithm, bytes },
+            (false, 0) => CodecError::magic(Some(Algorithm::Zstd), rest),
+            (false, offset) => CodecError::Trailing {
                 algorithm,
                 offset,
                 bytes,
@@ -163,27 +164,20 @@ fn check_magic(zip: &[u8], rest: &[u8], at: u64) -> Result<(), CompressionError>
     let magic = u32::from_le_bytes(*magic);
     match magic {
         MAGIC => Ok(()),
-        LEGACY_FIRST => Err(CompressionError::ZstdLegacy {
+        LEGACY_FIRST => Err(CodecError::ZstdLegacy {
             offset: at,
             minor: 1,
         }),
-        _ if LEGACY.contains(&magic) => Err(CompressionError::ZstdLegacy {
+        _ if LEGACY.contains(&magic) => Err(CodecError::ZstdLegacy {
             offset: at,
             minor: (magic & 0xf).try_into().unwrap_or(0),
         }),
-        _ if magic & !0xf == SKIPPABLE => Err(CompressionError::ZstdSkippable { offset: at }),
-        _ if at == 0 => Err(magic_error(rest)),
-        _ => Err(CompressionError::Trailing {
+        _ if magic & !0xf == SKIPPABLE => Err(CodecError::ZstdSkippable { offset: at }),
+        _ if at == 0 => Err(CodecError::magic(Some(Algorithm::Zstd), rest)),
+        _ => Err(CodecError::Trailing {
             algorithm: Algorithm::Zstd,
             offset: at,
             bytes: zip.len() as u64,
         }),
-    }
-}
-
-fn magic_error(file: &[u8]) -> CompressionError {
-    CompressionError::Magic {
-        algorithm: Algorithm::Zstd,
-        found: file.iter().copied().take(4).collect(),
     }
 }
