@@ -14,10 +14,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
+use shardmill_dataset::{Dataset, OpenOptions, StreamOptions};
 use shardmill_mds::{OwnedShard, ShardEntry};
 use shardmill_mmap::{Buffer, Mapping};
 use shardmill_order::{Epoch, EpochConfig, World};
-use shardmill_reader::{BatchOptions, Dataset, OpenOptions, Reader, ReaderOptions, StreamOptions};
+use shardmill_reader::{BatchOptions, Reader, ReaderOptions};
 
 struct Settings {
     dataset: PathBuf,

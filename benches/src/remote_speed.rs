@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use shardmill_dataset::StreamOptions;
 use shardmill_order::World;
-use shardmill_reader::{BatchOptions, CacheOptions, Reader, ReaderOptions, StreamOptions};
+use shardmill_reader::{BatchOptions, CacheOptions, Reader, ReaderOptions};
 use shardmill_storage::{Location, RemoteOptions, settings_of};
 use shardmill_testing::s3::{Fault, Objects, S3Server, Script, Settings};
 

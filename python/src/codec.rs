@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use shardmill_core::Limits;
+use shardmill_dataset::{MergePart, merge_parts};
 use shardmill_mds::{Compression, HashAlgo, Index};
-use shardmill_reader::{MergePart, merge_parts};
 
 use crate::errors::raise;
 

@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use shardmill_core::{ErrorKind, Limits};
+use shardmill_dataset::{KEY_COLUMN, SampleForm, Schema};
 use shardmill_mds::{DType, Encoding, Layout, Value, decode};
 use shardmill_mmap::{Buffer, Pool};
-use shardmill_reader::{Batch, BatchData, ColumnData, KEY_COLUMN, SampleForm, Schema};
+use shardmill_reader::{Batch, BatchData, ColumnData};
 
 use crate::block::{Block, type_string};
 use crate::errors::{bug, raise_with};

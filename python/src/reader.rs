@@ -8,12 +8,14 @@ use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::{ErrorKind, Limits};
+use shardmill_dataset::{
+    FileForm, FileOptions, KnownFiles, Schema, SchemaColumn, StreamOptions, TarPattern, TarSetError,
+};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{EpochConfig, State, Weight, World};
 use shardmill_reader::{
-    BatchOptions, CacheOptions, FileForm, FileOptions, FileUse as RustFileUse, KnownFiles,
-    OrderIdentity, Peers, Reader as RustReader, ReaderOptions, Schema, SchemaColumn, StateError,
-    StreamOptions, TarPattern, TarSetError,
+    BatchOptions, CacheOptions, FileUse as RustFileUse, OrderIdentity, Peers, Reader as RustReader,
+    ReaderOptions, StateError,
 };
 use shardmill_storage::{Location, RemoteOptions, StorageError, UrlFault, settings_of};
 

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_dataset::StreamOptions;
 use shardmill_mds::{HashAlgo, Hasher};
 use shardmill_order::EpochConfig;
 use shardmill_reader::{
     Batch, BatchData, BatchOptions, BatchStats, CacheOptions, CacheStats, Peers, Reader,
-    ReaderError, ReaderOptions, StreamOptions,
+    ReaderError, ReaderOptions,
 };
 
 use super::world::{self, number};

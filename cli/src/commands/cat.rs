@@ -2,8 +2,9 @@ use std::ops::Range;
 
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::{Dataset, Place, Sample};
 use shardmill_mds::{Field, SampleValue, TextValue, Value, decode};
-use shardmill_reader::{Dataset, Place, ReaderError, Sample};
 use shardmill_storage::Dir;
 
 use super::dataset_location::DatasetLocation;
@@ -268,10 +269,10 @@ impl Cat<'_> {
         Ok(chosen)
     }
 
-    fn decode<'s>(&self, sample: &Sample, field: &Field<'s>) -> Result<Value<'s>, ReaderError> {
+    fn decode<'s>(&self, sample: &Sample, field: &Field<'s>) -> Result<Value<'s>, DatasetError> {
         decode(field.encoding, field.datum, self.dataset.limits()).map_err(|source| {
             let entry = self.dataset.index().shards.get(sample.shard_number());
-            ReaderError::Value {
+            DatasetError::Value {
                 place: Place {
                     file: entry
                         .map(|entry| dataset::stored_files(entry).0.basename.to_string())

@@ -6,8 +6,8 @@ use shardmill_convert::{
     TarNames, TarOptions,
 };
 use shardmill_core::{Format, Limits, Progress, escape, parse_sample_count};
+use shardmill_dataset::TarPattern;
 use shardmill_mds::{Compression, Encoding, HashAlgo, TextEncoding};
-use shardmill_reader::TarPattern;
 use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
 use shardmill_storage::Location;
 use shardmill_webdataset::TarCompression;

@@ -2,9 +2,9 @@
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use shardmill_core::{ErrorKind, Limits};
+use shardmill_dataset::{Dataset, MOST_SPLITS, OpenOptions};
 use shardmill_mds::{FileHashes, FileInfo, Layout, ShardConfig, ShardEntry};
 use shardmill_order::StreamConfig;
-use shardmill_reader::{Dataset, MOST_SPLITS, OpenOptions};
 use shardmill_storage::{Dir, EntryKind, Folder};
 
 use super::dataset_location::DatasetLocation;

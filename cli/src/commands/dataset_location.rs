@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shardmill_core::Limits;
-use shardmill_reader::{
+use shardmill_dataset::{
     Dataset, OpenOptions, TarPattern, TarSet, folder_holds_tars, holds_tars, is_tar_name,
     unfinished_in,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use shardmill_convert::{ExportOptions, Exported};
 use shardmill_core::{Limits, Progress, escape};
-use shardmill_reader::TarPattern;
+use shardmill_dataset::TarPattern;
 
 use super::options;
 use crate::args::ExportArgs;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use shardmill_convert::ReindexOptions;
 use shardmill_core::{Limits, Progress, escape};
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME};
 use shardmill_mds::HashAlgo;
-use shardmill_reader::{Merged, PROVENANCE_NAME, ReaderError, RebuildOptions, TOMBSTONES_NAME};
 use shardmill_storage::{Dir, PublishMode, StorageError};
 
 use super::dataset::INDEX_NAME;
@@ -64,9 +65,9 @@ fn made(
     options: RebuildOptions,
     progress: &Progress,
 ) -> Result<(String, u64, u64), Stop> {
-    let is_none = match shardmill_reader::rebuild_index(path, &options, progress) {
-        Err(ReaderError::NoShards { path }) => ReaderError::NoShards { path },
-        Err(error @ ReaderError::Unfinished { .. }) => return Err(error.into()),
+    let is_none = match shardmill_dataset::rebuild_index(path, &options, progress) {
+        Err(DatasetError::NoShards { path }) => DatasetError::NoShards { path },
+        Err(error @ DatasetError::Unfinished { .. }) => return Err(error.into()),
         _ if hashes.is_some() => {
             let fact = "the headers of these shards say which hashes their index has";
             return Err(CliError::option("hashes", fact, "leave it out").into());
@@ -95,9 +96,12 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
         .collect::<Result<_, _>>()?;
     let out_dir = args.out.as_deref().map(options::location).transpose()?;
     let (root, merged) = match (dirs.as_slice(), out_dir) {
-        ([root], None) => (root.clone(), shardmill_reader::merge_indexes(root, limits)?),
+        ([root], None) => (
+            root.clone(),
+            shardmill_dataset::merge_indexes(root, limits)?,
+        ),
         (_, Some(root)) => {
-            let merged = shardmill_reader::merge_index_list(&dirs, &root, limits)?;
+            let merged = shardmill_dataset::merge_index_list(&dirs, &root, limits)?;
             (root, merged)
         }
         (_, None) => {

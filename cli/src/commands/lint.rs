@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
-use shardmill_reader::{RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order};
+use shardmill_dataset::{RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order};
 use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits};
 
 use super::options;

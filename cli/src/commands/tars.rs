@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress};
+use shardmill_dataset::{KEY_COLUMN, TarData, TarSet, TarSetError, each_in_order};
 use shardmill_mds::{DType, NdArray, Value};
-use shardmill_reader::{KEY_COLUMN, TarData, TarSet, TarSetError, each_in_order};
 use shardmill_storage::Dir;
 use shardmill_webdataset::{
     FieldSet, FileHashes, ShardMap, ShardView, Value as FieldValue, decode, inflate,

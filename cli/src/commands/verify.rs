@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
-use shardmill_reader::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
+use shardmill_dataset::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
 
 use super::dataset_location::DatasetLocation;
 use super::{dataset, options};
@@ -76,7 +76,7 @@ fn one(
         };
         signals::cancel_on_signal(&progress, out.console());
         let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
-        let report = shardmill_reader::verify_tars(&set, options, limits, &progress);
+        let report = shardmill_dataset::verify_tars(&set, options, limits, &progress);
         drop(display);
         report?
     } else {
@@ -89,7 +89,7 @@ fn one(
         })?;
         signals::cancel_on_signal(&progress, out.console());
         let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
-        let report = shardmill_reader::verify(&dataset, options, &progress);
+        let report = shardmill_dataset::verify(&dataset, options, &progress);
         drop(display);
         report?
     };

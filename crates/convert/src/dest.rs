@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use shardmill_core::{ErrorKind, Progress, shell_word};
-use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, ReaderError, TOMBSTONES_NAME, check_sides};
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, check_sides};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
@@ -217,7 +218,7 @@ fn check_noted(
     let counts = (index.samples(), index.shards());
     check_sides(&read, counts, options.limits.index_bytes).map_err(|fault| {
         let name = in_folder(folder, fault.name());
-        ReaderError::Side {
+        DatasetError::Side {
             path: target.place.display(&name).into(),
             fault: Box::new(fault),
         }

@@ -1,8 +1,9 @@
 use std::borrow::Cow;
 
 use shardmill_core::{Diagnostic, ErrorKind, Unfinished, escape, shell_word};
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::TarSetError;
 use shardmill_mds::ConfigError;
-use shardmill_reader::{ReaderError, TarSetError};
 use shardmill_source::SourceError;
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{FixError, sidecar::SidecarError};
@@ -75,7 +76,7 @@ pub enum ConvertError {
     Source(#[from] SourceError),
     /// A dataset cannot be read.
     #[error(transparent)]
-    Reader(#[from] ReaderError),
+    Reader(#[from] DatasetError),
     /// Tar files cannot be read.
     #[error(transparent)]
     Tars(#[from] TarSetError),

@@ -5,7 +5,7 @@ mod sqlite_index;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{Limits, Progress, escape, parallel};
-use shardmill_reader::{TarFile, TarPattern, TarSet, TarSetError, each_in_order, is_tar_name};
+use shardmill_dataset::{TarFile, TarPattern, TarSet, TarSetError, each_in_order, is_tar_name};
 use shardmill_storage::{
     Folder, Location, Place, PublishMode, RemoteLocation, RemoteOptions, StorageError,
 };

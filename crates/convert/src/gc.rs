@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::Value;
 use shardmill_core::{Limits, Progress, check_relative_path};
-use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
+use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, PlaceLease, RemoteOptions, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, parts as writer_parts};
 

@@ -61,4 +61,4 @@ pub use reindex::{ReindexOptions, reindex_tars};
 pub use report::{ConvertReport, IncrementReport, Outcome, SplitReport};
 pub use rewrite::{ChangeLine, LostLine, RewriteKind, RewriteOptions, Rewritten, rewrite_tars};
 pub use run::run;
-pub use shardmill_reader::PROVENANCE_NAME;
+pub use shardmill_dataset::PROVENANCE_NAME;

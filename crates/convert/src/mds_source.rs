@@ -17,10 +17,11 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Diagnostic, ErrorKind, parallel};
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::{Dataset, OpenOptions, Shard};
 use shardmill_mds::{
     DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue, Value,
 };
-use shardmill_reader::{Dataset, OpenOptions, ReaderError, Shard};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
@@ -173,7 +174,7 @@ impl MdsSource {
 
 /// Returns the file versions of shards without a hash, to detect replaced shards. A shard with a hash is identified by
 /// the index, so a copy of the dataset counts as the same source.
-fn versions(dataset: &Dataset, jobs: usize) -> Result<Vec<Vec<u8>>, ReaderError> {
+fn versions(dataset: &Dataset, jobs: usize) -> Result<Vec<Vec<u8>>, DatasetError> {
     let shards = dataset.index().shards.iter().enumerate();
     let bare: Vec<usize> = shards
         .filter(|(_, entry)| {
@@ -193,7 +194,7 @@ fn versions(dataset: &Dataset, jobs: usize) -> Result<Vec<Vec<u8>>, ReaderError>
             found => found?,
         };
         version.get_or_init(|| found);
-        Ok::<_, ReaderError>(())
+        Ok::<_, DatasetError>(())
     })?;
     let versions = versions.into_iter().filter_map(OnceLock::into_inner);
     Ok(versions.collect())

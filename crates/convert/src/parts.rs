@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use shardmill_core::{Limits, Progress, shell_word};
-use shardmill_reader::PROVENANCE_NAME;
+use shardmill_dataset::PROVENANCE_NAME;
 use shardmill_storage::{
     FileVersion, GoOn, LEASE_PATIENCE, Location, Place, PublishMode, RemoteOptions, StorageError,
     random_number,

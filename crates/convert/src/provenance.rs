@@ -1,7 +1,7 @@
 //! The provenance file next to an index: where the data came from, and how it was converted.
 
 use serde_json::{Value, json};
-use shardmill_reader::{PROVENANCE_BYTES, PROVENANCE_NAME};
+use shardmill_dataset::{PROVENANCE_BYTES, PROVENANCE_NAME};
 use shardmill_source::SourceDescription;
 use shardmill_storage::StorageError;
 use shardmill_writer::{Content, TarKeys};

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress, escape};
+use shardmill_dataset::{TarFile, TarSet, TarSetError, each_in_order};
 use shardmill_mds::{FileHashes, HashAlgo, Hasher};
-use shardmill_reader::{TarFile, TarSet, TarSetError, each_in_order};
 use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{
     FieldSet, FileInfo, Index, IndexShard, ShardMap, offsets_name, write_offsets,

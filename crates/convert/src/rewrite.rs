@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{Limits, Progress, escape};
+use shardmill_dataset::{TarFile, TarSet, TarSetError, each_in_order};
 use shardmill_mds::{HashAlgo, Hasher};
-use shardmill_reader::{TarFile, TarSet, TarSetError, each_in_order};
 use shardmill_storage::{Dir, PublishMode, StorageError, TempFile};
 use shardmill_webdataset::{
     FieldSet, FileInfo, Index, IndexShard, Profile, ShardMap, fix, offsets_name, repair,
@@ -321,7 +321,7 @@ fn repaired(shard: &TarFile, limits: &Limits) -> Result<NewShard, ConvertError> 
 }
 
 /// Checks that the mapping was intact while data was copied from it.
-fn check(shard: &TarFile, data: &shardmill_reader::TarData) -> Result<(), ConvertError> {
+fn check(shard: &TarFile, data: &shardmill_dataset::TarData) -> Result<(), ConvertError> {
     if data.is_damaged() {
         return Err(TarSetError::Changed { path: shard.path() }.into());
     }

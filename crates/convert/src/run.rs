@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
-use shardmill_reader::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
+use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError, TempFile};
 use shardmill_writer::{
     Base, DatasetIndex, Output, PipelineError, Resources, TarKeys, Written, publish_index,

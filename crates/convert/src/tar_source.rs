@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Limits, Progress};
-use shardmill_reader::{TarData, TarFile, TarSet, TarSetError, each_in_order, version_of};
+use shardmill_dataset::{TarData, TarFile, TarSet, TarSetError, each_in_order, version_of};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };

@@ -11,8 +11,9 @@
 
 use std::time::{Duration, Instant};
 
+use shardmill_dataset::{FileForm, FileOptions, StreamOptions};
 use shardmill_order::World;
-use shardmill_reader::{BatchOptions, FileForm, FileOptions, Reader, ReaderOptions, StreamOptions};
+use shardmill_reader::{BatchOptions, Reader, ReaderOptions};
 use shardmill_storage::{Location, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 

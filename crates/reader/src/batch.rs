@@ -7,8 +7,8 @@ use shardmill_order::Entry;
 
 use crate::error::ReaderError;
 use crate::open::OpenShard;
-use crate::schema::Schema;
 use crate::shard_cache::PostExitHold;
+use shardmill_dataset::Schema;
 
 /// The samples of one step.
 #[derive(Debug)]

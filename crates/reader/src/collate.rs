@@ -6,14 +6,16 @@ use shardmill_mmap::{Buffer, Pool};
 use shardmill_order::Entry as OrderEntry;
 
 use crate::batch::{Batch, BatchData, ColumnData, Held};
-use crate::catalog::Catalog;
-use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::files::{DATA_COLUMN, FILE_COLUMN};
-use crate::open::{OpenShard, Piece};
-use crate::schema::{SampleForm, Schema};
+use crate::open::OpenShard;
 use crate::shard_cache::{Access, Cancel, Extract, ShardCache};
-use crate::tar::{TarProblem, TarSample};
+use shardmill_dataset::Catalog;
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::Entry;
+use shardmill_dataset::Piece;
+use shardmill_dataset::{DATA_COLUMN, FILE_COLUMN};
+use shardmill_dataset::{SampleForm, Schema};
+use shardmill_dataset::{TarProblem, TarSample};
 
 /// The state that the threads that fill batches share.
 #[derive(Debug)]
@@ -111,7 +113,7 @@ impl Collator {
             {
                 // The next reader must check the file again.
                 fill_context.shard_cache.distrust(*place);
-                return Err(error);
+                return Err(error.into());
             }
         }
         Ok(Batch {
@@ -361,7 +363,7 @@ impl Collator {
             }
         }
         let mut ends = ends.into_iter();
-        let data = |(column, bytes): (&crate::schema::SchemaColumn, Buffer)| match column.size {
+        let data = |(column, bytes): (&shardmill_dataset::SchemaColumn, Buffer)| match column.size {
             Some(size) => ColumnData::Fixed { size, bytes },
             None => ColumnData::Variable {
                 offsets: ends.next().unwrap_or_default(),
@@ -512,9 +514,9 @@ impl Collator {
         let slot = self.slots.get(shard);
         let open = slot.and_then(|slot| slot.open.as_deref());
         if let Some(Err(error)) = open.map(|open| open.check(&fill_context.catalog)) {
-            return error;
+            return error.into();
         }
-        fill_context.catalog.refused(shard, at, problem)
+        fill_context.catalog.refused(shard, at, problem).into()
     }
 
     /// Returns the error for a sample whose lengths do not fit its columns.
@@ -561,23 +563,24 @@ impl FillContext {
     }
 
     fn no_memory(&self, bytes: usize) -> ReaderError {
-        ReaderError::OutOfMemory {
+        DatasetError::OutOfMemory {
             bytes: bytes as u64,
         }
+        .into()
     }
 
     /// Returns the error for a sample that cannot be read: the one of the format crate, or else that its file has
     /// changed.
     fn broken(&self, open: Option<&OpenShard>, shard: usize, at: u64) -> ReaderError {
-        let changed = || ReaderError::ShardChanged {
-            place: self.catalog.place(shard),
-        };
+        let changed = || self.catalog.changed(shard);
         let Some(open) = open else {
-            return changed();
+            return changed().into();
         };
         if let Err(error) = open.check(&self.catalog) {
-            return error;
+            return error.into();
         }
-        open.explain(&self.catalog, at).unwrap_or_else(changed)
+        open.explain(&self.catalog, at)
+            .unwrap_or_else(changed)
+            .into()
     }
 }

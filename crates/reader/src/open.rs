@@ -4,34 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use shardmill_mds::OwnedShard as MdsShard;
+use shardmill_dataset::{Body, Catalog, DatasetError, Entry, Piece, Schema, map};
 use shardmill_mmap::Mapping;
 use shardmill_storage::{Dir, FileHandle, FileIdentity, StorageError};
-use shardmill_webdataset::{OwnedShard as TarShard, read_offsets};
 
-use crate::catalog::Catalog;
-use crate::entry::Entry;
-use crate::error::ReaderError;
-use crate::schema::Schema;
-use crate::shard_cache::{Marker, PostExitHold, no_shard};
+use crate::shard_cache::{Marker, PostExitHold};
 
 /// The time between two checks of a file in use for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// Maps a file.
-pub(crate) fn map(file: &FileHandle) -> Result<Mapping, StorageError> {
-    use std::os::fd::AsFd as _;
-
-    let bytes = usize::try_from(file.len()).map_err(|_| StorageError::OutOfMemory {
-        path: file.path().to_owned(),
-        bytes: file.len(),
-    })?;
-    Mapping::new(file.as_fd(), bytes).map_err(|source| StorageError::Io {
-        action: "map",
-        path: file.path().to_owned(),
-        source,
-    })
-}
 
 /// The bytes of a file.
 #[derive(Debug)]
@@ -94,10 +74,10 @@ impl OpenShard {
         dir: &Dir,
         data: &FileHandle,
         meta: Option<&FileHandle>,
-    ) -> Result<Self, ReaderError> {
+    ) -> Result<Self, DatasetError> {
         let limit = catalog.limits().shard_bytes;
         shardmill_core::Limits::check("shard-bytes", data.len(), limit).map_err(|source| {
-            ReaderError::Limit {
+            DatasetError::Limit {
                 path: data.path().to_owned(),
                 source,
             }
@@ -150,7 +130,7 @@ impl OpenShard {
         shard: usize,
         data: Vec<u8>,
         meta: Option<Vec<u8>>,
-    ) -> Result<Self, ReaderError> {
+    ) -> Result<Self, DatasetError> {
         Self::new(catalog, shard, Held::Memory(data), meta)
     }
 
@@ -159,12 +139,9 @@ impl OpenShard {
         shard: usize,
         data: Held,
         meta: Option<Vec<u8>>,
-    ) -> Result<Self, ReaderError> {
+    ) -> Result<Self, DatasetError> {
         let (Some(entry), Some(schema)) = (catalog.entry(shard), catalog.schema(shard)) else {
-            return Err(ReaderError::NoSuchShard {
-                shard: shard as u64,
-                shards: catalog.len() as u64,
-            });
+            return Err(catalog.no_shard(shard));
         };
         let mark = match &data {
             Held::Mapped(mapping) => {
@@ -211,7 +188,7 @@ impl OpenShard {
 
     /// Checks that the bytes read so far are those of the shard: the file was neither truncated nor written to. Writes
     /// are detected as far as possible without reading the file again.
-    pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), ReaderError> {
+    pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), DatasetError> {
         let Some(watch) = &self.watch else {
             return Ok(());
         };
@@ -222,136 +199,31 @@ impl OpenShard {
             .mark
             .is_none_or(|mark| mapping.bytes().get(mark.at) == Some(&mark.byte));
         if !marked || mapping.is_damaged() || !watch.is_unchanged()? {
-            return Err(ReaderError::ShardChanged {
-                place: catalog.place(self.shard),
-            });
+            return Err(catalog.changed(self.shard));
         }
         Ok(())
     }
 
     /// Returns the format error of a sample of this shard; `None` if the sample is valid.
-    pub(crate) fn explain(&self, catalog: &Catalog, at: u64) -> Option<ReaderError> {
+    pub(crate) fn explain(&self, catalog: &Catalog, at: u64) -> Option<DatasetError> {
         let place = catalog.place(self.shard);
         let number = |at| catalog.number_of(self.shard, at);
         match &self.body {
             Body::Mds(owned) => {
                 let source = owned.view().fields(at).err()?;
-                Some(ReaderError::shard_with(place, number, source))
+                Some(DatasetError::shard_with(place, number, source))
             }
             Body::Tar(owned) => {
                 let source = owned.view().fields(at).err()?;
-                Some(ReaderError::tar(place, number(at), source))
+                Some(DatasetError::tar(place, number(at), source))
             }
             Body::File(_) => None,
         }
     }
 }
 
-/// Bytes of a shard, and their position in it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece<'a> {
-    pub(crate) begin: u64,
-    pub(crate) bytes: &'a [u8],
-}
-
-/// The bytes of a shard whose structure has been checked.
-#[derive(Debug)]
-pub(crate) enum Body<B> {
-    Mds(MdsShard<B>),
-    Tar(TarShard<B>),
-    /// The whole file is one sample.
-    File(B),
-}
-
-impl<B: AsRef<[u8]>> Body<B> {
-    /// Checks the structure of a shard, and compares it with its index entry.
-    pub(crate) fn open(
-        catalog: &Catalog,
-        shard: usize,
-        data: B,
-        meta: Option<B>,
-    ) -> Result<Self, ReaderError> {
-        let entry = catalog
-            .entry(shard)
-            .ok_or_else(|| no_shard(catalog, shard))?;
-        let limits = catalog.limits();
-        let place = || catalog.place(shard);
-        let first = catalog.first_sample(shard);
-        match entry {
-            Entry::Mds(entry) => {
-                let owned = MdsShard::open(entry, data, meta, limits)
-                    .map_err(|source| ReaderError::shard(place(), first, source))?;
-                Ok(Self::Mds(owned))
-            }
-            Entry::Tar(entry) => {
-                let opened = match meta {
-                    None => match catalog.offsets(shard) {
-                        Some(offsets) => TarShard::with_offsets(data, offsets.to_vec(), limits),
-                        None => TarShard::open(data, limits),
-                    },
-                    Some(table) => {
-                        let offsets = read_offsets(table.as_ref(), entry.samples);
-                        let file = entry.offsets.as_ref().map(|file| file.basename.to_string());
-                        let offsets = offsets.map_err(|source| ReaderError::TarIndex {
-                            path: file.unwrap_or_default().into(),
-                            source: Box::new(source),
-                        })?;
-                        TarShard::with_offsets(data, offsets, limits)
-                    }
-                };
-                let owned = opened.map_err(|source| ReaderError::Tar {
-                    place: place(),
-                    source: Box::new(source),
-                })?;
-                let found = (owned.offsets().len() as u64).saturating_sub(1);
-                if found != entry.samples {
-                    return Err(ReaderError::TarSamples {
-                        place: place(),
-                        expected: entry.samples,
-                        found,
-                    });
-                }
-                Ok(Self::Tar(owned))
-            }
-            Entry::File(..) => Ok(Self::File(data)),
-        }
-    }
-
-    fn data(&self) -> &B {
-        match self {
-            Self::Mds(owned) => owned.data(),
-            Self::Tar(owned) => owned.data(),
-            Self::File(data) => data,
-        }
-    }
-
-    #[inline]
-    fn sample(&self, at: u64) -> Option<Piece<'_>> {
-        let at = usize::try_from(at).ok()?;
-        let (begin, end) = match self {
-            Self::Mds(owned) => {
-                let (begin, rest) = owned.table().get(4 + 4 * at..)?.split_first_chunk::<4>()?;
-                let end = rest.first_chunk::<4>()?;
-                let begin = u64::from(u32::from_le_bytes(*begin));
-                (begin, u64::from(u32::from_le_bytes(*end)))
-            }
-            Self::Tar(owned) => {
-                let [begin, end] = owned.offsets().get(at..)?.first_chunk()?;
-                (*begin, *end)
-            }
-            Self::File(data) => {
-                let bytes = data.as_ref();
-                return (at == 0).then_some(Piece { begin: 0, bytes });
-            }
-        };
-        let range = usize::try_from(begin).ok()?..usize::try_from(end).ok()?;
-        let bytes = self.data().as_ref().get(range)?;
-        Some(Piece { begin, bytes })
-    }
-}
-
 impl Watch {
-    fn is_unchanged(&self) -> Result<bool, ReaderError> {
+    fn is_unchanged(&self) -> Result<bool, DatasetError> {
         let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
         let looked = self.looked.load(Ordering::Relaxed);
         let pause = u64::try_from(LOOK_AGAIN.as_millis()).unwrap_or(u64::MAX);

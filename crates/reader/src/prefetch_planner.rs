@@ -5,11 +5,11 @@ use std::thread::JoinHandle;
 
 use shardmill_order::{Epoch, EpochConfig};
 
-use crate::catalog::Catalog;
 use crate::collate::FillContext;
 use crate::error::ReaderError;
 use crate::walks::Walks;
 use shardmill_cache::AccessPlan;
+use shardmill_dataset::Catalog;
 
 /// The known accesses of this epoch and the next.
 #[derive(Debug)]

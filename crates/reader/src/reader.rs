@@ -12,19 +12,19 @@ use shardmill_storage::{RemoteOptions, RemoteStats};
 
 use crate::batch::Held;
 use crate::batches::{BatchOptions, Batches};
-use crate::catalog::{Catalog, CatalogOptions, Origin, StreamOptions};
 use crate::collate::FillContext;
-use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::files::{FileEntry, FileError, KnownFiles};
-use crate::keys::Keys;
 use crate::open::OpenShard;
 use crate::prefetch_planner::PrefetchPlanner;
-use crate::schema::Schema;
 use crate::shard_cache::{
-    CacheOptions, CacheStats, Cancel, Extract, ShardCache, is_kept, no_shard, weight,
+    CacheOptions, CacheStats, Cancel, Extract, ShardCache, forget, is_kept, no_shard, weight,
 };
-use crate::tar::TarSample;
+use shardmill_dataset::Entry;
+use shardmill_dataset::Keys;
+use shardmill_dataset::Schema;
+use shardmill_dataset::TarSample;
+use shardmill_dataset::{Catalog, CatalogOptions, Origin, StreamOptions};
+use shardmill_dataset::{FileEntry, FileError, KnownFiles};
 
 /// Free memory that the pool keeps for the next batches.
 const POOL_BYTES: usize = 64 << 20;
@@ -104,6 +104,7 @@ impl Reader {
                 limits: options.limits.clone(),
                 remote: options.remote.clone(),
                 validate: options.validate_hash,
+                forget: Some(forget),
             },
         )?);
         let fill_context = Arc::new(FillContext {
@@ -294,16 +295,14 @@ impl Reader {
                 whole.first().map(Extract::piece)
             }
         };
-        let changed = || ReaderError::ShardChanged {
-            place: catalog.place(shard),
-        };
+        let changed = || catalog.changed(shard);
         let schema = catalog
             .encode(shard, piece.ok_or_else(changed)?, &mut bytes)
             .map_err(|problem| catalog.refused(shard, 0, problem))?;
         let open = found.open.as_ref();
         if let Some(Err(error)) = open.map(|open| open.check(catalog)) {
             self.fill_context.shard_cache.distrust(shard);
-            return Err(error);
+            return Err(error.into());
         }
         let pinned = open.filter(|open| open.is_pinned()).cloned();
         let held = Held(pinned.into_iter().collect());
@@ -380,7 +379,7 @@ impl Reader {
         let piece = found.piece();
         match TarSample::read(piece.begin, piece.bytes, catalog.limits()) {
             Ok(sample) => Ok(Some(String::from_utf8_lossy(sample.key()).into_owned())),
-            Err(problem) => Err(catalog.refused(shard, at, problem)),
+            Err(problem) => Err(catalog.refused(shard, at, problem).into()),
         }
     }
 

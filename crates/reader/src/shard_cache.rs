@@ -62,7 +62,7 @@ mod usage_file;
 mod verified_stamp;
 
 pub(crate) use capacity::is_kept;
-pub(crate) use folder::{Marker, PostExitHold, capacity_folder, forget, own_folder, weight};
+pub(crate) use folder::{Marker, PostExitHold, forget, own_folder, weight};
 pub(crate) use origin::no_shard;
 pub(crate) use shard::Extract;
 #[cfg(test)]
@@ -74,15 +74,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use error::CacheError;
-pub(crate) use error::samples_of;
 
-use crate::catalog::Catalog;
 use crate::error::ReaderError;
 use crate::open::OpenShard;
 use engine::Engine;
 use origin::{Fetch, Origins};
 use process::PerProcess;
 use shardmill_cache::AccessPlan;
+use shardmill_dataset::Catalog;
 
 /// Options of the shard cache: limits, threads, prefetching and sharing.
 #[derive(Clone, Debug)]

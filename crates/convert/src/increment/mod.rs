@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::json;
 use shardmill_core::escape;
-use shardmill_reader::{Pending, RECORD_NAME, SIDE_BYTES, SideError, check_sides};
+use shardmill_dataset::{Pending, RECORD_NAME, SIDE_BYTES, SideError, check_sides};
 use shardmill_source::{DeltaFile, DeltaHistory, Source, SourceKind, SourceOptions};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME, UnitSamples, Written};

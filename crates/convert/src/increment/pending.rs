@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use shardmill_reader::{PENDING_BYTES, PENDING_NAME, Pending};
+use shardmill_dataset::{PENDING_BYTES, PENDING_NAME, Pending};
 use shardmill_storage::{PublishMode, StorageError};
 use shardmill_writer::INDEX_NAME;
 

@@ -4,9 +4,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use shardmill_core::{Limits, Progress};
-use shardmill_reader::{
-    Dataset, OpenOptions, PROVENANCE_NAME, RECORD_NAME, ReaderError, SideError, TOMBSTONES_NAME,
-    TarSet, tombstones_note,
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::{
+    Dataset, OpenOptions, PROVENANCE_NAME, RECORD_NAME, SideError, TOMBSTONES_NAME, TarSet,
+    tombstones_note,
 };
 use shardmill_storage::{Place, PlaceLease, PublishMode};
 use shardmill_webdataset::ShardMap;
@@ -69,7 +70,7 @@ pub(crate) fn run(
             lease.end(go_on)?;
             let path = target.place.display(fault.name()).into();
             let fault = Box::new(fault);
-            return Err(ReaderError::Side { path, fault }.into());
+            return Err(DatasetError::Side { path, fault }.into());
         }
     };
     let restored = |mut report: ConvertReport| {
@@ -379,7 +380,7 @@ impl Shards {
                 let bytes = data.as_ref();
                 let map = ShardMap::read(bytes, limits);
                 let map =
-                    map.map_err(|source| shardmill_reader::TarSetError::tar(file.path(), source))?;
+                    map.map_err(|source| shardmill_dataset::TarSetError::tar(file.path(), source))?;
                 let offsets = map.offsets();
                 samples
                     .map(|at| {

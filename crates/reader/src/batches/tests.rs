@@ -9,7 +9,8 @@ use shardmill_testing::mds::{Spec, sample};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Reader, ReaderOptions, StreamOptions};
+use crate::{Reader, ReaderOptions};
+use shardmill_dataset::StreamOptions;
 
 /// Shards of eight samples of eight bytes.
 fn write(dir: &Path, shards: u64) {

@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_storage::Claim;
 
-use crate::catalog::{Catalog, Stream};
-use crate::entry::Entry;
 use crate::error::ReaderError;
 use crate::shard_cache::CacheOptions;
 use crate::shard_cache::disk::Disk;
@@ -24,6 +22,8 @@ use crate::shard_cache::folder::{Claimed, Evicted, Folder, Listing, Marker, Post
 use crate::shard_cache::positions::{self, Positions};
 use crate::shard_cache::usage_file::{View, note};
 use shardmill_cache::Resident;
+use shardmill_dataset::Entry;
+use shardmill_dataset::{Catalog, Stream};
 
 /// What capacity needs to know about shards in this process.
 pub(crate) trait Scheduler {
@@ -367,7 +367,7 @@ impl Capacity {
         scheduler: &impl Scheduler,
     ) -> Result<(), ReaderError> {
         self.remove(shard, scheduler, |folder, _, entry| {
-            folder.discard(marker, entry)
+            Ok(folder.discard(marker, entry)?)
         })
         .map(|_| ())
     }
@@ -379,7 +379,7 @@ impl Capacity {
         scheduler: &impl Scheduler,
     ) -> Result<Evicted, ReaderError> {
         self.remove(shard, scheduler, |folder, number, entry| {
-            folder.evict(number, entry)
+            Ok(folder.evict(number, entry)?)
         })
     }
 

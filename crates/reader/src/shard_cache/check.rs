@@ -6,10 +6,8 @@ use shardmill_core::Limits;
 use shardmill_mds::{Digest, FileInfo, HashAlgo, Hasher};
 use shardmill_storage::{FileHandle, StorageError};
 
-use crate::catalog::Catalog;
-use crate::error::ReaderError;
-use crate::open::Body;
-use crate::shard_cache::origin::no_shard;
+use shardmill_dataset::Catalog;
+use shardmill_dataset::{Body, DatasetError};
 
 /// The hashes of the format, strongest first; the faster first among equally strong ones.
 const BY_STRENGTH: [HashAlgo; 17] = [
@@ -46,10 +44,10 @@ pub(crate) fn unpack(
     catalog: &Catalog,
     shard: usize,
     files: Vec<Vec<u8>>,
-) -> Result<Raw, ReaderError> {
+) -> Result<Raw, DatasetError> {
     let entry = catalog
         .entry(shard)
-        .ok_or_else(|| no_shard(catalog, shard))?;
+        .ok_or_else(|| catalog.no_shard(shard))?;
     let mut raws = Vec::with_capacity(2);
     let mut zips = Vec::new();
     for (part, bytes) in entry.parts().zip(files) {
@@ -104,7 +102,7 @@ fn check_bytes(
     info: &FileInfo,
     bytes: &[u8],
     raw: bool,
-) -> Result<(), ReaderError> {
+) -> Result<(), DatasetError> {
     for algo in wanted(catalog, shard, info) {
         check_algo(catalog, shard, info, algo, bytes, raw)?;
     }
@@ -118,10 +116,10 @@ fn check_algo(
     algo: HashAlgo,
     bytes: &[u8],
     raw: bool,
-) -> Result<(), ReaderError> {
+) -> Result<(), DatasetError> {
     info.hashes
         .check(algo, bytes)
-        .map_err(|source| ReaderError::Hash {
+        .map_err(|source| DatasetError::Hash {
             place: catalog.place(shard),
             raw,
             source: Box::new(source),
@@ -133,11 +131,11 @@ fn check_length(
     shard: usize,
     info: &FileInfo,
     found: u64,
-) -> Result<(), ReaderError> {
+) -> Result<(), DatasetError> {
     if found == info.bytes {
         return Ok(());
     }
-    Err(ReaderError::ShardLength {
+    Err(DatasetError::ShardLength {
         place: catalog.place(shard),
         expected: info.bytes,
         found,
@@ -169,13 +167,13 @@ pub(crate) fn check_file(
     info: &FileInfo,
     file: &FileHandle,
     trust: Trust,
-) -> Result<(), ReaderError> {
+) -> Result<(), DatasetError> {
     /// PERF: hash each piece while it is in the core's cache.
     const PIECE: usize = 256 << 10;
 
     check_length(catalog, shard, info, file.len())?;
     let limit = catalog.limits().shard_bytes;
-    Limits::check("shard-bytes", file.len(), limit).map_err(|source| ReaderError::Limit {
+    Limits::check("shard-bytes", file.len(), limit).map_err(|source| DatasetError::Limit {
         path: file.path().to_owned(),
         source,
     })?;
@@ -211,7 +209,7 @@ pub(crate) fn check_file(
     for hasher in hashers {
         info.hashes
             .check_digest(hasher.finish())
-            .map_err(|source| ReaderError::Hash {
+            .map_err(|source| DatasetError::Hash {
                 place: catalog.place(shard),
                 raw: false,
                 source: Box::new(source),

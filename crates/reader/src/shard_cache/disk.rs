@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use shardmill_core::Diagnostic as _;
 use shardmill_storage::{Space, StorageError};
 
-use crate::entry::Shards;
 use crate::error::ReaderError;
 use crate::shard_cache::folder::{Folder, MARKER_BYTES, weight};
+use shardmill_dataset::Shards;
 
 /// How long a measurement is valid; a slow one is valid for [`SHARE`] times its own duration.
 const FRESH: Duration = Duration::from_millis(500);

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
 
-use crate::catalog::Catalog;
-use crate::entry::Entry;
 use crate::error::ReaderError;
 use crate::open::OpenShard;
 use crate::shard_cache::capacity::{Capacity, Scheduler, Wanted, is_kept};
@@ -21,6 +19,8 @@ use crate::shard_cache::state::{
 use crate::shard_cache::uncached::Uncached;
 use crate::shard_cache::{Access, CacheOptions, CacheStats, Cancel};
 use shardmill_cache::AccessPlan;
+use shardmill_dataset::Catalog;
+use shardmill_dataset::Entry;
 
 /// How often a waiting thread checks whether to stop, in case it misses a notification.
 const LOOK: Duration = Duration::from_millis(100);

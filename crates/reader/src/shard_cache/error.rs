@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{ByteSize, Diagnostic, ErrorKind};
+use shardmill_dataset::{Place, samples_of};
 
-use crate::error::{Place, ReaderError};
+use crate::error::ReaderError;
 
 /// An error of the shard cache.
 #[derive(Debug, thiserror::Error)]
@@ -95,14 +96,6 @@ pub enum CacheError {
     /// The reader was closed while a caller waited.
     #[error("the reader was closed")]
     Stopped,
-}
-
-pub(crate) fn samples_of(first: u64, samples: u64) -> String {
-    match samples {
-        0 => "no samples".to_owned(),
-        1 => format!("sample {first}"),
-        _ => format!("samples {first} to {}", first.saturating_add(samples - 1)),
-    }
 }
 
 impl CacheError {

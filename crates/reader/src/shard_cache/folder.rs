@@ -14,8 +14,6 @@
 //! INVARIANT: a marker lists its files before they are renamed, and is removed after them. No file of the cache is
 //! ever without a marker.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 #[cfg(test)]
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -26,10 +24,10 @@ use shardmill_storage::{
     StorageError, TempFile,
 };
 
-use crate::entry::{Entry, Shards};
 use crate::error::ReaderError;
-use crate::files::FileList;
 use crate::shard_cache::verified_stamp::VerifiedStamp;
+use shardmill_dataset::{Entry, Shards};
+use shardmill_dataset::{FileList, capacity_folder};
 
 /// The size that a marker counts as; no marker is larger.
 pub(crate) const MARKER_BYTES: u64 = 256;
@@ -254,30 +252,6 @@ impl Marker {
     }
 }
 
-/// Opens or creates the folder of the cache's own files. It is next to `local`, so that programs that list `local`
-/// find only shards. It is inside `local` if the parent is not writable or is on another file system.
-pub(crate) fn capacity_folder(local: &Dir) -> Result<Dir, StorageError> {
-    const INSIDE: &str = ".shardmill";
-    if !local.exists(INSIDE)?
-        && let Some((parent, name)) = side_files(local)
-        && let Ok(dir) = parent.make_private_dir(&name)
-    {
-        return Ok(dir);
-    }
-    local.make_private_dir(INSIDE)
-}
-
-/// Returns the parent of `local` and the name of the cache's own folder in it. `None` if files cannot be renamed from
-/// there into `local`.
-fn side_files(local: &Dir) -> Option<(Dir, String)> {
-    let path = fs::canonicalize(local.path()).ok()?;
-    let name = path.file_name()?.to_str()?;
-    let parent = path.parent()?;
-    let same = fs::metadata(parent).ok()?.dev() == fs::metadata(&path).ok()?.dev();
-    let parent = Dir::open(parent).ok().filter(|_| same)?;
-    Some((parent, format!(".{name}.shardmill")))
-}
-
 fn name_of(number: usize) -> String {
     number.to_string()
 }
@@ -303,7 +277,7 @@ pub(crate) fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageE
 
 /// Removes what was fetched with an outdated list of files. Returns how many files stay because other processes read
 /// them.
-pub(crate) fn forget(local: &Dir, files: &FileList) -> Result<u64, ReaderError> {
+pub(crate) fn forget(local: &Dir, files: &FileList) -> Result<u64, StorageError> {
     let folder = Folder::open(local, &files.digest(), true)?;
     let mut left = 0;
     for number in folder.list()?.markers {
@@ -579,7 +553,7 @@ impl Folder {
     }
 
     /// Removes a shard: first the files that the cache wrote, then the marker. Never waits.
-    pub(crate) fn evict(&self, number: usize, entry: Entry<'_>) -> Result<Evicted, ReaderError> {
+    pub(crate) fn evict(&self, number: usize, entry: Entry<'_>) -> Result<Evicted, StorageError> {
         let Some(mut marker) = self.open_marker(number)? else {
             return Ok(Evicted::Absent);
         };
@@ -613,7 +587,11 @@ impl Folder {
     }
 
     /// Removes the files that a locked marker lists, then the marker.
-    pub(crate) fn discard(&self, marker: Marker, entry: Entry<'_>) -> Result<Evicted, ReaderError> {
+    pub(crate) fn discard(
+        &self,
+        marker: Marker,
+        entry: Entry<'_>,
+    ) -> Result<Evicted, StorageError> {
         let note = marker.note()?;
         if note.files.is_none() {
             self.sweep(&marker)?;

@@ -5,10 +5,11 @@ use std::ops::Range;
 use shardmill_mds::FileInfo;
 use shardmill_storage::{Dir, FileHandle, RemoteFault, StorageError};
 
-use crate::catalog::{Catalog, Origin, Stream};
-use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::files::{FileEntry, FileError};
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::Entry;
+use shardmill_dataset::{Catalog, Origin, Stream};
+use shardmill_dataset::{FileEntry, FileError};
 
 /// The kind of a shard's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,11 +173,12 @@ fn read_whole(
         return Ok(bytes);
     }
     if file.len() != info.bytes {
-        return Err(ReaderError::ShardLength {
+        return Err(DatasetError::ShardLength {
             place: catalog.place(shard),
             expected: info.bytes,
             found: file.len(),
-        });
+        }
+        .into());
     }
     Ok(file.read_all(catalog.limits().shard_bytes)?)
 }
@@ -224,11 +226,12 @@ pub(crate) fn missing(catalog: &Catalog, shard: usize) -> ReaderError {
         let place = catalog.place(shard);
         return FileError::Missing { place }.into();
     }
-    ReaderError::ShardMissing {
+    DatasetError::ShardMissing {
         place: catalog.place(shard),
         first_sample: catalog.first_sample(shard),
         samples: catalog.entry(shard).map_or(0, Entry::samples),
     }
+    .into()
 }
 
 pub(crate) fn named(error: StorageError, missing: ReaderError) -> ReaderError {
@@ -240,8 +243,5 @@ pub(crate) fn named(error: StorageError, missing: ReaderError) -> ReaderError {
 }
 
 pub(crate) fn no_shard(catalog: &Catalog, shard: usize) -> ReaderError {
-    ReaderError::NoSuchShard {
-        shard: shard as u64,
-        shards: catalog.len() as u64,
-    }
+    catalog.no_shard(shard).into()
 }

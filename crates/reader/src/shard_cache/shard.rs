@@ -8,10 +8,7 @@ use std::sync::Arc;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits};
 use shardmill_storage::{FileIdentity, StorageError};
 
-use crate::catalog::Stream;
-use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::files::FileError;
 use crate::open::OpenShard;
 use crate::shard_cache::capacity::{Reserved, Wanted, is_kept};
 use crate::shard_cache::check::{Raw, Trust, check_file, demands, unpack};
@@ -22,6 +19,10 @@ use crate::shard_cache::folder::{Evicted, Files, Folder, Look, Marker, weight};
 use crate::shard_cache::origin::{PartKind, check_listed, missing, named, no_shard};
 use crate::shard_cache::state::{Place, Stage, State};
 use crate::shard_cache::verified_stamp::VerifiedStamp;
+use shardmill_dataset::DatasetError;
+use shardmill_dataset::Entry;
+use shardmill_dataset::FileError;
+use shardmill_dataset::Stream;
 
 /// The identities of a shard's files when they were verified.
 pub(crate) type Known = (FileIdentity, Option<FileIdentity>);
@@ -34,8 +35,8 @@ pub(crate) struct Extract {
 }
 
 impl Extract {
-    pub(crate) fn piece(&self) -> crate::open::Piece<'_> {
-        crate::open::Piece {
+    pub(crate) fn piece(&self) -> shardmill_dataset::Piece<'_> {
+        shardmill_dataset::Piece {
             begin: self.begin,
             bytes: &self.bytes,
         }
@@ -137,7 +138,7 @@ impl Engine {
             return Ok(self.to_memory(&subject, &wanted, needed));
         };
         match self.capacity.begin(subject.place, wanted.now, self) {
-            Err(ReaderError::Storage(error)) if is_full(&error) => {
+            Err(ReaderError::Dataset(DatasetError::Storage(error))) if is_full(&error) => {
                 return Ok(self.to_memory(&subject, &wanted, needed));
             }
             begun => begun?,
@@ -190,7 +191,7 @@ impl Engine {
                     Ok(Reserved::Busy { pid }) => return Ok(later(pid)),
                     Ok(Reserved::NoRoom) => return Ok(self.to_memory(&subject, &wanted, needed)),
                     // The disk has no space even for the marker: evict for the marker and the shard.
-                    Err(ReaderError::Storage(error)) if is_full(&error) => {
+                    Err(ReaderError::Dataset(DatasetError::Storage(error))) if is_full(&error) => {
                         let bytes = weight(subject.entry, subject.stream.keep_zip);
                         let refused = std::mem::replace(&mut refused, true);
                         if refused || !self.capacity.disk_full(wanted, bytes, true, self)? {
@@ -317,14 +318,14 @@ impl Engine {
             return Ok(Admitted::Foreign(FileError::Untold { place }.into()));
         }
         let own = data.own && meta.as_ref().is_none_or(|meta| meta.own);
-        let refused = |error: ReaderError| {
+        let refused = |error: DatasetError| {
             // A storage error says nothing about the content.
-            if matches!(error, ReaderError::Storage(_)) {
-                Err(error)
+            if matches!(error, DatasetError::Storage(_)) {
+                Err(ReaderError::from(error))
             } else if own {
                 Ok(Admitted::Damaged)
             } else {
-                Ok(Admitted::Foreign(error))
+                Ok(Admitted::Foreign(error.into()))
             }
         };
         let files = [
@@ -439,7 +440,7 @@ impl Engine {
         };
         let raw = fetched.and_then(|files| {
             check_fetched(self.catalog.limits(), &files)?;
-            unpack(&self.catalog, shard, files)
+            Ok(unpack(&self.catalog, shard, files)?)
         });
         match raw {
             Ok(raw) => self
@@ -540,9 +541,7 @@ impl Engine {
             }
             .into()),
             // The files changed right after they were written.
-            Admitted::Damaged => Err(ReaderError::ShardChanged {
-                place: self.catalog.place(shard),
-            }),
+            Admitted::Damaged => Err(self.catalog.changed(shard).into()),
         }
     }
 
@@ -594,7 +593,7 @@ impl Engine {
             }),
             Err(error) => {
                 self.give_up(shard, Place::Memory(bytes));
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -645,7 +644,7 @@ impl Engine {
 fn check_fetched(limits: &Limits, files: &[Vec<u8>]) -> Result<(), ReaderError> {
     for file in files {
         Limits::check("shard-bytes", file.len() as u64, limits.shard_bytes).map_err(|source| {
-            ReaderError::Limit {
+            DatasetError::Limit {
                 path: PathBuf::new(),
                 source,
             }
@@ -658,10 +657,12 @@ fn check_fetched(limits: &Limits, files: &[Vec<u8>]) -> Result<(), ReaderError> 
 /// a hash.
 fn is_lasting(error: &ReaderError) -> bool {
     match error {
-        ReaderError::Files(error) => error.is_change(),
+        ReaderError::Dataset(DatasetError::Files(error)) => error.is_change(),
         error => matches!(
             error,
-            ReaderError::ShardMissing { .. } | ReaderError::HashAbsent { .. }
+            ReaderError::Dataset(
+                DatasetError::ShardMissing { .. } | DatasetError::HashAbsent { .. }
+            )
         ),
     }
 }

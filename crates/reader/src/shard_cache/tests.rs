@@ -21,9 +21,9 @@ use super::engine::Engine;
 use super::folder::{MARKER_BYTES, weight};
 use super::origin::{Done, Fetch, Origins, PartKind, Pending, Piece, stored};
 use super::{Access, CacheOptions, Cancel, ShardCache};
-use crate::catalog::{Catalog, CatalogOptions, StreamOptions};
 use crate::error::ReaderError;
 use shardmill_cache::AccessPlan;
+use shardmill_dataset::{Catalog, CatalogOptions, StreamOptions};
 
 /// A dataset and a local folder for its cache.
 struct Set {
@@ -285,7 +285,7 @@ fn fetched(
         Some(Fault::Flip) => *bytes.last_mut().unwrap() ^= 1,
         Some(Fault::Cut) => bytes.truncate(bytes.len() / 2),
         Some(Fault::GiveUp) => {
-            return Err(ReaderError::Storage(shardmill_storage::StorageError::Io {
+            return Err(ReaderError::from(shardmill_storage::StorageError::Io {
                 action: "fetch",
                 path: "remote".into(),
                 source: std::io::ErrorKind::ConnectionReset.into(),

@@ -15,6 +15,7 @@ use crate::shard_cache::origin::{PartKind, Piece, no_shard};
 use crate::shard_cache::shard::Extract;
 use crate::shard_cache::state::Slot;
 use crate::shard_cache::{Access, Cancel};
+use shardmill_dataset::DatasetError;
 
 /// These shards take at most 1/4 of the memory limit for shards, in addition to it.
 const SHARE: u64 = 4;
@@ -109,7 +110,7 @@ impl Engine {
             };
             if let Err(error) = open.check(&self.catalog) {
                 self.distrust(shard);
-                return Err(error);
+                return Err(error.into());
             }
             if let Some(slot) = found.get_mut(place) {
                 *slot = Some(extract);
@@ -139,7 +140,7 @@ impl Engine {
             let range = range.ok_or_else(|| self.broken(piece.shard))?;
             let limit = self.catalog.limits().sample_bytes;
             Limits::check("sample-bytes", range.end - range.start, limit).map_err(|source| {
-                ReaderError::Limit {
+                DatasetError::Limit {
                     path: PathBuf::from(self.catalog.place(piece.shard).file),
                     source,
                 }
@@ -288,8 +289,6 @@ impl Engine {
 
     /// Returns the error for a sample whose offsets are invalid.
     fn broken(&self, shard: usize) -> ReaderError {
-        ReaderError::ShardChanged {
-            place: self.catalog.place(shard),
-        }
+        self.catalog.changed(shard).into()
     }
 }

@@ -1,0 +1,134 @@
+//! The bytes of a shard whose structure has been checked.
+
+use shardmill_mds::OwnedShard as MdsShard;
+use shardmill_mmap::Mapping;
+use shardmill_storage::{FileHandle, StorageError};
+use shardmill_webdataset::{OwnedShard as TarShard, read_offsets};
+
+use crate::catalog::Catalog;
+use crate::entry::Entry;
+use crate::error::DatasetError;
+
+/// Maps a file.
+pub fn map(file: &FileHandle) -> Result<Mapping, StorageError> {
+    use std::os::fd::AsFd as _;
+
+    let bytes = usize::try_from(file.len()).map_err(|_| StorageError::OutOfMemory {
+        path: file.path().to_owned(),
+        bytes: file.len(),
+    })?;
+    Mapping::new(file.as_fd(), bytes).map_err(|source| StorageError::Io {
+        action: "map",
+        path: file.path().to_owned(),
+        source,
+    })
+}
+
+/// Bytes of a shard, and their position in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// The offset of the bytes in the shard.
+    pub begin: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// The bytes of a shard whose structure has been checked.
+#[derive(Debug)]
+pub enum Body<B> {
+    /// A shard of an MDS index.
+    Mds(MdsShard<B>),
+    /// A tar file.
+    Tar(TarShard<B>),
+    /// The whole file is one sample.
+    File(B),
+}
+
+impl<B: AsRef<[u8]>> Body<B> {
+    /// Checks the structure of a shard, and compares it with its index entry.
+    pub fn open(
+        catalog: &Catalog,
+        shard: usize,
+        data: B,
+        meta: Option<B>,
+    ) -> Result<Self, DatasetError> {
+        let entry = catalog
+            .entry(shard)
+            .ok_or_else(|| catalog.no_shard(shard))?;
+        let limits = catalog.limits();
+        let place = || catalog.place(shard);
+        let first = catalog.first_sample(shard);
+        match entry {
+            Entry::Mds(entry) => {
+                let owned = MdsShard::open(entry, data, meta, limits)
+                    .map_err(|source| DatasetError::shard(place(), first, source))?;
+                Ok(Self::Mds(owned))
+            }
+            Entry::Tar(entry) => {
+                let opened = match meta {
+                    None => match catalog.offsets(shard) {
+                        Some(offsets) => TarShard::with_offsets(data, offsets.to_vec(), limits),
+                        None => TarShard::open(data, limits),
+                    },
+                    Some(table) => {
+                        let offsets = read_offsets(table.as_ref(), entry.samples);
+                        let file = entry.offsets.as_ref().map(|file| file.basename.to_string());
+                        let offsets = offsets.map_err(|source| DatasetError::TarIndex {
+                            path: file.unwrap_or_default().into(),
+                            source: Box::new(source),
+                        })?;
+                        TarShard::with_offsets(data, offsets, limits)
+                    }
+                };
+                let owned = opened.map_err(|source| DatasetError::Tar {
+                    place: place(),
+                    source: Box::new(source),
+                })?;
+                let found = (owned.offsets().len() as u64).saturating_sub(1);
+                if found != entry.samples {
+                    return Err(DatasetError::TarSamples {
+                        place: place(),
+                        expected: entry.samples,
+                        found,
+                    });
+                }
+                Ok(Self::Tar(owned))
+            }
+            Entry::File(..) => Ok(Self::File(data)),
+        }
+    }
+
+    /// Returns the raw bytes.
+    pub fn data(&self) -> &B {
+        match self {
+            Self::Mds(owned) => owned.data(),
+            Self::Tar(owned) => owned.data(),
+            Self::File(data) => data,
+        }
+    }
+
+    /// Returns the encoded bytes of a sample; `None` if it does not exist or its offsets are outside the data.
+    #[inline]
+    pub fn sample(&self, at: u64) -> Option<Piece<'_>> {
+        let at = usize::try_from(at).ok()?;
+        let (begin, end) = match self {
+            Self::Mds(owned) => {
+                let (begin, rest) = owned.table().get(4 + 4 * at..)?.split_first_chunk::<4>()?;
+                let end = rest.first_chunk::<4>()?;
+                let begin = u64::from(u32::from_le_bytes(*begin));
+                (begin, u64::from(u32::from_le_bytes(*end)))
+            }
+            Self::Tar(owned) => {
+                let [begin, end] = owned.offsets().get(at..)?.first_chunk()?;
+                (*begin, *end)
+            }
+            Self::File(data) => {
+                let bytes = data.as_ref();
+                return (at == 0).then_some(Piece { begin: 0, bytes });
+            }
+        };
+        let range = usize::try_from(begin).ok()?..usize::try_from(end).ok()?;
+        let bytes = self.data().as_ref().get(range)?;
+        Some(Piece { begin, bytes })
+    }
+}

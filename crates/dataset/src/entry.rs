@@ -1,0 +1,282 @@
+//! A common view of the shards of MDS, WebDataset and raw file datasets: each shard consists of one or two files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use shardmill_core::Limits;
+use shardmill_mds::{Compression, FileInfo, ShardConfig, ShardEntry};
+use shardmill_webdataset::{FieldSet, IndexShard};
+
+use crate::error::{DatasetError, Place};
+use crate::files::{FileEntry, FileForm, FileList};
+
+/// The shards of a dataset, in order.
+#[derive(Clone, Debug)]
+pub enum Shards {
+    /// MDS, and the text formats of the same index (JSONL, CSV, TSV, XSV).
+    Mds(Vec<ShardEntry>),
+    /// Tar files.
+    Tar(Vec<IndexShard>),
+    /// Raw files that are samples themselves.
+    Files(FileList),
+}
+
+impl Shards {
+    /// Parses an `index.json` of MDS or WebDataset. Error messages name `path`.
+    pub fn parse(bytes: &[u8], path: &Path, limits: &Limits) -> Result<Self, DatasetError> {
+        if begins_as_tar_index(bytes) {
+            return match shardmill_webdataset::Index::parse(bytes, limits) {
+                Ok(index) => Ok(Self::Tar(index.shards)),
+                Err(source) => Err(DatasetError::TarIndex {
+                    path: path.to_owned(),
+                    source: Box::new(source),
+                }),
+            };
+        }
+        match shardmill_mds::Index::parse(bytes, limits) {
+            Ok(index) => Ok(Self::Mds(index.shards)),
+            Err(source) => Err(DatasetError::Index {
+                path: path.to_owned(),
+                source: Box::new(source),
+            }),
+        }
+    }
+
+    /// Returns the number of shards.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Mds(shards) => shards.len(),
+            Self::Tar(shards) => shards.len(),
+            Self::Files(files) => files.len(),
+        }
+    }
+
+    /// Returns a shard.
+    pub fn get(&self, number: usize) -> Option<Entry<'_>> {
+        match self {
+            Self::Mds(shards) => shards.get(number).map(Entry::Mds),
+            Self::Tar(shards) => shards.get(number).map(Entry::Tar),
+            Self::Files(files) => files.get(number).map(|file| Entry::File(file, files.form)),
+        }
+    }
+
+    /// Iterates over the shards.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        (0..self.len()).filter_map(|number| self.get(number))
+    }
+}
+
+/// Returns whether an index is one of a WebDataset dataset, judged by its first key. Only those indexes have `format`
+/// at the top level, and their keys are sorted. Everything else is parsed as MDS, whose parser then reports what is
+/// wrong.
+pub fn begins_as_tar_index(bytes: &[u8]) -> bool {
+    let body = bytes.trim_ascii_start().strip_prefix(b"{");
+    body.is_some_and(|body| body.trim_ascii_start().starts_with(br#""format""#))
+}
+
+/// One shard, as its index describes it.
+#[derive(Clone, Copy, Debug)]
+pub enum Entry<'a> {
+    /// A shard of an MDS index.
+    Mds(&'a ShardEntry),
+    /// A tar file.
+    Tar(&'a IndexShard),
+    /// A raw file, and what samples contain of it.
+    File(&'a FileEntry, FileForm),
+}
+
+/// The format and columns of all samples of a shard.
+#[derive(Clone, Copy, Debug)]
+pub enum Columns<'a> {
+    /// Of a shard of an MDS index.
+    Mds(&'a Arc<ShardConfig>),
+    /// Of a tar file.
+    Tar(&'a Arc<FieldSet>),
+    /// Of a raw file.
+    File(FileForm),
+}
+
+/// How a stored file is compressed.
+#[derive(Clone, Copy, Debug)]
+pub enum Packing {
+    /// Named in an MDS index.
+    Mds(Compression),
+    /// Detected from the bytes of the file.
+    Tar,
+}
+
+impl Packing {
+    /// Decompresses a file whose raw form has `raw_bytes` bytes.
+    pub fn unpack(
+        self,
+        bytes: &[u8],
+        raw_bytes: u64,
+        place: impl FnOnce() -> Place,
+        limits: &Limits,
+    ) -> Result<Vec<u8>, DatasetError> {
+        let raw = match self {
+            Self::Mds(compression) => compression.decompress(bytes, Some(raw_bytes), limits),
+            Self::Tar => shardmill_webdataset::decompress(bytes, Some(raw_bytes), limits),
+        };
+        raw.map_err(|source| DatasetError::Decompress {
+            place: place(),
+            source: Box::new(source),
+        })
+    }
+}
+
+/// A file of a shard: its raw form and, if the index names one, its compressed form.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The raw file.
+    pub raw: &'a FileInfo,
+    /// The compressed file, and how it is compressed.
+    pub zip: Option<(&'a FileInfo, Packing)>,
+}
+
+impl<'a> Part<'a> {
+    /// Returns the file that the writer published.
+    pub fn stored(&self) -> &'a FileInfo {
+        self.zip.map_or(self.raw, |(zip, _)| zip)
+    }
+}
+
+impl<'a> Entry<'a> {
+    /// Returns the number of stored samples.
+    pub const fn samples(self) -> u64 {
+        match self {
+            Self::Mds(entry) => entry.samples,
+            Self::Tar(entry) => entry.samples,
+            Self::File(..) => 1,
+        }
+    }
+
+    /// Returns the raw file that contains the samples.
+    pub const fn data(self) -> &'a FileInfo {
+        match self {
+            Self::Mds(entry) => &entry.raw_data,
+            Self::Tar(entry) => &entry.raw_data,
+            Self::File(entry, _) => &entry.info,
+        }
+    }
+
+    /// Returns the file with the offset table, if it is separate from the data.
+    pub const fn table(self) -> Option<&'a FileInfo> {
+        match self {
+            Self::Mds(entry) => entry.raw_meta.as_ref(),
+            Self::Tar(entry) => entry.offsets.as_ref(),
+            Self::File(..) => None,
+        }
+    }
+
+    /// Returns whether the data is stored compressed.
+    pub const fn is_packed(self) -> bool {
+        match self {
+            Self::Mds(entry) => entry.zip_data.is_some(),
+            Self::Tar(entry) => entry.zip_data.is_some(),
+            Self::File(..) => false,
+        }
+    }
+
+    /// Returns the format and columns of its samples.
+    pub const fn columns(self) -> Columns<'a> {
+        match self {
+            Self::Mds(entry) => Columns::Mds(&entry.config),
+            Self::Tar(entry) => Columns::Tar(&entry.fields),
+            Self::File(_, form) => Columns::File(form),
+        }
+    }
+
+    /// Returns the data, then the offset table if it has its own file.
+    pub fn parts(self) -> impl Iterator<Item = Part<'a>> {
+        let (data, table) = match self {
+            Self::Mds(entry) => {
+                // INVARIANT: an index lists compressed files exactly if it names a compression.
+                let packing = entry.config.compression.map(Packing::Mds);
+                let part = |raw, zip: Option<&'a FileInfo>| Part {
+                    raw,
+                    zip: zip.zip(packing),
+                };
+                let table = entry.raw_meta.as_ref();
+                (
+                    part(&entry.raw_data, entry.zip_data.as_ref()),
+                    table.map(|raw| part(raw, entry.zip_meta.as_ref())),
+                )
+            }
+            Self::Tar(entry) => {
+                let zip = entry.zip_data.as_ref().map(|zip| (zip, Packing::Tar));
+                let data = Part {
+                    raw: &entry.raw_data,
+                    zip,
+                };
+                let table = entry.offsets.as_ref();
+                (data, table.map(|raw| Part { raw, zip: None }))
+            }
+            Self::File(entry, _) => {
+                let raw = &entry.info;
+                (Part { raw, zip: None }, None)
+            }
+        };
+        std::iter::once(data).chain(table)
+    }
+
+    /// Returns whether samples of the shard are used by path, so that the shard must be a file on the disk.
+    pub const fn needs_file(self) -> bool {
+        match self {
+            Self::File(_, form) => form.has_file(),
+            Self::Mds(_) | Self::Tar(_) => false,
+        }
+    }
+
+    /// Returns the raw file, if the shard is one.
+    pub const fn raw_file(self) -> Option<&'a FileEntry> {
+        match self {
+            Self::File(entry, _) => Some(entry),
+            Self::Mds(_) | Self::Tar(_) => None,
+        }
+    }
+
+    /// Returns the total size of all files, raw and compressed, in bytes.
+    pub fn bytes(self) -> u64 {
+        self.parts().fold(0, |sum, part| {
+            let zip = part.zip.map_or(0, |(zip, _)| zip.bytes);
+            sum.saturating_add(part.raw.bytes).saturating_add(zip)
+        })
+    }
+
+    /// Returns the byte range of the offset table that holds the offsets of a sample. The range is in the data, or in
+    /// the separate table if there is one. Returns `None` if only the whole shard can be read.
+    pub fn place_of(self, at: u64) -> Option<std::ops::Range<u64>> {
+        let (start, bytes) = match self {
+            Self::Mds(_) => (at.checked_mul(4)?.checked_add(4)?, 8),
+            Self::Tar(entry) => {
+                entry.offsets.as_ref()?;
+                (at.checked_mul(8)?, 16)
+            }
+            // A raw file is its only sample.
+            Self::File(..) => return None,
+        };
+        Some(start..start.checked_add(bytes)?)
+    }
+
+    /// Returns the byte range of a sample in the data, decoded from the bytes at [`Self::place_of`].
+    pub fn range_in(self, place: &[u8]) -> Option<std::ops::Range<u64>> {
+        let (begin, end) = match self {
+            Self::Mds(_) => {
+                let (begin, end) = place.split_first_chunk::<4>()?;
+                let end = end.first_chunk::<4>()?;
+                (
+                    u64::from(u32::from_le_bytes(*begin)),
+                    u64::from(u32::from_le_bytes(*end)),
+                )
+            }
+            Self::Tar(_) => {
+                let (begin, end) = place.split_first_chunk::<8>()?;
+                let end = end.first_chunk::<8>()?;
+                (u64::from_le_bytes(*begin), u64::from_le_bytes(*end))
+            }
+            Self::File(entry, _) => (0, entry.info.bytes),
+        };
+        (begin <= end && end <= self.data().bytes).then_some(begin..end)
+    }
+}

@@ -1,0 +1,351 @@
+//! Lists the files of a tree, or reads the list that an earlier process stored.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use glob::{MatchOptions, Pattern};
+use sha2::{Digest as _, Sha256};
+use shardmill_core::{Limits, escape};
+use shardmill_storage::{
+    Dir, ListOptions, Manifest, ManifestEntry, PublishMode, Remote, StorageError,
+};
+
+use super::{FileEntry, FileError, FileForm, FileList, FileOptions, KnownFiles};
+use crate::cache_folder::capacity_folder;
+use crate::error::DatasetError;
+
+/// The name of the list in the cache's own folder.
+pub const LIST: &str = "files.list";
+/// The first line of a list: its type and version.
+const MAGIC: &str = "shardmill-files 1";
+/// The prefix of the file for a listing in progress; each process has its own.
+const LISTING: &str = "listing-";
+
+/// Patterns are case-sensitive, and `*` does not match `/`.
+const RULES: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
+
+/// The location of a tree.
+#[derive(Clone, Copy, Debug)]
+pub enum Shelf<'a> {
+    Folder(&'a Dir),
+    Store(&'a Remote),
+}
+
+/// Removes what was fetched with an outdated list of files from the local folder. Returns how many files stay because
+/// other processes read them.
+pub type ForgetFiles = fn(&Dir, &FileList) -> Result<u64, StorageError>;
+
+/// The patterns of a caller.
+#[derive(Debug)]
+struct Filter {
+    include: Vec<Pattern>,
+    exclude: Vec<Pattern>,
+}
+
+impl Filter {
+    fn new(options: &FileOptions) -> Result<Self, FileError> {
+        let compile = |option: &'static str, texts: &[String]| {
+            let one = |text: &String| {
+                Pattern::new(text).map_err(|error| FileError::Pattern {
+                    option,
+                    pattern: text.clone(),
+                    reason: error.msg,
+                })
+            };
+            texts.iter().map(one).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self {
+            include: compile("include", &options.include)?,
+            exclude: compile("exclude", &options.exclude)?,
+        })
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        let fits = |pattern: &Pattern| {
+            let text = if pattern.as_str().contains('/') {
+                path
+            } else {
+                name
+            };
+            pattern.matches_with(text, RULES)
+        };
+        (self.include.is_empty() || self.include.iter().any(fits)) && !self.exclude.iter().any(fits)
+    }
+}
+
+/// Returns the list of a tree. `local` is the folder that files are fetched to. It is `None` for a tree that is read in
+/// place: then nothing is written.
+pub fn open_list(
+    shelf: Shelf<'_>,
+    local: Option<&Dir>,
+    location: &str,
+    options: &FileOptions,
+    limits: &Limits,
+    forget: Option<ForgetFiles>,
+) -> Result<FileList, DatasetError> {
+    let filter = Filter::new(options)?;
+    let head = head_of(location, options);
+    if let Some(known) = &options.known
+        && *known.head == *head
+        && !options.relist
+    {
+        return Ok(FileList {
+            known: known.clone(),
+            form: options.form,
+        });
+    }
+    let finish = |found, text: &[u8]| finish(&head, found, text, location, options);
+    let Some(local) = local else {
+        let found = list(shelf, None, location, &filter, options, limits)?;
+        let text = render(&head, &found);
+        return finish(found, &text);
+    };
+    let own = capacity_folder(local)?;
+    let path = own.path_of(LIST);
+    let mut relist = options.relist;
+    // If several processes list the tree at once, one list is stored and all processes use it.
+    for _ in 0..3 {
+        let kept = match own.open_file(LIST) {
+            Ok(file) => Some(file.read_all(limits.index_bytes)?),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(kept) = kept {
+            if !relist {
+                let entries = parse(&kept, &head, &path)?;
+                return finish(entries, &kept);
+            }
+            let found = list(shelf, Some(&own), location, &filter, options, limits)?;
+            let text = render(&head, &found);
+            if text == kept {
+                return finish(found, &text);
+            }
+            // Without the old list, nothing identifies its files, so they are removed with it.
+            if let Ok(old) = parse(&kept, &head_in(&kept), &path) {
+                let old = FileList::new(&head, old, &kept, options.form);
+                let files = forget.map_or(Ok(0), |forget| forget(local, &old))?;
+                if files > 0 {
+                    return Err(FileError::InUse { path, files }.into());
+                }
+            }
+            own.remove(LIST)?;
+            relist = false;
+        }
+        let found = list(shelf, Some(&own), location, &filter, options, limits)?;
+        let text = render(&head, &found);
+        match own.publish_bytes(None, LIST, &text, PublishMode::CreateNew) {
+            Ok(()) => return finish(found, &text),
+            // Another process stored its list first: use that one.
+            Err(StorageError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(FileError::List {
+        path,
+        what: "it comes and goes",
+    }
+    .into())
+}
+
+impl FileList {
+    /// Makes the list with these entries. `head` identifies the tree and the patterns, and `text` is the whole list.
+    fn new(head: &str, entries: Vec<ManifestEntry>, text: &[u8], form: FileForm) -> Self {
+        Self {
+            known: KnownFiles {
+                head: Arc::from(head),
+                entries: entries.into_iter().map(FileEntry::new).collect(),
+                digest: Sha256::digest(text).into(),
+            },
+            form,
+        }
+    }
+}
+
+fn finish(
+    head: &str,
+    entries: Vec<ManifestEntry>,
+    text: &[u8],
+    location: &str,
+    options: &FileOptions,
+) -> Result<FileList, DatasetError> {
+    if entries.is_empty() {
+        return Err(FileError::Empty {
+            location: location.to_owned(),
+            filtered: !options.include.is_empty() || !options.exclude.is_empty(),
+        }
+        .into());
+    }
+    Ok(FileList::new(head, entries, text, options.form))
+}
+
+/// Lists the files at the source.
+fn list(
+    shelf: Shelf<'_>,
+    own: Option<&Dir>,
+    location: &str,
+    filter: &Filter,
+    options: &FileOptions,
+    limits: &Limits,
+) -> Result<Vec<ManifestEntry>, DatasetError> {
+    let found = match shelf {
+        Shelf::Folder(dir) => dir.files(&|name| filter.takes(name))?,
+        Shelf::Store(store) => {
+            let found = list_store(store, own, filter)?;
+            check_clashes(&found)?;
+            found
+        }
+    };
+    let most = if options.form.has_data() {
+        ("sample-bytes", limits.sample_bytes)
+    } else {
+        ("shard-bytes", limits.shard_bytes)
+    };
+    for entry in &found {
+        Limits::check(most.0, entry.bytes, most.1).map_err(|source| DatasetError::Limit {
+            path: Path::new(location).join(&entry.name),
+            source,
+        })?;
+    }
+    Ok(found)
+}
+
+fn list_store(
+    store: &Remote,
+    own: Option<&Dir>,
+    filter: &Filter,
+) -> Result<Vec<ManifestEntry>, DatasetError> {
+    let mut found = Vec::new();
+    let mut take = |entry: ManifestEntry| -> Result<(), StorageError> {
+        // The folder itself has an empty name.
+        if entry.is_marker() || entry.name.is_empty() || !filter.takes(&entry.name) {
+            return Ok(());
+        }
+        if let Err(source) = shardmill_core::check_relative_path(&entry.name) {
+            return Err(StorageError::Name {
+                name: store.display(&entry.name),
+                source,
+            });
+        }
+        found.push(entry);
+        Ok(())
+    };
+    let Some(own) = own else {
+        for object in store.list("", Remote::LIST_MOST, &mut |_| true)? {
+            take(ManifestEntry {
+                name: object.name,
+                bytes: object.bytes,
+                tag: object.tag,
+            })?;
+        }
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        return Ok(found);
+    };
+    let name = format!("{LISTING}{}", std::process::id());
+    let listed = store.list_to("", own, &name, &ListOptions::default(), &mut |_| true);
+    let manifest = listed.and_then(|_| Manifest::open(own, &name));
+    // The manifest stays open without its name, so a killed process leaves no file.
+    let removed = own.remove(&name);
+    for entry in manifest?.entries() {
+        take(entry?)?;
+    }
+    removed?;
+    Ok(found)
+}
+
+/// Checks that no object is also a folder of others: a store may have `a` and `a/b`, but a folder cannot.
+fn check_clashes(entries: &[ManifestEntry]) -> Result<(), FileError> {
+    let mut last = "";
+    for entry in entries {
+        let Some((folder, _)) = entry.name.rsplit_once('/') else {
+            continue;
+        };
+        // Files of the same folder are mostly adjacent.
+        if folder == last {
+            continue;
+        }
+        last = folder;
+        let ends = folder.match_indices('/').map(|(at, _)| at);
+        for end in ends.chain([folder.len()]) {
+            let above = folder.get(..end).unwrap_or_default();
+            if entries
+                .binary_search_by(|other| other.name.as_str().cmp(above))
+                .is_ok()
+            {
+                return Err(FileError::Clash {
+                    object: above.to_owned(),
+                    other: entry.name.clone(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the second line of a list, which identifies the tree and the patterns.
+fn head_of(location: &str, options: &FileOptions) -> String {
+    serde_json::json!([location, options.include, options.exclude]).to_string()
+}
+
+/// Returns the second line of a stored list.
+fn head_in(text: &[u8]) -> String {
+    let line = text.split(|byte| *byte == b'\n').nth(1);
+    String::from_utf8_lossy(line.unwrap_or_default()).into_owned()
+}
+
+fn render(head: &str, entries: &[ManifestEntry]) -> Vec<u8> {
+    let mut text = format!("{MAGIC}\n{head}\n");
+    for entry in entries {
+        let line = serde_json::json!([entry.name, entry.bytes, entry.tag]);
+        text.push_str(&line.to_string());
+        text.push('\n');
+    }
+    // The last line detects a truncated list.
+    text.push_str(&format!("end {}\n", entries.len()));
+    text.into_bytes()
+}
+
+fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, FileError> {
+    let damaged = |what| FileError::List {
+        path: PathBuf::from(path),
+        what,
+    };
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not UTF-8"))?;
+    let mut lines = text.lines();
+    if lines.next() != Some(MAGIC) {
+        return Err(damaged("it is of another form"));
+    }
+    let found = lines.next().unwrap_or_default();
+    if found != head {
+        let kept: Option<(String, Vec<String>, Vec<String>)> = serde_json::from_str(found).ok();
+        let kept = kept.map_or_else(String::new, |(location, _, _)| location);
+        return Err(FileError::Other {
+            path: PathBuf::from(path),
+            kept: escape(&kept).into_owned(),
+        });
+    }
+    let mut entries: Vec<ManifestEntry> = Vec::new();
+    for line in lines.by_ref() {
+        if let Some(count) = line.strip_prefix("end ") {
+            let whole = count.parse() == Ok(entries.len()) && lines.next().is_none();
+            return if whole {
+                Ok(entries)
+            } else {
+                Err(damaged("it is not whole"))
+            };
+        }
+        let (name, bytes, tag): (String, u64, String) =
+            serde_json::from_str(line).map_err(|_| damaged("a line of it is none"))?;
+        if shardmill_core::check_relative_path(&name).is_err()
+            || entries.last().is_some_and(|last| last.name >= name)
+        {
+            return Err(damaged("its names are out of order, or none of files"));
+        }
+        entries.push(ManifestEntry { name, bytes, tag });
+    }
+    Err(damaged("it is not whole"))
+}

@@ -1,0 +1,85 @@
+//! Finds samples of tar files by their keys.
+
+use std::hash::{DefaultHasher, Hasher as _};
+
+use shardmill_webdataset::IndexShard;
+
+use crate::catalog::{Catalog, Origin};
+use crate::entry::Shards;
+use crate::error::DatasetError;
+use crate::scan::{Found, Shelf, hash_keys};
+
+/// A map from the hash of a key to the samples that may have that key. It takes 16 bytes for each sample, however long
+/// the keys are: the keys themselves are read from the tar files.
+#[derive(Debug)]
+pub struct Keys {
+    /// Pairs of key hash and sample number; sorted.
+    rows: Vec<(u64, u64)>,
+}
+
+/// Returns the hash of a key. The hash is valid only in this process.
+pub fn hash_key(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key.as_bytes());
+    hasher.finish()
+}
+
+impl Keys {
+    /// Reads the headers of all tar files.
+    pub fn read(catalog: &Catalog) -> Result<Self, DatasetError> {
+        let mut rows = Vec::new();
+        let mut any = false;
+        for stream in catalog.streams() {
+            let Shards::Tar(shards) = &stream.shards else {
+                continue;
+            };
+            any = true;
+            let found: Vec<Found> = shards.iter().map(Found::listed).collect();
+            let shelf = match &stream.origin {
+                None => Shelf::Folder(&stream.local),
+                Some(Origin::Folder(from)) => Shelf::Folder(from),
+                Some(Origin::Store(store)) => Shelf::Store(store),
+            };
+            let hashes = hash_keys(shelf, &found, catalog.limits())?;
+            for (number, (hashes, entry)) in hashes.into_iter().zip(shards).enumerate() {
+                let shard = stream.first_shard + number;
+                check_count(catalog, shard, entry, hashes.len() as u64)?;
+                for (hash, at) in hashes.into_iter().zip(0..) {
+                    if catalog.has_sample(shard, at) {
+                        rows.push((hash, catalog.number_of(shard, at)));
+                    }
+                }
+            }
+        }
+        if !any {
+            return Err(DatasetError::NoKeys);
+        }
+        rows.sort_unstable();
+        Ok(Self { rows })
+    }
+
+    /// Returns the samples that may have this key, in order.
+    pub fn candidates(&self, key: &str) -> impl Iterator<Item = u64> {
+        let wanted = hash_key(key);
+        let first = self.rows.partition_point(|(hash, _)| *hash < wanted);
+        let rows = self.rows.get(first..).unwrap_or_default();
+        let same = rows.iter().take_while(move |(hash, _)| *hash == wanted);
+        same.map(|(_, sample)| *sample)
+    }
+}
+
+fn check_count(
+    catalog: &Catalog,
+    shard: usize,
+    entry: &IndexShard,
+    found: u64,
+) -> Result<(), DatasetError> {
+    if found == entry.samples {
+        return Ok(());
+    }
+    Err(DatasetError::TarSamples {
+        place: catalog.place(shard),
+        expected: entry.samples,
+        found,
+    })
+}

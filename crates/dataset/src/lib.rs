@@ -1,0 +1,88 @@
+//! Datasets in every format: detects and opens them, finds samples, verifies all files, and rebuilds or merges indexes.
+//!
+//! This crate decides which file of a shard to read and what to check before its bytes are used. It also words the
+//! errors for damaged datasets. `shardmill-mds` and `shardmill-webdataset` decode the bytes, `shardmill-storage` opens
+//! the files, `shardmill-reader` streams batches, and the callers do all writing of datasets.
+//!
+//! The model:
+//!
+//! - A [`Dataset`] is an index and its directory. [`Dataset::locate`] finds the shard of a sample and its position in
+//!   the shard. [`Dataset::shard`] reads and checks a whole shard. [`Dataset::sample`] reads one sample, without the
+//!   rest of the shard where that is possible.
+//! - A shard that is read in place is checked for length and structure. Its hash is checked as well if
+//!   [`OpenOptions::validate_hash`] names one.
+//! - The stored form of a compressed shard is the compressed file. Other readers cache the raw file next to it. In a
+//!   local directory, that raw file is read instead if it has the length that the index declares. [`verify`] checks
+//!   both.
+//! - [`verify`] reads every file and lists the problems. [`rebuild_index`] and [`merge_indexes`] return an
+//!   [`Index`](shardmill_mds::Index) for the caller to publish.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use shardmill_core::Progress;
+//! use shardmill_dataset::{Dataset, OpenOptions, VerifyOptions, verify};
+//!
+//! let dataset = Dataset::open(Path::new("data/train"), &OpenOptions::default())?;
+//! println!("{} samples", dataset.len());
+//! let sample = dataset.sample(0)?;
+//! for field in sample.fields()? {
+//!     println!("{}: {} bytes", field.name, field.datum.len());
+//! }
+//! let report = verify(&dataset, &VerifyOptions::default(), &Progress::new())?;
+//! assert!(report.is_clean());
+//! # Ok::<(), shardmill_dataset::DatasetError>(())
+//! ```
+
+mod body;
+mod cache_folder;
+mod catalog;
+mod dataset;
+mod entry;
+mod error;
+mod files;
+mod keys;
+mod live;
+mod load;
+mod merge;
+mod place;
+mod rebuild;
+mod report;
+mod scan;
+mod schema;
+mod shard;
+mod side_files;
+mod stream_live;
+mod tar;
+mod tars;
+mod verify;
+
+pub use body::{Body, Piece, map};
+pub use cache_folder::capacity_folder;
+pub use catalog::{Catalog, CatalogOptions, Origin, Stream, StreamOptions};
+pub use dataset::{Dataset, OpenOptions};
+pub use entry::{Columns, Entry, Packing, Part, Shards};
+pub use error::{DatasetError, Place, samples_of};
+pub use files::{
+    DATA_COLUMN, FILE_COLUMN, FileEntry, FileError, FileForm, FileList, FileOptions, ForgetFiles,
+    KnownFiles, PATH_COLUMN,
+};
+pub use keys::Keys;
+pub use live::LiveSamples;
+pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
+pub use rebuild::{RebuildOptions, rebuild_index};
+pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};
+pub use scan::Offsets;
+pub use schema::{SampleForm, Schema, SchemaColumn};
+pub use shard::{Sample, Shard};
+pub use side_files::{
+    PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
+    SIDE_BYTES, SideError, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
+};
+pub use stream_live::StreamLive;
+pub use tar::{KEY_COLUMN, TarProblem, TarSample};
+pub use tars::{
+    FoundIndex, MOST_SPLITS, PatternFault, RepeatedKey, RepeatedKeys, TarData, TarFile, TarPattern,
+    TarSet, TarSetError, each_in_order, folder_holds_tars, holds_tars, is_tar_name, verify_tars,
+    version_of,
+};
+pub use verify::{VerifyOptions, verify};

@@ -1,0 +1,292 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use shardmill_core::{Limits, NameError, WORK_FOLDER, check_relative_path};
+use shardmill_mds::{Content, Index, IndexError};
+use shardmill_storage::{Dir, EntryKind, Folder, StorageError};
+
+use crate::dataset::{INDEX_NAME, open_index, read_index};
+use crate::error::DatasetError;
+use crate::live::LiveSamples;
+use crate::side_files::{
+    Care, PROVENANCE_NAME, ReadFile, SideError, SideFiles, TOMBSTONES_NAME, read_file,
+    tombstones_note,
+};
+
+/// A merged index, and its side files.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// The index.
+    pub index: Index,
+    /// The side files, by name: what the merged datasets recorded about their samples. Empty if no dataset recorded
+    /// anything.
+    pub files: Vec<(&'static str, String)>,
+    /// The number of deleted samples.
+    pub deleted: u64,
+}
+
+/// A dataset to merge.
+#[derive(Clone, Debug)]
+pub struct MergePart {
+    folder: String,
+    index: Index,
+    live: LiveSamples,
+    content: Option<Content>,
+    has_provenance: bool,
+}
+
+impl MergePart {
+    /// Reads the side files of the dataset in a folder. `read` reads a file of it, up to a number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// Side files that cannot be read, or that belong to another index.
+    pub fn new(
+        folder: String,
+        index: Index,
+        read: &ReadFile<'_>,
+        limits: &Limits,
+    ) -> Result<Self, SideError> {
+        let counts = (index.samples(), index.shards.len() as u64);
+        let side_files = SideFiles::read(read, counts, limits.index_bytes, Care::Thorough);
+        let (live, content, has_provenance) = side_files.into_part()?;
+        Ok(Self {
+            folder,
+            index,
+            live,
+            content,
+            has_provenance,
+        })
+    }
+
+    fn in_dir(
+        folder: String,
+        (dir, name): (&Dir, &str),
+        index: Index,
+        limits: &Limits,
+    ) -> Result<Self, DatasetError> {
+        let here = Folder::Local(dir.clone());
+        let part = match name {
+            INDEX_NAME => Self::new(
+                folder,
+                index,
+                &|name, most| read_file(&here, name, most),
+                limits,
+            ),
+            // Side files belong to an index of the usual name only.
+            _ => Self::new(folder, index, &|_, _| Ok(None), limits),
+        };
+        part.map_err(|fault| DatasetError::Side {
+            path: dir.path_of(fault.name()),
+            fault: Box::new(fault),
+        })
+    }
+}
+
+/// Merges datasets in this order. Deleted samples are renumbered with their shards.
+///
+/// # Errors
+///
+/// Two indexes that list the same file.
+pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, IndexError> {
+    let mut deleted: Vec<(u64, u64)> = Vec::new();
+    let mut first = 0_u64;
+    let mut content = Some(Content::default());
+    let mut sources = Vec::with_capacity(parts.len());
+    for part in &parts {
+        for (start, end) in part.live.deleted_ranges() {
+            let (start, end) = (start.saturating_add(first), end.saturating_add(first));
+            match deleted.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => deleted.push((start, end)),
+            }
+        }
+        first = first.saturating_add(part.live.stored());
+        content = content.zip(part.content).map(|(sum, own)| sum.with(own));
+        sources.push(json!({
+            "folder": part.folder,
+            "samples": part.live.stored(),
+            "shards": part.index.shards.len(),
+            "deleted": part.live.deleted(),
+            "content": part.content.map(|content| content.to_string()),
+        }));
+    }
+    let has_provenance = parts.iter().any(|part| part.has_provenance);
+    let indexes = parts.into_iter().map(|part| (part.folder, part.index));
+    let index = Index::merge(indexes.collect())?;
+    let count = deleted.iter().map(|(start, end)| end - start).sum();
+    let mut files = Vec::new();
+    if has_provenance || count > 0 {
+        let mut note = None;
+        if count > 0 {
+            let list = json!({"tombstones": 1, "count": count, "samples": deleted});
+            let text = format!("{list}\n");
+            note = Some(tombstones_note(text.as_bytes(), count));
+            files.push((TOMBSTONES_NAME, text));
+        }
+        let value = json!({
+            "provenance": 1,
+            "writer": concat!("shardmill ", env!("CARGO_PKG_VERSION")),
+            "merged": sources,
+            "samples": index.samples(),
+            "shards": index.shards.len(),
+            "content": content.map(|content| content.to_string()),
+            "tombstones": note,
+        });
+        let mut text = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
+        text.push('\n');
+        files.push((PROVENANCE_NAME, text));
+    }
+    Ok(Merged {
+        index,
+        files,
+        deleted: count,
+    })
+}
+
+/// Merges the indexes of all datasets in directories below `root`, at any depth, in the order of their paths. The index
+/// of `root` itself is not read. Links to directories are not followed.
+///
+/// Paths are compared as strings, including `/`, as MosaicML Streaming does. Its merge names a nested dataset by the
+/// last directory only; this one uses the whole path below `root`.
+///
+/// # Errors
+///
+/// [`DatasetError::NothingToMerge`]; [`DatasetError::Index`] for an invalid index; [`DatasetError::Merge`] if two indexes
+/// list the same file, as an index and one below it do.
+pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetError> {
+    let dir = Dir::open(root)?;
+    let mut found = Vec::new();
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        let here = if folder.is_empty() {
+            dir.clone()
+        } else {
+            dir.open_dir(&folder)?
+        };
+        for entry in here.entries()? {
+            let is_directory = entry.kind == EntryKind::Directory;
+            let is_index = !is_directory && entry.name == INDEX_NAME;
+            if is_index && !folder.is_empty() {
+                found.push(format!("{folder}/{INDEX_NAME}"));
+            }
+            if !is_directory
+                || entry
+                    .name
+                    .as_encoded_bytes()
+                    .ends_with(WORK_FOLDER.as_bytes())
+            {
+                continue;
+            }
+            let name = entry
+                .name
+                .to_str()
+                .ok_or_else(|| DatasetError::DirectoryName {
+                    path: here.path().join(&entry.name),
+                    source: None,
+                })?;
+            let name = if folder.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{folder}/{name}")
+            };
+            check(&name, dir.path())?;
+            folders.push(name);
+        }
+    }
+    if found.is_empty() {
+        return Err(DatasetError::NothingToMerge {
+            path: root.to_owned(),
+        });
+    }
+    found.sort_unstable();
+    let mut indexes = Vec::with_capacity(found.len());
+    for name in found {
+        let file = dir.open_file(&name)?;
+        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let index = read_index(&file, None, limits)?;
+        let place = (&dir.open_dir(folder)?, INDEX_NAME);
+        indexes.push(MergePart::in_dir(folder.to_owned(), place, index, limits)?);
+    }
+    merge(indexes, root)
+}
+
+/// Merges the indexes of the given datasets, for an index in the directory `out`. A part is an index or the directory
+/// of one, and must be below `out`. The order is kept, and repeated parts are ignored.
+///
+/// # Errors
+///
+/// [`DatasetError::Outside`]; [`DatasetError::IndexMissing`], [`DatasetError::Index`], [`DatasetError::Merge`].
+pub fn merge_index_list(
+    parts: &[PathBuf],
+    out: &Path,
+    limits: &Limits,
+) -> Result<Merged, DatasetError> {
+    let root = canonical(out)?;
+    let mut seen = BTreeSet::new();
+    let mut indexes = Vec::with_capacity(parts.len());
+    for part in parts {
+        let (dir, file) = open_index(part)?;
+        let path = canonical(dir.path())?;
+        let file_name = file.path().file_name().unwrap_or_default().to_owned();
+        let outside = || DatasetError::Outside {
+            path: file.path().to_owned(),
+            out: out.to_owned(),
+        };
+        let folder = path.strip_prefix(&root).map_err(|_| outside())?;
+        // The merged index will have this path.
+        if folder.as_os_str().is_empty() && file_name == INDEX_NAME {
+            return Err(outside());
+        }
+        if !seen.insert(path.join(&file_name)) {
+            continue;
+        }
+        let name = folder.to_str().ok_or_else(|| DatasetError::DirectoryName {
+            path: path.clone(),
+            source: None,
+        })?;
+        if !name.is_empty() {
+            check(name, &root)?;
+        }
+        let index = read_index(&file, None, limits)?;
+        let place = (&dir, file_name.to_str().unwrap_or_default());
+        indexes.push(MergePart::in_dir(name.to_owned(), place, index, limits)?);
+    }
+    if indexes.is_empty() {
+        return Err(DatasetError::NothingToMerge {
+            path: out.to_owned(),
+        });
+    }
+    merge(indexes, out)
+}
+
+fn merge(parts: Vec<MergePart>, path: &Path) -> Result<Merged, DatasetError> {
+    merge_parts(parts).map_err(|source| DatasetError::Merge {
+        path: path.to_owned(),
+        source: Box::new(source),
+    })
+}
+
+fn check(name: &str, root: &Path) -> Result<(), DatasetError> {
+    check_relative_path(name).map_err(|source: NameError| DatasetError::DirectoryName {
+        path: root.join(name),
+        source: Some(source),
+    })
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, DatasetError> {
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
+    fs::canonicalize(path).map_err(|source| {
+        DatasetError::Storage(StorageError::Io {
+            action: "open the directory",
+            path: path.to_owned(),
+            source,
+        })
+    })
+}

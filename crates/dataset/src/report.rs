@@ -1,0 +1,220 @@
+use std::path::Path;
+
+use serde::Serialize;
+use shardmill_core::{Diagnostic as _, ErrorKind};
+
+use crate::error::DatasetError;
+
+/// The most problems, and the most warnings, that a report lists. The counts include those beyond this limit.
+pub const MOST_FINDINGS: usize = 10_000;
+
+/// A problem or a warning that the check of a dataset found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The stable id, as in `error[id]`.
+    pub id: &'static str,
+    /// The kind of error. The kind of the first problem decides the exit code.
+    #[serde(skip)]
+    pub kind: ErrorKind,
+    /// The printable name of the file, sample and column that it is about.
+    pub object: String,
+    /// What is wrong, with numbers.
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The number of the shard, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u64>,
+    /// The number of the sample in the dataset, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u64>,
+    /// The column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(error: &DatasetError, root: &Path, shard: usize) -> Self {
+        let place = error.place();
+        Self {
+            id: error.id(),
+            kind: error.kind(),
+            object: error.object_beneath(root).unwrap_or_default(),
+            message: error.chain(),
+            hint: error.hint(),
+            shard: Some(shard as u64),
+            sample: place.and_then(|place| place.sample),
+            column: place.and_then(|place| place.column.clone()),
+        }
+    }
+}
+
+/// The hash of the samples, compared with the one that the conversion recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ContentReport {
+    /// The hash in `index.provenance`: over all samples, independent of their order and of how shards split them.
+    pub expected: String,
+    /// The hash of the samples that were read; `None` if some of them could not be read.
+    pub found: Option<String>,
+    /// Deleted samples, which the hash excludes.
+    pub tombstones: u64,
+}
+
+/// What [`verify`](crate::verify()) checked and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VerifyReport {
+    /// Shards in the index; all of them were checked.
+    pub shards: u64,
+    /// Shards with a problem.
+    pub damaged_shards: u64,
+    /// Samples in the index.
+    pub samples: u64,
+    /// Samples in shards whose structure is sound.
+    pub sound_samples: u64,
+    /// Whether every value was decoded.
+    pub deep: bool,
+    /// Files read, including the index.
+    pub files: u64,
+    /// Bytes of the files read.
+    pub stored_bytes: u64,
+    /// Raw bytes of the shards that were read, after decompression.
+    pub raw_bytes: u64,
+    /// Hashes compared.
+    pub hashes: u64,
+    /// The comparison of the content hash; `None` unless every value was decoded and the conversion recorded a hash.
+    pub content: Option<ContentReport>,
+    /// Problems, in the order of their shards; at most [`MOST_FINDINGS`].
+    pub problems: Vec<Problem>,
+    /// How many problems there are, listed or not.
+    pub problem_count: u64,
+    /// Oddities that do not prevent reading; at most [`MOST_FINDINGS`].
+    pub warnings: Vec<Problem>,
+    /// How many warnings there are, listed or not.
+    pub warning_count: u64,
+}
+
+impl VerifyReport {
+    /// Returns whether there is no problem. Warnings do not count.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.problem_count == 0
+    }
+
+    /// Returns the kind of the first problem, which decides the exit code; `None` for a sound dataset.
+    #[must_use]
+    pub fn kind(&self) -> Option<ErrorKind> {
+        self.problems.first().map(|problem| problem.kind)
+    }
+}
+
+/// Findings of several shards. Those of the lowest shards are kept, in whatever order the shards are added.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    kept: Vec<(usize, Vec<Problem>)>,
+    held: usize,
+    pub(crate) count: u64,
+}
+
+impl Findings {
+    pub(crate) fn add(&mut self, shard: usize, found: Found) {
+        self.count += found.count;
+        if found.kept.is_empty() {
+            return;
+        }
+        self.held += found.kept.len();
+        self.kept.push((shard, found.kept));
+        if self.held > 2 * MOST_FINDINGS {
+            self.trim();
+        }
+    }
+
+    /// Drops findings beyond [`MOST_FINDINGS`], those of the highest shards first.
+    fn trim(&mut self) {
+        self.kept.sort_by_key(|(shard, _)| *shard);
+        self.held = 0;
+        for (_, found) in &mut self.kept {
+            found.truncate(MOST_FINDINGS - self.held);
+            self.held += found.len();
+        }
+        self.kept.retain(|(_, found)| !found.is_empty());
+    }
+
+    pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
+        self.trim();
+        self.kept.into_iter().flat_map(|(_, found)| found).collect()
+    }
+}
+
+/// Findings of one shard, in the order in which they were made.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    kept: Vec<Problem>,
+    pub(crate) count: u64,
+}
+
+impl Found {
+    /// Counts a finding. It calls `describe` only while the list has room: a million bad samples must not build a
+    /// million texts.
+    pub(crate) fn push(&mut self, describe: impl FnOnce() -> Problem) {
+        self.count += 1;
+        if self.kept.len() < MOST_FINDINGS {
+            self.kept.push(describe());
+        }
+    }
+}
+
+impl FromIterator<Problem> for Found {
+    fn from_iter<T: IntoIterator<Item = Problem>>(problems: T) -> Self {
+        let mut found = Self::default();
+        for problem in problems {
+            found.push(|| problem);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(shard: usize, count: usize) -> Found {
+        let mut found = Found::default();
+        for sample in 0..count {
+            found.push(|| Problem {
+                id: "x",
+                kind: ErrorKind::Corrupt,
+                object: String::new(),
+                message: String::new(),
+                hint: None,
+                shard: Some(shard as u64),
+                sample: Some(sample as u64),
+                column: None,
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn the_first_findings_are_kept_in_any_order() {
+        let sizes = [3, 0, 9_000, 12_000, 5, 10_001, 700];
+        let mut expected = None;
+        for order in [
+            [0, 1, 2, 3, 4, 5, 6],
+            [6, 5, 4, 3, 2, 1, 0],
+            [3, 6, 0, 5, 1, 4, 2],
+        ] {
+            let mut findings = Findings::default();
+            for shard in order {
+                findings.add(shard, found(shard, sizes[shard]));
+            }
+            assert_eq!(findings.count, sizes.iter().sum::<usize>() as u64);
+            let kept = findings.into_sorted();
+            assert_eq!(kept.len(), MOST_FINDINGS);
+            let last = kept.last().unwrap();
+            assert_eq!((last.shard, last.sample), (Some(3), Some(996)));
+            let expected = expected.get_or_insert_with(|| kept.clone());
+            assert!(*expected == kept);
+        }
+    }
+}

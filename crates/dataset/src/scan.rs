@@ -1,0 +1,403 @@
+//! Builds the index of tar files that have none, by reading the headers of all of them once.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shardmill_core::{Limits, Unfinished};
+use shardmill_storage::{Dir, Remote, StorageError};
+use shardmill_webdataset::{
+    FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
+    TarError, decompress,
+};
+
+use crate::body::map;
+use crate::dataset::INDEX_NAME;
+use crate::error::{DatasetError, Place};
+use crate::keys::hash_key;
+use crate::side_files::unfinished;
+use crate::tars::{
+    Below, TarPattern, below, drop_unpacked, holds_datasets, is_tar_below, is_tar_name,
+    raw_tar_name,
+};
+use shardmill_core::parallel::for_each;
+
+/// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned
+/// again when they are opened.
+const KEPT_OFFSETS: usize = 8 << 20;
+/// The bytes of an object that are read at once: about what a connection transfers in the latency of a request.
+const STORE_WINDOW: u64 = 1 << 20;
+/// The number of shards of a store that are scanned in parallel: each holds one window.
+const STORE_SHARDS: usize = 64;
+/// The most objects that are listed.
+const MOST_OBJECTS: u64 = 10_000_000;
+
+/// The location of tar files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shelf<'a> {
+    Folder(&'a Dir),
+    Store(&'a Remote),
+}
+
+/// A tar file that a listing found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    name: String,
+    bytes: u64,
+    compression: Option<TarCompression>,
+}
+
+impl Found {
+    /// Returns the file if its name is one of a tar shard.
+    fn of(name: &str, bytes: u64) -> Option<Self> {
+        if !is_tar_name(name) {
+            return None;
+        }
+        let lower = name.to_ascii_lowercase();
+        let compression = if lower.ends_with("gz") {
+            Some(TarCompression::Gzip { level: 6 })
+        } else if lower.ends_with(".zst") {
+            Some(TarCompression::Zstd { level: 3 })
+        } else {
+            None
+        };
+        Some(Self {
+            name: name.to_owned(),
+            bytes,
+            compression,
+        })
+    }
+
+    /// Returns the file of an index entry.
+    pub(crate) fn listed(entry: &IndexShard) -> Self {
+        let stored = entry.stored();
+        Self {
+            name: stored.basename.to_string(),
+            bytes: stored.bytes,
+            compression: entry.compression,
+        }
+    }
+
+    /// Returns its name and length.
+    pub(crate) fn file(&self) -> (&str, u64) {
+        (&self.name, self.bytes)
+    }
+
+    fn entry(&self, map: &ShardMap) -> IndexShard {
+        let file = |name: &str, bytes| FileInfo {
+            basename: name.into(),
+            bytes,
+            hashes: FileHashes::default(),
+        };
+        IndexShard {
+            fields: Arc::new(FieldSet::of(&map.samples)),
+            samples: map.samples.len() as u64,
+            compression: self.compression,
+            raw_data: file(&raw_tar_name(&self.name), map.bytes),
+            zip_data: self.compression.map(|_| file(&self.name, self.bytes)),
+            offsets: None,
+        }
+    }
+
+    fn changed(&self, number: usize) -> DatasetError {
+        DatasetError::ShardChanged {
+            place: self.place(number),
+        }
+    }
+
+    fn place(&self, number: usize) -> Place {
+        Place::file(number as u64, &self.name)
+    }
+}
+
+/// The offset of each sample of a shard, then the end of the last one.
+pub type Offsets = Arc<[u64]>;
+
+/// Builds an index of tar files in the given order. Also returns the offsets of the samples of the first shards.
+pub(crate) fn scan(
+    shelf: Shelf<'_>,
+    found: &[Found],
+    limits: &Limits,
+) -> Result<(Index, Vec<Offsets>), DatasetError> {
+    let scanned = scan_each(shelf, found, limits, |shard, map| {
+        (shard.entry(map), map.offsets())
+    })?;
+    let mut shards = Vec::with_capacity(scanned.len());
+    let mut places = Vec::new();
+    let mut room = KEPT_OFFSETS;
+    // Shards with equal fields share one set: there may be a million of them.
+    let mut last: Option<Arc<FieldSet>> = None;
+    for (mut shard, offsets) in scanned {
+        if let Some(left) = room.checked_sub(offsets.len())
+            && places.len() == shards.len()
+        {
+            room = left;
+            places.push(offsets.into());
+        }
+        match &last {
+            Some(fields) if *fields == shard.fields => shard.fields = Arc::clone(fields),
+            _ => last = Some(Arc::clone(&shard.fields)),
+        }
+        shards.push(shard);
+    }
+    Ok((Index { shards }, places))
+}
+
+/// The tar files of a folder.
+pub(crate) enum ListedTars {
+    /// A conversion is unfinished, so that some tar files are missing.
+    Unfinished(Unfinished),
+    /// There are other files as well: a tar file and one of those.
+    Stray([String; 2]),
+    /// All tar files.
+    All(Vec<Found>),
+}
+
+/// Lists the tar files below a folder, sorted by the bytes of their names. These are the files that
+/// [`TarSet`](crate::TarSet) finds. A folder that contains datasets has none.
+pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
+    let mut found = Vec::new();
+    match shelf {
+        Shelf::Folder(dir) => {
+            if let Some(unfinished) = unfinished(dir)? {
+                return Ok(ListedTars::Unfinished(unfinished));
+            }
+            if holds_datasets(dir)? {
+                return Ok(ListedTars::All(found));
+            }
+            let below = below(dir)?;
+            if let Some(stray) = below.stray() {
+                return Ok(ListedTars::Stray(stray));
+            }
+            for name in below.tars {
+                let bytes = dir.open_file(&name)?.len();
+                found.extend(Found::of(&name, bytes));
+            }
+        }
+        Shelf::Store(store) => {
+            let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
+            let names = objects.iter().map(|object| object.name.as_str());
+            if let Some(unfinished) = Unfinished::among(names) {
+                return Ok(ListedTars::Unfinished(unfinished));
+            }
+            if objects.iter().any(|object| is_index_below(&object.name)) {
+                return Ok(ListedTars::All(found));
+            }
+            let names = objects.iter().map(|object| object.name.clone());
+            if let Some(stray) = Below::of(names.collect()).stray() {
+                return Ok(ListedTars::Stray(stray));
+            }
+            for object in objects {
+                if is_tar_below(&object.name) {
+                    found.extend(Found::of(&object.name, object.bytes));
+                }
+            }
+            drop_unpacked(&mut found, |shard| &shard.name);
+            found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        }
+    }
+    Ok(ListedTars::All(found))
+}
+
+/// Returns whether an object is the index of a dataset in a subfolder.
+fn is_index_below(name: &str) -> bool {
+    match name.split_once('/') {
+        Some((folder, name)) => name == INDEX_NAME && !folder.starts_with('.'),
+        None => false,
+    }
+}
+
+/// Finds the tar files of a pattern, in its order. A missing file is an error.
+pub(crate) fn find_tars(
+    shelf: Shelf<'_>,
+    pattern: &TarPattern,
+) -> Result<Vec<Found>, DatasetError> {
+    let names = pattern.names();
+    let sizes = Mutex::new(vec![0; names.len()]);
+    let jobs = match shelf {
+        Shelf::Folder(_) => 0,
+        Shelf::Store(_) => STORE_SHARDS,
+    };
+    for_each(names.len(), jobs, |number, (): &mut ()| {
+        let Some(name) = names.get(number) else {
+            return Ok(());
+        };
+        let (bytes, path) = match shelf {
+            Shelf::Folder(dir) => match dir.open_file(name) {
+                Ok(file) => (Some(file.len()), dir.path_of(name)),
+                Err(error) if error.is_not_found() => (None, dir.path_of(name)),
+                Err(error) => return Err(error.into()),
+            },
+            Shelf::Store(store) => (store.size(name, &mut |_| true)?, store.display(name).into()),
+        };
+        let Some(bytes) = bytes else {
+            let pattern = pattern.text().to_owned();
+            return Err(DatasetError::PatternShard { path, pattern });
+        };
+        let mut sizes = sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(size) = sizes.get_mut(number) {
+            *size = bytes;
+        }
+        Ok(())
+    })?;
+    let sizes = sizes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let found = names.iter().zip(sizes);
+    Ok(found
+        .filter_map(|(name, bytes)| Found::of(name, bytes))
+        .collect())
+}
+
+/// Returns the hashes of the keys of tar files, in the order of their samples.
+pub(crate) fn hash_keys(
+    shelf: Shelf<'_>,
+    found: &[Found],
+    limits: &Limits,
+) -> Result<Vec<Vec<u64>>, DatasetError> {
+    scan_each(shelf, found, limits, |_, map| {
+        let keys = map.samples.iter().map(|sample| hash_key(&sample.key));
+        keys.collect()
+    })
+}
+
+/// Reads the headers of tar files, and returns the result of `make` for each.
+fn scan_each<T: Send>(
+    shelf: Shelf<'_>,
+    found: &[Found],
+    limits: &Limits,
+    make: impl Fn(&Found, &ShardMap) -> T + Sync,
+) -> Result<Vec<T>, DatasetError> {
+    match shelf {
+        Shelf::Folder(dir) => scan_folder(dir, found, limits, make),
+        Shelf::Store(store) => scan_store(store, found, limits, make),
+    }
+}
+
+fn scan_folder<T: Send>(
+    dir: &Dir,
+    found: &[Found],
+    limits: &Limits,
+    make: impl Fn(&Found, &ShardMap) -> T + Sync,
+) -> Result<Vec<T>, DatasetError> {
+    let done: Mutex<Vec<Option<T>>> = Mutex::new(found.iter().map(|_| None).collect());
+    for_each(found.len(), 0, |number, (): &mut ()| {
+        let Some(shard) = found.get(number) else {
+            return Ok(());
+        };
+        let file = dir.open_file(&shard.name)?;
+        let map = if shard.compression.is_some() {
+            unpack(shard, number, &file.read_all(limits.shard_bytes)?, limits)?
+        } else {
+            let mapping = map(&file)?;
+            let mut scan = ShardScan::new(file.len(), limits);
+            let need = step(&mut scan, shard, number, 0, mapping.bytes());
+            // Missing bytes of a truncated file read as zeros, which cause other errors: report the change instead.
+            if mapping.is_damaged() || need?.is_some() {
+                return Err(shard.changed(number));
+            }
+            scan.finish()
+        };
+        let made = make(shard, &map);
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = done.get_mut(number) {
+            *slot = Some(made);
+        }
+        Ok(())
+    })?;
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(done.into_iter().flatten().collect())
+}
+
+fn scan_store<T>(
+    store: &Remote,
+    found: &[Found],
+    limits: &Limits,
+    make: impl Fn(&Found, &ShardMap) -> T,
+) -> Result<Vec<T>, DatasetError> {
+    let mut done = Vec::with_capacity(found.len());
+    for (group, shards) in found.chunks(STORE_SHARDS).enumerate() {
+        let first = group * STORE_SHARDS;
+        let mut maps: Vec<Option<ShardMap>> = vec![None; shards.len()];
+        let mut scans: Vec<ShardScan> = shards
+            .iter()
+            .map(|shard| ShardScan::new(shard.bytes, limits))
+            .collect();
+        // The range of each shard to read next; all of them are requested at once.
+        let mut wanted: Vec<(usize, Range<u64>)> = Vec::new();
+        for (place, shard) in shards.iter().enumerate() {
+            if shard.compression.is_some() {
+                let bytes = store.read(&shard.name, limits.shard_bytes)?;
+                if let Some(slot) = maps.get_mut(place) {
+                    *slot = Some(unpack(shard, first + place, &bytes, limits)?);
+                }
+            } else {
+                wanted.push((place, widened(&(0..0), shard.bytes)));
+            }
+        }
+        while !wanted.is_empty() {
+            let name = |place: usize| shards.get(place).map(|shard| shard.name.clone());
+            let ranges: Vec<(String, Range<u64>)> = wanted
+                .iter()
+                .map(|(place, range)| (name(*place).unwrap_or_default(), range.clone()))
+                .collect();
+            let read = store.read_ranges(&ranges);
+            let mut next = Vec::new();
+            for ((place, range), bytes) in wanted.into_iter().zip(read) {
+                let (Some(shard), Some(scan)) = (shards.get(place), scans.get_mut(place)) else {
+                    continue;
+                };
+                let need = step(scan, shard, first + place, range.start, &bytes?)?;
+                if let Some(range) = need {
+                    next.push((place, widened(&range, shard.bytes)));
+                }
+            }
+            wanted = next;
+        }
+        for ((shard, map), scan) in shards.iter().zip(maps).zip(scans) {
+            let map = map.unwrap_or_else(|| scan.finish());
+            done.push(make(shard, &map));
+        }
+    }
+    Ok(done)
+}
+
+/// Extends a range to a whole window, but not beyond the end of the object.
+fn widened(range: &Range<u64>, length: u64) -> Range<u64> {
+    let end = range.end.max(range.start.saturating_add(STORE_WINDOW));
+    range.start..end.min(length.max(range.start))
+}
+
+/// Continues a scan with more bytes, and returns the next range that it needs.
+fn step(
+    scan: &mut ShardScan,
+    shard: &Found,
+    number: usize,
+    at: u64,
+    bytes: &[u8],
+) -> Result<Option<Range<u64>>, DatasetError> {
+    let need = scan.step(at, bytes).map_err(|source| DatasetError::Tar {
+        place: shard.place(number),
+        source: Box::new(source),
+    })?;
+    match need {
+        // INVARIANT: a scan requests bytes that it already got only if the file is shorter than it was when listed.
+        Some(range) if range.start == at && range.end <= at.saturating_add(bytes.len() as u64) => {
+            Err(shard.changed(number))
+        }
+        need => Ok(need),
+    }
+}
+
+fn unpack(
+    shard: &Found,
+    number: usize,
+    zip: &[u8],
+    limits: &Limits,
+) -> Result<ShardMap, DatasetError> {
+    let raw = decompress(zip, None, limits).map_err(|source| DatasetError::Decompress {
+        place: shard.place(number),
+        source: Box::new(source),
+    })?;
+    ShardMap::read(&raw, limits).map_err(|source: TarError| DatasetError::Tar {
+        place: shard.place(number),
+        source: Box::new(source),
+    })
+}

@@ -1,0 +1,184 @@
+//! The columns of a shard, in a form that makes reading many samples fast.
+
+use std::sync::Arc;
+
+use shardmill_mds::{Encoding, Layout};
+use shardmill_webdataset::FieldSet;
+
+use crate::entry::Columns;
+use crate::tar::{KEY_COLUMN, in_order};
+
+/// A column of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaColumn {
+    /// The name of the column.
+    pub name: String,
+    /// How its values are encoded.
+    pub encoding: Encoding,
+    /// The length of every value in bytes; `None` if values have different lengths.
+    pub size: Option<usize>,
+}
+
+/// The kind of shard that contains the samples of a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleForm {
+    /// MDS: the encoding of each column is known.
+    Mds,
+    /// WebDataset: the column `__key__`, and the bytes of each field.
+    WebDataset,
+    /// Raw files: their paths and bytes.
+    File,
+}
+
+/// The columns of a shard. Shards with equal columns share one schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schema {
+    /// MDS, raw files, and tar files whose samples all have the same fields. Values are bytes.
+    Binary {
+        /// The kind of shard.
+        form: SampleForm,
+        /// The columns, in the order of the index.
+        columns: Vec<SchemaColumn>,
+        /// Bytes before the first value of a sample: four for each column without a fixed size.
+        head: usize,
+        /// The length of a sample without its values of variable size, in bytes.
+        fixed: usize,
+    },
+    /// Tar files whose samples have different fields. Each sample that is read has its own [`Schema::Binary`].
+    Fields(Arc<FieldSet>),
+    /// JSON, CSV, TSV and XSV: each sample is a line of text.
+    Text(Layout),
+}
+
+impl Schema {
+    /// Makes the schema of a shard with these columns.
+    pub fn new(columns: Columns<'_>) -> Self {
+        match columns {
+            Columns::Mds(config) => match &config.layout {
+                Layout::Mds { columns } => Self::of_columns(columns),
+                layout => Self::Text(layout.clone()),
+            },
+            Columns::Tar(fields) if fields.sometimes.is_empty() => {
+                Self::of_fields(fields.always.iter().map(|name| &**name))
+            }
+            Columns::Tar(fields) => Self::Fields(Arc::clone(fields)),
+            Columns::File(form) => {
+                let columns = form.columns();
+                let head = 4 * columns.len();
+                Self::Binary {
+                    form: SampleForm::File,
+                    columns,
+                    head,
+                    fixed: head,
+                }
+            }
+        }
+    }
+
+    fn of_columns(columns: &[shardmill_mds::Column]) -> Self {
+        let columns: Vec<SchemaColumn> = columns
+            .iter()
+            .map(|column| SchemaColumn {
+                name: column.name.clone(),
+                encoding: column.encoding.clone(),
+                size: column
+                    .encoding
+                    .fixed_size()
+                    .map(|size| usize::try_from(size).unwrap_or(usize::MAX)),
+            })
+            .collect();
+        let head = 4 * columns
+            .iter()
+            .filter(|column| column.size.is_none())
+            .count();
+        let fixed = columns
+            .iter()
+            .filter_map(|column| column.size)
+            .fold(head, usize::saturating_add);
+        Self::Binary {
+            form: SampleForm::Mds,
+            columns,
+            head,
+            fixed,
+        }
+    }
+
+    /// Returns the schema of samples of tar files with these fields.
+    pub fn of_fields<'a>(fields: impl Iterator<Item = &'a str>) -> Self {
+        let column = |name: &str, encoding| SchemaColumn {
+            name: name.to_owned(),
+            encoding,
+            size: None,
+        };
+        let key = column(KEY_COLUMN, Encoding::Str);
+        let fields = fields.map(|field| column(field, Encoding::Bytes));
+        let columns: Vec<SchemaColumn> = std::iter::once(key).chain(fields).collect();
+        let head = 4 * columns.len();
+        Self::Binary {
+            form: SampleForm::WebDataset,
+            columns,
+            head,
+            fixed: head,
+        }
+    }
+
+    /// Returns whether this is the schema of shards with these columns.
+    pub fn is_of(&self, columns: Columns<'_>) -> bool {
+        match (self, columns) {
+            (Self::Binary { form, columns, .. }, Columns::Mds(config)) => match &config.layout {
+                Layout::Mds { columns: others } => {
+                    let same = |(own, other): (&SchemaColumn, &shardmill_mds::Column)| {
+                        own.name == other.name && own.encoding == other.encoding
+                    };
+                    *form == SampleForm::Mds
+                        && columns.len() == others.len()
+                        && columns.iter().zip(others).all(same)
+                }
+                _ => false,
+            },
+            (Self::Binary { form, columns, .. }, Columns::Tar(fields)) => {
+                let own = columns.iter().skip(1).map(|column| column.name.as_str());
+                *form == SampleForm::WebDataset
+                    && fields.sometimes.is_empty()
+                    && own.eq(fields.always.iter().map(|field| &**field))
+            }
+            (Self::Binary { form, columns, .. }, Columns::File(files)) => {
+                let own = columns.iter().map(|column| column.name.as_str());
+                *form == SampleForm::File && own.eq(files.names().iter().copied())
+            }
+            (Self::Fields(own), Columns::Tar(fields)) => own == fields,
+            (Self::Text(layout), Columns::Mds(config)) => *layout == config.layout,
+            (Self::Fields(_), Columns::Mds(_) | Columns::File(_))
+            | (Self::Text(_), Columns::Tar(_) | Columns::File(_)) => false,
+        }
+    }
+
+    /// Returns whether samples must be re-encoded as MDS samples. That is so for tar files and raw files.
+    pub const fn is_made(&self) -> bool {
+        matches!(
+            self,
+            Self::Fields(_)
+                | Self::Binary {
+                    form: SampleForm::WebDataset | SampleForm::File,
+                    ..
+                }
+        )
+    }
+
+    /// Returns the names of the columns.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Binary { columns, .. } => {
+                columns.iter().map(|column| column.name.as_str()).collect()
+            }
+            Self::Fields(fields) => std::iter::once(KEY_COLUMN)
+                .chain(in_order(fields).into_iter().map(|(name, _)| name))
+                .collect(),
+            Self::Text(Layout::Json { columns, .. } | Layout::Xsv { columns, .. }) => {
+                columns.iter().map(|column| column.name.as_str()).collect()
+            }
+            Self::Text(Layout::Mds { .. }) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Reads which samples of a stream are deleted, and copies the side files that say so next to a cached index.
+
+use std::path::PathBuf;
+use std::thread;
+
+use shardmill_core::Limits;
+use shardmill_storage::{Dir, PublishMode, StorageError};
+
+use crate::catalog::Origin;
+use crate::dataset::INDEX_NAME;
+use crate::entry::{Entry, Shards};
+use crate::error::DatasetError;
+use crate::live::LiveSamples;
+use crate::side_files::{
+    Care, PROVENANCE_BYTES, PROVENANCE_NAME, ReadFile, SIDE_BYTES, SideFiles, Sides,
+    TOMBSTONES_NAME, if_there,
+};
+
+/// The files that describe a stream, as read from its folder or store.
+pub struct IndexAnswer {
+    pub index: Result<Vec<u8>, StorageError>,
+    /// The provenance, if it was requested together with the index.
+    pub provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
+}
+
+/// Reads the index of a stream. From a store, it requests the provenance at the same time, unless deleted samples are
+/// wanted.
+pub fn read_index(
+    dir: &Dir,
+    origin: Option<&Origin>,
+    with_deleted: bool,
+    limits: &Limits,
+) -> IndexAnswer {
+    let most = limits.index_bytes;
+    let store = match origin {
+        None => return IndexAnswer::of(read_in(dir, INDEX_NAME, most)),
+        Some(Origin::Folder(from)) => return IndexAnswer::of(read_in(from, INDEX_NAME, most)),
+        Some(Origin::Store(store)) => store,
+    };
+    if with_deleted {
+        return IndexAnswer::of(store.read(INDEX_NAME, most));
+    }
+    thread::scope(|scope| {
+        let provenance = thread::Builder::new()
+            .name("shardmill-provenance".to_owned())
+            .spawn_scoped(scope, || {
+                if_there(store.read(PROVENANCE_NAME, PROVENANCE_BYTES))
+            });
+        let index = store.read(INDEX_NAME, most);
+        // If the thread cannot start, `IndexedStream::live` requests the provenance later.
+        let provenance = provenance.ok().and_then(|thread| thread.join().ok());
+        IndexAnswer { index, provenance }
+    })
+}
+
+fn read_in(dir: &Dir, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
+    dir.open_file(name)?.read_all(most)
+}
+
+impl IndexAnswer {
+    const fn of(index: Result<Vec<u8>, StorageError>) -> Self {
+        Self {
+            index,
+            provenance: None,
+        }
+    }
+}
+
+/// The live samples of a stream, by shard.
+#[derive(Clone, Debug, Default)]
+pub struct StreamLive {
+    live: LiveSamples,
+    /// The stored number of the first sample of each shard, then the number of stored samples. Empty if no sample is
+    /// deleted.
+    starts: Vec<u64>,
+}
+
+impl StreamLive {
+    fn new(shards: &Shards, live: LiveSamples) -> Self {
+        if live.is_all() {
+            return Self::default();
+        }
+        let mut starts = Vec::with_capacity(shards.len() + 1);
+        let mut start = 0_u64;
+        for entry in shards.iter() {
+            starts.push(start);
+            start = start.saturating_add(entry.samples());
+        }
+        starts.push(start);
+        Self { live, starts }
+    }
+
+    /// Returns whether no sample is deleted.
+    pub const fn is_all(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Returns a digest of the ranges of deleted samples; `None` if no sample is deleted.
+    pub fn digest(&self) -> Option<[u8; 16]> {
+        self.live.digest()
+    }
+
+    /// Returns the ranges of deleted samples, by stored number.
+    pub fn deleted_ranges(&self) -> Vec<(u64, u64)> {
+        self.live.deleted_ranges().collect()
+    }
+
+    /// Returns how many of the `stored` samples of a shard are live.
+    pub fn samples_of(&self, shard: usize, stored: u64) -> u64 {
+        match self.starts.get(shard) {
+            None => stored,
+            Some(start) => self.live.count_in(&(*start..start.saturating_add(stored))),
+        }
+    }
+
+    /// Returns the position in its shard of the live sample with this number in the shard.
+    pub fn stored_at(&self, shard: usize, live: u64) -> u64 {
+        let Some(start) = self.starts.get(shard) else {
+            return live;
+        };
+        let before = self.live.live_before(*start);
+        self.live.stored_number(before.saturating_add(live)) - start
+    }
+
+    /// Returns how many live samples of a shard come before a position in it.
+    pub fn live_before(&self, shard: usize, stored: u64) -> u64 {
+        let Some(start) = self.starts.get(shard) else {
+            return stored;
+        };
+        self.live.count_in(&(*start..start.saturating_add(stored)))
+    }
+
+    /// Returns whether the sample at a position in a shard is live.
+    pub fn has(&self, shard: usize, stored: u64) -> bool {
+        let start = self.starts.get(shard);
+        start.is_none_or(|start| self.live.contains(start.saturating_add(stored)))
+    }
+}
+
+/// A stream whose index has been read.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexedStream<'a> {
+    /// The folder of its shards, or the one that they are fetched to.
+    pub dir: &'a Dir,
+    pub origin: Option<&'a Origin>,
+    pub shards: &'a Shards,
+    /// The name of the stream in messages.
+    pub shown: &'a str,
+    pub with_deleted: bool,
+}
+
+impl IndexedStream<'_> {
+    /// Returns which samples of the stream are live. If shards are fetched to a folder, the side files are copied
+    /// there, for readers that have only that folder.
+    pub fn live(
+        self,
+        provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
+        limits: &Limits,
+    ) -> Result<StreamLive, DatasetError> {
+        if self.with_deleted && self.origin.is_none() {
+            return Ok(StreamLive::default());
+        }
+        let samples = self.shards.iter().map(Entry::samples).sum();
+        let counts = (samples, self.shards.len() as u64);
+        let read: &ReadFile<'_> = match self.origin {
+            None => &|name, most| if_there(read_in(self.dir, name, most)),
+            Some(Origin::Folder(from)) => &|name, most| if_there(read_in(from, name, most)),
+            Some(Origin::Store(store)) => &|name, most| if_there(store.read(name, most)),
+        };
+        let side_files = match (provenance, self.origin) {
+            (Some(text), _) => SideFiles::read_with(read, Some(text), counts, limits.index_bytes),
+            (None, Some(Origin::Store(_))) => {
+                SideFiles::read(read, counts, limits.index_bytes, Care::Quick)
+            }
+            (None, _) => SideFiles::read(read, counts, limits.index_bytes, Care::Thorough),
+        };
+        let live = match side_files.into_live() {
+            Ok((live, sides)) => {
+                if self.origin.is_some() {
+                    keep_sides(self.dir, sides.as_ref())?;
+                }
+                live
+            }
+            Err(_) if self.with_deleted => return Ok(StreamLive::default()),
+            Err(fault) => {
+                let path = self.path_of(fault.name());
+                let fault = Box::new(fault);
+                return Err(DatasetError::Side { path, fault });
+            }
+        };
+        match self.with_deleted {
+            true => Ok(StreamLive::default()),
+            false => Ok(StreamLive::new(self.shards, live)),
+        }
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        match self.origin {
+            None => self.dir.path_of(name),
+            Some(Origin::Folder(from)) => from.path_of(name),
+            Some(Origin::Store(_)) => format!("{}/{name}", self.shown.trim_end_matches('/')).into(),
+        }
+    }
+}
+
+/// Updates the side files in a folder that shards are fetched to.
+fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
+    let Some(sides) = sides else {
+        // The existing files describe an older state of the dataset.
+        if dir.exists(TOMBSTONES_NAME)? {
+            dir.remove(PROVENANCE_NAME)?;
+            dir.remove(TOMBSTONES_NAME)?;
+        }
+        return Ok(());
+    };
+    let files = [
+        (TOMBSTONES_NAME, &sides.tombstones),
+        (PROVENANCE_NAME, &sides.provenance),
+    ];
+    for (name, text) in files {
+        let is_there = match dir.open_file(name) {
+            Ok(file) => file.len() == text.len() as u64 && file.read_all(SIDE_BYTES)? == *text,
+            Err(error) if error.is_not_found() => false,
+            Err(error) => return Err(error),
+        };
+        if !is_there {
+            dir.publish_bytes(None, name, text, PublishMode::Replace)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the index next to the fetched shards, so that the folder is a dataset. A different existing index belongs to
+/// another dataset and is an error.
+pub fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), DatasetError> {
+    let foreign = || DatasetError::CacheForeign {
+        path: dir.path_of(INDEX_NAME),
+        remote: remote.to_owned(),
+    };
+    for _ in 0..2 {
+        match dir.open_file(INDEX_NAME) {
+            Ok(file) => {
+                let same =
+                    file.len() == bytes.len() as u64 && file.read_all(bytes.len() as u64)? == bytes;
+                return if same { Ok(()) } else { Err(foreign()) };
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        match dir.publish_bytes(None, INDEX_NAME, bytes, PublishMode::CreateNew) {
+            Ok(()) => return Ok(()),
+            // Another process created the file first: compare its content.
+            Err(StorageError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(foreign())
+}

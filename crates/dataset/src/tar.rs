@@ -1,0 +1,150 @@
+//! Encodes samples of tar files as MDS samples: the key first, then the fields in the order of the schema.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shardmill_core::Limits;
+use shardmill_webdataset::{Field, FieldSet, TarError, read_sample};
+
+use crate::schema::Schema;
+
+/// The column of the keys of samples.
+pub const KEY_COLUMN: &str = "__key__";
+
+/// An error of encoding a sample of a tar file.
+#[derive(Debug)]
+pub enum TarProblem {
+    /// The sample cannot be read.
+    Read(TarError),
+    /// The fields of the sample are not those of the index.
+    Fields {
+        /// The key of the sample.
+        key: String,
+        /// The fields of the sample.
+        fields: Vec<String>,
+    },
+    /// The length of a value does not fit into 32 bits.
+    Large {
+        /// The length.
+        bytes: u64,
+    },
+    /// The shard does not exist.
+    Absent,
+}
+
+/// A parsed sample of a tar file.
+#[derive(Debug, Default)]
+pub struct TarSample<'a> {
+    key: String,
+    fields: Vec<Field<'a>>,
+}
+
+impl<'a> TarSample<'a> {
+    /// Parses the headers of the sample in `bytes`, which begin at offset `begin` of their shard.
+    pub fn read(begin: u64, bytes: &'a [u8], limits: &Limits) -> Result<Self, TarProblem> {
+        let mut fields = Vec::new();
+        match read_sample(begin, bytes, &mut fields, limits) {
+            Ok(key) => Ok(Self { key, fields }),
+            Err(error) => Err(TarProblem::Read(error)),
+        }
+    }
+
+    /// Returns the key of the sample.
+    pub fn key(&self) -> &[u8] {
+        self.key.as_bytes()
+    }
+
+    /// Appends the fields with these names to `cells`, in this order. The sample must have exactly these fields.
+    pub fn cells(
+        &self,
+        names: impl ExactSizeIterator<Item = &'a str>,
+        cells: &mut Vec<&'a [u8]>,
+    ) -> Result<(), TarProblem> {
+        if names.len() != self.fields.len() {
+            return Err(self.unexpected());
+        }
+        for name in names {
+            let mut fields = self.fields.iter();
+            let field = fields.find(|field| field.name == name);
+            cells.push(field.ok_or_else(|| self.unexpected())?.data);
+        }
+        Ok(())
+    }
+
+    /// Appends the sample to `out` as an MDS sample with the columns of `schema`: the lengths, then the values.
+    pub fn encode(&self, schema: &'a Schema, out: &mut Vec<u8>) -> Result<(), TarProblem> {
+        let Schema::Binary { columns, .. } = schema else {
+            return Err(self.unexpected());
+        };
+        let mut cells = Vec::with_capacity(columns.len());
+        cells.push(self.key());
+        let names = columns.iter().skip(1).map(|column| column.name.as_str());
+        self.cells(names, &mut cells)?;
+        for cell in &cells {
+            let bytes = cell.len() as u64;
+            let length = u32::try_from(bytes).map_err(|_| TarProblem::Large { bytes })?;
+            out.extend_from_slice(&length.to_le_bytes());
+        }
+        for cell in cells {
+            out.extend_from_slice(cell);
+        }
+        Ok(())
+    }
+
+    fn unexpected(&self) -> TarProblem {
+        let names = self.fields.iter().map(|field| field.name.to_string());
+        TarProblem::Fields {
+            key: self.key.clone(),
+            fields: names.collect(),
+        }
+    }
+}
+
+/// Returns all fields by code point, and whether every sample has them. The sorting gives fields the same relative
+/// order in every shard.
+pub fn in_order(set: &FieldSet) -> Vec<(&str, bool)> {
+    let always = set.always.iter().map(|name| (&**name, true));
+    let sometimes = set.sometimes.iter().map(|name| (&**name, false));
+    let mut all: Vec<(&str, bool)> = always.chain(sometimes).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The schemas of samples that have only some fields of their shard. Equal sets of fields share one schema.
+#[derive(Debug, Default)]
+pub struct Subsets {
+    known: Mutex<HashMap<Subset, Arc<Schema>>>,
+}
+
+/// The address of a field set, which the schema of its shard keeps alive, and positions of fields in it.
+type Subset = (usize, Box<[u16]>);
+
+impl Subsets {
+    /// Returns the schema of a sample of a shard with these fields.
+    pub fn schema_of(
+        &self,
+        set: &Arc<FieldSet>,
+        sample: &TarSample<'_>,
+    ) -> Result<Arc<Schema>, TarProblem> {
+        let has = |name: &str| sample.fields.iter().any(|field| field.name == name);
+        let all = in_order(set);
+        let mut places = Vec::with_capacity(sample.fields.len());
+        for (place, (name, is_always)) in all.iter().enumerate() {
+            if has(name) {
+                places.push(u16::try_from(place).unwrap_or(u16::MAX));
+            } else if *is_always {
+                return Err(sample.unexpected());
+            }
+        }
+        if places.len() != sample.fields.len() {
+            return Err(sample.unexpected());
+        }
+        let key = (Arc::as_ptr(set).addr(), places.into_boxed_slice());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let schema = known.entry(key).or_insert_with(|| {
+            let names = all.iter().map(|(name, _)| *name);
+            Arc::new(Schema::of_fields(names.filter(|name| has(name))))
+        });
+        Ok(Arc::clone(schema))
+    }
+}
