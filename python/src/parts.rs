@@ -13,12 +13,12 @@ use shardmill_mds::{Column, Encoding, HashAlgo, ShardConfig};
 use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 use shardmill_writer::parts::{
-    self, CommitOptions, GcOptions, Manifest, NameForm, PartError, PartOptions,
-    PartWriter as Shards, SaveMode, Staging, Verify,
+    self, CommitOptions, GcOptions, Manifest, NameForm, PartOptions, PartWriter as Shards,
+    SaveMode, Staging, Verify,
 };
 use shardmill_writer::{
     ColumnEncoder, RowEncoder, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target,
-    default_field, default_target,
+    WriteError, default_field, default_target,
 };
 
 use crate::errors::{bug, raise, raise_with};
@@ -66,12 +66,12 @@ impl Dest {
     }
 
     /// Creates the location. `spool` is the folder for files that are waiting for upload.
-    fn create(&self, spool: Option<&Path>) -> Result<Place, PartError> {
+    fn create(&self, spool: Option<&Path>) -> Result<Place, WriteError> {
         Ok(Place::create(&self.location, &self.options, spool)?)
     }
 
     /// Opens the location; `None` if the folder does not exist.
-    fn find(&self) -> Result<Option<Place>, PartError> {
+    fn find(&self) -> Result<Option<Place>, WriteError> {
         match Place::open(&self.location, &self.options, None) {
             Ok(place) => Ok(Some(place)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -8,7 +8,6 @@ use shardmill_source::SourceError;
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{FixError, sidecar::SidecarError};
 use shardmill_writer::WriteError;
-use shardmill_writer::parts::PartError;
 
 /// The error of a conversion.
 #[derive(Debug, thiserror::Error)]
@@ -104,9 +103,6 @@ pub enum ConvertError {
     /// Encoding or writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Parts cannot be written or committed.
-    #[error(transparent)]
-    Parts(#[from] PartError),
     /// The destination holds parts that wait for a commit.
     #[error("{}", Unfinished::Parts)]
     Uncommitted {
@@ -194,7 +190,6 @@ impl ConvertError {
             Self::Fix { source, .. } => Some(&**source),
             Self::Write(error) => Some(error),
             Self::Storage(error) => Some(error),
-            Self::Parts(error) => Some(error),
             Self::Option { .. }
             | Self::Encoding { .. }
             | Self::Nulls { .. }

@@ -19,7 +19,7 @@ use shardmill_writer::parts::{
 };
 use shardmill_writer::{
     Base, Batches, Checkpoint, Content, DatasetIndex, FileCheck, INDEX_NAME, IndexEntry, Input,
-    Output, PipelineError, Position, Published, Resources, ShardForm,
+    Output, Position, Published, Resources, ShardForm,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -181,7 +181,7 @@ fn write(
         jobs: plan.options.jobs,
         budget_bytes: run::budget(plan),
     };
-    let written = shardmill_writer::run(
+    shardmill_writer::run(
         &input,
         &plan.encoder,
         &output,
@@ -189,11 +189,7 @@ fn write(
         resources,
         checkpoint,
         progress,
-    );
-    written.map_err(|error| match error {
-        PipelineError::Input(error) => error,
-        PipelineError::Write(error) => error.into(),
-    })
+    )
 }
 
 /// Removes the files of an attempt.

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError, TempFile};
-use shardmill_writer::{
-    Base, DatasetIndex, Output, PipelineError, Resources, TarKeys, Written, publish_index,
-};
+use shardmill_writer::{Base, DatasetIndex, Output, Resources, TarKeys, Written, publish_index};
 
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
@@ -282,10 +280,6 @@ pub(crate) fn write(
         journal,
         progress,
     )
-    .map_err(|error| match error {
-        PipelineError::Input(error) => error,
-        PipelineError::Write(error) => error.into(),
-    })
 }
 
 /// Removes the temporary files of a killed run. The caller must hold the lease, so their owner is gone.

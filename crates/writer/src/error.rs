@@ -2,7 +2,9 @@ use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 use shardmill_mds::ValueError;
 use shardmill_storage::StorageError;
 
-/// The error of a write.
+use crate::entry::IndexProblem;
+
+/// The error of writing shards, parts and indexes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -105,6 +107,172 @@ pub enum WriteError {
     /// A storage operation failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// A dataset already exists.
+    #[error("there is a dataset already")]
+    DatasetExists {
+        /// The index.
+        place: String,
+    },
+    /// The dataset has changed since the job began.
+    #[error("the dataset was changed since the job began")]
+    DatasetChanged {
+        /// The index.
+        place: String,
+    },
+    /// The existing index cannot be read.
+    #[error("the index cannot be read")]
+    Index {
+        /// The index.
+        place: String,
+        /// The cause.
+        #[source]
+        source: Box<IndexProblem>,
+    },
+    /// The existing dataset has shards of another format.
+    #[error("the dataset has shards of {found}, the job writes {expected}")]
+    DatasetFormat {
+        /// The index.
+        place: String,
+        /// The format of the existing dataset.
+        found: String,
+        /// The format of the job.
+        expected: String,
+    },
+    /// The text is not a valid name of a job or an attempt.
+    #[error(
+        "`{}` is not the name of {what}: it needs 1 to 40 letters and digits",
+        escape(text)
+    )]
+    Token {
+        /// `job` or `attempt`.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// The text of a manifest or a staging description is invalid.
+    #[error("{what} cannot be read: {reason}")]
+    ManifestSyntax {
+        /// The kind of text that was expected.
+        what: &'static str,
+        /// The cause.
+        reason: String,
+    },
+    /// A part is missing.
+    #[error("part {part} is missing: {given} of {parts} parts are there")]
+    PartMissing {
+        /// The root of the dataset.
+        place: String,
+        /// The first missing part.
+        part: u64,
+        /// The number of given parts.
+        given: u64,
+        /// The number of expected parts.
+        parts: u64,
+    },
+    /// A part was given more than once.
+    #[error("part {part} is there twice, from the attempts {first} and {second}")]
+    PartTwice {
+        /// The part.
+        part: u64,
+        /// One of the attempts.
+        first: String,
+        /// The other attempt.
+        second: String,
+    },
+    /// The number of a part is too large.
+    #[error("part {part} is above the limit of {most}")]
+    PartNumber {
+        /// The part.
+        part: u64,
+        /// The largest allowed number.
+        most: u64,
+    },
+    /// A manifest belongs to another job.
+    #[error("part {part} is of job {found}, not of {expected}")]
+    PartJob {
+        /// The part.
+        part: u64,
+        /// The job of the manifest.
+        found: String,
+        /// The job of the commit.
+        expected: String,
+    },
+    /// The shards of two parts have different forms.
+    #[error("the shards of part {part} have another form than those of part {first}: {difference}")]
+    PartForm {
+        /// One part.
+        part: u64,
+        /// Another.
+        first: u64,
+        /// The settings that differ.
+        difference: String,
+    },
+    /// There are more parts than expected.
+    #[error("part {part} is one too many: there have to be {parts}")]
+    PartSurplus {
+        /// The part.
+        part: u64,
+        /// The number of expected parts.
+        parts: u64,
+    },
+    /// The shards do not have the names that the job declared.
+    #[error("the job was begun for shards of {expected}, not of {found}")]
+    PartNames {
+        /// The names that the job declared.
+        expected: String,
+        /// The names of the shards.
+        found: String,
+    },
+    /// A file of a part is missing.
+    #[error("a file of part {part} is missing")]
+    PartFileMissing {
+        /// The file.
+        place: String,
+        /// The part.
+        part: u64,
+    },
+    /// A file of a part does not have the length that was written.
+    #[error("a file of part {part} has {found} bytes, {expected} were written")]
+    PartFileLength {
+        /// The file.
+        place: String,
+        /// The part.
+        part: u64,
+        /// The length of the file.
+        found: u64,
+        /// The length that was written.
+        expected: u64,
+    },
+    /// A file of a part does not have the hash that was written.
+    #[error("a file of part {part} has another hash ({found}) than what was written ({expected})")]
+    PartFileHash {
+        /// The file.
+        place: String,
+        /// The part.
+        part: u64,
+        /// The hash of the file.
+        found: String,
+        /// The hash that was written.
+        expected: String,
+    },
+    /// Two files would have the same name.
+    #[error("two files would be called `{}`", escape(name))]
+    NameTwice {
+        /// The name.
+        name: String,
+    },
+    /// The store does not report the age of an object.
+    #[error("how old it is is not known: the store does not list times")]
+    NoAges {
+        /// The object.
+        place: String,
+    },
+    /// A file that no index lists has the name of a new file. It may belong to another commit.
+    #[error("a file that no index names is in the way")]
+    FileInTheWay {
+        /// The file.
+        place: String,
+    },
     /// The operating system could not start a thread.
     #[error("no thread could be started")]
     Thread {
@@ -198,22 +366,51 @@ fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
 
+impl WriteError {
+    /// Returns the cause, if it decides the kind and the id.
+    fn inner(&self) -> Option<&dyn Diagnostic> {
+        match self {
+            Self::Format { source, .. } => Some(source),
+            Self::Compression { source, .. } => Some(source),
+            Self::Storage(source) => Some(source),
+            Self::Index { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
 impl Diagnostic for WriteError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::TypeUnsupported { .. } => ErrorKind::Unsupported,
-            Self::Value { .. } | Self::Null { .. } | Self::SampleTooLarge { .. } => {
-                ErrorKind::Corrupt
-            }
-            Self::Columns { .. } | Self::Closed => ErrorKind::InvalidInput,
+            Self::TypeUnsupported { .. } | Self::NoAges { .. } => ErrorKind::Unsupported,
+            Self::Value { .. }
+            | Self::Null { .. }
+            | Self::SampleTooLarge { .. }
+            | Self::Sample { .. }
+            | Self::DuplicateKey { .. }
+            | Self::ManifestSyntax { .. }
+            | Self::PartFileMissing { .. }
+            | Self::PartFileLength { .. }
+            | Self::PartFileHash { .. }
+            | Self::NameTwice { .. } => ErrorKind::Corrupt,
+            Self::Columns { .. }
+            | Self::Closed
+            | Self::NumberedNames
+            | Self::Token { .. }
+            | Self::PartMissing { .. }
+            | Self::PartTwice { .. }
+            | Self::PartNumber { .. }
+            | Self::PartSurplus { .. }
+            | Self::PartJob { .. }
+            | Self::PartForm { .. }
+            | Self::PartNames { .. } => ErrorKind::InvalidInput,
+            Self::DatasetExists { .. }
+            | Self::DatasetChanged { .. }
+            | Self::DatasetFormat { .. }
+            | Self::FileInTheWay { .. } => ErrorKind::Conflict,
             Self::Thread { .. } => ErrorKind::Resource,
-            Self::Format { source, .. } => source.kind(),
-            Self::Compression { source, .. } => source.kind(),
-            Self::Sample { .. } | Self::DuplicateKey { .. } => ErrorKind::Corrupt,
-            Self::NumberedNames => ErrorKind::InvalidInput,
-            Self::Storage(source) => source.kind(),
             Self::Interrupted { .. } => ErrorKind::Interrupted,
-            Self::Bug { .. } => ErrorKind::Bug,
+            _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
         }
     }
 
@@ -234,16 +431,29 @@ impl Diagnostic for WriteError {
             Self::Null { .. } => "value-null",
             Self::SampleTooLarge { .. } => "limit-sample-bytes",
             Self::Columns { .. } => "config-columns",
-            Self::Format { source, .. } => source.id(),
-            Self::Compression { source, .. } => source.id(),
             Self::Sample { source, .. } => source.id(),
             Self::DuplicateKey { .. } => "sample-key-twice",
             Self::NumberedNames => "tar-long-name",
-            Self::Storage(source) => source.id(),
+            Self::DatasetExists { .. } => "dest-exists",
+            Self::DatasetChanged { .. } => "dest-changed",
+            Self::DatasetFormat { .. } => "dest-format",
+            Self::Token { .. } => "config-value",
+            Self::ManifestSyntax { .. } => "manifest-syntax",
+            Self::PartMissing { .. } => "part-missing",
+            Self::PartTwice { .. } => "part-twice",
+            Self::PartNumber { .. } | Self::PartSurplus { .. } => "limit-parts",
+            Self::PartJob { .. } => "part-job",
+            Self::PartForm { .. } | Self::PartNames { .. } => "part-form",
+            Self::PartFileMissing { .. } => "part-file-missing",
+            Self::PartFileLength { .. } => "part-file-length",
+            Self::PartFileHash { .. } => "part-file-hash",
+            Self::NameTwice { .. } => "path-duplicate",
+            Self::FileInTheWay { .. } => "dest-not-empty",
+            Self::NoAges { .. } => "store-unsupported",
             Self::Thread { .. } => "thread",
             Self::Closed => "writer-closed",
             Self::Interrupted { .. } => "interrupted",
-            Self::Bug { .. } => "internal",
+            _ => self.inner().map_or("internal", Diagnostic::id),
         }
     }
 
@@ -255,83 +465,95 @@ impl Diagnostic for WriteError {
             | Self::Sample { column, .. }
             | Self::DuplicateKey { column, .. }
             | Self::Columns { column, .. } => Some(format!("column {}", escape(column))),
-            Self::Storage(source) => source.object(),
-            Self::Format { source, .. } => source.object(),
-            Self::Compression { source, .. } => source.object(),
-            Self::SampleTooLarge { .. }
-            | Self::NumberedNames
-            | Self::Thread { .. }
-            | Self::Closed
-            | Self::Interrupted { .. }
-            | Self::Bug { .. } => None,
+            Self::DatasetExists { place }
+            | Self::DatasetChanged { place }
+            | Self::DatasetFormat { place, .. }
+            | Self::Index { place, .. }
+            | Self::PartMissing { place, .. }
+            | Self::PartFileMissing { place, .. }
+            | Self::PartFileLength { place, .. }
+            | Self::PartFileHash { place, .. }
+            | Self::NoAges { place }
+            | Self::FileInTheWay { place } => Some(place.clone()),
+            _ => self.inner().and_then(Diagnostic::object),
         }
     }
 
     fn hint(&self) -> Option<String> {
-        match self {
-            Self::TypeUnsupported { hint, .. } => hint.clone(),
-            Self::Value {
-                reason: ValueReason::EmptyArray { .. } | ValueReason::Ragged { .. },
-                column,
-                ..
-            } => Some(format!(
-                "store the lists as JSON with --column {}:json",
-                escape(column)
-            )),
-            Self::Value {
-                reason: ValueReason::NullInside,
-                column,
-                ..
-            } => Some(format!(
-                "JSON keeps nulls: name the columns to write, with --column {}:json for this one",
-                escape(column)
-            )),
-            Self::Value {
-                reason: ValueReason::Separator { .. },
-                ..
-            } => Some(
-                "choose --to mds or jsonl, or --to xsv with a --separator that is in no value"
-                    .to_owned(),
-            ),
-            Self::Value {
-                reason: ValueReason::Datum(ValueError::JsonSyntax { .. }),
-                column,
-                ..
-            } => Some(format!(
-                "what is no JSON is stored with the encoding str, in tar files under a name like {}.txt",
-                escape(column)
-            )),
-            Self::Value {
-                reason: ValueReason::Datum(error),
-                ..
-            } => error.hint(),
-            Self::Null { hint, .. } => Some(hint.clone()),
-            Self::SampleTooLarge { bytes, .. } => Some(
-                LimitExceeded {
+        let text = match self {
+            Self::TypeUnsupported { hint, .. } => return hint.clone(),
+            Self::Value { column, reason, .. } => return reason.hint(column),
+            Self::Null { hint, .. } => hint,
+            Self::SampleTooLarge { bytes, .. } => {
+                let exceeded = LimitExceeded {
                     name: "sample-bytes",
                     value: *bytes,
                     limit: 0,
+                };
+                return Some(exceeded.hint());
+            }
+            Self::Sample { source, .. } => match source.hint() {
+                Some(_) => {
+                    "make the key shorter, or write --names any, which not every reader understands"
                 }
-                .hint(),
+                None => {
+                    "compute another key: --column KEY=EXPR --key KEY; --names any allows what webdataset itself reads"
+                }
+            },
+            Self::DuplicateKey { .. } => {
+                "choose a column whose values differ with --key, or leave --key out to number the samples"
+            }
+            Self::NumberedNames => "name a column of keys with --key",
+            Self::Interrupted { .. } => "run the same command again to continue",
+            Self::DatasetExists { .. } => "choose another place, or append or overwrite",
+            Self::DatasetChanged { .. } => "run the job again on what is there now",
+            Self::DatasetFormat { .. } => {
+                "append shards of the same format and columns, or overwrite"
+            }
+            Self::PartForm { .. } => {
+                "write all parts with the same columns, encodings and options; name an encoding where values differ in shape"
+            }
+            Self::PartMissing { parts, .. } => {
+                return Some(format!(
+                    "make the missing parts as the others were made, and commit all {parts} together"
+                ));
+            }
+            Self::PartTwice { .. } => "commit one attempt of each part",
+            Self::PartFileMissing { .. }
+            | Self::PartFileLength { .. }
+            | Self::PartFileHash { .. } => "write the part again",
+            Self::NoAges { .. } => {
+                "see to it that no job is at work, and remove what there is whatever its age"
+            }
+            Self::FileInTheWay { .. } => {
+                "the file system has no locks, so nobody knows whether another commit is at work; if none is, gc removes the file"
+            }
+            _ => return self.inner().and_then(Diagnostic::hint),
+        };
+        Some(text.to_owned())
+    }
+}
+
+impl ValueReason {
+    fn hint(&self, column: &str) -> Option<String> {
+        let column = escape(column);
+        Some(match self {
+            Self::EmptyArray { .. } | Self::Ragged { .. } => {
+                format!("store the lists as JSON with --column {column}:json")
+            }
+            Self::NullInside => format!(
+                "JSON keeps nulls: name the columns to write, with --column {column}:json for this one"
             ),
-            Self::Storage(source) => source.hint(),
-            Self::Format { source, .. } => source.hint(),
-            Self::Compression { source, .. } => source.hint(),
-            Self::Sample { source, .. } => Some(match source.hint() {
-                Some(_) => "make the key shorter, or write --names any, which not every reader understands".to_owned(),
-                None => "compute another key: --column KEY=EXPR --key KEY; --names any allows what webdataset itself reads".to_owned(),
-            }),
-            Self::DuplicateKey { .. } => Some(
-                "choose a column whose values differ with --key, or leave --key out to number the samples".to_owned(),
+            Self::Separator { .. } => {
+                "choose --to mds or jsonl, or --to xsv with a --separator that is in no value"
+                    .to_owned()
+            }
+            Self::Datum(ValueError::JsonSyntax { .. }) => format!(
+                "what is no JSON is stored with the encoding str, in tar files under a name like {column}.txt"
             ),
-            Self::NumberedNames => Some("name a column of keys with --key".to_owned()),
-            Self::Interrupted { .. } => Some("run the same command again to continue".to_owned()),
-            Self::Columns { .. }
-            | Self::Value { .. }
-            | Self::Thread { .. }
-            | Self::Closed
-            | Self::Bug { .. } => None,
-        }
+            Self::Datum(error) => return error.hint(),
+            _ => return None,
+        })
     }
 }
 
@@ -340,4 +562,31 @@ impl Diagnostic for WriteError {
 pub(crate) struct RowError {
     pub(crate) row: usize,
     pub(crate) reason: ValueReason,
+}
+
+impl RowError {
+    /// Adds the column and the location of the row.
+    pub(crate) fn locate(self, column: &str, place: impl Fn(usize) -> String) -> WriteError {
+        WriteError::Value {
+            column: column.to_owned(),
+            row: place(self.row),
+            reason: self.reason,
+        }
+    }
+}
+
+/// Checks the encoded length of a sample. `row` describes its location.
+pub(crate) fn check_size(
+    bytes: usize,
+    limit: u64,
+    row: impl Fn() -> String,
+) -> Result<(), WriteError> {
+    match u64::try_from(bytes).unwrap_or(u64::MAX) {
+        bytes if bytes <= limit => Ok(()),
+        bytes => Err(WriteError::SampleTooLarge {
+            row: row(),
+            bytes,
+            limit,
+        }),
+    }
 }

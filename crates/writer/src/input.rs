@@ -3,12 +3,14 @@
 use arrow::record_batch::RecordBatch;
 use shardmill_core::Diagnostic;
 
+use crate::error::WriteError;
+
 /// An input: units in a fixed order, each of them a sequence of batches.
 ///
 /// Several threads read units at the same time. One thread at a time reads the batches of a unit.
 pub trait Input: Sync {
-    /// The error of a failed read.
-    type Error: Diagnostic + Send + 'static;
+    /// The error of a failed read. It is also the error of a run, so it can hold the errors of this crate.
+    type Error: Diagnostic + From<WriteError> + Send + 'static;
 
     /// Returns the number of units.
     fn units(&self) -> usize;

@@ -36,11 +36,11 @@ mod entry; // Indexes and index entries of any format.
 
 mod content; // Content of samples, to find those that a dataset already has.
 
-mod input; // The batches that callers provide.
-
 mod form; // The form of the shards of a dataset.
 
 mod error; // The error of this crate.
+
+mod input; // The batches that callers provide.
 
 mod chunk; // Encoded samples in memory.
 
@@ -71,7 +71,7 @@ pub use form::{PatternError, ShardForm, ShardFormat, ShardPattern, TarForm};
 pub use index::{INDEX_NAME, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};
 pub use pack::Position;
-pub use pipeline::{Base, Checkpoint, Output, PipelineError, Published, Resources, Written, run};
+pub use pipeline::{Base, Checkpoint, Output, Published, Resources, Written, run};
 pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
 pub use shard::FileCheck;

@@ -10,7 +10,9 @@ use shardmill_webdataset::{KEY_DIGITS, ShardCut, read_sample, renumber};
 
 use crate::chunk::Chunk;
 use crate::content::{DedupIndex, UnitSamples};
+use crate::error::WriteError;
 use crate::form::ShardForm;
+use crate::rows::TarKeys;
 
 /// A position in the input: the place that a shard's first sample came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,18 +56,24 @@ pub(crate) enum Keys {
     Given,
     /// Keys are numbers: the prefix of each key, and the next number.
     Numbered(String, u64),
-    /// Keys come from rows and must be unique. The set holds the hashes of the keys so far: 16 bytes for a key of any
-    /// length.
-    Unique(HashSet<u128>),
+    /// Keys come from a column of this name and must be unique. The set holds the hashes of the keys so far: 16 bytes
+    /// for a key of any length.
+    Unique(String, HashSet<u128>),
 }
 
-/// Why a chunk cannot be packed.
-#[derive(Debug)]
-pub(crate) enum PackError {
-    /// A duplicate key, and its row in the unit.
-    Duplicate { key: String, row: u64 },
-    /// The number does not fit into the tar header.
-    Number,
+impl Keys {
+    /// `first` samples already exist. `prefix` precedes numbers.
+    pub(crate) fn new(keys: Option<&TarKeys>, prefix: &str, first: u64) -> Self {
+        match keys {
+            Some(TarKeys::Number) => Self::Numbered(prefix.to_owned(), first),
+            Some(TarKeys::Column {
+                name,
+                unique: false,
+                ..
+            }) => Self::Unique(name.clone(), HashSet::new()),
+            Some(TarKeys::Column { unique: true, .. }) | None => Self::Given,
+        }
+    }
 }
 
 /// The rule that decides where shards end.
@@ -164,22 +172,24 @@ impl Packer {
         (self.units, self.dedup_index)
     }
 
-    /// Adds the samples of a chunk. `emit` receives every shard that becomes full.
+    /// Adds the samples of a chunk, and returns the shards that become full. `place` describes the location of a row of
+    /// the unit, for errors.
     pub(crate) fn push(
         &mut self,
         mut chunk: Chunk,
-        mut emit: impl FnMut(CutShard),
-    ) -> Result<(), PackError> {
+        place: impl Fn(u64) -> String,
+    ) -> Result<Vec<CutShard>, WriteError> {
         let known = self.recognise(&chunk);
-        self.take_keys(&mut chunk, &known)?;
+        self.take_keys(&mut chunk, &known, place)?;
+        let mut full = Vec::new();
         let chunk = Arc::new(chunk);
         let mut piece_start = 0_usize;
         let mut sample_start = 0_u32;
         for sample in 0..chunk.samples() {
             let end = chunk.end(sample);
             if is_known(&known, sample) {
-                self.close_piece(&chunk, piece_start..place(sample_start));
-                (piece_start, sample_start) = (place(end), end);
+                self.close_piece(&chunk, piece_start..to_usize(sample_start));
+                (piece_start, sample_start) = (to_usize(end), end);
                 continue;
             }
             let size = end - sample_start;
@@ -189,10 +199,10 @@ impl Packer {
                 sample: chunk.origin.first + u64::try_from(sample).unwrap_or(0),
             };
             if flush {
-                let cut = place(sample_start);
+                let cut = to_usize(sample_start);
                 self.close_piece(&chunk, piece_start..cut);
                 piece_start = cut;
-                emit(self.take(position));
+                full.push(self.take(position));
             }
             if self.sizes.is_empty() {
                 self.start = Some(position);
@@ -203,7 +213,7 @@ impl Packer {
             sample_start = end;
         }
         self.close_piece(&chunk, piece_start..chunk.len());
-        Ok(())
+        Ok(full)
     }
 
     /// Marks the samples of a chunk that already exist. The result is empty without a dedup index.
@@ -228,28 +238,34 @@ impl Packer {
     }
 
     /// Gives numbers to the samples of a chunk, or checks that their keys are unique.
-    fn take_keys(&mut self, chunk: &mut Chunk, known: &[bool]) -> Result<(), PackError> {
+    fn take_keys(
+        &mut self,
+        chunk: &mut Chunk,
+        known: &[bool],
+        place: impl Fn(u64) -> String,
+    ) -> Result<(), WriteError> {
         match &mut self.keys {
             Keys::Given => {}
             Keys::Numbered(before, next) => {
                 for sample in (0..chunk.samples()).filter(|sample| !is_known(known, *sample)) {
                     let key = format!("{before}{next:0KEY_DIGITS$}");
                     if !renumber(chunk.sample_mut(sample), KEY_DIGITS, &key) {
-                        return Err(PackError::Number);
+                        return Err(WriteError::NumberedNames);
                     }
                     *next += 1;
                 }
             }
-            Keys::Unique(seen) => {
+            Keys::Unique(column, seen) => {
                 let keys = std::mem::take(&mut chunk.keys).into_iter().enumerate();
                 let mut new = keys.filter(|(sample, _)| !is_known(known, *sample));
                 if let Some((sample, _)) = new.find(|(_, key)| !seen.insert(*key)) {
                     let limits = shardmill_core::Limits::default();
                     let key = read_sample(0, chunk.sample_mut(sample), &mut Vec::new(), &limits);
                     let rows = chunk.rows.as_ref();
-                    return Err(PackError::Duplicate {
+                    return Err(WriteError::DuplicateKey {
+                        column: column.clone(),
+                        row: place(rows.map_or(0, |rows| rows.get(sample))),
                         key: key.unwrap_or_default(),
-                        row: rows.map_or(0, |rows| rows.get(sample)),
                     });
                 }
             }
@@ -323,6 +339,6 @@ fn is_known(known: &[bool], sample: usize) -> bool {
     known.get(sample).copied().unwrap_or(false)
 }
 
-fn place(end: u32) -> usize {
+fn to_usize(end: u32) -> usize {
     usize::try_from(end).unwrap_or(usize::MAX)
 }

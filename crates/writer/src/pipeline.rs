@@ -9,7 +9,7 @@
 //!
 //! The result does not depend on which thread ran which task: units are packed in order, and shards have numbers.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::index::beneath;
 use crate::input::{Batches, Input};
-use crate::pack::{CutShard, Keys, PackError, Packer, Position, ShardSpan};
-use crate::rows::{RowEncoder, TarKeys};
+use crate::pack::{CutShard, Keys, Packer, Position, ShardSpan};
+use crate::rows::RowEncoder;
 use crate::shard::{FileCheck, FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step, Temps};
 use shardmill_mds::Content;
 
@@ -123,21 +123,6 @@ pub struct Written {
     pub idle: Duration,
 }
 
-/// The error of a run.
-#[derive(Debug)]
-pub enum PipelineError<E> {
-    /// The input could not be read.
-    Input(E),
-    /// Encoding or writing failed.
-    Write(WriteError),
-}
-
-impl<E> From<WriteError> for PipelineError<E> {
-    fn from(error: WriteError) -> Self {
-        Self::Write(error)
-    }
-}
-
 /// Runs the pipeline to the end. Shards are published when they are complete. The caller publishes the indexes.
 ///
 /// # Errors
@@ -152,7 +137,7 @@ pub fn run<I: Input>(
     resources: Resources,
     checkpoint: &dyn Checkpoint,
     progress: &Progress,
-) -> Result<Written, PipelineError<I::Error>> {
+) -> Result<Written, I::Error> {
     let jobs = resources.jobs.max(1);
     let resume = (output.splits.len() == 1)
         .then(|| checkpoint.resume_at())
@@ -186,7 +171,7 @@ pub fn run<I: Input>(
                         &output.form,
                         output.samples_per_shard,
                         first_shard,
-                        keys_of(encoder, output.key_prefix, first_sample),
+                        Keys::new(encoder.keys(), output.key_prefix, first_sample),
                     );
                     packer.add_to(first_sample, dedup_index.take());
                     packer
@@ -257,15 +242,6 @@ pub fn run<I: Input>(
     engine.written(idle)
 }
 
-/// Returns the source of the keys of a split. `first` samples already exist.
-fn keys_of(encoder: &RowEncoder, prefix: &str, first: u64) -> Keys {
-    match encoder.keys() {
-        Some(TarKeys::Number) => Keys::Numbered(prefix.to_owned(), first),
-        Some(TarKeys::Column { unique: false, .. }) => Keys::Unique(HashSet::new()),
-        Some(TarKeys::Column { unique: true, .. }) | None => Keys::Given,
-    }
-}
-
 /// Stops all threads if one of them panics. The others would wait forever for its work.
 struct Alarm<'a, 'b, I: Input>(&'a Engine<'b, I>);
 
@@ -290,7 +266,7 @@ struct Slot<E> {
     /// Encoded chunks that wait until earlier units are packed.
     queue: VecDeque<Chunk>,
     done: bool,
-    error: Option<PipelineError<E>>,
+    error: Option<E>,
 }
 
 struct State<E> {
@@ -307,7 +283,7 @@ struct State<E> {
     /// The number of threads that run a task.
     busy: usize,
     packed: bool,
-    error: Option<PipelineError<E>>,
+    error: Option<E>,
     reused: u64,
     dropped: u64,
     samples: u64,
@@ -451,7 +427,7 @@ impl<I: Input> Engine<'_, I> {
         job: Job<I::Error>,
         sender: &SyncSender<FinishedShard>,
         scratch: &mut Scratch,
-    ) -> Result<(), PipelineError<I::Error>> {
+    ) -> Result<(), I::Error> {
         match job {
             Job::Step(work, step) => {
                 match work.run(
@@ -478,7 +454,7 @@ impl<I: Input> Engine<'_, I> {
                         slot.batches = Some(batches);
                     }
                 }
-                Err(error) => self.end_unit(unit, Some(PipelineError::Input(error))),
+                Err(error) => self.end_unit(unit, Some(error)),
             },
             Job::Read(unit, batches, given) => self.read(unit, batches, given),
         }
@@ -495,7 +471,7 @@ impl<I: Input> Engine<'_, I> {
         let next = match batches.next() {
             Ok(Some(next)) => next,
             Ok(None) => return self.end_unit(unit, None),
-            Err(error) => return self.end_unit(unit, Some(PipelineError::Input(error))),
+            Err(error) => return self.end_unit(unit, Some(error)),
         };
         let mut chunks = Vec::new();
         let mut failure = None;
@@ -517,9 +493,10 @@ impl<I: Input> Engine<'_, I> {
             if skip < rows {
                 let batch = next.batch.slice(skipped, next.batch.num_rows() - skipped);
                 let mut row = skipped;
+                let place = |row| self.input.place(unit, next.rows.get(row + skipped));
                 let encoded =
                     self.encoder
-                        .encode(&batch, origin, &self.pool, |mut chunk: Chunk| {
+                        .encode(&batch, origin, &self.pool, place, |mut chunk| {
                             if !chunk.keys.is_empty() {
                                 chunk.rows = Some(next.rows.from(row));
                             }
@@ -527,11 +504,7 @@ impl<I: Input> Engine<'_, I> {
                             chunk.note_contents();
                             chunks.push(chunk);
                         });
-                failure = encoded.err().map(|error| {
-                    error.locate(self.encoder, |row| {
-                        self.input.place(unit, next.rows.get(row + skipped))
-                    })
-                });
+                failure = encoded.err();
             }
         }
         self.progress.add_input_bytes(next.input_bytes);
@@ -559,7 +532,7 @@ impl<I: Input> Engine<'_, I> {
         self.pack(state);
     }
 
-    fn end_unit(&self, unit: usize, error: Option<PipelineError<I::Error>>) {
+    fn end_unit(&self, unit: usize, error: Option<I::Error>) {
         let mut state = self.lock();
         if let Some(slot) = state.slots.get_mut(&unit) {
             slot.done = true;
@@ -580,13 +553,15 @@ impl<I: Input> Engine<'_, I> {
                 self.progress.add_samples(samples);
                 let unit = chunk.origin.unit;
                 let packed = match state.packers.get_mut(chunk.origin.split) {
-                    Some(packer) => packer.push(chunk, |shard| cut.push(shard)),
-                    None => Ok(()),
+                    Some(packer) => packer.push(chunk, |row| self.input.place(unit, row)),
+                    None => Ok(Vec::new()),
                 };
-                if let Err(error) = packed {
-                    let error = self.unpacked(unit, error);
-                    state.error.get_or_insert(error.into());
-                    return;
+                match packed {
+                    Ok(full) => cut.extend(full),
+                    Err(error) => {
+                        state.error.get_or_insert(error.into());
+                        return;
+                    }
                 }
             }
             if !slot.done {
@@ -611,18 +586,6 @@ impl<I: Input> Engine<'_, I> {
             self.finish_packing(state, &mut cut);
         }
         self.schedule(state, cut);
-    }
-
-    /// Converts a packing error to a write error that names the row.
-    fn unpacked(&self, unit: usize, error: PackError) -> WriteError {
-        match error {
-            PackError::Duplicate { key, row } => WriteError::DuplicateKey {
-                column: self.encoder.key_column(),
-                row: self.input.place(unit, row),
-                key,
-            },
-            PackError::Number => WriteError::NumberedNames,
-        }
     }
 
     fn finish_packing(&self, state: &mut State<I::Error>, cut: &mut Vec<CutShard>) {
@@ -743,7 +706,7 @@ impl<I: Input> Engine<'_, I> {
         Ok(())
     }
 
-    fn written(self, idle: Duration) -> Result<Written, PipelineError<I::Error>> {
+    fn written(self, idle: Duration) -> Result<Written, I::Error> {
         let state = self
             .state
             .into_inner()

@@ -163,6 +163,14 @@ fn scatter_fixed<const WIDTH: usize>(
     }
 }
 
+/// Returns the first row that is null.
+pub(crate) fn first_null(array: &ArrayRef) -> Option<usize> {
+    let nulls = array
+        .logical_nulls()
+        .filter(|nulls| nulls.null_count() > 0)?;
+    (0..array.len()).find(|row| nulls.is_null(*row))
+}
+
 /// Returns a string column as slices of its existing buffer.
 pub(crate) fn string_slices(array: &ArrayRef) -> Option<EncodedColumn> {
     Some(match array.data_type() {

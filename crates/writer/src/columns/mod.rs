@@ -17,7 +17,7 @@ use arrow::datatypes::{DataType, Field};
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, encode_jpeg_array, encode_list};
 
-pub(crate) use encoded_column::{EncodedColumn, string_slices};
+pub(crate) use encoded_column::{EncodedColumn, first_null, string_slices};
 pub use field::default_field;
 pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
 pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};

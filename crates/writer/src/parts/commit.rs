@@ -9,7 +9,6 @@ use shardmill_core::{Limits, WORK_FOLDER, escape};
 use shardmill_mds::Hasher;
 use shardmill_storage::{Dir, FileHandle, Place, PlaceLease, PublishMode, StorageError};
 
-use super::error::PartError;
 use super::gc;
 use super::lease::{claim, release, tidy};
 use super::manifest::{Manifest, PartFile, columns_of, difference};
@@ -83,7 +82,7 @@ pub fn commit(
     manifests: Vec<Manifest>,
     options: &CommitOptions,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<Committed, PartError> {
+) -> Result<Committed, WriteError> {
     let manifests = in_order(place, staging, manifests, options.parts)?;
     let ours: Vec<IndexEntry> = manifests
         .iter()
@@ -138,7 +137,7 @@ fn publish(
     lease: &PlaceLease,
     options: &CommitOptions,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<(u64, bool), PartError> {
+) -> Result<(u64, bool), WriteError> {
     let text = place.read(INDEX_NAME, options.limits.index_bytes, &mut |_| go_on())?;
     if !staging.is_base(text.as_deref()) {
         let there = text.as_deref();
@@ -147,8 +146,8 @@ fn publish(
         }
         let place = place.display(INDEX_NAME);
         return Err(match staging.mode() {
-            SaveMode::Create => PartError::Exists { place },
-            SaveMode::Append | SaveMode::Overwrite => PartError::Changed { place },
+            SaveMode::Create => WriteError::DatasetExists { place },
+            SaveMode::Append | SaveMode::Overwrite => WriteError::DatasetChanged { place },
         });
     }
     let before = text
@@ -162,7 +161,7 @@ fn publish(
     // The renames must be durable before the index is published.
     place.sync()?;
     if lease.is_lost() {
-        return Err(PartError::Changed {
+        return Err(WriteError::DatasetChanged {
             place: place.display(INDEX_NAME),
         });
     }
@@ -179,7 +178,7 @@ fn publish(
             &mut |_| go_on(),
         )
         .map_err(|error| match error {
-            StorageError::Exists { .. } => PartError::Exists {
+            StorageError::Exists { .. } => WriteError::DatasetExists {
                 place: place.display(INDEX_NAME),
             },
             error => error.into(),
@@ -193,20 +192,20 @@ fn in_order(
     staging: &Staging,
     manifests: Vec<Manifest>,
     parts: Option<u64>,
-) -> Result<Vec<Manifest>, PartError> {
+) -> Result<Vec<Manifest>, WriteError> {
     let given = u64::try_from(manifests.len()).unwrap_or(u64::MAX);
     let mut by_part: BTreeMap<u64, Manifest> = BTreeMap::new();
     for manifest in manifests {
         let part = manifest.part;
         if manifest.job != staging.job() {
-            return Err(PartError::OtherJob {
+            return Err(WriteError::PartJob {
                 part,
                 found: manifest.job,
                 expected: staging.job().to_owned(),
             });
         }
         if let Some(first) = by_part.get(&part) {
-            return Err(PartError::Twice {
+            return Err(WriteError::PartTwice {
                 part,
                 first: first.attempt.clone(),
                 second: manifest.attempt,
@@ -215,7 +214,7 @@ fn in_order(
         let is_tar = matches!(staging.names(), NameForm::Tar(_));
         let odd = |entry: &IndexEntry| matches!(entry, IndexEntry::Tar(_)) != is_tar;
         if manifest.shards.iter().any(|shard| odd(&shard.entry)) {
-            return Err(PartError::Names {
+            return Err(WriteError::PartNames {
                 expected: staging.names().to_json(),
                 found: "another format".to_owned(),
             });
@@ -226,7 +225,7 @@ fn in_order(
     let missing = (0..most).find(|part| !by_part.contains_key(part));
     if let Some(part) = missing {
         let last = by_part.last_key_value().map_or(0, |(part, _)| part + 1);
-        return Err(PartError::Missing {
+        return Err(WriteError::PartMissing {
             place: place.location().to_string(),
             part,
             given,
@@ -234,7 +233,7 @@ fn in_order(
         });
     }
     if let Some((part, _)) = by_part.range(most..).next() {
-        return Err(PartError::Surplus {
+        return Err(WriteError::PartSurplus {
             part: *part,
             parts: most,
         });
@@ -245,7 +244,7 @@ fn in_order(
     if let Some((first, form)) = formed.next()
         && let Some((part, other)) = formed.find(|(_, other)| *other != form)
     {
-        return Err(PartError::OtherForm {
+        return Err(WriteError::PartForm {
             part,
             first,
             difference: difference(form, other),
@@ -263,7 +262,7 @@ fn published(
     files: &[(u64, &PartFile)],
     options: &CommitOptions,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<Option<u64>, PartError> {
+) -> Result<Option<u64>, WriteError> {
     let Some(text) = text.filter(|text| !staging.is_base(Some(text))) else {
         return Ok(None);
     };
@@ -302,7 +301,7 @@ fn are_settled(
     dir: &Dir,
     files: &[(u64, &PartFile)],
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<bool, PartError> {
+) -> Result<bool, WriteError> {
     // INVARIANT: a commit moves all files before it writes the index.
     for (_, file) in files {
         if dir.exists(&file.at)? {
@@ -327,7 +326,7 @@ fn joined(
     staging: &Staging,
     before: Option<DatasetIndex>,
     ours: Vec<IndexEntry>,
-) -> Result<DatasetIndex, PartError> {
+) -> Result<DatasetIndex, WriteError> {
     let before: Vec<IndexEntry> = before
         .map(DatasetIndex::into_entries)
         .into_iter()
@@ -340,7 +339,7 @@ fn joined(
         .flat_map(IndexEntry::stored_files)
     {
         if !names.insert(name.to_owned()) {
-            return Err(PartError::NameTwice {
+            return Err(WriteError::NameTwice {
                 name: name.to_owned(),
             });
         }
@@ -352,7 +351,7 @@ fn joined(
     if let (Some(old), Some(new)) = (kept.last(), ours.first())
         && !alike(old, new)
     {
-        return Err(PartError::OtherFormat {
+        return Err(WriteError::DatasetFormat {
             place: place.display(INDEX_NAME),
             found: described(old),
             expected: described(new),
@@ -403,7 +402,7 @@ fn look(
     files: &[(u64, &PartFile)],
     verify: Verify,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<(), PartError> {
+) -> Result<(), WriteError> {
     let next = AtomicUsize::new(0);
     let stopped = AtomicBool::new(false);
     let lookers = match place {
@@ -438,7 +437,7 @@ fn look(
                 Err(RecvTimeoutError::Timeout) if go_on() => {}
                 Err(RecvTimeoutError::Timeout) => {
                     stopped.store(true, Ordering::Relaxed);
-                    return Err(WriteError::Interrupted { samples: 0 }.into());
+                    return Err(WriteError::Interrupted { samples: 0 });
                 }
             }
         }
@@ -451,21 +450,21 @@ fn look_at(
     file: &PartFile,
     verify: Verify,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<(), PartError> {
-    let missing = || PartError::FileMissing {
+) -> Result<(), WriteError> {
+    let missing = || WriteError::PartFileMissing {
         place: place.display(&file.at),
         part,
     };
     let check = |at: &str, bytes: u64| match bytes == file.bytes {
         true => Ok(()),
-        false => Err(PartError::FileLength {
+        false => Err(WriteError::PartFileLength {
             place: place.display(at),
             part,
             found: bytes,
             expected: file.bytes,
         }),
     };
-    let differs = |at: &str, found: String, expected: &str| PartError::FileHash {
+    let differs = |at: &str, found: String, expected: &str| WriteError::PartFileHash {
         place: place.display(at),
         part,
         found,
@@ -523,7 +522,7 @@ fn is_same(
     handle: &FileHandle,
     file: &PartFile,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<bool, PartError> {
+) -> Result<bool, WriteError> {
     Ok(handle.len() == file.bytes && hash_of(handle, file, go_on)? == file.hex)
 }
 
@@ -531,12 +530,12 @@ fn hash_of(
     handle: &FileHandle,
     file: &PartFile,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<String, PartError> {
+) -> Result<String, WriteError> {
     let mut hasher = Hasher::new(file.algo);
     let mut at = 0;
     while at < handle.len() {
         if !go_on() {
-            return Err(WriteError::Interrupted { samples: 0 }.into());
+            return Err(WriteError::Interrupted { samples: 0 });
         }
         let length = STEP_BYTES.min(handle.len() - at);
         hasher.update(&handle.read_range(at, length)?);
@@ -552,7 +551,7 @@ fn settle(
     files: &[(u64, &PartFile)],
     is_exclusive: bool,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<(), PartError> {
+) -> Result<(), WriteError> {
     for (_, file) in files {
         // No index lists the file that has this name, and no other commit is running. So a killed commit has left it.
         let mode = match is_exclusive {
@@ -568,7 +567,7 @@ fn settle(
                     None => false,
                 };
                 if !same {
-                    return Err(PartError::InTheWay {
+                    return Err(WriteError::FileInTheWay {
                         place: place.display(&file.name),
                     });
                 }

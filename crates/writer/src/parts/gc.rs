@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use shardmill_core::{Limits, PARTS_FOLDER, WORK_FOLDER};
 use shardmill_storage::{Dir, Place, Remote, StorageError, TempFile};
 
-use super::error::PartError;
 use super::lease::{claim, is_converting, release};
 use super::names::{NameForm, is_shard_name, part_of, token, token_of};
 use super::staging::{Staging, parse_index};
+use crate::error::WriteError;
 use crate::form::{STREAMING_PREFIX, ShardPattern};
 use crate::index::INDEX_NAME;
 
@@ -85,13 +85,13 @@ pub struct GcReport {
 ///
 /// # Errors
 ///
-/// Returns the error of the disk or the store, or [`PartError::Index`].
+/// Returns the error of the disk or the store, or [`WriteError::Index`].
 pub fn abort(
     place: &Place,
     staging: &Staging,
     limits: &Limits,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<u64, PartError> {
+) -> Result<u64, WriteError> {
     let mut removed = 0_u64;
     match place {
         Place::Local(dir) => {
@@ -135,15 +135,15 @@ pub(super) fn sweep(place: &Place, staging: &Staging, go_on: &mut dyn FnMut() ->
 ///
 /// # Errors
 ///
-/// - [`PartError::Index`] if the index cannot be read.
-/// - [`PartError::Ages`] if the options select by age and the store does not report ages.
+/// - [`WriteError::Index`] if the index cannot be read.
+/// - [`WriteError::NoAges`] if the options select by age and the store does not report ages.
 /// - A conflict if another commit is running.
 /// - The error of the disk or the store.
 pub fn gc(
     place: &Place,
     options: &GcOptions,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<GcReport, PartError> {
+) -> Result<GcReport, WriteError> {
     let lease = match options.delete {
         true => {
             place.make_folder(WORK_FOLDER)?;
@@ -171,7 +171,7 @@ fn find(
     place: &Place,
     options: &GcOptions,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<GcReport, PartError> {
+) -> Result<GcReport, WriteError> {
     let sizes = Sizes::of(place, go_on)?;
     let mut found = GcReport {
         deleted: options.delete,
@@ -184,7 +184,7 @@ fn find(
             (Some(_), _, _) | (None, None, _) => true,
             (None, Some(before), Some(changed)) => changed < before,
             (None, Some(_), None) => {
-                return Err(PartError::Ages {
+                return Err(WriteError::NoAges {
                     place: place.display(&name),
                 });
             }
@@ -252,7 +252,7 @@ fn listed(
     place: &Place,
     limits: &Limits,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<Option<BTreeSet<String>>, PartError> {
+) -> Result<Option<BTreeSet<String>>, WriteError> {
     let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| go_on())? else {
         return Ok(None);
     };
@@ -280,7 +280,7 @@ enum Sizes {
 }
 
 impl Sizes {
-    fn of(place: &Place, go_on: &mut dyn FnMut() -> bool) -> Result<Self, PartError> {
+    fn of(place: &Place, go_on: &mut dyn FnMut() -> bool) -> Result<Self, WriteError> {
         let Place::Store(store) = place else {
             return Ok(Self::Local);
         };
@@ -306,7 +306,7 @@ impl Sizes {
         name: &str,
         is_folder: bool,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Size>, PartError> {
+    ) -> Result<Option<Size>, WriteError> {
         match (self, place) {
             (Self::Store(sizes), _) => Ok(sizes.get(name).copied()),
             (Self::Local, Place::Local(dir)) => local_size(place, dir, name, is_folder, go_on),
@@ -321,7 +321,7 @@ fn local_size(
     name: &str,
     is_folder: bool,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<Option<Size>, PartError> {
+) -> Result<Option<Size>, WriteError> {
     let mut last = match changed(&dir.path_of(name)) {
         Ok(changed) => changed,
         Err(error) if error.is_not_found() => return Ok(None),

@@ -8,10 +8,10 @@ use shardmill_mds::HashAlgo;
 use shardmill_storage::{FileVersion, Place};
 use shardmill_webdataset::TarCompression;
 
-use super::error::PartError;
 use super::names::{folder_of, name_in, token};
 use super::staging::{MOST_PARTS, Staging, check_token};
 use crate::entry::IndexEntry;
+use crate::error::WriteError;
 use crate::form::{ShardForm, TarForm};
 use crate::shard::FileCheck;
 
@@ -64,8 +64,8 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// Returns [`PartError::Token`] or [`PartError::Number`].
-    pub fn empty(staging: &Staging, part: u64, attempt: &str) -> Result<Self, PartError> {
+    /// Returns [`WriteError::Token`] or [`WriteError::PartNumber`].
+    pub fn empty(staging: &Staging, part: u64, attempt: &str) -> Result<Self, WriteError> {
         check(staging.job(), part, attempt)?;
         Ok(Self {
             job: staging.job().to_owned(),
@@ -110,8 +110,8 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// Returns [`PartError::Syntax`], [`PartError::Token`] or [`PartError::Number`].
-    pub fn parse(text: &str, limits: &Limits) -> Result<Self, PartError> {
+    /// Returns [`WriteError::ManifestSyntax`], [`WriteError::Token`] or [`WriteError::PartNumber`].
+    pub fn parse(text: &str, limits: &Limits) -> Result<Self, WriteError> {
         let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
             return Err(wrong("it has no version, or another one than 1"));
@@ -149,18 +149,18 @@ impl Manifest {
     }
 }
 
-fn wrong(reason: &str) -> PartError {
-    PartError::Syntax {
+fn wrong(reason: &str) -> WriteError {
+    WriteError::ManifestSyntax {
         what: "a manifest",
         reason: reason.to_owned(),
     }
 }
 
-fn check(job: &str, part: u64, attempt: &str) -> Result<(), PartError> {
+fn check(job: &str, part: u64, attempt: &str) -> Result<(), WriteError> {
     check_token("job", job)?;
     check_token("attempt", attempt)?;
     if part > MOST_PARTS {
-        return Err(PartError::Number {
+        return Err(WriteError::PartNumber {
             part,
             most: MOST_PARTS,
         });
@@ -168,7 +168,7 @@ fn check(job: &str, part: u64, attempt: &str) -> Result<(), PartError> {
     Ok(())
 }
 
-fn parse_shard(shard: &Value, limits: &Limits) -> Result<PartShard, PartError> {
+fn parse_shard(shard: &Value, limits: &Limits) -> Result<PartShard, WriteError> {
     let entry = shard
         .get("index")
         .and_then(Value::as_str)
@@ -226,7 +226,7 @@ impl ManifestBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`PartError::Token`] or [`PartError::Number`], or [`PartError::Names`] if the job was begun for another
+    /// Returns [`WriteError::Token`] or [`WriteError::PartNumber`], or [`WriteError::PartNames`] if the job was begun for another
     /// form.
     pub fn new(
         place: &Place,
@@ -234,10 +234,10 @@ impl ManifestBuilder {
         part: u64,
         attempt: &str,
         form: &ShardForm,
-    ) -> Result<Self, PartError> {
+    ) -> Result<Self, WriteError> {
         let manifest = Manifest::empty(staging, part, attempt)?;
         if !staging.names().fits(form) {
-            return Err(PartError::Names {
+            return Err(WriteError::PartNames {
                 expected: staging.names().to_json(),
                 found: form.format().to_string(),
             });

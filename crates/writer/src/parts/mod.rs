@@ -20,7 +20,6 @@
 //! The rationale is in `docs/decisions/0017-parts.md`.
 
 mod commit;
-mod error;
 mod gc;
 mod lease;
 mod manifest;
@@ -31,7 +30,6 @@ mod staging;
 pub use shardmill_core::{PARTS_FOLDER, WORK_FOLDER};
 
 pub use commit::{CommitOptions, Committed, Verify, commit};
-pub use error::PartError;
 pub use gc::{GcEntry, GcOptions, GcReason, GcReport, abort, gc};
 pub use lease::{COMMIT_FOLDER, tidy};
 pub use manifest::{Manifest, ManifestBuilder, PartFile, PartShard};

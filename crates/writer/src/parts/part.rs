@@ -5,16 +5,14 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use shardmill_storage::{Dir, FileVersion, Place, PublishMode, StorageError};
 
-use super::error::PartError;
 use super::manifest::{Manifest, ManifestBuilder};
-use super::names::key_prefix;
 use super::staging::Staging;
 use crate::chunk::{BufferPool, Origin};
 use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::input::RowNumbers;
-use crate::pack::{CutShard, Keys, PackError, Packer};
-use crate::rows::{RowEncoder, TarKeys};
+use crate::pack::{CutShard, Keys, Packer};
+use crate::rows::RowEncoder;
 use crate::shard::{Outcome, Scratch, ShardKind, ShardWork, Temps};
 
 /// The number of buffers kept for reuse. This is enough for a shard of 64 MiB.
@@ -64,7 +62,7 @@ impl PartWriter {
         encoder: RowEncoder,
         form: ShardForm,
         options: &PartOptions,
-    ) -> Result<Self, PartError> {
+    ) -> Result<Self, WriteError> {
         let builder = ManifestBuilder::new(&place, staging, part, attempt, &form)?;
         let folder = match (&place, builder.folder()) {
             (Place::Local(dir), Some(folder)) => {
@@ -78,11 +76,7 @@ impl PartWriter {
             }
             _ => None,
         };
-        let keys = match encoder.keys() {
-            Some(TarKeys::Number) => Keys::Numbered(key_prefix(builder.number()), 0),
-            Some(TarKeys::Column { unique: false, .. }) => Keys::Unique(Default::default()),
-            Some(TarKeys::Column { unique: true, .. }) | None => Keys::Given,
-        };
+        let keys = Keys::new(encoder.keys(), &builder.key_prefix(), 0);
         Ok(Self {
             packer: Packer::new(0, &form, options.samples_per_shard, 0, keys),
             kind: ShardKind::resumable(form),
@@ -101,12 +95,12 @@ impl PartWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`PartError::OtherForm`] if the shards would have another form.
-    pub fn change(&mut self, encoder: RowEncoder, form: &ShardForm) -> Result<(), PartError> {
+    /// Returns [`WriteError::PartForm`] if the shards would have another form.
+    pub fn change(&mut self, encoder: RowEncoder, form: &ShardForm) -> Result<(), WriteError> {
         if !self.kind.is_of(form) {
             let builder = self.builder.as_ref();
             let part = builder.map_or(0, ManifestBuilder::part);
-            return Err(PartError::OtherForm {
+            return Err(WriteError::PartForm {
                 part,
                 first: part,
                 difference: builder.map_or_else(String::new, |builder| builder.difference(form)),
@@ -120,36 +114,31 @@ impl PartWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`PartError::Write`] if a row cannot be stored; it names the number of the row in the part. Returns the
+    /// Returns [`WriteError`] if a row cannot be stored; it names the number of the row in the part. Returns the
     /// error of the disk or the store. After an error nothing can be added.
     pub fn push(
         &mut self,
         batch: &RecordBatch,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<(), PartError> {
+    ) -> Result<(), WriteError> {
         if self.is_broken || self.builder.is_none() {
-            return Err(WriteError::Closed.into());
+            return Err(WriteError::Closed);
         }
         self.is_broken = true;
+        let first = self.samples;
         let origin = Origin {
             split: 0,
             unit: 0,
-            first: self.samples,
+            first,
         };
-        let first = self.samples;
-        let name = |row: usize| (first + u64::try_from(row).unwrap_or(0)).to_string();
+        let place = |row: usize| (first + u64::try_from(row).unwrap_or(0)).to_string();
         let mut chunks = Vec::new();
         self.encoder
-            .encode(batch, origin, &self.pool, |chunk| chunks.push(chunk))
-            .map_err(|error| error.locate(&self.encoder, name))?;
+            .encode(batch, origin, &self.pool, place, |chunk| chunks.push(chunk))?;
         for mut chunk in chunks {
             chunk.rows = (!chunk.keys.is_empty()).then_some(RowNumbers::From(self.samples));
             self.samples += u64::try_from(chunk.samples()).unwrap_or(0);
-            let mut full = Vec::new();
-            self.packer
-                .push(chunk, |shard| full.push(shard))
-                .map_err(|error| self.unpacked(error))?;
-            for shard in full {
+            for shard in self.packer.push(chunk, |row| row.to_string())? {
                 self.write(shard, go_on)?;
             }
         }
@@ -162,9 +151,9 @@ impl PartWriter {
     /// # Errors
     ///
     /// Returns the errors of [`push`](Self::push).
-    pub fn finish(mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Manifest, PartError> {
+    pub fn finish(mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Manifest, WriteError> {
         if self.is_broken {
-            return Err(WriteError::Closed.into());
+            return Err(WriteError::Closed);
         }
         self.is_broken = true;
         if let Some(shard) = self.packer.finish() {
@@ -184,10 +173,14 @@ impl PartWriter {
         self.samples
     }
 
-    fn write(&mut self, shard: CutShard, go_on: &mut dyn FnMut() -> bool) -> Result<(), PartError> {
+    fn write(
+        &mut self,
+        shard: CutShard,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), WriteError> {
         if !go_on() {
             let samples = self.samples;
-            return Err(WriteError::Interrupted { samples }.into());
+            return Err(WriteError::Interrupted { samples });
         }
         let (work, steps) = ShardWork::new(shard, &self.kind)?;
         let mut steps: Vec<_> = steps.into_iter().rev().collect();
@@ -227,17 +220,6 @@ impl PartWriter {
             builder.add(shard.entry, &files);
         }
         Ok(())
-    }
-
-    fn unpacked(&self, error: PackError) -> WriteError {
-        match error {
-            PackError::Duplicate { key, row } => WriteError::DuplicateKey {
-                column: self.encoder.key_column(),
-                row: row.to_string(),
-                key,
-            },
-            PackError::Number => WriteError::NumberedNames,
-        }
     }
 }
 

@@ -5,9 +5,9 @@ use shardmill_core::Limits;
 use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_storage::Place;
 
-use super::error::PartError;
 use super::names::{NameForm, part_of};
 use crate::entry::DatasetIndex;
+use crate::error::WriteError;
 use crate::index::INDEX_NAME;
 
 /// The maximum length of the name of a job or an attempt, in bytes.
@@ -70,8 +70,8 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Returns [`PartError::Token`] if the name is invalid.
-    pub fn fresh(job: &str, names: NameForm) -> Result<Self, PartError> {
+    /// Returns [`WriteError::Token`] if the name is invalid.
+    pub fn fresh(job: &str, names: NameForm) -> Result<Self, WriteError> {
         check_token("job", job)?;
         Ok(Self {
             job: job.to_owned(),
@@ -88,8 +88,8 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Returns [`PartError::Exists`] with [`SaveMode::Create`] if there is an index. Returns [`PartError::Index`],
-    /// [`PartError::Token`], or the error of the storage.
+    /// Returns [`WriteError::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns [`WriteError::Index`],
+    /// [`WriteError::Token`], or the error of the storage.
     pub fn begin(
         place: &Place,
         job: &str,
@@ -97,14 +97,14 @@ impl Staging {
         mode: SaveMode,
         limits: &Limits,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Self, PartError> {
+    ) -> Result<Self, WriteError> {
         let mut staging = Self::fresh(job, names)?;
         staging.mode = mode;
         let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| go_on())? else {
             return Ok(staging);
         };
         if mode == SaveMode::Create {
-            return Err(PartError::Exists {
+            return Err(WriteError::DatasetExists {
                 place: place.display(INDEX_NAME),
             });
         }
@@ -172,16 +172,17 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Returns [`PartError::Syntax`] or [`PartError::Token`].
-    pub fn parse(text: &str) -> Result<Self, PartError> {
-        let wrong = |reason: &'static str| PartError::Syntax {
+    /// Returns [`WriteError::ManifestSyntax`] or [`WriteError::Token`].
+    pub fn parse(text: &str) -> Result<Self, WriteError> {
+        let wrong = |reason: &'static str| WriteError::ManifestSyntax {
             what: "what a job is told",
             reason: reason.to_owned(),
         };
-        let value: Value = serde_json::from_str(text).map_err(|error| PartError::Syntax {
-            what: "what a job is told",
-            reason: error.to_string(),
-        })?;
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| WriteError::ManifestSyntax {
+                what: "what a job is told",
+                reason: error.to_string(),
+            })?;
         if value.get("version").and_then(Value::as_u64) != Some(1) {
             return Err(wrong("it has no version, or another one than 1"));
         }
@@ -205,14 +206,14 @@ impl Staging {
 }
 
 /// Checks that a name has only letters and digits, so that file names can be parsed.
-pub(super) fn check_token(what: &'static str, text: &str) -> Result<(), PartError> {
+pub(super) fn check_token(what: &'static str, text: &str) -> Result<(), WriteError> {
     let fits = !text.is_empty()
         && text.len() <= MOST_TOKEN_BYTES
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if fits {
         return Ok(());
     }
-    Err(PartError::Token {
+    Err(WriteError::Token {
         what,
         text: text.to_owned(),
     })
@@ -226,8 +227,8 @@ pub(super) fn parse_index(
     place: &Place,
     text: &[u8],
     limits: &Limits,
-) -> Result<DatasetIndex, PartError> {
-    DatasetIndex::parse(text, limits).map_err(|source| PartError::Index {
+) -> Result<DatasetIndex, WriteError> {
+    DatasetIndex::parse(text, limits).map_err(|source| WriteError::Index {
         place: place.display(INDEX_NAME),
         source: Box::new(source),
     })

@@ -189,9 +189,9 @@ impl SampleWriter {
     ) -> Result<(), WriteError> {
         self.pack(go_on)?;
         let mut chunks = Vec::new();
-        encoder
-            .encode(batch, self.origin(), &self.pool, |chunk| chunks.push(chunk))
-            .map_err(|error| error.locate(encoder, place))?;
+        encoder.encode(batch, self.origin(), &self.pool, place, |chunk| {
+            chunks.push(chunk)
+        })?;
         for chunk in chunks {
             self.samples += to_u64(chunk.samples());
             self.push_chunk(chunk, go_on)?;
@@ -231,15 +231,8 @@ impl SampleWriter {
         chunk: Chunk,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
-        let mut full = Vec::new();
-        let packed = self.packer.push(chunk, |shard| full.push(shard));
-        if packed.is_err() {
-            self.closed = true;
-            return Err(WriteError::Bug {
-                what: "samples without keys were refused for their keys",
-            });
-        }
-        for shard in full {
+        let full = self.packer.push(chunk, |row| row.to_string());
+        for shard in full.inspect_err(|_| self.closed = true)? {
             self.worker_pool
                 .finish(shard, go_on)
                 .inspect_err(|_| self.closed = true)?;

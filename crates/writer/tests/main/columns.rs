@@ -11,31 +11,18 @@ use shardmill_mds::{Column, Encoding, ShardConfig};
 use shardmill_storage::{Dir, GoOn, Place};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
-    Output, PipelineError, Position, Published, Resources, RowEncoder, RowNumbers, Target,
-    WriteError, default_target, run,
+    Output, Position, Published, Resources, RowEncoder, RowNumbers, Target, WriteError,
+    default_target, run,
 };
 
 struct One(RecordBatch);
 
-#[derive(Debug, thiserror::Error)]
-#[error("never")]
-enum Never {}
-
-impl Diagnostic for Never {
-    fn kind(&self) -> shardmill_core::ErrorKind {
-        shardmill_core::ErrorKind::Bug
-    }
-    fn id(&self) -> &'static str {
-        "never"
-    }
-}
-
 impl Input for One {
-    type Error = Never;
+    type Error = WriteError;
     fn units(&self) -> usize {
         1
     }
-    fn open(&self, _: usize) -> Result<Box<dyn Batches<Error = Never>>, Never> {
+    fn open(&self, _: usize) -> Result<Box<dyn Batches<Error = WriteError>>, WriteError> {
         Ok(Box::new(Just(Some(self.0.clone()))))
     }
     fn place(&self, _: usize, row: u64) -> String {
@@ -46,8 +33,8 @@ impl Input for One {
 struct Just(Option<RecordBatch>);
 
 impl Batches for Just {
-    type Error = Never;
-    fn next(&mut self) -> Result<Option<InputBatch>, Never> {
+    type Error = WriteError;
+    fn next(&mut self) -> Result<Option<InputBatch>, WriteError> {
         let batch = self.0.take();
         Ok(batch.map(|batch| InputBatch {
             split: 0,
@@ -127,11 +114,7 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
         resources,
         &Forgetful,
         &Progress::new(),
-    )
-    .map_err(|error| match error {
-        PipelineError::Write(error) => error,
-        PipelineError::Input(never) => match never {},
-    })?;
+    )?;
     let entry = &shards(&written.indexes[0])[0];
     let bytes = dir
         .open_file("shard.00000.mds")

@@ -13,8 +13,8 @@ use shardmill_mds::{
 use shardmill_storage::{Dir, GoOn, Place, StorageError};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
-    Output, PipelineError, Position, Published, Resources, RowEncoder, RowNumbers, ShardForm,
-    WriteError, Written, default_target, run,
+    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardForm, WriteError, Written,
+    default_target, run,
 };
 
 use crate::naive::{self, NaiveShard};
@@ -30,8 +30,12 @@ pub(crate) struct Rows {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("unit {0} is broken")]
-pub(crate) struct Broken(usize);
+pub(crate) enum Broken {
+    #[error("unit {0} is broken")]
+    Unit(usize),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
 
 impl Diagnostic for Broken {
     fn kind(&self) -> shardmill_core::ErrorKind {
@@ -74,7 +78,7 @@ impl Batches for UnitBatches {
     type Error = Broken;
     fn next(&mut self) -> Result<Option<InputBatch>, Broken> {
         let Some(batch) = self.batches.next() else {
-            return self.fail.map_or(Ok(None), |unit| Err(Broken(unit)));
+            return self.fail.map_or(Ok(None), |unit| Err(Broken::Unit(unit)));
         };
         let rows = RowNumbers::From(self.row);
         self.row += batch.num_rows() as u64;
@@ -164,7 +168,7 @@ fn convert(
     jobs: usize,
     dir: &Dir,
     checkpoint: &dyn Checkpoint,
-) -> Result<Written, PipelineError<Broken>> {
+) -> Result<Written, Broken> {
     let schema = batch(&[]).schema();
     let form = Arc::clone(config).into();
     convert_to(
@@ -184,7 +188,7 @@ pub(crate) fn convert_to(
     jobs: usize,
     dir: &Dir,
     checkpoint: &dyn Checkpoint,
-) -> Result<Written, PipelineError<Broken>> {
+) -> Result<Written, Broken> {
     dir.make_dir("work").unwrap();
     let splits = [String::new()];
     let output = Output {
@@ -456,7 +460,7 @@ fn the_error_of_the_earliest_unit_wins_and_no_temporary_file_stays() {
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
         match convert(&input, &config, jobs, &dir, &Forgetful) {
-            Err(PipelineError::Input(Broken(2))) => {}
+            Err(Broken::Unit(2)) => {}
             other => panic!("{other:?}"),
         }
         assert_eq!(
@@ -554,6 +558,6 @@ fn a_publisher_that_panics_ends_the_run() {
     let outcome = receiver.recv_timeout(std::time::Duration::from_secs(60));
     assert!(matches!(
         outcome.expect("the run ends"),
-        Err(PipelineError::Write(WriteError::Bug { .. }))
+        Err(Broken::Write(WriteError::Bug { .. }))
     ));
 }

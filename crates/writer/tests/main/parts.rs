@@ -12,12 +12,12 @@ use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 use shardmill_webdataset::{FieldSet, Profile, ShardView, TarCompression};
 use shardmill_writer::parts::{
-    CommitOptions, Committed, GcOptions, GcReason, Manifest, NameForm, PartError, PartOptions,
-    PartWriter, SaveMode, Staging, Verify, abort, commit, gc,
+    CommitOptions, Committed, GcOptions, GcReason, Manifest, NameForm, PartOptions, PartWriter,
+    SaveMode, Staging, Verify, abort, commit, gc,
 };
 use shardmill_writer::{
     ColumnEncoder, DatasetIndex, FieldEncoding, IndexEntry, RowEncoder, ShardForm, ShardPattern,
-    TarForm, TarKeys, TarRows, Target,
+    TarForm, TarKeys, TarRows, Target, WriteError,
 };
 use tempfile::TempDir;
 
@@ -108,7 +108,7 @@ impl Spot {
         numbers
     }
 
-    pub(crate) fn begin(&self, job: &str, mode: SaveMode) -> Result<Staging, PartError> {
+    pub(crate) fn begin(&self, job: &str, mode: SaveMode) -> Result<Staging, WriteError> {
         let limits = Limits::default();
         Staging::begin(&self.place, job, names(), mode, &limits, &mut || true)
     }
@@ -117,7 +117,7 @@ impl Spot {
         &self,
         staging: &Staging,
         manifests: Vec<Manifest>,
-    ) -> Result<Committed, PartError> {
+    ) -> Result<Committed, WriteError> {
         let options = CommitOptions::default();
         // What travels is text.
         let manifests = manifests

@@ -14,12 +14,12 @@ use shardmill_webdataset::{
     compress_shard, decode, write_offsets,
 };
 use shardmill_writer::{
-    Base, Batches, ColumnEncoder, DatasetIndex, Input, InputBatch, Output, PipelineError,
-    Resources, RowEncoder, RowNumbers, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target,
-    WriteError, default_field, run,
+    Base, Batches, ColumnEncoder, DatasetIndex, Input, InputBatch, Output, Resources, RowEncoder,
+    RowNumbers, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target, WriteError,
+    default_field, run,
 };
 
-use crate::engine::{Forgetful, Memory, Row, Rows, batch, convert_to, files, rows};
+use crate::engine::{Broken, Forgetful, Memory, Row, Rows, batch, convert_to, files, rows};
 
 /// The columns of the rows as fields, and what they are called.
 fn encoder(schema: &Schema, keys: TarKeys, nulls: bool) -> RowEncoder {
@@ -186,11 +186,11 @@ fn keyed(keys: &[&str], unique: bool) -> Result<BTreeSet<String>, WriteError> {
                 .map(|sample| sample.key.to_string())
                 .collect())
         }
-        Err(PipelineError::Write(error)) => {
+        Err(Broken::Write(error)) => {
             assert_eq!(files(&dir).len(), 0, "nothing is left");
             Err(error)
         }
-        Err(PipelineError::Input(error)) => panic!("{error}"),
+        Err(Broken::Unit(unit)) => panic!("unit {unit}"),
     }
 }
 
@@ -283,7 +283,7 @@ fn write_one(columns: Vec<(&str, ArrayRef)>) -> (DatasetIndex, Vec<u8>) {
         &progress,
     ) {
         Ok(written) => written,
-        Err(PipelineError::Write(error) | PipelineError::Input(error)) => panic!("{error}"),
+        Err(error) => panic!("{error}"),
     };
     let shard = files(&dir).remove("shard-000000.tar").unwrap();
     (written.indexes.remove(0), shard)
