@@ -179,6 +179,10 @@ def test_nobody_passes_a_barrier_alone(name: str, tmp_path: Path, method: str) -
     assert (barrier.num_enter, barrier.num_exit, barrier.flag) == (0, -1, True)
     barrier.num_enter, barrier.num_exit, barrier.flag = 4, 5, False
     assert (barrier.num_enter, barrier.num_exit, barrier.flag) == (4, 5, False)
+    # A process that attaches later leaves the counters as they are.
+    other = SharedBarrier(str(tmp_path / 'lock'), name)
+    assert (other.num_enter, other.num_exit, other.flag) == (4, 5, False)
+    assert (barrier.num_enter, barrier.num_exit, barrier.flag) == (4, 5, False)
     barrier._arr.shm.cleanup()
 
 

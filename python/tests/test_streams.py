@@ -7,6 +7,8 @@ import os
 import pickle
 import random
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Optional
@@ -26,6 +28,8 @@ from shardmill import (
 )
 from shardmill.base import _board
 from shardmill.base._board import Board
+from shardmill.base._fetching import Fetcher
+from shardmill.base.storage.download import DOWNLOADER_MAPPINGS, LocalDownloader
 from shardmill.errors import DataError, ResourceError, ShardmillError, UsageError
 
 
@@ -135,6 +139,87 @@ def test_shards_fetched_by_hand_stay_within_the_limit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match='no shard'):
         for _ in range(dataset.num_shards + 1):
             dataset.evict_coldest_shard()
+
+
+class Slow(Counting):
+    """Downloads only after a release, and counts the shards in flight."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lock = threading.Lock()
+        self.released = threading.Semaphore(0)
+        self.in_flight = self.most = 0
+
+    def _download_file(self, from_basename: str, to_basename: Optional[str] = None) -> str:
+        if not from_basename.startswith('shard'):
+            return super()._download_file(from_basename, to_basename)
+        with self.lock:
+            self.in_flight += 1
+            self.most = max(self.most, self.in_flight)
+        self.released.acquire()
+        with self.lock:
+            self.in_flight -= 1
+        return super()._download_file(from_basename, to_basename)
+
+
+def test_downloads_in_flight_count_toward_the_limit(tmp_path: Path) -> None:
+    remote = write(tmp_path / 'remote', samples=200)
+    stream = Slow(remote=str(remote), local=str(tmp_path / 'local'))
+    dataset = StreamingDataset(streams=[stream], batch_size=4)
+    largest = max(shard.get_raw_size() for shard in dataset.shards)
+    # The index and four shards; the check of the constructor would ask for more.
+    dataset.cache_limit = stream.get_index_size() + 4 * largest
+    with ThreadPoolExecutor(8) as pool:
+        prepared = [pool.submit(dataset.prepare_shard, number) for number in range(8)]
+        usage = []
+        for _ in prepared:
+            stream.released.release()
+            usage.append(dataset.cache_usage)
+    assert all(each.exception() is None for each in prepared)
+    assert max(usage) <= dataset.cache_limit
+    assert stream.most <= 4
+    assert dataset.cache_usage <= dataset.cache_limit
+
+
+def test_threads_share_one_fetcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = write(tmp_path / 'remote')
+    stream = Counting(remote=str(remote), local=str(tmp_path / 'local'))
+    dataset = StreamingDataset(streams=[stream], batch_size=4)
+    both = threading.Barrier(2, timeout=60)
+
+    class Together(Fetcher):
+        def __init__(self, dataset: StreamingDataset) -> None:
+            both.wait()
+            super().__init__(dataset)
+
+    monkeypatch.setattr('shardmill.base.dataset.Fetcher', Together)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: dataset._fetching(), range(2))
+    assert one is other
+
+
+@pytest.mark.parametrize('retries', [0, 2])
+def test_a_download_is_retried_as_often_as_the_stream_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    attempts = []
+
+    class Failing(LocalDownloader):
+        def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+            attempts.append(remote)
+            raise ConnectionError('no answer')
+
+    monkeypatch.setattr('shardmill.base.util.sleep', lambda _: None)
+    monkeypatch.setitem(DOWNLOADER_MAPPINGS, '', Failing)
+    stream = Stream(
+        remote=str(tmp_path),
+        local=str(tmp_path / 'local'),
+        download_retry=retries,
+        download_timeout=60,
+    )
+    with pytest.raises(ConnectionError):
+        stream._download_file('shard.00000.mds')
+    assert len(attempts) == 1 + retries
 
 
 def test_a_shard_that_is_asked_for_again_is_fetched_as_a_whole(tmp_path: Path) -> None:

@@ -24,22 +24,23 @@ class Fetcher:
     """Keeps shards in the local folders within the dataset's limit, evicting the least recently used first.
 
     A lock protects the bookkeeping but is not held during downloads. Threads that need the same shard wait for the
-    thread that downloads it.
+    thread that downloads it. Threads that find no free space wait for downloads in flight, whose space counts.
     """
 
     def __init__(self, dataset: StreamingDataset) -> None:
         self._dataset = dataset
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._under_way: set[int] = set()
+        #: Downloads in flight, and the maximum of bytes that each needs.
+        self._in_flight: dict[int, int] = {}
         #: Local shards and their bytes, least recently used first.
-        self._there: OrderedDict[int, int] = OrderedDict()
+        self._local: OrderedDict[int, int] = OrderedDict()
         self._limit = bytes_to_int(dataset.cache_limit) if dataset.cache_limit else None
         self._index_bytes = sum(stream.get_index_size() for stream in dataset.streams)
         for shard_id, shard in enumerate(dataset.shards):
             size = _resident(shard, self._stream(shard_id))
             if size:
-                self._there[shard_id] = size
+                self._local[shard_id] = size
 
     def _stream(self, shard_id: int) -> Stream:
         stream: Stream = self._dataset.streams[self._dataset.stream_per_shard[shard_id]]
@@ -57,32 +58,43 @@ class Fetcher:
         """Makes a shard available, evicting others if necessary."""
         shard = self._dataset.shards[shard_id]
         stream = self._stream(shard_id)
+        size = shard.get_max_size()
         with self._lock:
-            while shard_id in self._under_way:
+            while shard_id in self._in_flight or not self._is_local_or_fits(shard_id, size):
                 self._changed.wait()
-            if shard_id in self._there and _has_raw(shard, stream):
-                self._there.move_to_end(shard_id)
+            if shard_id in self._local:
+                self._local.move_to_end(shard_id)
                 return
-            self._make_room(shard.get_max_size())
-            self._under_way.add(shard_id)
+            self._in_flight[shard_id] = size
         try:
             stream.prepare_shard(shard)
         finally:
             with self._lock:
-                self._under_way.discard(shard_id)
+                del self._in_flight[shard_id]
                 size = _resident(shard, stream)
                 if size:
-                    self._there[shard_id] = size
+                    self._local[shard_id] = size
                 self._changed.notify_all()
 
-    def _make_room(self, size: int) -> None:
-        if self._limit is None:
-            return
-        while self._there and self._index_bytes + sum(self._there.values()) + size > self._limit:
-            self._evict(next(iter(self._there)))
+    def _is_local_or_fits(self, shard_id: int, size: int) -> bool:
+        """Returns whether a shard is local, or else whether there is space for it after evicting others."""
+        if shard_id in self._local:
+            if _has_raw(self._dataset.shards[shard_id], self._stream(shard_id)):
+                return True
+            # The remaining files are part of the size of the download.
+            del self._local[shard_id]
+        while self._limit is not None and self._used() + size > self._limit:
+            if not self._local:
+                # A shard larger than the limit is downloaded alone.
+                return not self._in_flight
+            self._evict(next(iter(self._local)))
+        return True
+
+    def _used(self) -> int:
+        return self._index_bytes + sum(self._local.values()) + sum(self._in_flight.values())
 
     def _evict(self, shard_id: int) -> None:
-        self._there.pop(shard_id, None)
+        self._local.pop(shard_id, None)
         self._dataset.shards[shard_id].evict()
 
     def evict(self, shard_id: int) -> None:
@@ -93,9 +105,9 @@ class Fetcher:
     def evict_coldest(self) -> None:
         """Removes the least recently used shard."""
         with self._lock:
-            if not self._there:
+            if not self._local:
                 raise ValueError('there is no shard in the local folders to remove')
-            self._evict(next(iter(self._there)))
+            self._evict(next(iter(self._local)))
 
     def sample(self, sample_id: int, retry: int) -> Any:
         """Returns one sample, fetching its shard if necessary."""
@@ -110,7 +122,7 @@ class Fetcher:
                 if attempt == retry:
                     raise
                 with self._lock:
-                    self._there.pop(shard_id, None)
+                    self._local.pop(shard_id, None)
                 time.sleep(0.01 * attempt)
         raise AssertionError('the last attempt returns or raises')
 

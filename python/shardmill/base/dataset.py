@@ -343,7 +343,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     def _open(self) -> None:
         """Opens the streams in this process, reading only their indexes."""
         self._batches: Optional[_core.Batches] = None
-        self._fetcher: Optional[Fetcher] = None
+        self.__dict__.pop('_fetcher', None)
         self._ready: Optional[tuple[int, Any]] = None
         self._as_batches = False
         self._progress: Optional[Progress] = None
@@ -428,7 +428,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         if self._process != os.getpid():
             self._reader = self._make_reader()
             self._batches = None
-            self._fetcher = None
+            self.__dict__.pop('_fetcher', None)
             self._process = os.getpid()
         return self._reader
 
@@ -493,9 +493,11 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         return reader.sample(number)
 
     def _fetching(self) -> Fetcher:
-        if self._fetcher is None:
-            self._fetcher = Fetcher(self)
-        return self._fetcher
+        """Returns the fetcher of this process."""
+        self._here()
+        fetcher: Optional[Fetcher] = self.__dict__.get('_fetcher')
+        # Threads may create several at once, and all of them use the first: `setdefault` is atomic.
+        return fetcher or self.__dict__.setdefault('_fetcher', Fetcher(self))
 
     # Epochs.
 

@@ -353,7 +353,7 @@ class Stream:
             remote = os.path.join(self.remote, self.split, from_basename)
         local = os.path.join(self.local, self.split, to_basename or from_basename)
         downloader = self._downloader
-        again = retry(clean_up_fn=downloader.clean_up, num_attempts=self.download_retry)
+        again = retry(clean_up_fn=downloader.clean_up, num_attempts=1 + self.download_retry)
         again(lambda: downloader.download(remote, local, self.download_timeout))()
         return local
 

@@ -36,10 +36,8 @@ class SharedBarrier:
 
     def __init__(self, filelock_path: str, shm_name: str) -> None:
         self.filelock_path = filelock_path
+        # New memory holds zeros. They mean the initial state, so that a process that attaches later changes nothing.
         self._arr = SharedArray(3, np.int32, shm_name)
-        self.num_enter = 0
-        self.num_exit = -1
-        self.flag = True
 
     @property
     def num_enter(self) -> int:
@@ -52,20 +50,20 @@ class SharedBarrier:
 
     @property
     def num_exit(self) -> int:
-        value: int = self._arr[1]
+        value: int = self._arr[1] - 1
         return value
 
     @num_exit.setter
     def num_exit(self, num_exit: int) -> None:
-        self._arr[1] = num_exit
+        self._arr[1] = num_exit + 1
 
     @property
     def flag(self) -> bool:
-        return bool(self._arr[2])
+        return not self._arr[2]
 
     @flag.setter
     def flag(self, flag: bool) -> None:
-        self._arr[2] = bool(flag)
+        self._arr[2] = not flag
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
