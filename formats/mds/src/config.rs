@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use shardmill_core::{Diagnostic, ErrorKind, Format, escape};
+use shardmill_core::Format;
 
 use crate::encoding::Encoding;
+use crate::error::MdsError;
 use crate::text::write_json_string;
 use shardmill_codec::Compression;
 use shardmill_codec::HashAlgo;
@@ -51,36 +52,14 @@ impl fmt::Display for TextEncoding {
     }
 }
 
-/// A name that is not an encoding of the JSON and XSV formats.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown text encoding `{}`", escape(name))]
-pub struct TextEncodingError {
-    /// The name as given.
-    pub name: String,
-}
-
-impl Diagnostic for TextEncodingError {
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::Unsupported
-    }
-
-    fn id(&self) -> &'static str {
-        "encoding-unknown"
-    }
-
-    fn hint(&self) -> Option<String> {
-        Some("columns of this format are str, int or float".to_owned())
-    }
-}
-
 impl FromStr for TextEncoding {
-    type Err = TextEncodingError;
+    type Err = MdsError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         Self::ALL
             .into_iter()
             .find(|encoding| encoding.name() == name)
-            .ok_or_else(|| TextEncodingError {
+            .ok_or_else(|| MdsError::UnknownTextEncoding {
                 name: name.to_owned(),
             })
     }
@@ -139,93 +118,6 @@ pub struct ShardConfig {
     pub size_limit: Option<u64>,
 }
 
-/// An invalid configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// Two columns with the same name.
-    #[error("there are two columns `{}`", escape(name))]
-    DuplicateColumn {
-        /// The name.
-        name: String,
-    },
-    /// No columns: samples would have no bytes, and the original reader cannot read them.
-    #[error("there are no columns")]
-    NoColumns,
-    /// A format other than CSV, TSV and XSV.
-    #[error("{format} has no separator between values")]
-    NotXsv {
-        /// The format.
-        format: Format,
-    },
-    /// A separator that cannot separate values, or that differs from the fixed one of CSV or TSV.
-    #[error("`{}` cannot be the separator of {format}", escape(separator))]
-    Separator {
-        /// The format.
-        format: Format,
-        /// The separator.
-        separator: String,
-    },
-    /// A newline that cannot end a line of the format.
-    #[error("`{}` cannot be the newline of {format}", escape(newline))]
-    Newline {
-        /// The format.
-        format: Format,
-        /// The newline.
-        newline: String,
-    },
-    /// A column name that would break the header line.
-    #[error("the name of column `{}` contains the {what}", escape(name))]
-    Name {
-        /// The column.
-        name: String,
-        /// `separator` or `newline`.
-        what: &'static str,
-    },
-    /// A size limit beyond the range of the format's offsets.
-    #[error("the size limit of a shard is {size_limit} bytes; it has to be below 4294967296")]
-    SizeLimit {
-        /// The requested limit.
-        size_limit: u64,
-    },
-}
-
-impl Diagnostic for ConfigError {
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::InvalidInput
-    }
-
-    fn id(&self) -> &'static str {
-        match self {
-            Self::DuplicateColumn { .. } => "config-duplicate-column",
-            Self::NoColumns => "config-no-columns",
-            Self::NotXsv { .. } | Self::Separator { .. } => "config-separator",
-            Self::Newline { .. } => "config-newline",
-            Self::Name { .. } => "config-column-name",
-            Self::SizeLimit { .. } => "config-size-limit",
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::DuplicateColumn { .. } | Self::Name { .. } => {
-                Some("rename the column".to_owned())
-            }
-            Self::SizeLimit { .. } => Some("64mb is the usual limit; 0 means none".to_owned()),
-            Self::Newline {
-                format: Format::Json,
-                ..
-            } => Some(
-                "a JSON line ends with blanks, tabs, carriage returns or line feeds".to_owned(),
-            ),
-            Self::NoColumns
-            | Self::NotXsv { .. }
-            | Self::Separator { .. }
-            | Self::Newline { .. } => None,
-        }
-    }
-}
-
 /// Returns the fixed separator of a format, if it has one.
 pub(crate) const fn fixed_separator(format: Format) -> Option<&'static str> {
     match format {
@@ -242,11 +134,11 @@ pub(crate) fn is_json_blank(newline: &str) -> bool {
         .all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
 }
 
-fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
+fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), MdsError> {
     let mut previous = None;
     for name in sorted {
         if previous == Some(name) {
-            return Err(ConfigError::DuplicateColumn {
+            return Err(MdsError::DuplicateColumn {
                 name: name.to_owned(),
             });
         }
@@ -254,11 +146,11 @@ fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), ConfigErro
     }
     match previous {
         Some(_) => Ok(()),
-        None => Err(ConfigError::NoColumns),
+        None => Err(MdsError::NoColumns),
     }
 }
 
-fn sort_text(columns: &mut [TextColumn]) -> Result<(), ConfigError> {
+fn sort_text(columns: &mut [TextColumn]) -> Result<(), MdsError> {
     columns.sort_by(|a, b| a.name.cmp(&b.name));
     duplicate(columns.iter().map(|column| column.name.as_str()))
 }
@@ -269,13 +161,13 @@ impl ShardConfig {
         compression: Option<Compression>,
         mut hashes: Vec<HashAlgo>,
         size_limit: Option<u64>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, MdsError> {
         hashes.sort_unstable();
         hashes.dedup();
         let size_limit = size_limit.filter(|limit| *limit > 0);
         match size_limit {
             Some(size_limit) if u32::try_from(size_limit).is_err() => {
-                Err(ConfigError::SizeLimit { size_limit })
+                Err(MdsError::SizeLimit { size_limit })
             }
             _ => Ok(Self {
                 layout,
@@ -291,14 +183,14 @@ impl ShardConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] (`InvalidInput`): two columns with the same name, no columns, or a size limit of 2³² bytes or
+    /// [`MdsError`] (`InvalidInput`): two columns with the same name, no columns, or a size limit of 2³² bytes or
     /// more.
     pub fn new_mds(
         mut columns: Vec<Column>,
         compression: Option<Compression>,
         hashes: Vec<HashAlgo>,
         size_limit: Option<u64>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, MdsError> {
         columns.sort_by(|a, b| a.name.cmp(&b.name));
         duplicate(columns.iter().map(|column| column.name.as_str()))?;
         Self::new(Layout::Mds { columns }, compression, hashes, size_limit)
@@ -315,10 +207,10 @@ impl ShardConfig {
         compression: Option<Compression>,
         hashes: Vec<HashAlgo>,
         size_limit: Option<u64>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, MdsError> {
         sort_text(&mut columns)?;
         if newline.is_empty() || !is_json_blank(newline) {
-            return Err(ConfigError::Newline {
+            return Err(MdsError::Newline {
                 format: Format::Json,
                 newline: newline.to_owned(),
             });
@@ -345,21 +237,21 @@ impl ShardConfig {
         compression: Option<Compression>,
         hashes: Vec<HashAlgo>,
         size_limit: Option<u64>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, MdsError> {
         if !matches!(format, Format::Csv | Format::Tsv | Format::Xsv) {
-            return Err(ConfigError::NotXsv { format });
+            return Err(MdsError::NotXsv { format });
         }
         sort_text(&mut columns)?;
         let fixed = fixed_separator(format);
         let given = separator.or(fixed).unwrap_or("");
         if given.is_empty() || fixed.is_some_and(|fixed| fixed != given) {
-            return Err(ConfigError::Separator {
+            return Err(MdsError::Separator {
                 format,
                 separator: given.to_owned(),
             });
         }
         if newline.is_empty() || newline.contains(given) || given.contains(newline) {
-            return Err(ConfigError::Newline {
+            return Err(MdsError::Newline {
                 format,
                 newline: newline.to_owned(),
             });
@@ -367,7 +259,7 @@ impl ShardConfig {
         for column in &columns {
             for (what, text) in [("separator", given), ("newline", newline)] {
                 if column.name.contains(text) {
-                    return Err(ConfigError::Name {
+                    return Err(MdsError::ColumnName {
                         name: column.name.clone(),
                         what,
                     });
@@ -600,6 +492,8 @@ impl<'a> ObjectWriter<'a> {
 
 #[cfg(test)]
 mod tests {
+    use shardmill_core::Diagnostic as _;
+
     use super::*;
 
     fn column(name: &str, encoding: &str) -> Column {

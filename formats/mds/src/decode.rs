@@ -2,10 +2,10 @@ use half::f16;
 use shardmill_core::Limits;
 
 use crate::encoding::{DType, Encoding, ImageKind};
-use crate::error::ValueError;
-use crate::frame::{ArrayFrame, Items, excerpt, len_u64, parse_pil};
+use crate::error::MdsError;
+use crate::frame::{ArrayFrame, Items, len_u64, parse_pil};
 use crate::json;
-use crate::text::{is_decimal_text, is_integer_text, parse_float_text};
+use crate::text::{is_decimal_text, is_integer_text, not_a_number, parse_float_text, text};
 use crate::value::{Image, NdArray, Value};
 
 /// Decodes a datum. The value borrows from it.
@@ -19,15 +19,16 @@ use crate::value::{Image, NdArray, Value};
 ///
 /// # Errors
 ///
-/// [`ValueError`], of kind `Corrupt`, for a datum that is not a value of the encoding, or that exceeds `limits`
+/// [`MdsError`], of kind `Corrupt`, for a datum that is not a value of the encoding, or that exceeds `limits`
 /// (`sample_bytes`, `array_dims`, `json_depth`). No datum causes a panic, and decoding allocates at most
 /// `sample_bytes`.
 pub fn decode<'a>(
     encoding: &Encoding,
     datum: &'a [u8],
     limits: &Limits,
-) -> Result<Value<'a>, ValueError> {
-    Limits::check("sample-bytes", len_u64(datum), limits.sample_bytes)?;
+) -> Result<Value<'a>, MdsError> {
+    Limits::check("sample-bytes", len_u64(datum), limits.sample_bytes)
+        .map_err(MdsError::ValueLimit)?;
     Ok(match encoding {
         Encoding::Bytes => Value::Bytes(datum),
         Encoding::Str => Value::Str(text(encoding, datum)?),
@@ -75,7 +76,7 @@ pub fn decode<'a>(
         Encoding::JpegArray { .. } => {
             let items = Items::parse(datum, false)?;
             if items.len() == 0 {
-                return Err(ValueError::ListEmpty);
+                return Err(MdsError::ListEmpty);
             }
             Value::Images(images(ImageKind::Jpeg, items, limits)?)
         }
@@ -90,32 +91,15 @@ pub fn decode<'a>(
 }
 
 /// Returns the bytes of a number of fixed size.
-fn number<const N: usize>(encoding: &Encoding, datum: &[u8]) -> Result<[u8; N], ValueError> {
-    datum.try_into().map_err(|_| ValueError::Size {
+fn number<const N: usize>(encoding: &Encoding, datum: &[u8]) -> Result<[u8; N], MdsError> {
+    datum.try_into().map_err(|_| MdsError::DatumSize {
         encoding: encoding.clone(),
         needed: N as u64,
         found: len_u64(datum),
     })
 }
 
-/// Returns the datum as text.
-pub(crate) fn text<'a>(encoding: &Encoding, datum: &'a [u8]) -> Result<&'a str, ValueError> {
-    // The fast check does not report the position of the error; the slow one does.
-    simdutf8::basic::from_utf8(datum).map_err(|_| ValueError::Utf8 {
-        encoding: encoding.clone(),
-        offset: std::str::from_utf8(datum).map_or_else(|error| error.valid_up_to() as u64, |_| 0),
-        length: len_u64(datum),
-    })
-}
-
-pub(crate) fn not_a_number(encoding: &Encoding, datum: &[u8]) -> ValueError {
-    ValueError::NumberText {
-        encoding: encoding.clone(),
-        found: excerpt(datum),
-    }
-}
-
-fn image(kind: ImageKind, bytes: &[u8]) -> Result<Image<'_>, ValueError> {
+fn image(kind: ImageKind, bytes: &[u8]) -> Result<Image<'_>, MdsError> {
     let pil = match kind {
         ImageKind::Pil => Some(parse_pil(bytes)?),
         ImageKind::Jpeg | ImageKind::Png => None,
@@ -127,10 +111,10 @@ fn images<'a>(
     kind: ImageKind,
     items: Items<'a>,
     limits: &Limits,
-) -> Result<Vec<Image<'a>>, ValueError> {
+) -> Result<Vec<Image<'a>>, MdsError> {
     // An empty item takes 4 bytes in the datum, but 16 times that in memory.
     let bytes = items.len().saturating_mul(size_of::<Image<'_>>()) as u64;
-    Limits::check("sample-bytes", bytes, limits.sample_bytes)?;
+    Limits::check("sample-bytes", bytes, limits.sample_bytes).map_err(MdsError::ValueLimit)?;
     items.map(|item| image(kind, item)).collect()
 }
 
@@ -144,7 +128,7 @@ mod tests {
     use crate::value::PilFrame;
     use crate::{check_datum, encode_jpeg_array, encode_list, encode_pil, ndarray_header};
 
-    fn decoded<'a>(encoding: &str, datum: &'a [u8]) -> Result<Value<'a>, ValueError> {
+    fn decoded<'a>(encoding: &str, datum: &'a [u8]) -> Result<Value<'a>, MdsError> {
         decode(&encoding.parse().unwrap(), datum, &Limits::default())
     }
 
@@ -742,7 +726,7 @@ mod tests {
             prop_assert_eq!(images.iter().map(|image| image.bytes).collect::<Vec<_>>(), slices.clone());
             datum.clear();
             match encode_jpeg_array(&slices, &mut datum) {
-                Err(error) => prop_assert!(items.is_empty() && error == ValueError::ListEmpty),
+                Err(error) => prop_assert!(items.is_empty() && error == MdsError::ListEmpty),
                 Ok(()) => {
                     let Ok(Value::Images(images)) = decoded("jpegarray", &datum) else { panic!() };
                     prop_assert_eq!(images.iter().map(|image| image.bytes).collect::<Vec<_>>(), slices);

@@ -1,10 +1,11 @@
 use shardmill_core::Limits;
 
-use crate::decode::{not_a_number, text};
 use crate::encoding::{DType, Encoding, ImageKind};
-use crate::error::ValueError;
+use crate::error::MdsError;
 use crate::frame::{ArrayFrame, Items, check_pixels, len_u64, parse_pil};
-use crate::text::{integer_digits, is_decimal_text, parse_float_text};
+use crate::text::{
+    check_digits, integer_digits, is_decimal_text, not_a_number, parse_float_text, text,
+};
 use crate::value::PilFrame;
 use crate::{json, limits};
 
@@ -18,11 +19,12 @@ pub fn ndarray_header(
     dtype_to_write: Option<DType>,
     shape: &[u64],
     out: &mut Vec<u8>,
-) -> Result<(), ValueError> {
-    Limits::check("array-dims", shape.len() as u64, limits::ARRAY_WRITE_DIMS)?;
+) -> Result<(), MdsError> {
+    Limits::check("array-dims", shape.len() as u64, limits::ARRAY_WRITE_DIMS)
+        .map_err(MdsError::ValueLimit)?;
     let largest = shape.iter().copied().max().unwrap_or(0);
     if shape.is_empty() || shape.contains(&0) {
-        return Err(ValueError::ArrayEmpty {
+        return Err(MdsError::ArrayEmpty {
             shape: shape.to_vec(),
         });
     }
@@ -42,14 +44,14 @@ pub fn ndarray_header(
     Ok(())
 }
 
-fn u32_of(what: &'static str, value: usize) -> Result<u32, ValueError> {
-    u32::try_from(value).map_err(|_| ValueError::TooLarge {
+fn u32_of(what: &'static str, value: usize) -> Result<u32, MdsError> {
+    u32::try_from(value).map_err(|_| MdsError::Above32Bits {
         what,
         value: value as u64,
     })
 }
 
-fn push_items(reserved: bool, items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ValueError> {
+fn push_items(reserved: bool, items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), MdsError> {
     let count = u32_of("the number of items of a list", items.len())?;
     for item in items {
         u32_of("the length of an item of a list", item.len())?;
@@ -76,9 +78,9 @@ fn push_items(reserved: bool, items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), 
 ///
 /// No items, which the original reader cannot read; or a number of items or a length above 32 bits. `out` is then
 /// unchanged.
-pub fn encode_jpeg_array(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ValueError> {
+pub fn encode_jpeg_array(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), MdsError> {
     if items.is_empty() {
-        return Err(ValueError::ListEmpty);
+        return Err(MdsError::ListEmpty);
     }
     push_items(false, items, out)
 }
@@ -88,7 +90,7 @@ pub fn encode_jpeg_array(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Value
 /// # Errors
 ///
 /// A number of items or a length above 32 bits. `out` is then unchanged.
-pub fn encode_list(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ValueError> {
+pub fn encode_list(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), MdsError> {
     push_items(true, items, out)
 }
 
@@ -104,7 +106,7 @@ pub fn encode_pil(
     mode: &str,
     raw: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(), ValueError> {
+) -> Result<(), MdsError> {
     check_pixels(&PilFrame {
         width,
         height,
@@ -129,16 +131,17 @@ pub fn encode_pil(
 ///
 /// # Errors
 ///
-/// [`ValueError`], of kind `Corrupt`, as for [`decode`](crate::decode()).
-pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result<(), ValueError> {
-    Limits::check("sample-bytes", len_u64(datum), limits.sample_bytes)?;
+/// [`MdsError`], of kind `Corrupt`, as for [`decode`](crate::decode()).
+pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result<(), MdsError> {
+    Limits::check("sample-bytes", len_u64(datum), limits.sample_bytes)
+        .map_err(MdsError::ValueLimit)?;
     match encoding {
         Encoding::Bytes | Encoding::Pkl => Ok(()),
         Encoding::Str => text(encoding, datum).map(drop),
         Encoding::Int | Encoding::Number(_) => {
             let needed = encoding.fixed_size().unwrap_or(0);
             if len_u64(datum) != needed {
-                return Err(ValueError::Size {
+                return Err(MdsError::DatumSize {
                     encoding: encoding.clone(),
                     needed,
                     found: len_u64(datum),
@@ -168,7 +171,7 @@ pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result
         Encoding::JpegArray { .. } => {
             let mut items = Items::parse(datum, false)?;
             if items.len() == 0 {
-                return Err(ValueError::ListEmpty);
+                return Err(MdsError::ListEmpty);
             }
             items.try_for_each(|item| check_image(ImageKind::Jpeg, item))
         }
@@ -183,28 +186,17 @@ pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result
     }
 }
 
-pub(crate) fn check_digits(encoding: &Encoding, digits: u64) -> Result<(), ValueError> {
-    if digits > limits::INTEGER_TEXT_DIGITS {
-        return Err(ValueError::NumberDigits {
-            encoding: encoding.clone(),
-            digits,
-            limit: limits::INTEGER_TEXT_DIGITS,
-        });
-    }
-    Ok(())
-}
-
 const JPEG_MAGIC: &[u8] = &[0xff, 0xd8, 0xff];
 const PNG_MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-fn check_image(kind: ImageKind, bytes: &[u8]) -> Result<(), ValueError> {
+fn check_image(kind: ImageKind, bytes: &[u8]) -> Result<(), MdsError> {
     let magic = match kind {
         ImageKind::Pil => return parse_pil(bytes).map(drop),
         ImageKind::Jpeg => JPEG_MAGIC,
         ImageKind::Png => PNG_MAGIC,
     };
     if !bytes.starts_with(magic) {
-        return Err(ValueError::ImageMagic {
+        return Err(MdsError::ImageMagic {
             kind,
             found: bytes.iter().take(8).copied().collect(),
         });
@@ -280,7 +272,7 @@ mod tests {
         assert_eq!(out.len(), 21);
     }
 
-    fn checked(encoding: &str, datum: &[u8]) -> Result<(), ValueError> {
+    fn checked(encoding: &str, datum: &[u8]) -> Result<(), MdsError> {
         check_datum(&encoding.parse().unwrap(), datum, &Limits::default())
     }
 

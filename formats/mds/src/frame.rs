@@ -4,7 +4,8 @@
 use shardmill_core::Limits;
 
 use crate::encoding::DType;
-use crate::error::ValueError;
+use crate::error::MdsError;
+use crate::text::excerpt;
 use crate::value::PilFrame;
 
 /// Returns the length of bytes in memory, which always fits 64 bits.
@@ -72,15 +73,15 @@ impl<'e, 'a> ArrayFrame<'e, 'a> {
         shape: Option<&'e [u64]>,
         datum: &'a [u8],
         limits: &Limits,
-    ) -> Result<Self, ValueError> {
+    ) -> Result<Self, MdsError> {
         let found = len_u64(datum);
-        let short = |needed| ValueError::ArrayHeader { needed, found };
+        let short = |needed| MdsError::ArrayHeader { needed, found };
         let (dtype, rest) = match dtype {
             Some(dtype) => (dtype, datum),
             None => {
                 let (code, rest) = datum.split_first().ok_or_else(|| short(1))?;
                 (
-                    DType::from_code(*code).ok_or(ValueError::ArrayDtype { code: *code })?,
+                    DType::from_code(*code).ok_or(MdsError::ArrayDtype { code: *code })?,
                     rest,
                 )
             }
@@ -92,7 +93,8 @@ impl<'e, 'a> ArrayFrame<'e, 'a> {
                 let (header, rest) = rest.split_first().ok_or_else(|| short(before))?;
                 let ndim = u64::from(header >> 2);
                 let shift = header & 3;
-                Limits::check("array-dims", ndim, limits.array_dims)?;
+                Limits::check("array-dims", ndim, limits.array_dims)
+                    .map_err(MdsError::ValueLimit)?;
                 let (bytes, data) =
                     split(rest, ndim << shift).ok_or_else(|| short(before + (ndim << shift)))?;
                 (
@@ -105,7 +107,7 @@ impl<'e, 'a> ArrayFrame<'e, 'a> {
                 )
             }
         };
-        Limits::check("array-dims", ndim, limits.array_dims)?;
+        Limits::check("array-dims", ndim, limits.array_dims).map_err(MdsError::ValueLimit)?;
         let mut needed = Some(dtype.size_bytes());
         let mut empty = ndim == 0;
         dims.each(|dim| {
@@ -113,12 +115,12 @@ impl<'e, 'a> ArrayFrame<'e, 'a> {
             needed = needed.and_then(|bytes| bytes.checked_mul(dim));
         });
         if empty {
-            return Err(ValueError::ArrayEmpty {
+            return Err(MdsError::ArrayEmpty {
                 shape: dims.to_vec(),
             });
         }
         if needed != Some(len_u64(data)) {
-            return Err(ValueError::ArrayShape {
+            return Err(MdsError::ArrayShape {
                 dtype,
                 shape: dims.to_vec(),
                 needed,
@@ -154,19 +156,9 @@ fn pixel_bytes(mode: &str) -> Option<PixelBytes> {
     })
 }
 
-/// Returns the first 40 characters of a text, for an error.
-pub(crate) fn excerpt(text: &[u8]) -> String {
-    const CHARACTERS: usize = 40;
-    let head = text.get(..4 * CHARACTERS).unwrap_or(text);
-    String::from_utf8_lossy(head)
-        .chars()
-        .take(CHARACTERS)
-        .collect()
-}
-
 /// Checks that an image has as many pixels as its size and mode require.
-pub(crate) fn check_pixels(frame: &PilFrame<'_>) -> Result<(), ValueError> {
-    let pixels = pixel_bytes(frame.mode).ok_or_else(|| ValueError::ImageMode {
+pub(crate) fn check_pixels(frame: &PilFrame<'_>) -> Result<(), MdsError> {
+    let pixels = pixel_bytes(frame.mode).ok_or_else(|| MdsError::ImageMode {
         mode: excerpt(frame.mode.as_bytes()),
     })?;
     let (width, height) = (u64::from(frame.width), u64::from(frame.height));
@@ -177,7 +169,7 @@ pub(crate) fn check_pixels(frame: &PilFrame<'_>) -> Result<(), ValueError> {
             .and_then(|pixels| pixels.checked_mul(bytes)),
     };
     if needed != Some(len_u64(frame.raw)) {
-        return Err(ValueError::ImagePixels {
+        return Err(MdsError::ImagePixels {
             width: frame.width,
             height: frame.height,
             mode: frame.mode.to_owned(),
@@ -191,8 +183,8 @@ pub(crate) fn check_pixels(frame: &PilFrame<'_>) -> Result<(), ValueError> {
 const PIL_HEADER_BYTES: u64 = 12;
 
 /// Parses a `pil` image.
-pub(crate) fn parse_pil(datum: &[u8]) -> Result<PilFrame<'_>, ValueError> {
-    let short = |needed| ValueError::ImageHeader {
+pub(crate) fn parse_pil(datum: &[u8]) -> Result<PilFrame<'_>, MdsError> {
+    let short = |needed| MdsError::ImageHeader {
         needed,
         found: len_u64(datum),
     };
@@ -205,7 +197,7 @@ pub(crate) fn parse_pil(datum: &[u8]) -> Result<PilFrame<'_>, ValueError> {
     let (width, height, mode_bytes, rest) = header().ok_or_else(|| short(PIL_HEADER_BYTES))?;
     let (mode, raw) =
         split(rest, mode_bytes).ok_or_else(|| short(PIL_HEADER_BYTES + mode_bytes))?;
-    let mode = std::str::from_utf8(mode).map_err(|_| ValueError::ImageMode {
+    let mode = std::str::from_utf8(mode).map_err(|_| MdsError::ImageMode {
         mode: excerpt(mode),
     })?;
     let frame = PilFrame {
@@ -226,10 +218,10 @@ pub(crate) struct Items<'a> {
 
 impl<'a> Items<'a> {
     /// Parses `u32 n, n lengths, n items`, after a word 0 if `reserved`.
-    pub(crate) fn parse(datum: &'a [u8], reserved: bool) -> Result<Self, ValueError> {
+    pub(crate) fn parse(datum: &'a [u8], reserved: bool) -> Result<Self, MdsError> {
         let found = len_u64(datum);
         let mut header_bytes = if reserved { 8 } else { 4 };
-        let short = |items, needed| ValueError::ListHeader {
+        let short = |items, needed| MdsError::ListHeader {
             items,
             needed,
             found,
@@ -238,7 +230,7 @@ impl<'a> Items<'a> {
         if reserved {
             let (word, after) = split_u32(rest).ok_or_else(|| short(0, header_bytes))?;
             if word != 0 {
-                return Err(ValueError::ListReserved { found: word });
+                return Err(MdsError::ListReserved { found: word });
             }
             rest = after;
         }
@@ -253,7 +245,7 @@ impl<'a> Items<'a> {
             .map(|(length, _)| u64::from(length))
             .sum();
         if needed != len_u64(body) {
-            return Err(ValueError::ListItems {
+            return Err(MdsError::ListItems {
                 items,
                 needed,
                 found: len_u64(body),

@@ -2,11 +2,9 @@ use std::collections::BTreeSet;
 
 use shardmill_core::Limits;
 
-use crate::decode::text;
-use crate::encode::check_digits;
 use crate::encoding::Encoding;
-use crate::error::ValueError;
-use crate::text::plain_run;
+use crate::error::MdsError;
+use crate::text::{check_digits, plain_run, text};
 
 /// Checks that a text is JSON as CPython's `json.loads` reads it: UTF-8 without a byte order mark. In addition to
 /// standard JSON, it accepts `NaN`, `Infinity`, `-Infinity` and escaped lone surrogates. Keys may repeat; the last
@@ -16,8 +14,8 @@ use crate::text::plain_run;
 ///
 /// # Errors
 ///
-/// [`ValueError`]: not UTF-8, not JSON (with the offset), or nested deeper than `limits.json_depth`.
-pub fn check_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
+/// [`MdsError`]: not UTF-8, not JSON (with the offset), or nested deeper than `limits.json_depth`.
+pub fn check_json(json: &[u8], limits: &Limits) -> Result<(), MdsError> {
     text(&Encoding::Json, json)?;
     scan(json, limits).map(drop)
 }
@@ -29,10 +27,11 @@ pub fn check_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
 ///
 /// # Errors
 ///
-/// [`ValueError`]: those of [`check_json`], an integer with too many digits for Python, and
-/// [`JsonKeyTwice`](ValueError::JsonKeyTwice).
-pub fn check_new_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
-    Limits::check("sample-bytes", json.len() as u64, limits.sample_bytes)?;
+/// [`MdsError`]: those of [`check_json`], an integer with too many digits for Python, and
+/// [`JsonKeyTwice`](MdsError::JsonKeyTwice).
+pub fn check_new_json(json: &[u8], limits: &Limits) -> Result<(), MdsError> {
+    Limits::check("sample-bytes", json.len() as u64, limits.sample_bytes)
+        .map_err(MdsError::ValueLimit)?;
     text(&Encoding::Json, json)?;
     let scan = scanned(json, limits, Some(Vec::new()))?;
     check_digits(&Encoding::Json, scan.longest_integer_digits)
@@ -46,11 +45,11 @@ pub(crate) struct Scan {
 }
 
 /// Scans bytes that are known to be UTF-8, as [`check_json`] does.
-pub(crate) fn scan(json: &[u8], limits: &Limits) -> Result<Scan, ValueError> {
+pub(crate) fn scan(json: &[u8], limits: &Limits) -> Result<Scan, MdsError> {
     scanned(json, limits, None)
 }
 
-fn scanned(json: &[u8], limits: &Limits, keys: Option<Vec<Keys>>) -> Result<Scan, ValueError> {
+fn scanned(json: &[u8], limits: &Limits, keys: Option<Vec<Keys>>) -> Result<Scan, MdsError> {
     let mut scanner = Scanner {
         json,
         at: 0,
@@ -134,8 +133,8 @@ impl Scanner<'_> {
         there
     }
 
-    fn error<T>(&self, expected: &'static str) -> Result<T, ValueError> {
-        Err(ValueError::JsonSyntax {
+    fn error<T>(&self, expected: &'static str) -> Result<T, MdsError> {
+        Err(MdsError::JsonSyntax {
             offset: self.at as u64,
             expected,
             found: self.peek(),
@@ -148,7 +147,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn document(&mut self) -> Result<(), ValueError> {
+    fn document(&mut self) -> Result<(), MdsError> {
         let mut next = Next::Value;
         loop {
             self.skip_blanks();
@@ -183,7 +182,7 @@ impl Scanner<'_> {
         Next::AfterValue
     }
 
-    fn after_item(&mut self, object: bool) -> Result<Next, ValueError> {
+    fn after_item(&mut self, object: bool) -> Result<Next, MdsError> {
         match (object, self.peek()) {
             (true, Some(b',')) => {
                 self.at += 1;
@@ -199,7 +198,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn key(&mut self, expected: &'static str) -> Result<Next, ValueError> {
+    fn key(&mut self, expected: &'static str) -> Result<Next, MdsError> {
         if !self.eat(b'"') {
             return self.error(expected);
         }
@@ -214,7 +213,7 @@ impl Scanner<'_> {
     }
 
     /// Records the key that began at `start` and was just read.
-    fn note(&mut self, start: usize) -> Result<(), ValueError> {
+    fn note(&mut self, start: usize) -> Result<(), MdsError> {
         let Some(keys) = self.keys.as_mut().and_then(|keys| keys.last_mut()) else {
             return Ok(());
         };
@@ -226,17 +225,18 @@ impl Scanner<'_> {
         };
         match keys.replace(key) {
             None => Ok(()),
-            Some(twice) => Err(ValueError::JsonKeyTwice {
+            Some(twice) => Err(MdsError::JsonKeyTwice {
                 key: String::from_utf8_lossy(&twice).into_owned(),
             }),
         }
     }
 
-    fn value(&mut self, expected: &'static str) -> Result<Next, ValueError> {
+    fn value(&mut self, expected: &'static str) -> Result<Next, MdsError> {
         const WORDS: [&[u8]; 5] = [b"null", b"true", b"false", b"NaN", b"Infinity"];
         match self.peek() {
             Some(bracket @ (b'{' | b'[')) => {
-                Limits::check("json-depth", self.open.depth + 1, self.limits.json_depth)?;
+                Limits::check("json-depth", self.open.depth + 1, self.limits.json_depth)
+                    .map_err(MdsError::ValueLimit)?;
                 let object = bracket == b'{';
                 self.at += 1;
                 self.open.push(object);
@@ -264,7 +264,7 @@ impl Scanner<'_> {
         Ok(Next::AfterValue)
     }
 
-    fn digits(&mut self) -> Result<usize, ValueError> {
+    fn digits(&mut self) -> Result<usize, MdsError> {
         let digits = self
             .rest()
             .iter()
@@ -277,7 +277,7 @@ impl Scanner<'_> {
         Ok(digits)
     }
 
-    fn number(&mut self) -> Result<(), ValueError> {
+    fn number(&mut self) -> Result<(), MdsError> {
         const INFINITY: &[u8] = b"Infinity";
         if self.eat(b'-') && self.rest().starts_with(INFINITY) {
             self.at += INFINITY.len();
@@ -303,7 +303,7 @@ impl Scanner<'_> {
     }
 
     /// Scans the rest of a string, after its opening quote.
-    fn string(&mut self) -> Result<(), ValueError> {
+    fn string(&mut self) -> Result<(), MdsError> {
         loop {
             self.at += plain_run(self.rest(), false);
             match self.peek() {
@@ -321,7 +321,7 @@ impl Scanner<'_> {
     }
 
     /// Scans the rest of an escape, after its backslash.
-    fn escape(&mut self) -> Result<(), ValueError> {
+    fn escape(&mut self) -> Result<(), MdsError> {
         match self.peek() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
             Some(b'u') => {
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
     use crate::testdata::{lines, unhex};
 
-    fn check(json: impl AsRef<[u8]>) -> Result<(), ValueError> {
+    fn check(json: impl AsRef<[u8]>) -> Result<(), MdsError> {
         check_json(json.as_ref(), &Limits::default())
     }
 
@@ -441,7 +441,7 @@ mod tests {
         ] {
             let error = check(json).unwrap_err();
             let key = key.to_owned();
-            assert_eq!(error, ValueError::JsonKeyTwice { key }, "{json}");
+            assert_eq!(error, MdsError::JsonKeyTwice { key }, "{json}");
             assert_eq!(error.id(), "json-syntax");
             assert_eq!(
                 super::check_json(json.as_bytes(), &Limits::default()),

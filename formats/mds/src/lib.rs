@@ -35,6 +35,7 @@ mod cut;
 mod decode;
 mod encode;
 mod encoding;
+mod encoding_name;
 mod error;
 mod frame;
 mod index;
@@ -43,6 +44,7 @@ mod limits;
 mod merge;
 mod names;
 mod shard;
+mod shown;
 #[cfg(test)]
 mod testdata;
 mod text;
@@ -51,7 +53,7 @@ mod value;
 pub use decode::decode;
 pub use encode::{check_datum, encode_jpeg_array, encode_list, encode_pil, ndarray_header};
 pub use encoding::{DType, Encoding, ImageKind};
-pub use error::{EncodingError, ValueError};
+pub use error::{MdsError, Place};
 pub use half::f16;
 pub use json::{check_json, check_new_json};
 pub use shardmill_codec::{

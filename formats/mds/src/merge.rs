@@ -2,7 +2,9 @@
 
 use shardmill_core::check_relative_path;
 
-use crate::index::{Index, IndexError, Place, check_unique};
+use crate::error::{MdsError, Place};
+use crate::index::{Index, check_unique};
+use crate::shown::shorten;
 
 impl Index {
     /// Merges indexes into one that lists all their shards, in order. Each index comes with its folder relative to that
@@ -15,9 +17,9 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// [`IndexError::Path`] when a name is not a valid path or would leave the folder of the result,
-    /// [`IndexError::DuplicateShard`] when two shards share a file (`Corrupt`).
-    pub fn merge(parts: Vec<(String, Self)>) -> Result<Self, IndexError> {
+    /// [`MdsError::Path`] when a name is not a valid path or would leave the folder of the result,
+    /// [`MdsError::DuplicateShard`] when two shards share a file (`Corrupt`).
+    pub fn merge(parts: Vec<(String, Self)>) -> Result<Self, MdsError> {
         let mut shards =
             Vec::with_capacity(parts.iter().map(|(_, index)| index.shards.len()).sum());
         for (folder, index) in parts {
@@ -27,13 +29,12 @@ impl Index {
                 if !folder.is_empty() {
                     for (field, file) in shard.files_mut() {
                         let name = format!("{folder}/{}", file.basename);
-                        check_relative_path(&name).map_err(|problem| IndexError::Path {
-                            place: Place {
+                        check_relative_path(&name).map_err(|problem| {
+                            let name = shorten(&name);
+                            MdsError::Path { name, problem }.at(Place {
                                 shard: Some(number),
                                 field: format!("{field}.basename"),
-                            },
-                            name: name.chars().take(300).collect(),
-                            problem,
+                            })
                         })?;
                         file.basename = name.into();
                     }

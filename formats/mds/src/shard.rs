@@ -1,7 +1,6 @@
 //! Writes and reads the headers and offset tables of shards.
 
 mod check;
-mod error;
 mod line;
 mod view;
 
@@ -9,11 +8,11 @@ use shardmill_core::{Format, Limits};
 
 pub use crate::cut::Cutter;
 pub use crate::names::basename;
-pub use error::ShardError;
 pub use line::TextValue;
 pub use view::{Field, OwnedShard, SampleValue, ShardView};
 
 use crate::config::ShardConfig;
+use crate::error::MdsError;
 
 /// Appends the header of an MDS shard: the number of samples, the offset table, and the config. The samples, of exactly
 /// these sizes, must follow.
@@ -22,16 +21,16 @@ use crate::config::ShardConfig;
 ///
 /// # Errors
 ///
-/// [`ShardError::TooLarge`] and [`ShardError::TooManySamples`] (`InvalidInput`) when a number does not fit 32 bits,
-/// where the original writer wraps around; [`ShardError::Part`] for another format. Nothing is appended then.
+/// [`MdsError::ShardTooLarge`] and [`MdsError::TooManySamples`] (`InvalidInput`) when a number does not fit 32 bits,
+/// where the original writer wraps around; [`MdsError::Part`] for another format. Nothing is appended then.
 pub fn encode_header(
     config: &ShardConfig,
     config_json: &str,
     sample_sizes: impl ExactSizeIterator<Item = u32>,
     out: &mut Vec<u8>,
-) -> Result<(), ShardError> {
+) -> Result<(), MdsError> {
     if config.format() != Format::Mds {
-        return Err(ShardError::Part {
+        return Err(MdsError::Part {
             format: config.format(),
             part: "header of samples",
         });
@@ -52,7 +51,7 @@ pub fn encode_meta(
     first_offset: u64,
     sample_sizes: impl ExactSizeIterator<Item = u32>,
     out: &mut Vec<u8>,
-) -> Result<(), ShardError> {
+) -> Result<(), MdsError> {
     encode_table(first_offset, config_json, sample_sizes, out)
 }
 
@@ -61,9 +60,9 @@ fn encode_table(
     config_json: &str,
     mut sizes: impl ExactSizeIterator<Item = u32>,
     out: &mut Vec<u8>,
-) -> Result<(), ShardError> {
+) -> Result<(), MdsError> {
     let samples = sizes.len();
-    let count = u32::try_from(samples).map_err(|_| ShardError::TooManySamples {
+    let count = u32::try_from(samples).map_err(|_| MdsError::TooManySamples {
         samples: samples as u64,
     })?;
     let start = out.len();
@@ -82,7 +81,7 @@ fn encode_table(
     }
     if u32::try_from(offset).is_err() {
         out.truncate(start);
-        return Err(ShardError::TooLarge { bytes: offset });
+        return Err(MdsError::ShardTooLarge { bytes: offset });
     }
     out.extend_from_slice(config_json.as_bytes());
     Ok(())
@@ -95,14 +94,14 @@ fn encode_table(
 ///
 /// # Errors
 ///
-/// [`ShardError`]: a header that is truncated or contradicts itself, or a config that [`Index::parse`] would refuse.
+/// [`MdsError`]: a header that is truncated or contradicts itself, or a config that [`Index::parse`] would refuse.
 ///
 /// [`Index::parse`]: crate::Index::parse
 pub fn read_config(
     data_or_meta: &[u8],
     is_meta: bool,
     limits: &Limits,
-) -> Result<(ShardConfig, u64), ShardError> {
+) -> Result<(ShardConfig, u64), MdsError> {
     let file = if is_meta { check::META } else { check::DATA };
     let (table, rest) = check::Table::read(data_or_meta, file)?;
     let json = if is_meta {
@@ -112,7 +111,7 @@ pub fn read_config(
     };
     let config = check::parse_config(json, limits)?;
     if config.format().is_split() != is_meta {
-        return Err(ShardError::Part {
+        return Err(MdsError::Part {
             format: config.format(),
             part: if is_meta {
                 ".meta file"

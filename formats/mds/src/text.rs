@@ -1,5 +1,9 @@
 use std::io::Write as _;
 
+use crate::encoding::Encoding;
+use crate::error::MdsError;
+use crate::limits;
+
 /// Appends a number as Python's `str(float)` formats it: the fewest digits that parse to the same `f64`, such as `0.1`,
 /// `1e+16`, `1e-05`, `inf`, `-inf`, `nan`.
 ///
@@ -316,6 +320,45 @@ fn is_decimal_range(parts: &Parts<'_>) -> bool {
     };
     let first = last.saturating_add(digits as i128 - 1);
     last >= LEAST && first <= MOST
+}
+
+/// Returns the datum as text.
+pub(crate) fn text<'a>(encoding: &Encoding, datum: &'a [u8]) -> Result<&'a str, MdsError> {
+    // The fast check does not report the position of the error; the slow one does.
+    simdutf8::basic::from_utf8(datum).map_err(|_| MdsError::Utf8 {
+        encoding: encoding.clone(),
+        offset: std::str::from_utf8(datum).map_or_else(|error| error.valid_up_to() as u64, |_| 0),
+        length: datum.len() as u64,
+    })
+}
+
+pub(crate) fn not_a_number(encoding: &Encoding, datum: &[u8]) -> MdsError {
+    MdsError::NumberText {
+        encoding: encoding.clone(),
+        found: excerpt(datum),
+    }
+}
+
+/// Returns the first 40 characters of a text, for an error.
+pub(crate) fn excerpt(text: &[u8]) -> String {
+    const CHARACTERS: usize = 40;
+    let head = text.get(..4 * CHARACTERS).unwrap_or(text);
+    String::from_utf8_lossy(head)
+        .chars()
+        .take(CHARACTERS)
+        .collect()
+}
+
+/// Checks that CPython converts an integer of that many digits.
+pub(crate) fn check_digits(encoding: &Encoding, digits: u64) -> Result<(), MdsError> {
+    if digits > limits::INTEGER_TEXT_DIGITS {
+        return Err(MdsError::NumberDigits {
+            encoding: encoding.clone(),
+            digits,
+            limit: limits::INTEGER_TEXT_DIGITS,
+        });
+    }
+    Ok(())
 }
 
 /// Returns whether a value makes a separator or newline after it match too early. For example, `x|` before `||` gives

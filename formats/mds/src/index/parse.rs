@@ -12,25 +12,50 @@ use std::sync::Arc;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use shardmill_core::{ErrorKind, Format, LimitExceeded, Limits};
 
-use super::build::{self, Fields, RawConfig};
-use super::parser::{Parser, parse_name};
-use super::values::{Columns, File, Ignored, Nullable, Number, Sizes, Str, Strings};
-use super::{FileInfo, Index, IndexError, Place, ShardEntry};
+use super::build;
+use super::entry::{Index, ShardEntry};
+use super::fields::{Fields, Files, RawConfig};
+use super::parser::Parser;
+use super::values::{Columns, File, Ignored, Nullable, Number, Sizes, Str, Strings, seeds};
 use crate::config::ShardConfig;
+use crate::error::{MdsError, Place};
+use crate::shown::parse_name;
 
-/// Parses the index in `json`.
-pub(super) fn parse_index(json: &[u8], limits: &Limits) -> Result<Index, IndexError> {
-    let too_long = |problem| IndexError::Limit {
-        place: Place::default(),
-        problem,
-    };
+impl Index {
+    /// Parses an `index.json`.
+    ///
+    /// Parsing is strict, because no checksum protects an index. It refuses what the original reader refuses: unknown
+    /// and missing fields of a shard, and other versions. It also refuses what readers could interpret differently:
+    /// repeated keys, repeated file names and trailing bytes. Like the original, it ignores unknown keys next to
+    /// `shards` and `version`.
+    ///
+    /// # Errors
+    ///
+    /// [`MdsError`]: `Corrupt` for an index that is damaged or contradicts itself; `Unsupported` for other versions,
+    /// unknown names and exceeded limits.
+    pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, MdsError> {
+        parse_index(json, limits)
+    }
+
+    /// Reads an `index.json` from `reader` without keeping its text, which for a million shards is larger than the
+    /// result. It is slower than [`parse`](Self::parse) on the same bytes. The reader needs no buffer of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse), and [`MdsError::Read`] when the reader fails.
+    pub fn read(reader: impl io::Read, limits: &Limits) -> Result<Self, MdsError> {
+        read_index(reader, limits)
+    }
+}
+
+fn parse_index(json: &[u8], limits: &Limits) -> Result<Index, MdsError> {
+    let too_long = |problem| MdsError::Limit(problem).at(Place::default());
     Limits::check("index-bytes", json.len() as u64, limits.index_bytes).map_err(too_long)?;
     check_start(json)?;
     run(&mut serde_json::Deserializer::from_slice(json), limits)
 }
 
-/// Reads an index from `reader`.
-pub(super) fn read_index(reader: impl io::Read, limits: &Limits) -> Result<Index, IndexError> {
+fn read_index(reader: impl io::Read, limits: &Limits) -> Result<Index, MdsError> {
     let mut counted = Counted {
         reader,
         left: limits.index_bytes,
@@ -40,20 +65,18 @@ pub(super) fn read_index(reader: impl io::Read, limits: &Limits) -> Result<Index
     if !counted.exceeded {
         return result;
     }
-    Err(IndexError::Limit {
-        place: Place::default(),
-        problem: LimitExceeded {
-            name: "index-bytes",
-            value: limits.index_bytes.saturating_add(1),
-            limit: limits.index_bytes,
-        },
-    })
+    let problem = LimitExceeded {
+        name: "index-bytes",
+        value: limits.index_bytes.saturating_add(1),
+        limit: limits.index_bytes,
+    };
+    Err(MdsError::Limit(problem).at(Place::default()))
 }
 
-fn read_counted(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, IndexError> {
+fn read_counted(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, MdsError> {
     let mut start = Vec::new();
     let first = reader.by_ref().take(START_BYTES).read_to_end(&mut start);
-    first.map_err(|error| IndexError::Read {
+    first.map_err(|error| MdsError::Read {
         kind: ErrorKind::from(&error),
         reason: error.to_string(),
     })?;
@@ -86,14 +109,14 @@ impl<R: io::Read> io::Read for Counted<R> {
 }
 
 /// Refuses a file that cannot be an index, and describes it by how it starts.
-fn check_start(start: &[u8]) -> Result<(), IndexError> {
+fn check_start(start: &[u8]) -> Result<(), MdsError> {
     let not_json = |reason: &str| {
-        Err(IndexError::NotJson {
+        Err(MdsError::NotJson {
             reason: reason.to_owned(),
         })
     };
     let Some(first) = start.iter().find(|byte| !byte.is_ascii_whitespace()) else {
-        return Err(IndexError::Empty);
+        return Err(MdsError::IndexEmpty);
     };
     match *first {
         b'<' => not_json("it looks like an HTML or XML page"),
@@ -111,7 +134,7 @@ fn check_start(start: &[u8]) -> Result<(), IndexError> {
 fn run<'de, R: serde_json::de::Read<'de>>(
     json: &mut serde_json::Deserializer<R>,
     limits: &Limits,
-) -> Result<Index, IndexError> {
+) -> Result<Index, MdsError> {
     let mut parser = Parser::new(limits);
     let shards = TopLevel {
         parser: &mut parser,
@@ -123,15 +146,15 @@ fn run<'de, R: serde_json::de::Read<'de>>(
     Ok(Index { shards })
 }
 
-fn trailing(error: &serde_json::Error) -> IndexError {
-    IndexError::Trailing {
+fn trailing(error: &serde_json::Error) -> MdsError {
+    MdsError::Trailing {
         line: error.line() as u64,
         column: error.column() as u64,
     }
 }
 
 /// Parses the config that is stored in a shard.
-pub(crate) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, IndexError> {
+pub(crate) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, MdsError> {
     let mut parser = Parser::new(limits);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let object = Object {
@@ -145,17 +168,15 @@ pub(crate) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, 
     parser.current.build(&parser)
 }
 
+seeds! {
+    TopLevel: Vec<ShardEntry>, deserialize_map;
+    Shards: Vec<ShardEntry>, deserialize_seq;
+    Object: Files, deserialize_map;
+}
+
 /// `{"shards": […], "version": 2}`.
 struct TopLevel<'p, 'l> {
     parser: &'p mut Parser<'l>,
-}
-
-impl<'de> DeserializeSeed<'de> for TopLevel<'_, '_> {
-    type Value = Vec<ShardEntry>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
 }
 
 impl<'de> Visitor<'de> for TopLevel<'_, '_> {
@@ -193,7 +214,7 @@ impl<'de> Visitor<'de> for TopLevel<'_, '_> {
                     TopKey::Other(name) => name,
                 };
                 let place = parser.place_inside(name);
-                return Err(parser.fail(IndexError::DuplicateField { place }));
+                return Err(parser.fail(MdsError::DuplicateField.at(place)));
             }
             match key {
                 TopKey::Shards => {
@@ -215,11 +236,11 @@ impl<'de> Visitor<'de> for TopLevel<'_, '_> {
         }
         if !version {
             let place = parser.place_inside("version");
-            return Err(parser.fail(IndexError::MissingField { place }));
+            return Err(parser.fail(MdsError::MissingField.at(place)));
         }
         shards.ok_or_else(|| {
             let place = parser.place_inside("shards");
-            parser.fail(IndexError::MissingField { place })
+            parser.fail(MdsError::MissingField.at(place))
         })
     }
 }
@@ -234,21 +255,12 @@ fn check_version<E: serde::de::Error>(parser: &mut Parser<'_>, found: u64) -> Re
     if found == 2 {
         return Ok(());
     }
-    let place = parser.place();
-    Err(parser.fail(IndexError::Version { place, found }))
+    Err(parser.fail(MdsError::Version { found }))
 }
 
 /// Visits the list of shards.
 struct Shards<'p, 'l> {
     parser: &'p mut Parser<'l>,
-}
-
-impl<'de> DeserializeSeed<'de> for Shards<'_, '_> {
-    type Value = Vec<ShardEntry>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_seq(self)
-    }
 }
 
 impl<'de> Visitor<'de> for Shards<'_, '_> {
@@ -272,9 +284,8 @@ impl<'de> Visitor<'de> for Shards<'_, '_> {
             let Some(files) = seq.next_element_seed(object)? else {
                 break;
             };
-            parser
-                .check("shards", number + 1, parser.limits.shards)
-                .map_err(|error| parser.fail(error))?;
+            Limits::check("shards", number + 1, parser.limits.shards)
+                .map_err(|problem| parser.fail(problem.into()))?;
             let entry = parser.entry(files).map_err(|error| parser.fail(error))?;
             shards.push(entry);
         }
@@ -285,7 +296,7 @@ impl<'de> Visitor<'de> for Shards<'_, '_> {
 
 impl Parser<'_> {
     /// Builds the entry of the shard whose fields were just read.
-    fn entry(&mut self, files: Files) -> Result<ShardEntry, IndexError> {
+    fn entry(&mut self, files: Files) -> Result<ShardEntry, MdsError> {
         let config = match &self.config {
             Some(config) if self.current == self.previous => Arc::clone(config),
             _ => Arc::new(self.current.build(self)?),
@@ -296,28 +307,10 @@ impl Parser<'_> {
     }
 }
 
-/// The files and the sample count of a shard entry.
-#[derive(Default)]
-pub(super) struct Files {
-    pub(super) samples: u64,
-    pub(super) raw_data: Option<FileInfo>,
-    pub(super) zip_data: Option<FileInfo>,
-    pub(super) raw_meta: Option<FileInfo>,
-    pub(super) zip_meta: Option<FileInfo>,
-}
-
 /// Visits a shard of an index, or the config in a shard. The config is stored in [`Parser::current`].
 struct Object<'p, 'l> {
     parser: &'p mut Parser<'l>,
     allowed: Fields,
-}
-
-impl<'de> DeserializeSeed<'de> for Object<'_, '_> {
-    type Value = Files;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Files, D::Error> {
-        deserializer.deserialize_map(self)
-    }
 }
 
 impl<'de> Visitor<'de> for Object<'_, '_> {
@@ -337,17 +330,14 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
             let key = Str::new(parser, |parser, key| {
                 Fields::named(key)
                     .filter(|field| allowed.contains(*field))
-                    .ok_or_else(|| IndexError::UnknownField {
-                        place: parser.place_inside(key),
-                    })
+                    .ok_or_else(|| MdsError::UnknownField.at(parser.place_inside(key)))
             });
             let Some(field) = map.next_key_seed(key)? else {
                 break;
             };
             parser.field = field.name();
             if parser.current.fields.contains(field) {
-                let place = parser.place();
-                return Err(parser.fail(IndexError::DuplicateField { place }));
+                return Err(parser.fail(MdsError::DuplicateField));
             }
             parser.current.fields.insert(field);
             match field {
@@ -388,11 +378,8 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
                     parser.current.compressed = given;
                 }
                 Fields::FORMAT => {
-                    let format = map.next_value_seed(Str::new(parser, |parser, name| {
-                        parse_name::<Format>(name).map_err(|problem| IndexError::Format {
-                            place: parser.place(),
-                            problem,
-                        })
+                    let format = map.next_value_seed(Str::new(parser, |_, name| {
+                        Ok(parse_name::<Format>(name)?)
                     }))?;
                     parser.current.format = Some(format);
                 }
@@ -436,11 +423,11 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
         let needed = allowed.of_format(format);
         if let Some(field) = needed.first_not_in(parser.current.fields) {
             let place = parser.place_of(field.name());
-            return Err(parser.fail(IndexError::MissingField { place }));
+            return Err(parser.fail(MdsError::MissingField.at(place)));
         }
         if let Some(field) = parser.current.fields.first_not_in(needed) {
             let place = parser.place_of(field.name());
-            return Err(parser.fail(IndexError::UnknownField { place }));
+            return Err(parser.fail(MdsError::UnknownField.at(place)));
         }
         Ok(files)
     }
@@ -450,7 +437,7 @@ impl Parser<'_> {
     /// Returns a function that stores a string in the config being read.
     fn set(
         slot: impl FnOnce(&mut RawConfig) -> &mut String,
-    ) -> impl FnOnce(&mut Parser<'_>, &str) -> Result<(), IndexError> {
+    ) -> impl FnOnce(&mut Parser<'_>, &str) -> Result<(), MdsError> {
         |parser, text| {
             parser.check_string(text)?;
             slot(&mut parser.current).push_str(text);

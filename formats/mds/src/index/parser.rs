@@ -1,23 +1,20 @@
 //! Tracks the current position in an index, and translates errors at that position.
 
 use std::io;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use serde_json::error::Category;
-use shardmill_core::{ErrorKind, LimitExceeded, Limits, escape};
+use shardmill_core::{ErrorKind, Limits};
 
-use super::build::RawConfig;
-use super::{IndexError, Place};
+use super::fields::RawConfig;
 use crate::config::ShardConfig;
-
-/// The most characters of a value that a message repeats.
-pub(super) const SHOWN: usize = 120;
+use crate::error::{MdsError, Place};
+use crate::shown::shorten;
 
 /// The current position and the fields read so far.
 pub(super) struct Parser<'l> {
     pub(super) limits: &'l Limits,
-    error: Option<IndexError>,
+    error: Option<MdsError>,
     pub(super) shard: Option<u64>,
     pub(super) field: &'static str,
     pub(super) inner: &'static str,
@@ -68,54 +65,41 @@ impl<'l> Parser<'l> {
         if !place.field.is_empty() {
             place.field.push('.');
         }
-        place.field.extend(key.chars().take(SHOWN));
+        place.field.push_str(&shorten(key));
         place
     }
 
-    pub(super) fn fail<E: serde::de::Error>(&mut self, error: IndexError) -> E {
+    /// Stores an error, at the current position unless it has one, and returns one of `serde`.
+    pub(super) fn fail<E: serde::de::Error>(&mut self, error: MdsError) -> E {
+        let error = match error {
+            MdsError::At { .. } => error,
+            error => error.at(self.place()),
+        };
         self.error.get_or_insert(error);
         E::custom("")
     }
 
-    pub(super) fn field_error(&self, problem: impl Into<String>) -> IndexError {
-        IndexError::Field {
-            place: self.place(),
-            problem: problem.into(),
-        }
-    }
-
-    pub(super) fn limit(&self, problem: LimitExceeded) -> IndexError {
-        IndexError::Limit {
-            place: self.place(),
-            problem,
-        }
-    }
-
-    pub(super) fn check(
-        &self,
-        name: &'static str,
-        value: u64,
-        limit: u64,
-    ) -> Result<(), IndexError> {
-        Limits::check(name, value, limit).map_err(|problem| self.limit(problem))
-    }
-
-    pub(super) fn check_string(&self, text: &str) -> Result<(), IndexError> {
-        self.check("string-bytes", text.len() as u64, self.limits.string_bytes)
+    pub(super) fn check_string(&self, text: &str) -> Result<(), MdsError> {
+        let bytes = text.len() as u64;
+        Ok(Limits::check(
+            "string-bytes",
+            bytes,
+            self.limits.string_bytes,
+        )?)
     }
 
     /// Translates an error of `serde_json`, unless a visitor has already recorded one.
-    pub(super) fn explain(&mut self, error: &serde_json::Error) -> IndexError {
+    pub(super) fn explain(&mut self, error: &serde_json::Error) -> MdsError {
         if let Some(error) = self.error.take() {
             return error;
         }
         let (line, column) = (error.line() as u64, error.column() as u64);
         match error.classify() {
-            Category::Eof => IndexError::Truncated { line, column },
-            Category::Syntax => IndexError::NotJson {
+            Category::Eof => MdsError::IndexTruncated { line, column },
+            Category::Syntax => MdsError::NotJson {
                 reason: error.to_string(),
             },
-            Category::Io => IndexError::Read {
+            Category::Io => MdsError::Read {
                 kind: error.io_error_kind().map_or(ErrorKind::Storage, |kind| {
                     ErrorKind::from(&io::Error::from(kind))
                 }),
@@ -140,31 +124,8 @@ impl<'l> Parser<'l> {
                     Some((found, expected)) => format!("{}, expected {expected}", shorten(found)),
                     None => shorten(&text),
                 };
-                self.field_error(problem)
+                MdsError::Field(problem).at(self.place())
             }
         }
     }
-}
-
-/// Returns a value as a message repeats it, shortened.
-pub(crate) fn shorten(text: &str) -> String {
-    let mut short: String = escape(text).chars().take(SHOWN).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
-}
-
-/// Parses a name. The error for an unknown name repeats it, so a long name is shortened first.
-pub(super) fn parse_name<T: FromStr>(name: &str) -> Result<T, T::Err> {
-    let short = name
-        .char_indices()
-        .nth(SHOWN)
-        .and_then(|(end, _)| name.get(..end));
-    // If the shortened name happens to be known, the error for the full name is used.
-    name.parse().map_err(|error| {
-        short
-            .and_then(|short| short.parse::<T>().err())
-            .unwrap_or(error)
-    })
 }

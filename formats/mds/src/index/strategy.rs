@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use shardmill_core::Format;
 
 use crate::config::{Column, ShardConfig, TextColumn, TextEncoding};
-use crate::index::{FileInfo, Index, ShardEntry};
+use crate::index::{Index, ShardEntry};
 use crate::names::basename;
-use shardmill_codec::{HashAlgo, digest};
+use shardmill_codec::{FileInfo, HashAlgo, digest};
 
 fn text_columns() -> impl Strategy<Value = Vec<TextColumn>> {
     let encoding = prop::sample::select(&TextEncoding::ALL[..]);

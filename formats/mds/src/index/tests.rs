@@ -1,13 +1,16 @@
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic as _, Limits};
 
+use std::sync::Arc;
+
 use super::*;
 use crate::config::Layout;
 use crate::encoding::{DType, Encoding};
+use crate::error::MdsError;
 use crate::testdata::{Dataset, datasets};
 use shardmill_codec::HashAlgo;
 
-fn parse(json: &str) -> Result<Index, IndexError> {
+fn parse(json: &str) -> Result<Index, MdsError> {
     let parsed = Index::parse(json.as_bytes(), &Limits::default());
     // Both ways of reading must agree, in results and errors.
     assert_eq!(Index::read(json.as_bytes(), &Limits::default()), parsed);

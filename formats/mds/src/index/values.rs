@@ -4,12 +4,36 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use shardmill_codec::{Digest, FileHashes, FileInfo, HashAlgo};
 use shardmill_core::{Limits, check_relative_path};
 
-use super::build::Texts;
-use super::parser::{Parser, SHOWN, parse_name};
-use super::{FileInfo, IndexError};
-use shardmill_codec::{Digest, FileHashes, HashAlgo};
+use super::fields::Texts;
+use super::parser::Parser;
+use crate::error::MdsError;
+use crate::shown::{parse_name, shorten};
+
+/// Implements [`DeserializeSeed`] for visitors that request one kind of value.
+macro_rules! seeds {
+    ($($name:ident: $value:ty, $request:ident;)*) => {$(
+        impl<'de> DeserializeSeed<'de> for $name<'_, '_> {
+            type Value = $value;
+
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<$value, D::Error> {
+                deserializer.$request(self)
+            }
+        }
+    )*};
+}
+pub(super) use seeds;
+
+seeds! {
+    Ignored: (), deserialize_any;
+    Strings: (), deserialize_seq;
+    Sizes: (), deserialize_seq;
+    Columns: (), deserialize_map;
+    Hashes: FileHashes, deserialize_map;
+    File: FileInfo, deserialize_map;
+}
 
 /// Skips a value of any type, up to a bounded depth.
 pub(super) struct Ignored<'p, 'l> {
@@ -17,21 +41,10 @@ pub(super) struct Ignored<'p, 'l> {
     pub(super) depth: u64,
 }
 
-impl<'de> DeserializeSeed<'de> for Ignored<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
 impl Ignored<'_, '_> {
     fn enter<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        let depth = Limits::check("json-depth", self.depth, self.parser.limits.json_depth);
-        depth.map_err(|problem| {
-            let error = self.parser.limit(problem);
-            self.parser.fail(error)
-        })
+        Limits::check("json-depth", self.depth, self.parser.limits.json_depth)
+            .map_err(|problem| self.parser.fail(problem.into()))
     }
 }
 
@@ -100,13 +113,13 @@ impl<'de> Visitor<'de> for Ignored<'_, '_> {
 }
 
 /// Parses a string and passes it to a function while it is borrowed.
-pub(super) struct Str<'p, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, IndexError>> {
+pub(super) struct Str<'p, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, MdsError>> {
     pub(super) parser: &'p mut Parser<'l>,
     then: F,
     value: PhantomData<fn() -> T>,
 }
 
-impl<'p, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, IndexError>> Str<'p, 'l, T, F> {
+impl<'p, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, MdsError>> Str<'p, 'l, T, F> {
     pub(super) const fn new(parser: &'p mut Parser<'l>, then: F) -> Self {
         Self {
             parser,
@@ -116,7 +129,7 @@ impl<'p, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, IndexError>> Str<'
     }
 }
 
-impl<'de, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, IndexError>> DeserializeSeed<'de>
+impl<'de, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, MdsError>> DeserializeSeed<'de>
     for Str<'_, 'l, T, F>
 {
     type Value = T;
@@ -126,7 +139,7 @@ impl<'de, 'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, IndexError>> Dese
     }
 }
 
-impl<'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, IndexError>> Visitor<'_>
+impl<'l, T, F: FnOnce(&mut Parser<'l>, &str) -> Result<T, MdsError>> Visitor<'_>
     for Str<'_, 'l, T, F>
 {
     type Value = T;
@@ -200,14 +213,6 @@ pub(super) struct Strings<'p, 'l> {
     pub(super) into: &'p mut Texts,
 }
 
-impl<'de> DeserializeSeed<'de> for Strings<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
 impl<'de> Visitor<'de> for Strings<'_, '_> {
     type Value = ();
 
@@ -230,14 +235,6 @@ pub(super) struct Sizes<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
 }
 
-impl<'de> DeserializeSeed<'de> for Sizes<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
 impl<'de> Visitor<'de> for Sizes<'_, '_> {
     type Value = ();
 
@@ -249,9 +246,8 @@ impl<'de> Visitor<'de> for Sizes<'_, '_> {
         while let Some(size) = seq.next_element_seed(Nullable(Number))? {
             let parser = &mut *self.parser;
             let count = parser.current.sizes.len() as u64 + 1;
-            parser
-                .check("columns", count, parser.limits.columns)
-                .map_err(|error| parser.fail(error))?;
+            Limits::check("columns", count, parser.limits.columns)
+                .map_err(|problem| parser.fail(problem.into()))?;
             parser.current.sizes.push(size);
         }
         Ok(())
@@ -264,14 +260,6 @@ pub(super) struct Columns<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
     pub(super) names: &'p mut Texts,
     pub(super) encodings: &'p mut Texts,
-}
-
-impl<'de> DeserializeSeed<'de> for Columns<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
 }
 
 impl<'de> Visitor<'de> for Columns<'_, '_> {
@@ -303,24 +291,17 @@ impl<'de> Visitor<'de> for Columns<'_, '_> {
 
 impl Parser<'_> {
     /// Appends to a list of names, encodings or hashes. The limit on columns applies to each of these lists.
-    fn add_text(&self, into: &mut Texts, text: &str) -> Result<(), IndexError> {
+    fn add_text(&self, into: &mut Texts, text: &str) -> Result<(), MdsError> {
         self.check_string(text)?;
         into.push(text);
-        self.check("columns", into.len() as u64, self.limits.columns)
+        let count = into.len() as u64;
+        Ok(Limits::check("columns", count, self.limits.columns)?)
     }
 }
 
 /// Parses the hashes of a file.
 pub(super) struct Hashes<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
-}
-
-impl<'de> DeserializeSeed<'de> for Hashes<'_, '_> {
-    type Value = FileHashes;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<FileHashes, D::Error> {
-        deserializer.deserialize_map(self)
-    }
 }
 
 impl<'de> Visitor<'de> for Hashes<'_, '_> {
@@ -332,21 +313,16 @@ impl<'de> Visitor<'de> for Hashes<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FileHashes, A::Error> {
         let parser = self.parser;
-        let hash_error = |parser: &Parser<'_>, problem| IndexError::Hash {
-            place: parser.place(),
-            problem,
-        };
         let mut hashes = FileHashes::default();
-        while let Some(algo) = map.next_key_seed(Str::new(parser, |parser, name| {
-            parse_name::<HashAlgo>(name).map_err(|problem| hash_error(parser, problem))
+        while let Some(algo) = map.next_key_seed(Str::new(parser, |_, name| {
+            Ok(parse_name::<HashAlgo>(name)?)
         }))? {
             if hashes.get(algo).is_some() {
                 let place = parser.place_inside(algo.name());
-                return Err(parser.fail(IndexError::DuplicateField { place }));
+                return Err(parser.fail(MdsError::DuplicateField.at(place)));
             }
-            let digest = map.next_value_seed(Str::new(parser, |parser, hex| {
-                Digest::parse(algo, hex).map_err(|problem| hash_error(parser, problem))
-            }))?;
+            let digest =
+                map.next_value_seed(Str::new(parser, |_, hex| Ok(Digest::parse(algo, hex)?)))?;
             hashes.insert(digest);
         }
         Ok(hashes)
@@ -356,14 +332,6 @@ impl<'de> Visitor<'de> for Hashes<'_, '_> {
 /// Parses a file of a shard.
 pub(super) struct File<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
-}
-
-impl<'de> DeserializeSeed<'de> for File<'_, '_> {
-    type Value = FileInfo;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<FileInfo, D::Error> {
-        deserializer.deserialize_map(self)
-    }
 }
 
 impl<'de> Visitor<'de> for File<'_, '_> {
@@ -381,9 +349,7 @@ impl<'de> Visitor<'de> for File<'_, '_> {
             parser.inner = "";
             let key = Str::new(parser, |parser, key| {
                 let known = KEYS.into_iter().find(|known| *known == key);
-                known.ok_or_else(|| IndexError::UnknownField {
-                    place: parser.place_inside(key),
-                })
+                known.ok_or_else(|| MdsError::UnknownField.at(parser.place_inside(key)))
             });
             let Some(key) = map.next_key_seed(key)? else {
                 break;
@@ -400,8 +366,7 @@ impl<'de> Visitor<'de> for File<'_, '_> {
                     .is_some(),
             };
             if twice {
-                let place = parser.place();
-                return Err(parser.fail(IndexError::DuplicateField { place }));
+                return Err(parser.fail(MdsError::DuplicateField));
             }
         }
         match (basename, bytes, hashes) {
@@ -417,17 +382,16 @@ impl<'de> Visitor<'de> for File<'_, '_> {
                     _ => "hashes",
                 };
                 let place = parser.place_inside(missing);
-                Err(parser.fail(IndexError::MissingField { place }))
+                Err(parser.fail(MdsError::MissingField.at(place)))
             }
         }
     }
 }
 
-fn check_name(parser: &mut Parser<'_>, name: &str) -> Result<Box<str>, IndexError> {
+fn check_name(parser: &mut Parser<'_>, name: &str) -> Result<Box<str>, MdsError> {
     parser.check_string(name)?;
-    check_relative_path(name).map_err(|problem| IndexError::Path {
-        place: parser.place(),
-        name: name.chars().take(SHOWN).collect(),
+    check_relative_path(name).map_err(|problem| MdsError::Path {
+        name: shorten(name),
         problem,
     })?;
     Ok(name.into())

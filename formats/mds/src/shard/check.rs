@@ -2,17 +2,15 @@
 
 use shardmill_core::{Format, Limits};
 
-use super::ShardError;
 use crate::config::{Layout, ShardConfig};
+use crate::error::MdsError;
 use crate::index::{self, ShardEntry};
+use crate::shown::shorten;
 
 /// The name of a data file in messages.
 pub(super) const DATA: &str = "shard";
 /// The name of an offset file in messages.
 pub(super) const META: &str = ".meta file";
-
-/// The most characters of a value that a message repeats.
-const SHOWN: usize = 120;
 
 /// The offset table of a shard, read in place.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +30,8 @@ impl<'a> Table<'a> {
     pub(super) const EMPTY: Self = Self { bytes: &[] };
 
     /// Reads the table at the start of a file, and returns it with the bytes after it.
-    pub(super) fn read(file: &'a [u8], name: &'static str) -> Result<(Self, &'a [u8]), ShardError> {
-        let truncated = |needed| ShardError::Truncated {
+    pub(super) fn read(file: &'a [u8], name: &'static str) -> Result<(Self, &'a [u8]), MdsError> {
+        let truncated = |needed| MdsError::Truncated {
             file: name,
             needed,
             found: file.len() as u64,
@@ -69,9 +67,9 @@ impl<'a> Table<'a> {
     }
 
     /// Checks that the samples are contiguous, start at `first`, end at `last`, and that none is too large.
-    fn check(&self, first: u64, last: u64, limits: &Limits) -> Result<(), ShardError> {
+    fn check(&self, first: u64, last: u64, limits: &Limits) -> Result<(), MdsError> {
         if self.first() != first {
-            return Err(ShardError::FirstOffset {
+            return Err(MdsError::FirstOffset {
                 expected: first,
                 found: self.first(),
             });
@@ -81,7 +79,7 @@ impl<'a> Table<'a> {
         for (place, bytes) in (0_u64..).zip(self.bytes.chunks_exact(4)) {
             let offset = number(bytes).unwrap_or(0);
             let Some(size) = offset.checked_sub(previous) else {
-                return Err(ShardError::Offsets {
+                return Err(MdsError::Offsets {
                     sample: place.saturating_sub(1),
                     begin: previous,
                     end: offset,
@@ -91,7 +89,7 @@ impl<'a> Table<'a> {
             previous = offset;
         }
         if previous != last {
-            return Err(ShardError::LastOffset {
+            return Err(MdsError::LastOffset {
                 expected: last,
                 found: previous,
             });
@@ -107,27 +105,27 @@ pub(super) fn config_before_samples<'a>(
     data: &'a [u8],
     table: &Table<'_>,
     rest: &'a [u8],
-) -> Result<&'a [u8], ShardError> {
+) -> Result<&'a [u8], MdsError> {
     let header = (data.len() - rest.len()) as u64;
     let config = table
         .first()
         .checked_sub(header)
-        .ok_or_else(|| ShardError::FirstOffset {
+        .ok_or_else(|| MdsError::FirstOffset {
             expected: header,
             found: table.first(),
         })?;
     usize::try_from(config)
         .ok()
         .and_then(|config| rest.get(..config))
-        .ok_or_else(|| ShardError::Truncated {
+        .ok_or_else(|| MdsError::Truncated {
             file: DATA,
             needed: table.first(),
             found: data.len() as u64,
         })
 }
 
-pub(super) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, ShardError> {
-    index::parse_config(json, limits).map_err(|problem| ShardError::Config {
+pub(super) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, MdsError> {
+    index::parse_config(json, limits).map_err(|problem| MdsError::ShardConfig {
         problem: Box::new(problem),
     })
 }
@@ -138,13 +136,13 @@ pub(super) fn shard<'a>(
     data: &'a [u8],
     meta: Option<&'a [u8]>,
     limits: &Limits,
-) -> Result<Table<'a>, ShardError> {
+) -> Result<Table<'a>, MdsError> {
     let config = &*entry.config;
     check_length(DATA, entry.raw_data.bytes, data, limits)?;
     let head = match (config.format().is_split(), meta, &entry.raw_meta) {
         (false, None, _) => data,
         (false, Some(_), _) => {
-            return Err(ShardError::Part {
+            return Err(MdsError::Part {
                 format: config.format(),
                 part: META,
             });
@@ -153,12 +151,12 @@ pub(super) fn shard<'a>(
             check_length(META, info.bytes, meta, limits)?;
             meta
         }
-        (true, ..) => return Err(ShardError::NoMeta),
+        (true, ..) => return Err(MdsError::NoMeta),
     };
     // Check the count before the table: a wrong count would make any other error misleading.
     let found = number(head);
     if let Some(found) = found.filter(|found| *found != entry.samples) {
-        return Err(ShardError::Count {
+        return Err(MdsError::Count {
             expected: entry.samples,
             found,
         });
@@ -186,10 +184,10 @@ fn check_length(
     expected: u64,
     file: &[u8],
     limits: &Limits,
-) -> Result<(), ShardError> {
+) -> Result<(), MdsError> {
     let found = file.len() as u64;
     if found != expected {
-        return Err(ShardError::Length {
+        return Err(MdsError::Length {
             file: name,
             expected,
             found,
@@ -205,12 +203,12 @@ fn check_lines(
     header_line: &[u8],
     data: &[u8],
     table: &Table<'_>,
-) -> Result<(), ShardError> {
+) -> Result<(), MdsError> {
     if !data.starts_with(header_line) {
         let start = data.get(..header_line.len()).unwrap_or(data);
-        return Err(ShardError::HeaderLine {
-            expected: shown(header_line),
-            found: shown(start),
+        return Err(MdsError::HeaderLine {
+            expected: shorten(String::from_utf8_lossy(header_line).trim_end()),
+            found: shorten(String::from_utf8_lossy(start).trim_end()),
         });
     }
     let newline = config.newline().as_bytes();
@@ -219,18 +217,13 @@ fn check_lines(
             .range(sample)
             .and_then(|(begin, end)| data.get(begin..end));
         if !line.is_some_and(|line| line.ends_with(newline)) {
-            return Err(ShardError::Newline { sample });
+            return Err(MdsError::SampleNewline { sample });
         }
     }
     Ok(())
 }
 
-fn shown(bytes: &[u8]) -> String {
-    let bytes = bytes.get(..SHOWN).unwrap_or(bytes);
-    String::from_utf8_lossy(bytes).trim_end().to_owned()
-}
-
-fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<(), ShardError> {
+fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<(), MdsError> {
     // PERF: configs written by the original writer or by this crate are equal byte for byte.
     if expected.to_json().as_bytes() == json {
         return Ok(());
@@ -253,10 +246,10 @@ fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<
     .find(|(_, expected, found)| expected != found)
     // Unreachable: the fields above are all fields of a config.
     .unwrap_or(("something else", String::new(), String::new()));
-    Err(ShardError::ConfigMismatch {
+    Err(MdsError::ConfigMismatch {
         field,
-        expected: expected.chars().take(SHOWN).collect(),
-        found: found.chars().take(SHOWN).collect(),
+        expected: shorten(&expected),
+        found: shorten(&found),
     })
 }
 

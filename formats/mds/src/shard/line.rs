@@ -4,11 +4,10 @@ use std::borrow::Cow;
 
 use shardmill_core::Limits;
 
-use super::ShardError;
 use crate::config::{TextColumn, TextEncoding};
-use crate::error::ValueError;
-use crate::index::shorten;
+use crate::error::MdsError;
 use crate::json::check_json;
+use crate::shown::shorten;
 use crate::text::{is_integer_text, parse_float_text};
 
 /// A value of a JSON or XSV sample.
@@ -26,21 +25,21 @@ pub enum TextValue<'a> {
     Json(&'a str),
 }
 
-fn problem(sample: u64, problem: impl Into<String>) -> ShardError {
-    ShardError::Line {
+fn problem(sample: u64, problem: impl Into<String>) -> MdsError {
+    MdsError::Line {
         sample,
         problem: problem.into(),
     }
 }
 
-fn columns_problem(sample: u64, problem: impl Into<String>) -> ShardError {
-    ShardError::LineColumns {
+fn columns_problem(sample: u64, problem: impl Into<String>) -> MdsError {
+    MdsError::LineColumns {
         sample,
         problem: problem.into(),
     }
 }
 
-fn utf8(sample: u64, line: &[u8]) -> Result<&str, ShardError> {
+fn utf8(sample: u64, line: &[u8]) -> Result<&str, MdsError> {
     simdutf8::compat::from_utf8(line).map_err(|error| {
         problem(
             sample,
@@ -55,7 +54,7 @@ pub(super) fn xsv<'a>(
     line: &'a [u8],
     columns: &'a [TextColumn],
     separator: &str,
-) -> Result<Vec<(&'a str, TextValue<'a>)>, ShardError> {
+) -> Result<Vec<(&'a str, TextValue<'a>)>, MdsError> {
     let text = utf8(sample, line)?;
     let mut values = Vec::with_capacity(columns.len());
     let mut parts = text.split(separator);
@@ -108,9 +107,9 @@ pub(super) fn json<'a>(
     line: &'a [u8],
     columns: &'a [TextColumn],
     limits: &Limits,
-) -> Result<Vec<(&'a str, TextValue<'a>)>, ShardError> {
+) -> Result<Vec<(&'a str, TextValue<'a>)>, MdsError> {
     check_json(line, limits).map_err(|error| match error {
-        ValueError::Limit(problem) => ShardError::Limit { problem },
+        MdsError::ValueLimit(problem) => MdsError::Limit(problem),
         error => problem(sample, format!("is not JSON: {error}")),
     })?;
     let mut members = Members {

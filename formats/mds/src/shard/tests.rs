@@ -59,7 +59,7 @@ fn open<'a>(
     entry: &'a ShardEntry,
     data: &'a [u8],
     meta: Option<&'a [u8]>,
-) -> Result<ShardView<'a>, ShardError> {
+) -> Result<ShardView<'a>, MdsError> {
     ShardView::open(entry, data, meta, &Limits::default())
 }
 
@@ -152,7 +152,7 @@ fn the_worked_example_byte_by_byte() {
     );
     assert_eq!(
         view.sample(2),
-        Err(ShardError::NoSample {
+        Err(MdsError::NoSample {
             sample: 2,
             samples: 2
         })
@@ -294,7 +294,7 @@ fn what_32_bits_cannot_hold_is_refused() {
     let error = encode_meta(&json, 7, Many(2), &mut out).unwrap_err();
     assert_eq!(
         error,
-        ShardError::TooLarge {
+        MdsError::ShardTooLarge {
             bytes: 7 + 2 * 0xffff_ffff
         }
     );
@@ -374,11 +374,7 @@ fn any_shard() -> impl Strategy<Value = (Arc<ShardConfig>, Vec<Vec<u8>>)> {
 }
 
 /// Returns everything in a shard, if all of it is valid.
-fn contents(
-    entry: &ShardEntry,
-    data: &[u8],
-    meta: Option<&[u8]>,
-) -> Result<Vec<String>, ShardError> {
+fn contents(entry: &ShardEntry, data: &[u8], meta: Option<&[u8]>) -> Result<Vec<String>, MdsError> {
     let view = open(entry, data, meta)?;
     (0..view.len())
         .map(|sample| Ok(format!("{:?}", view.values(sample)?)))

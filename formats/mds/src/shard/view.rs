@@ -2,12 +2,12 @@
 
 use shardmill_core::Limits;
 
-use super::ShardError;
 use super::check::{self, Table};
 use super::line::{self, TextValue};
 use crate::config::{Layout, ShardConfig};
 use crate::decode::decode;
 use crate::encoding::Encoding;
+use crate::error::MdsError;
 use crate::index::ShardEntry;
 use crate::value::Value;
 
@@ -49,13 +49,13 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`ShardError`], with an id that starts with `shard-`, `limit-` or, for a line without end, `sample-`.
+    /// [`MdsError`], with an id that starts with `shard-`, `limit-` or, for a line without end, `sample-`.
     pub fn open(
         entry: &'a ShardEntry,
         data: &'a [u8],
         meta: Option<&'a [u8]>,
         limits: &Limits,
-    ) -> Result<Self, ShardError> {
+    ) -> Result<Self, MdsError> {
         Ok(Self {
             config: &entry.config,
             table: check::shard(entry, data, meta, limits)?,
@@ -86,12 +86,12 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`ShardError::NoSample`] (`InvalidInput`).
-    pub fn sample(&self, sample: u64) -> Result<&'a [u8], ShardError> {
+    /// [`MdsError::NoSample`] (`InvalidInput`).
+    pub fn sample(&self, sample: u64) -> Result<&'a [u8], MdsError> {
         let range = self.table.range(sample);
         range
             .and_then(|(begin, end)| self.data.get(begin..end))
-            .ok_or(ShardError::NoSample {
+            .ok_or(MdsError::NoSample {
                 sample,
                 samples: self.len(),
             })
@@ -101,9 +101,9 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`ShardError::NoSample`] and [`ShardError::Part`] (`InvalidInput`); `Corrupt` for a sample whose lengths do not
+    /// [`MdsError::NoSample`] and [`MdsError::Part`] (`InvalidInput`); `Corrupt` for a sample whose lengths do not
     /// add up.
-    pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, ShardError> {
+    pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, MdsError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)?;
         Ok(fields)
@@ -114,10 +114,10 @@ impl<'a> ShardView<'a> {
     /// # Errors
     ///
     /// As for [`fields`](Self::fields).
-    pub fn fields_into(&self, sample: u64, fields: &mut Vec<Field<'a>>) -> Result<(), ShardError> {
+    pub fn fields_into(&self, sample: u64, fields: &mut Vec<Field<'a>>) -> Result<(), MdsError> {
         fields.clear();
         let Layout::Mds { columns } = &self.config.layout else {
-            return Err(ShardError::Part {
+            return Err(MdsError::Part {
                 format: self.config.format(),
                 part: "columns of bytes",
             });
@@ -128,7 +128,7 @@ impl<'a> ShardView<'a> {
             .filter(|column| column.encoding.fixed_size().is_none());
         let head_bytes = variable.count() * 4;
         let Some((mut head, mut body)) = bytes.split_at_checked(head_bytes) else {
-            return Err(ShardError::SampleHead {
+            return Err(MdsError::SampleHead {
                 sample,
                 needed: head_bytes as u64,
                 found: bytes.len() as u64,
@@ -148,7 +148,7 @@ impl<'a> ShardView<'a> {
                 .ok()
                 .and_then(|size| body.split_at_checked(size));
             let Some((datum, rest)) = parts else {
-                return Err(ShardError::SampleEnd {
+                return Err(MdsError::SampleEnd {
                     sample,
                     column: column.name.clone(),
                     needed: size,
@@ -163,7 +163,7 @@ impl<'a> ShardView<'a> {
             });
         }
         if !body.is_empty() {
-            return Err(ShardError::SampleTrailing {
+            return Err(MdsError::SampleTrailing {
                 sample,
                 bytes: body.len() as u64,
             });
@@ -180,7 +180,7 @@ impl<'a> ShardView<'a> {
     ///
     /// As for [`fields`](Self::fields); also `Corrupt` for a value that its encoding does not allow, a line that is not
     /// a sample, or one whose columns differ from the config.
-    pub fn values(&self, sample: u64) -> Result<Vec<(&'a str, SampleValue<'a>)>, ShardError> {
+    pub fn values(&self, sample: u64) -> Result<Vec<(&'a str, SampleValue<'a>)>, MdsError> {
         let text = |(name, value)| (name, SampleValue::Text(value));
         match &self.config.layout {
             Layout::Mds { .. } => self
@@ -188,10 +188,10 @@ impl<'a> ShardView<'a> {
                 .into_iter()
                 .map(|field| {
                     let value = decode(field.encoding, field.datum, &self.limits);
-                    let value = value.map_err(|problem| ShardError::Value {
+                    let value = value.map_err(|problem| MdsError::Value {
                         sample,
                         column: field.name.to_owned(),
-                        problem,
+                        problem: Box::new(problem),
                     })?;
                     Ok((field.name, SampleValue::Mds(value)))
                 })
@@ -215,11 +215,11 @@ impl<'a> ShardView<'a> {
     }
 
     /// Returns a sample of a text format, without its newline.
-    fn line(&self, sample: u64, newline: &str) -> Result<&'a [u8], ShardError> {
+    fn line(&self, sample: u64, newline: &str) -> Result<&'a [u8], MdsError> {
         let bytes = self.sample(sample)?;
         bytes
             .strip_suffix(newline.as_bytes())
-            .ok_or(ShardError::Newline { sample })
+            .ok_or(MdsError::SampleNewline { sample })
     }
 }
 
@@ -245,7 +245,7 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         data: B,
         meta: Option<B>,
         limits: &Limits,
-    ) -> Result<Self, ShardError> {
+    ) -> Result<Self, MdsError> {
         check::shard(
             entry,
             data.as_ref(),
