@@ -221,7 +221,6 @@ pub const IN_CYCLES: &[(&str, usize)] = &[
     ("shardmill", 5),
     ("shardmill-convert", 18),
     ("shardmill-dataset", 27),
-    ("shardmill-mds", 10),
     ("shardmill-order", 8),
     ("shardmill-reader", 11),
     ("shardmill-source", 13),

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use shardmill_core::{Diagnostic, ErrorKind, Unfinished, escape, shell_word};
 use shardmill_dataset::DatasetError;
 use shardmill_dataset::TarSetError;
-use shardmill_mds::ConfigError;
+use shardmill_mds::MdsError;
 use shardmill_source::SourceError;
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{FixError, sidecar::SidecarError};
@@ -25,7 +25,7 @@ pub enum ConvertError {
     },
     /// No shard can have this configuration.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] MdsError),
     /// An encoding does not exist.
     #[error("{reason}")]
     Encoding {

@@ -3,7 +3,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, Unfinished, escape};
-use shardmill_mds::{CodecError, HashAlgo, IndexError, ShardError, ValueError};
+use shardmill_mds::{CodecError, HashAlgo, MdsError};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::TarError;
 
@@ -95,7 +95,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// The underlying error.
         #[source]
-        source: Box<IndexError>,
+        source: Box<MdsError>,
     },
     /// An index of a WebDataset dataset that cannot be used.
     #[error("cannot read the index")]
@@ -121,7 +121,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// The underlying error.
         #[source]
-        source: Box<IndexError>,
+        source: Box<MdsError>,
     },
     /// The index does not have the hash that the caller expects.
     #[error("{algo} of the index is {found}, not {expected} as was asked for")]
@@ -267,7 +267,7 @@ pub enum DatasetError {
         place: Place,
         /// The underlying error.
         #[source]
-        source: Box<ShardError>,
+        source: Box<MdsError>,
     },
     /// A value violates its encoding.
     #[error("cannot decode the value")]
@@ -276,7 +276,7 @@ pub enum DatasetError {
         place: Place,
         /// The underlying error.
         #[source]
-        source: Box<ValueError>,
+        source: Box<MdsError>,
     },
     /// The dataset has no sample of that number.
     #[error("there is no sample {sample}: the dataset has {samples}")]
@@ -423,7 +423,7 @@ pub enum DatasetError {
 }
 
 /// Returns the place in an index, which its error does not include in its message.
-fn at(error: &IndexError) -> String {
+fn at(error: &MdsError) -> String {
     error
         .place()
         .map_or_else(String::new, |place| format!(" at {place}"))
@@ -460,7 +460,7 @@ fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
 impl DatasetError {
     /// Makes an error about a shard from one of the format crate. Sample numbers within the shard become numbers in the
     /// dataset, both in the place and in the message.
-    pub fn shard(place: Place, first_sample: u64, source: ShardError) -> Self {
+    pub fn shard(place: Place, first_sample: u64, source: MdsError) -> Self {
         Self::shard_with(place, |at| at.saturating_add(first_sample), source)
     }
 
@@ -468,32 +468,32 @@ impl DatasetError {
     pub fn shard_with(
         mut place: Place,
         number: impl FnOnce(u64) -> u64,
-        mut source: ShardError,
+        mut source: MdsError,
     ) -> Self {
-        if let ShardError::Offsets { sample, .. }
-        | ShardError::Newline { sample }
-        | ShardError::SampleHead { sample, .. }
-        | ShardError::SampleEnd { sample, .. }
-        | ShardError::SampleTrailing { sample, .. }
-        | ShardError::Value { sample, .. }
-        | ShardError::Line { sample, .. }
-        | ShardError::LineColumns { sample, .. } = &mut source
+        if let MdsError::Offsets { sample, .. }
+        | MdsError::SampleNewline { sample }
+        | MdsError::SampleHead { sample, .. }
+        | MdsError::SampleEnd { sample, .. }
+        | MdsError::SampleTrailing { sample, .. }
+        | MdsError::Value { sample, .. }
+        | MdsError::Line { sample, .. }
+        | MdsError::LineColumns { sample, .. } = &mut source
         {
             *sample = number(*sample);
             place.sample = Some(*sample);
         }
         match source {
-            ShardError::Value {
+            MdsError::Value {
                 column, problem, ..
             } => {
                 place.column = Some(column);
                 Self::Value {
                     place,
-                    source: Box::new(problem),
+                    source: problem,
                 }
             }
             source => {
-                if let ShardError::SampleEnd { column, .. } = &source {
+                if let MdsError::SampleEnd { column, .. } = &source {
                     place.column = Some(column.clone());
                 }
                 Self::Shard {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use shardmill_core::{Limits, NameError, WORK_FOLDER, check_relative_path};
-use shardmill_mds::{Content, Index, IndexError};
+use shardmill_mds::{Content, Index, MdsError};
 use shardmill_storage::{Dir, EntryKind, Folder, StorageError};
 
 use crate::dataset::{INDEX_NAME, open_index, read_index};
@@ -90,7 +90,7 @@ impl MergePart {
 /// # Errors
 ///
 /// Two indexes that list the same file.
-pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, IndexError> {
+pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, MdsError> {
     let mut deleted: Vec<(u64, u64)> = Vec::new();
     let mut first = 0_u64;
     let mut content = Some(Content::default());

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::{Format, Limits, Progress};
 use shardmill_mds::{
-    Compression, FileHashes, FileInfo, Index, ShardConfig, ShardEntry, ShardError, ShardView,
+    Compression, FileHashes, FileInfo, Index, MdsError, ShardConfig, ShardEntry, ShardView,
     basename, read_config,
 };
 use shardmill_storage::Dir;
@@ -325,7 +325,7 @@ impl Rebuild<'_> {
         Place::file(self.files.number, name)
     }
 
-    fn shard_error(&self, name: &str, source: ShardError) -> DatasetError {
+    fn shard_error(&self, name: &str, source: MdsError) -> DatasetError {
         DatasetError::Shard {
             place: self.place(name),
             source: Box::new(source),

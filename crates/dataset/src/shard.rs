@@ -1,9 +1,7 @@
 use std::sync::Arc;
 
 use shardmill_core::Limits;
-use shardmill_mds::{
-    Field, OwnedShard, SampleValue, ShardConfig, ShardEntry, ShardError, ShardView,
-};
+use shardmill_mds::{Field, MdsError, OwnedShard, SampleValue, ShardConfig, ShardEntry, ShardView};
 
 use crate::error::{DatasetError, Place};
 
@@ -101,7 +99,7 @@ impl Shard {
             .map_err(|source| self.error(at, source))
     }
 
-    fn error(&self, at: u64, source: ShardError) -> DatasetError {
+    fn error(&self, at: u64, source: MdsError) -> DatasetError {
         let place = Place {
             sample: Some(self.first_sample.saturating_add(at)),
             ..Place::file(self.number as u64, &self.file)

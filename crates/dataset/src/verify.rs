@@ -3,7 +3,7 @@ use std::sync::{Mutex, PoisonError};
 
 use shardmill_core::{ErrorKind, Progress, WORK_FOLDER, escape};
 use shardmill_mds::{
-    Content, Field, FileInfo, SampleValue, ShardEntry, ShardError, ShardView, check_datum, decode,
+    Content, Field, FileInfo, MdsError, SampleValue, ShardEntry, ShardView, check_datum, decode,
     digest,
 };
 use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
@@ -258,7 +258,7 @@ impl ShardCheck<'_> {
         self.problems.push(|| Problem::new(error, root, self.shard));
     }
 
-    fn shard_problem(&mut self, at: Option<u64>, source: ShardError) {
+    fn shard_problem(&mut self, at: Option<u64>, source: MdsError) {
         let place = self.place(stored_name(self.entry), at, None);
         let first_sample = self.loader.dataset.stored_samples(self.shard).start;
         self.problem(&DatasetError::shard(place, first_sample, source));
@@ -389,7 +389,7 @@ impl ShardCheck<'_> {
         Ok(())
     }
 
-    fn text(&mut self, view: &ShardView<'_>, at: u64) -> Result<(), ShardError> {
+    fn text(&mut self, view: &ShardView<'_>, at: u64) -> Result<(), MdsError> {
         let values: Vec<(&str, SampleValue<'_>)> = view.values(at)?;
         drop(values);
         Ok(())
@@ -400,7 +400,7 @@ impl ShardCheck<'_> {
         view: &ShardView<'v>,
         at: u64,
         fields: &mut Vec<Field<'v>>,
-    ) -> Result<(), ShardError> {
+    ) -> Result<(), MdsError> {
         let dataset = self.loader.dataset;
         view.fields_into(at, fields)?;
         for field in fields {

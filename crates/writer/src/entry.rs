@@ -28,7 +28,7 @@ pub enum IndexEntry {
 pub enum IndexProblem {
     /// An invalid index of MosaicML Streaming shards.
     #[error(transparent)]
-    Streaming(#[from] shardmill_mds::IndexError),
+    Streaming(#[from] shardmill_mds::MdsError),
     /// An invalid index of tar shards.
     #[error(transparent)]
     Tar(#[from] shardmill_webdataset::IndexError),

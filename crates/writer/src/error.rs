@@ -1,5 +1,5 @@
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
-use shardmill_mds::ValueError;
+use shardmill_mds::MdsError;
 use shardmill_storage::StorageError;
 
 use crate::entry::IndexProblem;
@@ -67,7 +67,7 @@ pub enum WriteError {
         shard: u64,
         /// The cause.
         #[source]
-        source: shardmill_mds::ShardError,
+        source: shardmill_mds::MdsError,
     },
     /// A shard cannot be compressed.
     #[error("shard {shard} could not be compressed")]
@@ -356,7 +356,7 @@ pub enum ValueReason {
     },
     /// Readers of the encoding do not accept these bytes.
     #[error(transparent)]
-    Datum(#[from] ValueError),
+    Datum(#[from] MdsError),
     /// The value cannot be a field of a sample.
     #[error(transparent)]
     Field(#[from] shardmill_webdataset::FieldError),
@@ -548,7 +548,7 @@ impl ValueReason {
                 "choose --to mds or jsonl, or --to xsv with a --separator that is in no value"
                     .to_owned()
             }
-            Self::Datum(ValueError::JsonSyntax { .. }) => format!(
+            Self::Datum(MdsError::JsonSyntax { .. }) => format!(
                 "what is no JSON is stored with the encoding str, in tar files under a name like {column}.txt"
             ),
             Self::Datum(error) => return error.hint(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, ArrayRef, AsArray, LargeStringArray, LargeStringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};
-use shardmill_mds::{DType, ValueError};
+use shardmill_mds::{DType, MdsError};
 
 use super::number;
 use super::types::is_temporal;
@@ -24,7 +24,7 @@ impl Unwritable {
     /// Converts the reason to a [`ValueReason`] for a value with `encoding`.
     pub(crate) fn reason(self, encoding: &str) -> ValueReason {
         match self {
-            Self::Key(key) => ValueReason::Datum(ValueError::JsonKeyTwice { key }),
+            Self::Key(key) => ValueReason::Datum(MdsError::JsonKeyTwice { key }),
             Self::Time(value) => ValueReason::Range {
                 value,
                 encoding: encoding.to_owned(),

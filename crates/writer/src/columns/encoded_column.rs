@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 use shardmill_core::Limits;
-use shardmill_mds::{Encoding, ValueError, check_datum, check_new_json};
+use shardmill_mds::{Encoding, MdsError, check_datum, check_new_json};
 
 use crate::error::RowError;
 
@@ -264,7 +264,7 @@ pub(super) fn checked(
 }
 
 /// Checks a value that came from outside: readers must understand all of it.
-fn check_new(encoding: &Encoding, value: &[u8], limits: &Limits) -> Result<(), ValueError> {
+fn check_new(encoding: &Encoding, value: &[u8], limits: &Limits) -> Result<(), MdsError> {
     match encoding {
         Encoding::Json => check_new_json(value, limits),
         _ => check_datum(encoding, value, limits),

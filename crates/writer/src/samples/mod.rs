@@ -5,7 +5,7 @@ mod worker_pool;
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use shardmill_mds::{Index, ShardConfig, ShardEntry, ShardError};
+use shardmill_mds::{Index, MdsError, ShardConfig, ShardEntry};
 use shardmill_storage::Dir;
 
 use crate::chunk::{BufferPool, Chunk, Origin};
@@ -241,7 +241,7 @@ impl SampleWriter {
         if bytes > u64::from(u32::MAX) {
             // Offsets have 32 bits. The original writer overflows here.
             self.closed = true;
-            let source = ShardError::TooLarge { bytes };
+            let source = MdsError::ShardTooLarge { bytes };
             return Err(WriteError::Format { shard, source });
         }
         Ok(())
