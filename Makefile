@@ -93,6 +93,12 @@ check: venv ## formatting, lints, documentation, layers, licences
 	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
 	cd python && ../.venv/bin/ruff check --quiet . && ../.venv/bin/ruff format --quiet --check . && ../.venv/bin/mypy --no-error-summary shardmill tests
 
+.PHONY: fuzz
+fuzz: ## every parser on generated inputs, FUZZ_SECONDS each (60), or only FUZZ=TARGET; needs a C++ compiler
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/fuzz/coverage.sh $(CARGO) build --release --locked --package shardmill-fuzz --features libfuzzer \
+	    --target-dir $(CARGO_TARGET_DIR)/fuzz
+	scripts/fuzz.sh $(CARGO_TARGET_DIR)/fuzz/release/fuzz $(CARGO_TARGET_DIR)/fuzz/work $(or $(FUZZ_SECONDS),60) $(FUZZ)
+
 .PHONY: advisories
 advisories: ## known defects of dependencies; needs cargo-deny and its database from the network
 	$(CARGO) deny --locked check advisories

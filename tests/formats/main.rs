@@ -11,7 +11,6 @@
 mod expected;
 mod fixtures;
 mod indexes;
-mod mutants;
 mod rewrite;
 mod shards;
 mod values;

@@ -107,6 +107,7 @@ pub const ROOMS: &[Room] = &[
     room(TESTING, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room("shardmill-tests", Floor::Suite, EVERYTHING),
     room("shardmill-benches", Floor::Suite, EVERYTHING),
+    room("shardmill-fuzz", Floor::Suite, EVERYTHING),
 ];
 
 const EVERYTHING: &[&str] = &[
