@@ -54,6 +54,8 @@ mod pack; // Where a shard ends.
 
 mod shard; // Bytes and temporary files of one shard.
 
+mod pool; // Threads that finish and publish shards.
+
 mod pipeline; // Conversions.
 
 mod samples; // Samples that arrive one at a time.

@@ -1,22 +1,23 @@
 //! Writes samples that the caller encodes, one at a time, into shards.
 
-mod worker_pool;
-
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use arrow::record_batch::RecordBatch;
 use shardmill_mds::{Index, MdsError, ShardConfig, ShardEntry};
 use shardmill_storage::Dir;
 
 use crate::chunk::{BufferPool, Chunk, Origin};
-use crate::error::WriteError;
+use crate::error::{WriteError, check_size};
 use crate::form::ShardForm;
 use crate::index::publish_last;
-use crate::pack::Packer;
+use crate::pack::{CutShard, Packer};
+use crate::pool::{Entries, NextTask, PoolClient, PoolLimits, PoolState, ShardPool};
 use crate::rows::{CHUNK_BYTES, RowEncoder};
-use crate::shard::ShardKind;
-pub use worker_pool::PublishedFiles;
-use worker_pool::WorkerPool;
+use crate::shard::{FinishedShard, ShardKind, Temps};
 
 /// The maximum number of buffers kept for reuse. This is enough for one shard of 64 MiB that is being filled and seven
 /// that are being finished.
@@ -24,6 +25,17 @@ const SPARE_BUFFERS: usize = 256;
 
 /// The maximum size of unfinished shards in bytes. Two shards are always allowed if there are two threads.
 const UNFINISHED_BYTES: u64 = 2 << 30;
+
+/// The number of threads that may wait for the disk at the same time. File systems combine concurrent syncs, so four
+/// files take about the time of one.
+const PUBLISHERS: usize = 4;
+
+/// The maximum number of shards that wait for the disk.
+const WAITING_SHARDS: usize = 16;
+
+/// How long a stop waits for the current step of each thread. A thread that takes longer, for example in a slow
+/// compression, ends by itself and leaves no file.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The options of a [`SampleWriter`].
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +82,10 @@ pub struct SampleOptions {
 /// ```
 #[derive(Debug)]
 pub struct SampleWriter {
-    worker_pool: WorkerPool,
+    pool: Arc<ShardPool<SampleShards>>,
+    threads: Vec<JoinHandle<Instant>>,
     packer: Packer,
-    pool: Arc<BufferPool>,
+    buffers: Arc<BufferPool>,
     sample_limit: u64,
     /// The samples that are not packed yet, concatenated.
     open: Vec<u8>,
@@ -92,16 +105,24 @@ impl SampleWriter {
         let jobs = options.jobs.max(1);
         let fit = UNFINISHED_BYTES / config.size_limit.unwrap_or(UNFINISHED_BYTES).max(1);
         let unfinished = usize::try_from(fit).unwrap_or(usize::MAX).max(2).min(jobs);
+        let shards = SampleShards {
+            dir,
+            durable: options.durable,
+            entries: Entries::default(),
+            names: Mutex::default(),
+        };
+        let limits = PoolLimits {
+            jobs,
+            publishers: PUBLISHERS,
+            most_unfinished: unfinished,
+            most_waiting: WAITING_SHARDS,
+            first_alone: true,
+        };
         Self {
-            worker_pool: WorkerPool::new(
-                dir,
-                ShardKind::final_only(form),
-                jobs,
-                unfinished,
-                options.durable,
-            ),
+            pool: Arc::new(ShardPool::new(shards, ShardKind::final_only(form), limits)),
+            threads: Vec::new(),
             packer,
-            pool: BufferPool::new(SPARE_BUFFERS),
+            buffers: BufferPool::new(SPARE_BUFFERS),
             sample_limit: options.sample_limit.min(u64::from(u32::MAX)),
             open: Vec::new(),
             ends: Vec::new(),
@@ -118,7 +139,7 @@ impl SampleWriter {
     pub fn begin(&mut self) -> &mut Vec<u8> {
         self.open.truncate(self.start);
         if self.open.capacity() == 0 {
-            self.open = self.pool.take(0);
+            self.open = self.buffers.take(0);
             self.open.clear();
             self.open.reserve(CHUNK_BYTES);
         }
@@ -135,16 +156,13 @@ impl SampleWriter {
         if self.closed {
             return Err(WriteError::Closed);
         }
-        let bytes = to_u64(self.open.len().saturating_sub(self.start));
+        let bytes = self.open.len().saturating_sub(self.start);
+        let checked = check_size(bytes, self.sample_limit, || self.samples.to_string());
         let end = match u32::try_from(self.open.len()) {
-            Ok(end) if bytes <= self.sample_limit => end,
+            Ok(end) if checked.is_ok() => end,
             _ => {
                 self.open.truncate(self.start);
-                return Err(WriteError::SampleTooLarge {
-                    row: self.samples.to_string(),
-                    bytes,
-                    limit: self.sample_limit,
-                });
+                return checked.map(|()| false);
             }
         };
         self.start = self.open.len();
@@ -189,7 +207,7 @@ impl SampleWriter {
     ) -> Result<(), WriteError> {
         self.pack(go_on)?;
         let mut chunks = Vec::new();
-        encoder.encode(batch, self.origin(), &self.pool, place, |chunk| {
+        encoder.encode(batch, self.origin(), &self.buffers, place, |chunk| {
             chunks.push(chunk)
         })?;
         for chunk in chunks {
@@ -222,7 +240,7 @@ impl SampleWriter {
         self.start = 0;
         let mut origin = self.origin();
         origin.first = origin.first.saturating_sub(to_u64(ends.len()));
-        let chunk = Chunk::new(bytes, ends, origin, &self.pool);
+        let chunk = Chunk::new(bytes, ends, origin, &self.buffers);
         self.push_chunk(chunk, go_on)
     }
 
@@ -233,8 +251,7 @@ impl SampleWriter {
     ) -> Result<(), WriteError> {
         let full = self.packer.push(chunk, |row| row.to_string());
         for shard in full.inspect_err(|_| self.closed = true)? {
-            self.worker_pool
-                .finish(shard, go_on)
+            self.write(shard, go_on)
                 .inspect_err(|_| self.closed = true)?;
         }
         let (shard, bytes) = (self.packer.next_shard(), self.packer.open_bytes());
@@ -258,20 +275,70 @@ impl SampleWriter {
         self.pack(go_on)?;
         self.closed = true;
         if let Some(shard) = self.packer.finish() {
-            self.worker_pool.finish(shard, go_on)?;
+            self.write(shard, go_on)?;
         }
-        let shards = self.worker_pool.end(go_on)?;
-        self.pool = BufferPool::new(0);
-        let index = Index { shards };
-        publish_last(self.worker_pool.dir(), &index, self.worker_pool.durable())?;
+        let shards = self.settled(go_on);
+        self.close(shards.is_err());
+        self.buffers = BufferPool::new(0);
+        let index = Index { shards: shards? };
+        let SampleShards { dir, durable, .. } = &self.pool.client;
+        publish_last(dir, &index, *durable)?;
         Ok(index)
+    }
+
+    /// Hands a shard to the pool, and starts its threads with the first one.
+    fn write(
+        &mut self,
+        shard: CutShard,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), WriteError> {
+        self.pool.accept(shard, go_on)?;
+        let limits = self.pool.limits;
+        while self.threads.len() < limits.jobs + limits.publishers {
+            let pool = Arc::clone(&self.pool);
+            pool.add_thread();
+            let builder = std::thread::Builder::new().name("shardmill-write".to_owned());
+            match builder.spawn(move || pool.work()) {
+                Ok(thread) => self.threads.push(thread),
+                Err(source) => {
+                    self.pool.remove_thread();
+                    // Existing threads can do the work.
+                    if self.threads.is_empty() {
+                        return Err(WriteError::Thread { source });
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all shards are published, and returns their entries in order.
+    fn settled(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Vec<ShardEntry>, WriteError> {
+        self.pool.wait(go_on, PoolState::is_settled).map(drop)?;
+        let entries = self.pool.client.entries.of_split(0, 0)?.into_iter();
+        let entries = entries.map(|(entry, _)| entry.into_streaming());
+        entries.collect::<Option<_>>().ok_or(WriteError::Bug {
+            what: "a shard of another form",
+        })
+    }
+
+    /// Ends the threads. With `discard`, shards that are not published yet are discarded.
+    fn close(&mut self, discard: bool) {
+        self.pool.close(discard);
+        if self.pool.wait_for_threads(STOP_TIMEOUT) {
+            for thread in self.threads.drain(..) {
+                // A thread that panicked has stored an error.
+                let _ = thread.join();
+            }
+        }
     }
 
     /// Stops without an index and discards unfinished shards. Waits up to two seconds until each thread has ended its
     /// current step.
     pub fn abort(&mut self) {
         self.closed = true;
-        self.worker_pool.stop();
+        self.close(true);
     }
 
     /// Waits until all full shards are published, and returns their entries in order.
@@ -286,7 +353,7 @@ impl SampleWriter {
         if !self.closed {
             self.pack(go_on)?;
         }
-        self.worker_pool.settled(go_on)
+        self.settled(go_on)
     }
 
     /// Returns the samples of the shard that is being filled, in order.
@@ -325,7 +392,7 @@ impl SampleWriter {
     /// Returns a queue of published shard files, for a thread that processes them.
     #[must_use]
     pub fn published(&self) -> PublishedFiles {
-        self.worker_pool.published()
+        PublishedFiles(Arc::clone(&self.pool))
     }
 
     fn origin(&self) -> Origin {
@@ -334,6 +401,82 @@ impl SampleWriter {
             unit: 0,
             first: self.samples,
         }
+    }
+}
+
+impl Drop for SampleWriter {
+    fn drop(&mut self) {
+        self.close(true);
+    }
+}
+
+/// The published shards of a [`SampleWriter`].
+struct SampleShards {
+    dir: Dir,
+    durable: bool,
+    entries: Entries,
+    /// The names of published files that [`PublishedFiles::next`] has not returned yet.
+    names: Mutex<VecDeque<String>>,
+}
+
+impl PoolClient for SampleShards {
+    type Error = WriteError;
+    type Task = Infallible;
+
+    fn pick(&self, _: usize) -> NextTask<Infallible> {
+        NextTask::Wait
+    }
+
+    fn run(&self, task: Infallible) -> Result<Vec<CutShard>, WriteError> {
+        match task {}
+    }
+
+    fn temps(&self) -> Temps<'_> {
+        Temps::Dir(&self.dir)
+    }
+
+    fn publish(&self, shard: FinishedShard, _: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
+        let mut names = Vec::with_capacity(shard.files.len());
+        for (name, temp) in shard.files {
+            // A file of another writer must not be replaced: its index may already exist.
+            temp.publish_pending_first(&name, self.durable)?;
+            names.push(name);
+        }
+        let span = shard.span;
+        self.entries
+            .add((span.split, span.shard), shard.entry, span.content);
+        let mut published = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        published.extend(names);
+        Ok(())
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn samples(&self) -> u64 {
+        self.entries.samples()
+    }
+}
+
+/// The published files of a dataset that is being written.
+#[derive(Debug)]
+pub struct PublishedFiles(Arc<ShardPool<SampleShards>>);
+
+impl PublishedFiles {
+    /// Waits for published files and returns their names, at least one. Returns `None` if no more files will follow.
+    ///
+    /// Each call returns the files since the previous call. A data file precedes its meta file.
+    #[must_use]
+    pub fn next(&self) -> Option<Vec<String>> {
+        self.0.wait_for(|state| {
+            let names = &self.0.client.names;
+            let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+            match names.is_empty() {
+                false => Some(Some(names.drain(..).collect())),
+                true => state.is_closing().then_some(None),
+            }
+        })
     }
 }
 
