@@ -26,26 +26,20 @@ const PROVENANCE_BYTES: u64 = 64 << 20;
 
 pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
-    let travel = SourceOptions {
-        version: args
-            .version
-            .as_deref()
-            .map(options::table_version)
-            .transpose()?,
-        timestamp_ms: args
-            .timestamp
-            .as_deref()
-            .map(options::table_time)
-            .transpose()?,
+    let mut travel = SourceOptions {
         remote: options::remote(&args.storage)?,
-        // Objects are read as in a conversion.
-        raw_objects: true,
-        // Shows the union of all columns. `convert` decides whether nulls may replace missing columns.
-        schema: SchemaRule::Union,
         ..SourceOptions::default()
     };
+    let version = args.version.as_deref().map(options::table_version);
+    travel.delta.version = version.transpose()?;
+    let time = args.timestamp.as_deref().map(options::table_time);
+    travel.delta.timestamp_ms = time.transpose()?;
+    // Objects are read as in a conversion.
+    travel.text.raw_objects = true;
+    // Shows the union of all columns. `convert` decides whether nulls may replace missing columns.
+    travel.schema.rule = SchemaRule::Union;
     // A pattern is not a path; only sources can be patterns.
-    let travels = travel.version.is_some() || travel.timestamp_ms.is_some();
+    let travels = travel.delta.version.is_some() || travel.delta.timestamp_ms.is_some();
     let is_there = !travels
         && match &dataset_location {
             DatasetLocation::Local(path) => path.symlink_metadata().is_ok(),

@@ -55,11 +55,9 @@ pub(crate) fn open(
         )?));
     }
     // Integers in the text formats have any size. Expressions need 64-bit numbers.
-    let computes = options.select.is_some()
-        || options.filter.is_some()
-        || options.sql.is_some()
-        || options.columns.iter().any(|column| column.expr.is_some());
-    let source: Arc<dyn Source> = Arc::new(MdsSource::new(datasets, computes, options.jobs)?);
+    let computes = options.query.computes();
+    let source: Arc<dyn Source> =
+        Arc::new(MdsSource::new(datasets, computes, options.resources.jobs)?);
     Ok(shardmill_source::over(source, options)?)
 }
 

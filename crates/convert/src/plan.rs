@@ -6,7 +6,10 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
 use shardmill_core::{Diagnostic, ErrorKind, check_relative_path, escape};
-use shardmill_source::{SchemaRule, SelectColumn, Source, SourceKind, SourceOptions, TreeGroup};
+use shardmill_source::{
+    CsvOptions, DeltaOptions, QueryOptions, ResourceOptions, SchemaOptions, SchemaRule,
+    SelectColumn, Source, SourceKind, SourceOptions, TextOptions, TreeGroup, TreeOptions,
+};
 use shardmill_storage::Location;
 use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
 
@@ -422,35 +425,50 @@ fn open_source(
     }
     let mut source_options = SourceOptions {
         kind: Some(kind),
-        columns: selected,
-        select: options.select.clone(),
-        filter: options.filter.clone(),
-        sql: options.sql.clone(),
         exclude: Some(options.dest.clone()),
-        version: options.version,
-        timestamp_ms: options.timestamp_ms,
-        schema: options.schema,
-        read_as: columns::read_as(options),
-        group: options.group,
-        key_column: options.key.clone(),
-        follow_links: options.follow_links,
-        text_as_bytes: takes_bytes(options),
-        json_columns: columns_as(options, |encoding| encoding == "json"),
-        // Columns encoded as text keep all digits of their numbers.
-        text_columns: columns_as(options, |encoding| encoding.starts_with("str")),
-        raw_objects: stores_json(options) && options.sql.is_none(),
-        typed_columns: typed_columns(options),
-        csv_delimiter: options.csv_delimiter,
-        csv_header: options.csv_header,
-        csv_nulls: options.csv_nulls.clone(),
-        infer_rows: options.infer_rows,
-        jobs: options.jobs,
-        memory_limit: options.memory_limit,
-        limits: options.limits.clone(),
         with_deleted: options.with_deleted,
+        query: QueryOptions {
+            columns: selected,
+            select: options.select.clone(),
+            filter: options.filter.clone(),
+            sql: options.sql.clone(),
+        },
+        schema: SchemaOptions {
+            rule: options.schema,
+            read_as: columns::read_as(options),
+        },
+        delta: DeltaOptions {
+            version: options.version,
+            timestamp_ms: options.timestamp_ms,
+            only: None,
+        },
+        tree: TreeOptions {
+            group: options.group,
+            key_column: options.key.clone(),
+            follow_links: options.follow_links,
+            text_as_bytes: takes_bytes(options),
+        },
+        text: TextOptions {
+            json_columns: columns_as(options, |encoding| encoding == "json"),
+            // Columns encoded as text keep all digits of their numbers.
+            text_columns: columns_as(options, |encoding| encoding.starts_with("str")),
+            raw_objects: stores_json(options) && options.sql.is_none(),
+            typed_columns: typed_columns(options),
+            infer_rows: options.infer_rows,
+        },
+        csv: CsvOptions {
+            delimiter: options.csv_delimiter,
+            header: options.csv_header,
+            nulls: options.csv_nulls.clone(),
+        },
+        resources: ResourceOptions {
+            jobs: options.jobs,
+            memory_limit: options.memory_limit,
+            temp_dir: options.temp_dir.clone(),
+            ..ResourceOptions::default()
+        },
+        limits: options.limits.clone(),
         remote: options.remote.clone(),
-        temp_dir: options.temp_dir.clone(),
-        ..SourceOptions::default()
     };
     if options.group != TreeGroup::Stem && kind != SourceKind::Tree {
         return Err(ConvertError::option_hint(

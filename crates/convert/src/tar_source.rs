@@ -140,7 +140,13 @@ impl TarSource {
             });
             Ok(())
         };
-        each_in_order(shards.len(), options.jobs, &Progress::new(), work, take)?;
+        each_in_order(
+            shards.len(),
+            options.resources.jobs,
+            &Progress::new(),
+            work,
+            take,
+        )?;
         for digest in set.deleted_digests() {
             identity.update(&digest);
         }
@@ -161,14 +167,14 @@ impl TarSource {
             columns.push(Field::new(&**name, DataType::Binary, nullable));
             nulls.push((!nullable).then_some(0));
         }
-        if fields.contains_key(options.key_column.as_str()) {
+        if fields.contains_key(options.tree.key_column.as_str()) {
             return Err(ConvertError::option_hint(
                 "key",
-                format!("the samples have a field `{}`", options.key_column),
+                format!("the samples have a field `{}`", options.tree.key_column),
                 "call the column of the keys otherwise with --key",
             ));
         }
-        columns.push(Field::new(&options.key_column, DataType::Utf8, false));
+        columns.push(Field::new(&options.tree.key_column, DataType::Utf8, false));
         nulls.push(Some(0));
         description.rows = Some(rows);
         description.fingerprint = format!("{:032x}", identity.digest128());

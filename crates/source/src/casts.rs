@@ -30,22 +30,22 @@ struct Uses {
 /// `sql-*` errors of expressions that do not parse.
 pub(crate) fn with_casts(options: &SourceOptions) -> Result<SourceOptions, SourceError> {
     let mut options = options.clone();
-    if options.sql.is_some() {
+    if options.query.sql.is_some() {
         return Ok(options);
     }
     let mut uses = Uses::default();
-    if let Some(text) = &options.filter {
+    if let Some(text) = &options.query.filter {
         uses.add(&parse_expr("--where", text)?);
     }
-    match &options.select {
+    match &options.query.select {
         Some(text) => {
             for item in parse_select("--select", text)? {
                 uses.add_item(&item);
             }
         }
-        None if options.columns.is_empty() => uses.unlisted = Some(BTreeSet::new()),
+        None if options.query.columns.is_empty() => uses.unlisted = Some(BTreeSet::new()),
         None => {
-            for column in &options.columns {
+            for column in &options.query.columns {
                 match &column.expr {
                     Some(text) => uses.add(&parse_expr("--column", text)?),
                     None => uses.count(&column.name),
@@ -54,7 +54,7 @@ pub(crate) fn with_casts(options: &SourceOptions) -> Result<SourceOptions, Sourc
         }
     }
     let found = uses.finish(&options)?;
-    options.read_as.extend(found);
+    options.schema.read_as.extend(found);
     Ok(options)
 }
 

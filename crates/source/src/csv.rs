@@ -38,7 +38,11 @@ struct Column {
 
 /// Returns whether the options fix the type of a column as text.
 fn is_text_column(name: &str, options: &SourceOptions) -> bool {
-    let columns = options.text_columns.iter().chain(&options.json_columns);
+    let columns = options
+        .text
+        .text_columns
+        .iter()
+        .chain(&options.text.json_columns);
     columns.into_iter().any(|column| column == name)
 }
 
@@ -52,7 +56,7 @@ impl Dialect {
     fn of(kind: SourceKind, options: &SourceOptions) -> Self {
         let usual = if kind == SourceKind::Tsv { b'\t' } else { b',' };
         Self {
-            delimiter: options.csv_delimiter.unwrap_or(usual),
+            delimiter: options.csv.delimiter.unwrap_or(usual),
         }
     }
 }
@@ -94,7 +98,7 @@ pub(crate) fn open(
     let dialect = Dialect::of(kind, options);
     let files = list_tables(locations, kind, options)?;
     let scanned: Vec<Result<Scanned, SourceError>> =
-        on_pool(looking(&files, options.jobs), || {
+        on_pool(looking(&files, options.resources.jobs), || {
             let files = files.par_iter();
             files.map(|input| scan(input, dialect, options)).collect()
         })?;
@@ -253,7 +257,7 @@ fn inexact_error(
 
 /// Returns the line number of a row, provided that each row is one line.
 fn line_of(row: u64, options: &SourceOptions) -> u64 {
-    row + 1 + u64::from(options.csv_header)
+    row + 1 + u64::from(options.csv.header)
 }
 
 fn text_fields(header: &[String]) -> Fields {
@@ -306,7 +310,7 @@ fn header(
         return Ok(Vec::new());
     }
     let format = Format::default()
-        .with_header(options.csv_header)
+        .with_header(options.csv.header)
         .with_delimiter(dialect.delimiter);
     let found = catch(|| format.infer_schema(line.as_slice(), Some(0)));
     let (found, _) = found
@@ -364,7 +368,7 @@ fn scan(
     let most = if input.file_version.bytes <= WHOLE_BYTES {
         u64::MAX
     } else {
-        options.infer_rows as u64
+        options.text.infer_rows as u64
     };
     let fields = text_fields(&header);
     let mut scanned = Scanned {
@@ -456,7 +460,7 @@ impl Records {
         options: &SourceOptions,
     ) -> Result<Self, SourceError> {
         let rows = rows.max(1);
-        let has_usual_nulls = options.csv_nulls == [""];
+        let has_usual_nulls = options.csv.nulls == [""];
         let is_large = input.file_version.bytes > WHOLE_BYTES;
         let decoded = |field: &FieldRef| -> FieldRef {
             // Rows that were not examined may contain whole numbers that no float represents exactly.
@@ -470,22 +474,22 @@ impl Records {
         };
         let decoded: Fields = fields.iter().map(decoded).collect();
         let decoder = ReaderBuilder::new(Arc::new(Schema::new(decoded)))
-            .with_header(options.csv_header)
+            .with_header(options.csv.header)
             .with_delimiter(dialect.delimiter)
             .with_batch_size(rows)
             .build_decoder();
-        let enough = (options.batch_bytes as u64).saturating_mul(BATCH_FACTOR);
+        let enough = (options.resources.batch_bytes as u64).saturating_mul(BATCH_FACTOR);
         let sample_bytes = options.limits.sample_bytes;
         Ok(Self {
             text: Text::open(input)?,
             decoder,
             rows,
             schema: Arc::new(Schema::new(fields.clone())),
-            nulls: options.csv_nulls.clone(),
+            nulls: options.csv.nulls.clone(),
             delimiter: dialect.delimiter,
-            has_header: options.csv_header,
+            has_header: options.csv.header,
             before: 0,
-            skipped: usize::from(options.csv_header),
+            skipped: usize::from(options.csv.header),
             block: Vec::new(),
             csv_scanner: CsvScanner::new(dialect.delimiter),
             consumed: 0,
@@ -662,7 +666,8 @@ impl Base for CsvTable {
             .iter()
             .filter_map(|name| self.schema.field_with_name(name).ok().cloned())
             .collect();
-        let rows = (self.options.batch_bytes as u64 / self.row_bytes.max(1)).clamp(1, 65_536);
+        let rows =
+            (self.options.resources.batch_bytes as u64 / self.row_bytes.max(1)).clamp(1, 65_536);
         let rows = usize::try_from(rows).unwrap_or(1);
         let places = header
             .iter()

@@ -427,7 +427,7 @@ impl Computed {
         let context = session(options, 8192)?;
         let full = Arc::clone(base.schema());
         let mut text = Vec::new();
-        let filter = match &options.filter {
+        let filter = match &options.query.filter {
             Some(given) => {
                 let parsed = parse_expr(WHERE, given)?;
                 text.push(format!(" WHERE {parsed}"));
@@ -435,19 +435,22 @@ impl Computed {
             }
             None => None,
         };
-        let first = match &options.select {
+        let first = match &options.query.select {
             Some(given) => {
                 let parsed = parse_select(SELECT, given)?;
                 let list: Vec<String> = parsed.iter().map(ToString::to_string).collect();
                 text.insert(0, format!("SELECT {} FROM {TABLE}", list.join(", ")));
                 select_items(&context, &full, parsed)?
             }
-            None if !options.columns.is_empty() => {
+            None if !options.query.columns.is_empty() => {
                 text.insert(
                     0,
-                    format!("SELECT {} FROM {TABLE}", column_text(&options.columns)?),
+                    format!(
+                        "SELECT {} FROM {TABLE}",
+                        column_text(&options.query.columns)?
+                    ),
                 );
-                column_items(&context, &full, &options.columns)?
+                column_items(&context, &full, &options.query.columns)?
             }
             None => {
                 text.insert(0, format!("SELECT * FROM {TABLE}"));
@@ -481,13 +484,13 @@ impl Computed {
             stages: vec![Projection::compile(&context, &input, first)?],
         };
         let mut text = text.concat();
-        if options.select.is_some() && !options.columns.is_empty() {
+        if options.query.select.is_some() && !options.query.columns.is_empty() {
             let schema = program
                 .stages
                 .last()
                 .map(|stage| Arc::clone(&stage.schema))
                 .unwrap_or(input);
-            let items = column_items(&context, &schema, &options.columns)?;
+            let items = column_items(&context, &schema, &options.query.columns)?;
             copies = items
                 .iter()
                 .map(|item| {
@@ -500,7 +503,10 @@ impl Computed {
             program
                 .stages
                 .push(Projection::compile(&context, &schema, items)?);
-            text = format!("SELECT {} FROM ({text})", column_text(&options.columns)?);
+            text = format!(
+                "SELECT {} FROM ({text})",
+                column_text(&options.query.columns)?
+            );
         }
         Ok(Self::assemble(base, program, needed, copies, pruning, text))
     }

@@ -84,9 +84,10 @@ pub(crate) fn open(
     options: &SourceOptions,
 ) -> Result<ArrowTable, SourceError> {
     let files = list_tables(locations, SourceKind::Arrow, options)?;
-    let found: Vec<Result<Layout, SourceError>> = on_pool(looking(&files, options.jobs), || {
-        files.par_iter().map(layout).collect()
-    })?;
+    let found: Vec<Result<Layout, SourceError>> =
+        on_pool(looking(&files, options.resources.jobs), || {
+            files.par_iter().map(layout).collect()
+        })?;
     let layouts = found.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut uniter = Uniter::new(options);
     for (number, layout) in layouts.iter().enumerate() {
@@ -131,7 +132,7 @@ pub(crate) fn open(
         units,
         numbers,
         null_counts,
-        batch_bytes: options.batch_bytes,
+        batch_bytes: options.resources.batch_bytes,
         last: Mutex::new(None),
         description,
     })

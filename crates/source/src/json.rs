@@ -61,7 +61,7 @@ pub(crate) fn open(
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
     let taken = |name: &str| taken(name, options);
     let scanned: Vec<Result<Scanned, SourceError>> =
-        on_pool(looking(&files, options.jobs), || {
+        on_pool(looking(&files, options.resources.jobs), || {
             let files = files.par_iter().enumerate();
             files
                 .map(|(number, input)| scan(input, number, &taken, options))
@@ -140,13 +140,13 @@ pub(crate) fn open(
 /// Returns how the options want a field to be read.
 fn taken(name: &str, options: &SourceOptions) -> Taken {
     let is_in = |names: &[String]| names.iter().any(|known| known == name);
-    if is_in(&options.json_columns) {
+    if is_in(&options.text.json_columns) {
         Taken::Json
-    } else if is_in(&options.text_columns) {
+    } else if is_in(&options.text.text_columns) {
         Taken::Text
-    } else if options.raw_objects
+    } else if options.text.raw_objects
         // Expressions match column names in any case.
-        && !options.typed_columns.iter().any(|known| known.eq_ignore_ascii_case(name))
+        && !options.text.typed_columns.iter().any(|known| known.eq_ignore_ascii_case(name))
     {
         Taken::RawObjects
     } else {
@@ -195,7 +195,7 @@ fn scan(
     let most = if read_all {
         u64::MAX
     } else {
-        options.infer_rows as u64
+        options.text.infer_rows as u64
     };
     let mut object = Object::default();
     let mut block = Vec::new();
@@ -298,7 +298,7 @@ impl Base for JsonTable {
             full: Arc::clone(&self.schema),
             schema: project(&self.schema, columns),
             columns: columns.to_vec(),
-            batch_bytes: self.options.batch_bytes.max(1),
+            batch_bytes: self.options.resources.batch_bytes.max(1),
             block: Vec::new(),
             line: 0,
         }))

@@ -8,7 +8,7 @@
 //!
 //! [`open`] turns locations into a [`Source`]. A source has a schema and an ordered list of [`Unit`]s: row groups,
 //! record batches, text files, or runs of small files. Any thread can open a unit, which yields [`Rows`]: record
-//! batches of about [`batch_bytes`](SourceOptions::batch_bytes). The order of units, and of rows within them, is the
+//! batches of about [`batch_bytes`](ResourceOptions::batch_bytes). The order of units, and of rows within them, is the
 //! order of the dataset. It depends only on the input and the options. Every size or count in a file is checked against
 //! the file's size and a limit before it is used. A panic in a decoder becomes an ordinary error.
 //!
@@ -17,10 +17,8 @@
 //! # let directory = tempfile::tempdir()?;
 //! # let location = directory.path().join("rows.csv");
 //! std::fs::write(&location, "id,text\n1,one\n2,two\n3,three\n")?;
-//! let options = shardmill_source::SourceOptions {
-//!     filter: Some("id > 1".to_owned()),
-//!     ..Default::default()
-//! };
+//! let mut options = shardmill_source::SourceOptions::default();
+//! options.query.filter = Some("id > 1".to_owned());
 //! let source = shardmill_source::open(&[location.into()], &options)?;
 //! let mut count = 0;
 //! for unit in 0..source.units().len() {
@@ -85,7 +83,9 @@ pub use detect::detect;
 pub use error::SourceError;
 pub use hints::CsvProblem;
 pub use options::{
-    ParseSourceKindError, ReadAs, SchemaRule, SelectColumn, SourceKind, SourceOptions, TreeGroup,
+    CsvOptions, DeltaOptions, ParseSourceKindError, QueryOptions, ReadAs, ResourceOptions,
+    SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions, TextOptions, TreeGroup,
+    TreeOptions,
 };
 pub use source::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaSummary, ENCODING_KEY, RowPlace, Rows, Source,
@@ -200,19 +200,21 @@ fn with_options(
     base: Arc<dyn Base>,
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, SourceError> {
-    if options.sql.is_some() {
+    if options.query.sql.is_some() {
         return Ok(Arc::new(sql::Query::new(base, options)?));
     }
-    let computes = options.columns.iter().any(|column| column.expr.is_some());
-    if computes || options.select.is_some() || options.filter.is_some() {
+    if options.query.computes() {
         return Ok(Arc::new(expr::Computed::new(base, options)?));
     }
-    Ok(Arc::new(direct::DirectSource::new(base, &options.columns)?))
+    Ok(Arc::new(direct::DirectSource::new(
+        base,
+        &options.query.columns,
+    )?))
 }
 
 /// Refuses `--version` and `--timestamp` for anything but a Delta table.
 fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceError> {
-    let option = match (options.version, options.timestamp_ms) {
+    let option = match (options.delta.version, options.delta.timestamp_ms) {
         (Some(_), _) => "--version",
         (None, Some(_)) => "--timestamp",
         (None, None) => return Ok(()),
@@ -233,16 +235,16 @@ fn check_options(options: &SourceOptions) -> Result<(), SourceError> {
             reason: reason.to_owned(),
         })
     };
-    if options.sql.is_some() && options.filter.is_some() {
+    if options.query.sql.is_some() && options.query.filter.is_some() {
         return wrong("--where", "goes with --sql only inside the query");
     }
-    if options.sql.is_some() && options.select.is_some() {
+    if options.query.sql.is_some() && options.query.select.is_some() {
         return wrong("--select", "goes with --sql only inside the query");
     }
-    if matches!(options.csv_delimiter, Some(b'\n' | b'\r' | b'"')) {
+    if matches!(options.csv.delimiter, Some(b'\n' | b'\r' | b'"')) {
         return wrong("--csv-delimiter", "may not be a quote or the end of a line");
     }
-    if options.key_column.is_empty() {
+    if options.tree.key_column.is_empty() {
         return wrong("--key", "needs a name");
     }
     Ok(())

@@ -214,7 +214,7 @@ impl Store {
     ) -> Result<Arc<Self>, SourceError> {
         Ok(Arc::new(Self {
             remote: Remote::open(location, &options.remote)?,
-            temp_dir: options.temp_dir.clone(),
+            temp_dir: options.resources.temp_dir.clone(),
             kept: Mutex::default(),
             unfinished: OnceLock::new(),
         }))

@@ -168,10 +168,37 @@ pub enum TreeGroup {
 }
 
 /// Options for opening a source. `SourceOptions::default()` reads everything.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
     /// What the locations hold; `None` to detect it.
     pub kind: Option<SourceKind>,
+    /// A location that must neither contain the source nor lie inside it: the destination of a conversion.
+    pub exclude: Option<Location>,
+    /// Whether to include samples of a dataset that were deleted from its table.
+    pub with_deleted: bool,
+    /// The rows and columns of the result.
+    pub query: QueryOptions,
+    /// How the columns of several Parquet or Arrow files are combined.
+    pub schema: SchemaOptions,
+    /// Options for Delta tables.
+    pub delta: DeltaOptions,
+    /// Options for file trees.
+    pub tree: TreeOptions,
+    /// Options for CSV and JSON lines.
+    pub text: TextOptions,
+    /// Options for CSV.
+    pub csv: CsvOptions,
+    /// Threads, memory and temporary files.
+    pub resources: ResourceOptions,
+    /// Limits on the sizes that a file may claim.
+    pub limits: Limits,
+    /// Options for reading from stores.
+    pub remote: RemoteOptions,
+}
+
+/// The rows and columns of the result. The default selects all of them.
+#[derive(Clone, Debug, Default)]
+pub struct QueryOptions {
     /// The columns of the result, in this order; empty for all. Applied after `select` or `sql`.
     pub columns: Vec<SelectColumn>,
     /// A select list such as `id, lower(text) AS text`; scalar expressions only. Applied after `filter`.
@@ -180,94 +207,133 @@ pub struct SourceOptions {
     pub filter: Option<String>,
     /// A whole query over the table `source`. Excludes `select` and `filter`.
     pub sql: Option<String>,
-    /// A location that must neither contain the source nor lie inside it: the destination of a conversion.
-    pub exclude: Option<Location>,
-    /// The version of a Delta table to read; `None` for the latest, or for the one at `timestamp_ms`.
-    pub version: Option<u64>,
-    /// Reads the latest version of a Delta table at this time, in milliseconds since 1970.
-    pub timestamp_ms: Option<i64>,
-    /// The files of a Delta table to read, by their [paths](crate::DeltaFile::path); `None` for all.
-    pub only: Option<Arc<BTreeSet<String>>>,
-    /// How the columns of several Parquet or Arrow files are combined into those of one table.
-    pub schema: SchemaRule,
+}
+
+impl QueryOptions {
+    /// Returns whether the result has columns that an expression or a query computes, or a filter selects its rows.
+    #[must_use]
+    pub fn computes(&self) -> bool {
+        self.select.is_some()
+            || self.filter.is_some()
+            || self.sql.is_some()
+            || self.columns.iter().any(|column| column.expr.is_some())
+    }
+}
+
+/// How the columns of several Parquet or Arrow files are combined into those of one table.
+#[derive(Clone, Debug, Default)]
+pub struct SchemaOptions {
+    /// The rule.
+    pub rule: SchemaRule,
     /// Types for columns whose types in several files cannot be combined. [`open`](crate::open) adds the types that
-    /// `columns`, `select` and `filter` cast to.
+    /// the [`QueryOptions`] cast to.
     pub read_as: Vec<ReadAs>,
-    /// How the files of a tree are grouped into samples.
+}
+
+/// Which version and files of a Delta table are read. The default is all of the latest version.
+#[derive(Clone, Debug, Default)]
+pub struct DeltaOptions {
+    /// The version; `None` for the latest, or for the one at `timestamp_ms`.
+    pub version: Option<u64>,
+    /// Reads the latest version at this time, in milliseconds since 1970.
+    pub timestamp_ms: Option<i64>,
+    /// The files to read, by their [paths](crate::DeltaFile::path); `None` for all.
+    pub only: Option<Arc<BTreeSet<String>>>,
+}
+
+/// How the files of a tree become samples.
+#[derive(Clone, Debug)]
+pub struct TreeOptions {
+    /// How files are grouped into samples.
     pub group: TreeGroup,
-    /// The name of the key column of a tree.
+    /// The name of the key column.
     pub key_column: String,
-    /// Whether symbolic links in a tree are followed.
+    /// Whether symbolic links are followed.
     pub follow_links: bool,
-    /// Whether the text files of a tree are read as bytes.
+    /// Whether text files are read as bytes.
     pub text_as_bytes: bool,
-    /// Columns of CSV and JSON lines that become JSON: their values are read as the JSON text in the file.
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        Self {
+            group: TreeGroup::Stem,
+            key_column: "__key__".to_owned(),
+            follow_links: false,
+            text_as_bytes: false,
+        }
+    }
+}
+
+/// How the columns of CSV and JSON lines get their types.
+#[derive(Clone, Debug)]
+pub struct TextOptions {
+    /// Columns that become JSON: their values are read as the JSON text in the file.
     pub json_columns: Vec<String>,
-    /// Columns of CSV and JSON lines that become text: their numbers are read as written.
+    /// Columns that become text: their numbers are read as written.
     pub text_columns: Vec<String>,
     /// Whether objects in JSON lines, and lists other than lists of numbers, are read as their JSON text.
     pub raw_objects: bool,
     /// Columns that [`raw_objects`](Self::raw_objects) does not affect.
     pub typed_columns: Vec<String>,
-    /// The approximate number of bytes of decoded data in a batch.
-    pub batch_bytes: usize,
-    /// The number of threads that list and open files; 0 for one per core.
-    pub jobs: usize,
-    /// The most bytes of memory that a query may use before it spills to disk.
-    pub memory_limit: Option<u64>,
-    /// The directory for spilled data of queries and downloaded objects; `None` for the system's temporary directory.
-    pub temp_dir: Option<PathBuf>,
-    /// The byte that separates CSV values; `None` for a comma, or a tab in [`SourceKind::Tsv`].
-    pub csv_delimiter: Option<u8>,
-    /// Whether the first line of a CSV file names the columns. Otherwise they are `column_1`, `column_2`, ….
-    pub csv_header: bool,
-    /// The texts that mean null if they are unquoted in a CSV file. An empty field is null in any column that is not
-    /// text.
-    pub csv_nulls: Vec<String>,
-    /// How many rows of a large CSV or JSON lines file are examined to infer column types. Files of up to 64 MiB are
-    /// always examined completely.
+    /// How many rows of a large file are examined to infer column types. Files of up to 64 MiB are always examined
+    /// completely.
     pub infer_rows: usize,
-    /// Limits on the sizes that a file may claim.
-    pub limits: Limits,
-    /// Whether to include samples of a dataset that were deleted from its table.
-    pub with_deleted: bool,
-    /// Options for reading from stores.
-    pub remote: RemoteOptions,
 }
 
-impl Default for SourceOptions {
+impl Default for TextOptions {
     fn default() -> Self {
         Self {
-            kind: None,
-            columns: Vec::new(),
-            select: None,
-            filter: None,
-            sql: None,
-            exclude: None,
-            version: None,
-            timestamp_ms: None,
-            only: None,
-            schema: SchemaRule::Widen,
-            read_as: Vec::new(),
-            group: TreeGroup::Stem,
-            key_column: "__key__".to_owned(),
-            follow_links: false,
-            text_as_bytes: false,
             json_columns: Vec::new(),
             text_columns: Vec::new(),
             raw_objects: false,
             typed_columns: Vec::new(),
-            batch_bytes: 1 << 20,
+            infer_rows: 100_000,
+        }
+    }
+}
+
+/// How CSV files are written.
+#[derive(Clone, Debug)]
+pub struct CsvOptions {
+    /// The byte that separates values; `None` for a comma, or a tab in [`SourceKind::Tsv`].
+    pub delimiter: Option<u8>,
+    /// Whether the first line of a file names the columns. Otherwise they are `column_1`, `column_2`, ….
+    pub header: bool,
+    /// The texts that mean null if they are unquoted. An empty field is null in any column that is not text.
+    pub nulls: Vec<String>,
+}
+
+impl Default for CsvOptions {
+    fn default() -> Self {
+        Self {
+            delimiter: None,
+            header: true,
+            nulls: vec![String::new()],
+        }
+    }
+}
+
+/// Threads, memory and temporary files.
+#[derive(Clone, Debug)]
+pub struct ResourceOptions {
+    /// The number of threads that list and open files; 0 for one per core.
+    pub jobs: usize,
+    /// The approximate number of bytes of decoded data in a batch.
+    pub batch_bytes: usize,
+    /// The most bytes of memory that a query may use before it spills to disk.
+    pub memory_limit: Option<u64>,
+    /// The directory for spilled data of queries and downloaded objects; `None` for the system's temporary directory.
+    pub temp_dir: Option<PathBuf>,
+}
+
+impl Default for ResourceOptions {
+    fn default() -> Self {
+        Self {
             jobs: 0,
+            batch_bytes: 1 << 20,
             memory_limit: None,
             temp_dir: None,
-            csv_delimiter: None,
-            csv_header: true,
-            csv_nulls: vec![String::new()],
-            infer_rows: 100_000,
-            limits: Limits::default(),
-            with_deleted: false,
-            remote: RemoteOptions::default(),
         }
     }
 }

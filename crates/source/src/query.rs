@@ -48,14 +48,14 @@ pub(crate) fn session(
     parser.enable_ident_normalization = false;
     parser.map_string_types_to_utf8view = false;
     let mut runtime = RuntimeEnvBuilder::new();
-    if let Some(limit) = options.memory_limit {
+    if let Some(limit) = options.resources.memory_limit {
         // The memory that a sort reserves for merging must leave it enough to sort.
         let execution = &mut config.options_mut().execution;
         let share = usize::try_from(limit / 4).unwrap_or(usize::MAX);
         execution.sort_spill_reservation_bytes = execution.sort_spill_reservation_bytes.min(share);
         runtime = runtime.with_memory_limit(usize::try_from(limit).unwrap_or(usize::MAX), 1.0);
     }
-    if let Some(directory) = &options.temp_dir {
+    if let Some(directory) = &options.resources.temp_dir {
         let mode = DiskManagerMode::Directories(vec![directory.clone()]);
         runtime = runtime.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode));
     }

@@ -52,14 +52,22 @@ impl Query {
     ///
     /// `sql-*` and `source-column` errors.
     pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
-        let statement = parse_query(SQL, options.sql.as_deref().unwrap_or_default())?;
+        let statement = parse_query(SQL, options.query.sql.as_deref().unwrap_or_default())?;
         let mut text = statement.to_string();
         let context = session(
             options,
-            engine_rows(base.description(), options.batch_bytes),
+            engine_rows(base.description(), options.resources.batch_bytes),
         )?;
         let input = Arc::clone(base.schema());
-        let failed = |error| convert(error, SQL, &input, Phase::Plan, options.memory_limit);
+        let failed = |error| {
+            convert(
+                error,
+                SQL,
+                &input,
+                Phase::Plan,
+                options.resources.memory_limit,
+            )
+        };
         let table = SourceTable {
             base: Arc::clone(&base),
         };
@@ -75,11 +83,14 @@ impl Query {
         let mut schema = physical.schema();
         check_names(&schema)?;
         let mut columns = None;
-        if !options.columns.is_empty() {
-            let projection = Projection::of_columns(&context, &schema, &options.columns)?;
+        if !options.query.columns.is_empty() {
+            let projection = Projection::of_columns(&context, &schema, &options.query.columns)?;
             schema = Arc::clone(projection.schema());
             columns = Some(Arc::new(projection));
-            text = format!("SELECT {} FROM ({text})", column_text(&options.columns)?);
+            text = format!(
+                "SELECT {} FROM ({text})",
+                column_text(&options.query.columns)?
+            );
         }
         let mut description = base.description().clone();
         description.query = Some(text);
@@ -90,7 +101,7 @@ impl Query {
                 context,
                 plan,
                 input: Arc::clone(&input),
-                memory_limit: options.memory_limit,
+                memory_limit: options.resources.memory_limit,
             }),
             columns,
             schema,
@@ -98,7 +109,7 @@ impl Query {
                 bytes,
                 ..Unit::default()
             }],
-            batch_bytes: options.batch_bytes,
+            batch_bytes: options.resources.batch_bytes,
             description,
         })
     }

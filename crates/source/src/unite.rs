@@ -94,8 +94,8 @@ enum Refusal {
 impl Uniter {
     pub(crate) fn new(options: &SourceOptions) -> Self {
         Self {
-            rule: options.schema,
-            read_as: options.read_as.clone(),
+            rule: options.schema.rule,
+            read_as: options.schema.read_as.clone(),
             columns: Vec::new(),
             by_name: HashMap::new(),
             known: Vec::new(),

@@ -40,7 +40,7 @@ fn rows_are_filtered_in_their_units() {
     let place = Place::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
-        options.filter = Some("id % 250 = 7 AND Text IS NOT NULL".to_owned())
+        options.query.filter = Some("id % 250 = 7 AND Text IS NOT NULL".to_owned())
     })
     .unwrap();
     assert_eq!(int(&read(source.as_ref()), 0), [7, 257, 507, 757]);
@@ -79,7 +79,10 @@ fn statistics_leave_out_row_groups_and_no_rows() {
             vec![952, 959, 966, 973, 980, 987, 994],
         ),
     ] {
-        let source = open_with(&path, |options| options.filter = Some(filter.to_owned())).unwrap();
+        let source = open_with(&path, |options| {
+            options.query.filter = Some(filter.to_owned())
+        })
+        .unwrap();
         let found: Vec<i64> = batches(source.as_ref())
             .unwrap()
             .iter()
@@ -100,8 +103,8 @@ fn columns_are_selected_computed_and_renamed() {
     let place = Place::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
-        options.select = Some("lower(Text) AS text, id * 2 AS twice, source.id".to_owned());
-        options.filter = Some("id < 5".to_owned());
+        options.query.select = Some("lower(Text) AS text, id * 2 AS twice, source.id".to_owned());
+        options.query.filter = Some("id < 5".to_owned());
     })
     .unwrap();
     let found = read(source.as_ref());
@@ -128,7 +131,7 @@ fn columns_are_selected_computed_and_renamed() {
     );
 
     let source = open_with(&path, |options| {
-        options.select = Some("* EXCLUDE (Text, score)".to_owned())
+        options.query.select = Some("* EXCLUDE (Text, score)".to_owned())
     })
     .unwrap();
     assert_eq!(source.schema().fields().len(), 2);
@@ -137,7 +140,7 @@ fn columns_are_selected_computed_and_renamed() {
         SelectColumn::named("odd name"),
         SelectColumn::computed("n", "length(Text)"),
     ];
-    let source = open_with(&path, |options| options.columns = columns).unwrap();
+    let source = open_with(&path, |options| options.query.columns = columns).unwrap();
     assert_eq!(
         source.description().query.as_deref(),
         Some("SELECT \"odd name\", length(Text) AS \"n\" FROM source")
@@ -147,8 +150,8 @@ fn columns_are_selected_computed_and_renamed() {
 
     // Columns computed from the result of a select list.
     let source = open_with(&path, |options| {
-        options.select = Some("id AS a, id + 1 AS b".to_owned());
-        options.columns = vec![
+        options.query.select = Some("id AS a, id + 1 AS b".to_owned());
+        options.query.columns = vec![
             SelectColumn::computed("c", "a + b"),
             SelectColumn::named("a"),
         ];
@@ -162,7 +165,7 @@ fn columns_are_selected_computed_and_renamed() {
     );
     // No column of the table is read, only its number of rows.
     let source = open_with(&path, |options| {
-        options.select = Some("1 AS one".to_owned())
+        options.query.select = Some("1 AS one".to_owned())
     })
     .unwrap();
     assert_eq!(int(&read(source.as_ref()), 0), vec![1; 1000]);
@@ -173,7 +176,7 @@ fn nulls_are_counted_and_placed_through_expressions() {
     let place = Place::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
-        options.select = Some("Text AS t, upper(Text) AS u, id".to_owned())
+        options.query.select = Some("Text AS t, upper(Text) AS u, id".to_owned())
     })
     .unwrap();
     assert_eq!(
@@ -187,7 +190,7 @@ fn nulls_are_counted_and_placed_through_expressions() {
     assert_eq!(source.first_null(0).unwrap().unwrap().row, 3);
     assert_eq!(source.first_null(1).unwrap().unwrap().row, 3);
     let source = open_with(&path, |options| {
-        options.filter = Some("id > 400 AND id % 3 = 2".to_owned())
+        options.query.filter = Some("id > 400 AND id % 3 = 2".to_owned())
     })
     .unwrap();
     assert_eq!(source.null_count(1), None);
@@ -204,7 +207,7 @@ fn what_is_not_a_function_of_one_row_is_refused() {
     let filter = |text: &str| {
         let text = text.to_owned();
         refused(&path, |options: &mut SourceOptions| {
-            options.filter = Some(text)
+            options.query.filter = Some(text)
         })
     };
     for (text, id) in [
@@ -233,7 +236,7 @@ fn what_is_not_a_function_of_one_row_is_refused() {
     let select = |text: &str| {
         let text = text.to_owned();
         refused(&path, |options: &mut SourceOptions| {
-            options.select = Some(text)
+            options.query.select = Some(text)
         })
     };
     assert_eq!(select("id, id").id(), "source-duplicate-column");
@@ -249,7 +252,7 @@ fn errors_of_the_data_name_the_clause() {
     let place = Place::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
-        options.select = Some("CAST(Text AS BIGINT) AS n".to_owned())
+        options.query.select = Some("CAST(Text AS BIGINT) AS n".to_owned())
     })
     .unwrap();
     let error = crate::help::check_error(batches(source.as_ref()).unwrap_err());
@@ -282,7 +285,7 @@ fn only_needed_columns_are_read() {
     bytes[start as usize..(start + length) as usize].fill(0xff);
     std::fs::write(&path, bytes).unwrap();
     let source = open_with(&path, |options| {
-        options.filter = Some("good > 5".to_owned())
+        options.query.filter = Some("good > 5".to_owned())
     })
     .unwrap();
     assert_eq!(
@@ -290,13 +293,13 @@ fn only_needed_columns_are_read() {
         "parquet-corrupt"
     );
     let source = open_with(&path, |options| {
-        options.filter = Some("good > 5".to_owned());
-        options.select = Some("good".to_owned());
+        options.query.filter = Some("good > 5".to_owned());
+        options.query.select = Some("good".to_owned());
     })
     .unwrap();
     assert_eq!(int(&read(source.as_ref()), 0), [6, 7, 8, 9]);
     let source = open_with(&path, |options| {
-        options.sql = Some("SELECT sum(good) AS s FROM source".to_owned())
+        options.query.sql = Some("SELECT sum(good) AS s FROM source".to_owned())
     })
     .unwrap();
     let found = read(source.as_ref());
@@ -315,13 +318,13 @@ fn numbers_that_do_not_fit_are_an_error() {
         "id * 9223372036854775000",
     ] {
         let source = open_with(&path, |options| {
-            options.select = Some(format!("{text} AS n"));
+            options.query.select = Some(format!("{text} AS n"));
         });
         let error = batches(source.unwrap().as_ref()).unwrap_err();
         assert_eq!(error.id(), "sql-run", "{text}: {error}");
     }
     let source = open_with(&path, |options| {
-        options.select = Some("id + 9223372036854774808 AS n".to_owned());
+        options.query.select = Some("id + 9223372036854774808 AS n".to_owned());
     });
     let found = read(source.unwrap().as_ref());
     assert_eq!(int(&found, 0).last(), Some(&i64::MAX));

@@ -124,7 +124,7 @@ fn large_batches_are_sliced() {
     ]);
     let path = place.write("x.arrow", file(&[all], IpcWriteOptions::default()));
     let source = open_with(&path, |options| {
-        options.columns = vec![SelectColumn::named("id")]
+        options.query.columns = vec![SelectColumn::named("id")]
     })
     .unwrap();
     let found = batches(source.as_ref()).unwrap();

@@ -143,9 +143,9 @@ fn measure_decoding() {
         ),
     ] {
         let source = open_with(&path, |options| {
-            options.filter = filter.map(str::to_owned);
-            options.select = select.map(str::to_owned);
-            options.sql = sql.map(str::to_owned);
+            options.query.filter = filter.map(str::to_owned);
+            options.query.select = select.map(str::to_owned);
+            options.query.sql = sql.map(str::to_owned);
         })
         .unwrap();
         println!(
@@ -180,7 +180,7 @@ fn measure_opening_many_files() {
     }
     for jobs in [1, 2] {
         let seconds = best(3, || {
-            open_with(&place.path("d"), |options| options.jobs = jobs).unwrap()
+            open_with(&place.path("d"), |options| options.resources.jobs = jobs).unwrap()
         });
         println!(
             "2000 files of 50 columns, {jobs} threads: {:.2} s, {:.0} µs a file",
@@ -199,9 +199,9 @@ fn measure_listing() {
         let seconds = best(3, || {
             let source = open_with(Path::new(&root), |options| {
                 options.kind = Some(SourceKind::Tree);
-                options.group = TreeGroup::File;
-                options.follow_links = true;
-                options.jobs = jobs;
+                options.tree.group = TreeGroup::File;
+                options.tree.follow_links = true;
+                options.resources.jobs = jobs;
             })
             .unwrap();
             files = source.description().tree.as_ref().unwrap().files;
@@ -217,8 +217,8 @@ fn measure_listing() {
     println!("detected in {seconds:.3} s");
     let source = open_with(Path::new(&root), |options| {
         options.kind = Some(SourceKind::Tree);
-        options.group = TreeGroup::File;
-        options.follow_links = true;
+        options.tree.group = TreeGroup::File;
+        options.tree.follow_links = true;
     })
     .unwrap();
     let bytes = source.description().bytes as f64 / 1e6;

@@ -102,7 +102,7 @@ fn columns_are_chosen_by_name_and_keep_the_order_asked_for() {
             .iter()
             .map(|name| SelectColumn::named(*name))
             .collect();
-        open_with(&path, |options| options.columns = columns)
+        open_with(&path, |options| options.query.columns = columns)
     };
     let source = choose(&["c", "b"]).unwrap();
     let found = read(source.as_ref());
@@ -133,7 +133,7 @@ fn batches_hold_about_as_many_bytes_as_asked() {
         &batch(vec![("v", wide.clone())]),
         WriterProperties::default(),
     );
-    let source = open_with(&path, |options| options.batch_bytes = 1 << 20).unwrap();
+    let source = open_with(&path, |options| options.resources.batch_bytes = 1 << 20).unwrap();
     let found = batches(source.as_ref()).unwrap();
     let most = found.iter().map(|batch| batch.num_rows()).max().unwrap();
     assert!(
@@ -157,7 +157,7 @@ fn a_dictionary_does_not_hide_how_large_values_are() {
         WriterProperties::default(),
     );
     assert!(fs::metadata(&path).unwrap().len() < 1_000_000);
-    let source = open_with(&path, |options| options.batch_bytes = 1 << 20).unwrap();
+    let source = open_with(&path, |options| options.resources.batch_bytes = 1 << 20).unwrap();
     let mut rows = source.open_unit(0).unwrap();
     let mut count = 0;
     while let Some(batch) = rows.next_batch().unwrap() {
@@ -222,7 +222,7 @@ fn all_types_and_codecs_come_back() {
             .set_data_page_row_count_limit(100)
             .build();
         let path = place.parquet(&format!("{number}.parquet"), &all, properties);
-        let source = open_with(&path, |options| options.batch_bytes = 1000).unwrap();
+        let source = open_with(&path, |options| options.resources.batch_bytes = 1000).unwrap();
         assert_eq!(read(source.as_ref()).columns(), all.columns(), "{codec:?}");
     }
 }
@@ -290,7 +290,7 @@ fn directories_make_columns() {
     );
     // Only the partition columns: of the file itself, only the number of rows is needed.
     let columns = vec![SelectColumn::named("k")];
-    let source = open_with(&place.path("d"), |options| options.columns = columns).unwrap();
+    let source = open_with(&place.path("d"), |options| options.query.columns = columns).unwrap();
     assert_eq!(read(source.as_ref()).num_rows(), 6);
     // A pattern keeps the keys of components with a wildcard.
     let source = open_one(&place.path("d/k=*/l=x"));
@@ -361,7 +361,7 @@ fn files_agree_by_name_or_are_told_apart() {
         refused(&place.path("d"), |_| {}).id(),
         "parquet-missing-column"
     );
-    let union = |options: &mut SourceOptions| options.schema = SchemaRule::Union;
+    let union = |options: &mut SourceOptions| options.schema.rule = SchemaRule::Union;
     let source = open_with(&place.path("d"), union).unwrap();
     assert_eq!(source.null_count(0), Some(3));
     assert_eq!(read(source.as_ref()).column(0).null_count(), 3);
@@ -508,10 +508,8 @@ fn wide_datasets_read_footers_again_when_they_do_not_fit() {
         place.write(&format!("d/{number:04}.parquet"), &one);
     }
     for jobs in [1, 3] {
-        let options = SourceOptions {
-            jobs,
-            ..SourceOptions::default()
-        };
+        let mut options = SourceOptions::default();
+        options.resources.jobs = jobs;
         let source = open(&[place.path("d").into()], &options).unwrap();
         assert_eq!(
             (source.units().len(), source.description().rows),
@@ -572,8 +570,8 @@ fn images_as_hugging_face_stores_them_are_their_bytes() {
     assert_eq!(source.first_null(1).unwrap().unwrap().row, 1);
     // Expressions can access the struct.
     let source = open_with(&file, |options| {
-        options.select = Some("arrow_cast(image.path, 'Utf8') AS path, image".to_owned());
-        options.filter = Some("image.path IS NOT NULL".to_owned());
+        options.query.select = Some("arrow_cast(image.path, 'Utf8') AS path, image".to_owned());
+        options.query.filter = Some("image.path IS NOT NULL".to_owned());
     });
     let rows = read(source.unwrap().as_ref());
     let paths: Vec<_> = rows.column(0).as_string::<i32>().iter().collect();

@@ -130,18 +130,18 @@ fn parquet_is_the_same() {
     assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 1200);
     assert_eq!(found[0].schema().field(2).name(), "k");
     shelf.compare("t/k=1/part-1.parquet", |_| {});
-    shelf.compare("t/k=1", |options| options.jobs = 3);
+    shelf.compare("t/k=1", |options| options.resources.jobs = 3);
     shelf.compare("t", |options| {
-        options.columns = vec![SelectColumn::named("k")]
+        options.query.columns = vec![SelectColumn::named("k")]
     });
     shelf.compare("t", |options| {
-        options.filter = Some("id >= 1150".to_owned())
+        options.query.filter = Some("id >= 1150".to_owned())
     });
     shelf.compare("t", |options| {
-        options.select = Some("id + 1 AS next".to_owned())
+        options.query.select = Some("id + 1 AS next".to_owned())
     });
     shelf.compare("t", |options| {
-        options.sql = Some("SELECT id FROM source WHERE id % 100 = 7 ORDER BY id".to_owned());
+        options.query.sql = Some("SELECT id FROM source WHERE id % 100 = 7 ORDER BY id".to_owned());
     });
 }
 
@@ -183,8 +183,8 @@ fn only_what_is_read_is_fetched() {
         .unwrap()
         .len();
     let mut options = shelf.options();
-    options.columns = vec![SelectColumn::named("id")];
-    options.filter = Some("id >= 15000".to_owned());
+    options.query.columns = vec![SelectColumn::named("id")];
+    options.query.filter = Some("id >= 15000".to_owned());
     let source = open(&[shelf.at("x.parquet")], &options).unwrap();
     // Three requests: for the kind, for the length, and for the end of the file.
     assert_eq!(shelf.server.counts().requests, 3);
@@ -271,7 +271,7 @@ fn trees_are_the_same() {
     shelf.compare("t/a", |_| {});
     shelf.compare("t/*", |options| options.kind = Some(SourceKind::Tree));
     shelf.compare("t/a", |options| {
-        options.columns = vec![SelectColumn::named("txt")]
+        options.query.columns = vec![SelectColumn::named("txt")]
     });
 }
 
@@ -616,7 +616,7 @@ fn temporary_files_have_no_names() {
     shelf.place.write("c/a.csv", "h\n1\n");
     let room = Place::new();
     let mut options = shelf.options();
-    options.temp_dir = Some(room.path(""));
+    options.resources.temp_dir = Some(room.path(""));
     let empty = |path: &Path| std::fs::read_dir(path).unwrap().next().is_none();
     for name in ["t", "c"] {
         let source = open(&[shelf.at(name)], &options).unwrap();
@@ -625,7 +625,7 @@ fn temporary_files_have_no_names() {
         assert!(empty(&room.path("")));
         rows.next_batch().unwrap();
     }
-    options.temp_dir = Some(room.path("gone"));
+    options.resources.temp_dir = Some(room.path("gone"));
     let error = open(&[shelf.at("t")], &options).err().unwrap();
     assert!(error.object().unwrap().ends_with("gone"), "{error:?}");
 }

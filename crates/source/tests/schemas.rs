@@ -45,7 +45,7 @@ fn tables(batches: &[RecordBatch]) -> (Place, [&'static str; 2]) {
 }
 
 fn with(rule: SchemaRule) -> impl Fn(&mut SourceOptions) {
-    move |options| options.schema = rule
+    move |options| options.schema.rule = rule
 }
 
 /// Returns the type of `x` in the table of these files, which must not depend on their order, and the values.
@@ -341,20 +341,22 @@ fn columns_that_files_lack_are_null_where_union_is_chosen() {
         assert!(error.to_string().contains("`a`") && error.to_string().contains("/0."));
         assert!(error.hint().unwrap().contains("--schema union"));
         let error = refused(&path, |options| {
-            options.columns = vec![SelectColumn::named("b")];
+            options.query.columns = vec![SelectColumn::named("b")];
         });
         assert_eq!(error.id(), format!("{format}-extra-column"));
         // Columns that are not read do not matter.
         for change in [
-            |options: &mut SourceOptions| options.columns = vec![SelectColumn::named("id")],
-            |options: &mut SourceOptions| options.select = Some("* EXCEPT (a, b)".to_owned()),
-            |options: &mut SourceOptions| options.sql = Some("SELECT id FROM source".to_owned()),
+            |options: &mut SourceOptions| options.query.columns = vec![SelectColumn::named("id")],
+            |options: &mut SourceOptions| options.query.select = Some("* EXCEPT (a, b)".to_owned()),
+            |options: &mut SourceOptions| {
+                options.query.sql = Some("SELECT id FROM source".to_owned())
+            },
         ] {
             let source = open_with(&path, change).unwrap();
             assert_eq!(read(source.as_ref()).num_rows(), 4);
         }
         let error = refused(&path, |options| {
-            options.sql = Some("SELECT a FROM source".to_owned());
+            options.query.sql = Some("SELECT a FROM source".to_owned());
         });
         assert_eq!(error.id(), format!("{format}-missing-column"));
     }
@@ -383,14 +385,15 @@ fn a_cast_decides_where_types_do_not_go_together() {
         );
         for change in [
             |options: &mut SourceOptions| {
-                options.select = Some("* EXCEPT (x), CAST(x AS DOUBLE) AS x".to_owned());
+                options.query.select = Some("* EXCEPT (x), CAST(x AS DOUBLE) AS x".to_owned());
             },
             |options: &mut SourceOptions| {
-                options.columns = vec![SelectColumn::computed("x", "x::double")];
+                options.query.columns = vec![SelectColumn::computed("x", "x::double")];
             },
             |options: &mut SourceOptions| {
-                options.columns = vec![SelectColumn::computed("x", "cast(source.x as double)")];
-                options.filter =
+                options.query.columns =
+                    vec![SelectColumn::computed("x", "cast(source.x as double)")];
+                options.query.filter =
                     Some("cast(x as double) > 0 or cast(x as double) is null".to_owned());
             },
         ] {
@@ -405,17 +408,17 @@ fn a_cast_decides_where_types_do_not_go_together() {
         for change in [
             |options: &mut SourceOptions| {
                 // Where the column is not cast, it has no type.
-                options.columns = vec![SelectColumn::computed("x", "cast(x as double)")];
-                options.filter = Some("x > 1".to_owned());
+                options.query.columns = vec![SelectColumn::computed("x", "cast(x as double)")];
+                options.query.filter = Some("x > 1".to_owned());
             },
             |options: &mut SourceOptions| {
-                options.columns = vec![SelectColumn::computed(
+                options.query.columns = vec![SelectColumn::computed(
                     "y",
                     "cast(x as double) + cast(x as bigint)",
                 )];
             },
             |options: &mut SourceOptions| {
-                options.columns = vec![SelectColumn::computed("x", "try_cast(x as double)")];
+                options.query.columns = vec![SelectColumn::computed("x", "try_cast(x as double)")];
             },
         ] {
             let error = refused(&path, change);
@@ -438,7 +441,7 @@ fn an_encoding_reads_numbers_exactly_or_not_at_all() {
         ])
     };
     let as_float = |options: &mut SourceOptions| {
-        options.read_as = vec![ReadAs {
+        options.schema.read_as = vec![ReadAs {
             name: "x".to_owned(),
             data_type: DataType::Float64,
             exact: true,
@@ -456,7 +459,7 @@ fn an_encoding_reads_numbers_exactly_or_not_at_all() {
         assert_eq!(error.id(), "source-conversion");
         let error = refused(&place.path(format), |options| {
             as_float(options);
-            options.read_as[0].data_type = DataType::Int64;
+            options.schema.read_as[0].data_type = DataType::Int64;
         });
         assert_eq!(error.id(), format!("{format}-schema-mismatch"));
     }
@@ -466,7 +469,7 @@ fn an_encoding_reads_numbers_exactly_or_not_at_all() {
     ]);
     let source = open_with(&place.path("parquet"), |options| {
         as_float(options);
-        options.read_as[0].data_type = DataType::Int64;
+        options.schema.read_as[0].data_type = DataType::Int64;
     })
     .unwrap();
     let error = source.open_unit(1).unwrap().next_batch().unwrap_err();

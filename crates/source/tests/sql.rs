@@ -29,7 +29,7 @@ fn table(place: &Place, rows: i64) -> std::path::PathBuf {
 }
 
 fn query(path: &std::path::Path, sql: &str) -> std::sync::Arc<dyn Source> {
-    open_with(path, |options| options.sql = Some(sql.to_owned())).unwrap()
+    open_with(path, |options| options.query.sql = Some(sql.to_owned())).unwrap()
 }
 
 fn int(source: &dyn Source, column: usize) -> Vec<i64> {
@@ -114,8 +114,8 @@ fn columns_apply_to_the_result() {
     let place = Place::new();
     let path = table(&place, 100);
     let source = open_with(&path, |options| {
-        options.sql = Some("SELECT id AS a, k FROM source ORDER BY id DESC".to_owned());
-        options.columns = vec![
+        options.query.sql = Some("SELECT id AS a, k FROM source ORDER BY id DESC".to_owned());
+        options.query.columns = vec![
             SelectColumn::computed("b", "a * 10"),
             SelectColumn::named("a"),
         ];
@@ -134,7 +134,9 @@ fn what_does_more_than_read_is_refused() {
     let target = place.path("out.csv");
     let refuse = |sql: &str| {
         let sql = sql.to_owned();
-        refused(&path, |options: &mut SourceOptions| options.sql = Some(sql))
+        refused(&path, |options: &mut SourceOptions| {
+            options.query.sql = Some(sql)
+        })
     };
     for (sql, id) in [
         ("SELECT 1 AS x; SELECT 2 AS y", "sql-refused"),
@@ -180,8 +182,8 @@ fn what_does_more_than_read_is_refused() {
     let error = refuse(&format!("COPY source TO '{}'", target.display()));
     assert_eq!((error.id(), target.exists()), ("sql-refused", false));
     let error = refused(&path, |options| {
-        options.sql = Some("SELECT * FROM source".to_owned());
-        options.filter = Some("id > 1".to_owned());
+        options.query.sql = Some("SELECT * FROM source".to_owned());
+        options.query.filter = Some("id > 1".to_owned());
     });
     assert_eq!(
         (error.id(), error.kind()),
@@ -220,9 +222,9 @@ fn memory_is_bounded_by_spilling_or_an_error() {
     let run = |limit: u64| {
         let spill = spill.clone();
         open_with(&path, move |options| {
-            options.sql = Some("SELECT id, text FROM source ORDER BY k, id".to_owned());
-            options.memory_limit = Some(limit);
-            options.temp_dir = Some(spill);
+            options.query.sql = Some("SELECT id, text FROM source ORDER BY k, id".to_owned());
+            options.resources.memory_limit = Some(limit);
+            options.resources.temp_dir = Some(spill);
         })
         .unwrap()
     };

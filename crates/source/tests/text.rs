@@ -88,8 +88,8 @@ fn csv_delimiter_header_and_compression() {
     let place = Place::new();
     let path = place.write("x.csv", "1;a\n2;b\n");
     let source = open_with(&path, |options| {
-        options.csv_delimiter = Some(b';');
-        options.csv_header = false;
+        options.csv.delimiter = Some(b';');
+        options.csv.header = false;
     })
     .unwrap();
     assert_eq!(types(source.as_ref()), ["column_1 Int64", "column_2 Utf8"]);
@@ -100,7 +100,7 @@ fn csv_delimiter_header_and_compression() {
     assert_eq!(read(open_one(&path).as_ref()).num_rows(), 3);
     let path = place.write("z.csv", "1,2");
     assert_eq!(
-        refused(&path, |options| options.csv_delimiter = Some(b'"')).id(),
+        refused(&path, |options| options.csv.delimiter = Some(b'"')).id(),
         "source-option"
     );
 }
@@ -161,7 +161,7 @@ fn csv_that_does_not_fit_is_named_by_line_and_column() {
         });
     }
     let path = place.write("large.csv", &large);
-    let source = open_with(&path, |options| options.infer_rows = 1000).unwrap();
+    let source = open_with(&path, |options| options.text.infer_rows = 1000).unwrap();
     assert_eq!(
         (types(source.as_ref())[0].as_str(), source.null_count(0)),
         ("id Int64?", None)
@@ -266,7 +266,7 @@ fn a_folder_of_tsv_files_is_csv_where_that_is_said() {
     place.write("t/notes.txt", "nothing");
     let source = open_with(&place.path("t"), |options| {
         options.kind = Some(SourceKind::Csv);
-        options.csv_delimiter = Some(b'\t');
+        options.csv.delimiter = Some(b'\t');
     });
     let found = read(source.unwrap().as_ref());
     assert_eq!((found.num_rows(), found.num_columns()), (2, 2));
@@ -329,7 +329,10 @@ fn json_lines_have_the_types_of_all_rows() {
     );
     assert!(!source.schema().field(1).is_nullable());
     let columns = vec![SelectColumn::named("v"), SelectColumn::named("id")];
-    let source = open_with(&place.path("x.jsonl"), |options| options.columns = columns).unwrap();
+    let source = open_with(&place.path("x.jsonl"), |options| {
+        options.query.columns = columns
+    })
+    .unwrap();
     assert_eq!(read(source.as_ref()).schema().field(0).name(), "v");
 }
 
@@ -382,7 +385,7 @@ fn large_json_files_are_read_in_ranges() {
     }
     let path = place.write("x.jsonl", &text);
     assert!(text.len() > 64 << 20, "{}", text.len());
-    let source = open_with(&path, |options| options.infer_rows = 1000).unwrap();
+    let source = open_with(&path, |options| options.text.infer_rows = 1000).unwrap();
     assert!(source.units().len() > 4, "{}", source.units().len());
     let found = batches(source.as_ref()).unwrap();
     let ids: Vec<i64> = found
@@ -405,7 +408,7 @@ fn large_json_files_are_read_in_ranges() {
         .replacen("{\"id\": 2500000,", "{\"id\": \"x\",", 1)
         .replacen("{\"id\": 2400000,", "{\"id\": null,", 1);
     let path = place.write("y.jsonl", broken);
-    let source = open_with(&path, |options| options.infer_rows = 1000).unwrap();
+    let source = open_with(&path, |options| options.text.infer_rows = 1000).unwrap();
     assert_eq!(source.first_null(0).unwrap().unwrap().row, 2_400_000);
     let error = check_error(batches(source.as_ref()).unwrap_err());
     assert_eq!(error.id(), "jsonl-row");
@@ -419,7 +422,7 @@ fn large_json_files_are_read_in_ranges() {
     let broken = text.replacen("{\"id\": 2500000,", "{\"id\": 1, \"new\": 1,", 1);
     let path = place.write("z.jsonl", broken);
     let source = open_with(&path, |options: &mut SourceOptions| {
-        options.infer_rows = 1000
+        options.text.infer_rows = 1000
     })
     .unwrap();
     let error = check_error(batches(source.as_ref()).unwrap_err());

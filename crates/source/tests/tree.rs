@@ -99,8 +99,8 @@ fn each_file_may_be_a_sample() {
     let place = Place::new();
     let path = images(&place);
     let source = open_with(&path, |options| {
-        options.group = TreeGroup::File;
-        options.key_column = "path".to_owned();
+        options.tree.group = TreeGroup::File;
+        options.tree.key_column = "path".to_owned();
     })
     .unwrap();
     let found = read(source.as_ref());
@@ -131,8 +131,8 @@ fn filters_and_columns_read_only_the_files_they_need() {
     let path = images(&place);
     // This file is replaced by a directory, so opening it fails.
     let source = open_with(&path, |options| {
-        options.filter = Some("__key__ LIKE 'b/%'".to_owned());
-        options.columns = vec![SelectColumn::named("__key__"), SelectColumn::named("json")];
+        options.query.filter = Some("__key__ LIKE 'b/%'".to_owned());
+        options.query.columns = vec![SelectColumn::named("__key__"), SelectColumn::named("json")];
     })
     .unwrap();
     fs::remove_file(place.path("t/b/003.jpg")).unwrap();
@@ -141,7 +141,7 @@ fn filters_and_columns_read_only_the_files_they_need() {
     assert_eq!(found.column(0).as_string::<i32>().value(0), "b/002");
     assert_eq!(found.num_rows(), 2);
     let source = open_with(&path, |options| {
-        options.sql =
+        options.query.sql =
             Some("SELECT count(*) AS n, max(length(__key__)) AS most FROM source".to_owned())
     });
     assert_eq!(read(source.unwrap().as_ref()).num_rows(), 1);
@@ -170,7 +170,10 @@ fn units_hold_four_mebibytes_or_a_thousand_files() {
     for number in 0..10 {
         place.write(&format!("u/{number}.bin"), vec![number; 1_500_000]);
     }
-    let source = open_with(&place.path("u"), |options| options.batch_bytes = 1 << 20).unwrap();
+    let source = open_with(&place.path("u"), |options| {
+        options.resources.batch_bytes = 1 << 20
+    })
+    .unwrap();
     let rows: Vec<_> = source
         .units()
         .iter()
@@ -252,10 +255,13 @@ fn what_a_tree_may_not_be() {
     place.write("link/a", "x");
     std::os::unix::fs::symlink("a", place.path("link/b")).unwrap();
     assert_eq!(id("link"), "tree-symlink");
-    let source = open_with(&place.path("link"), |options| options.follow_links = true).unwrap();
+    let source = open_with(&place.path("link"), |options| {
+        options.tree.follow_links = true
+    })
+    .unwrap();
     assert_eq!(read(source.as_ref()).num_rows(), 2);
     let error = refused(&place.path("link"), |options| {
-        options.follow_links = true;
+        options.tree.follow_links = true;
         options.exclude = Some(place.path("link/out").into());
     });
     assert_eq!(
@@ -299,7 +305,7 @@ fn the_same_tree_is_the_same_dataset() {
     let one = open_one(&first);
     let expected = (read(one.as_ref()), one.description().fingerprint.clone());
     for jobs in [1, 2, 7] {
-        let source = open_with(&first, |options| options.jobs = jobs).unwrap();
+        let source = open_with(&first, |options| options.resources.jobs = jobs).unwrap();
         assert_eq!(
             (
                 read(source.as_ref()),

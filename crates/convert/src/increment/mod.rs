@@ -387,8 +387,8 @@ fn unlisted(found: &Found, index: &DatasetIndex) -> Vec<String> {
 
 /// Restricts the source options to the files of an increment.
 pub(crate) fn narrowed(increment: &Increment, mut table: SourceOptions) -> SourceOptions {
-    table.version = Some(increment.version);
-    table.timestamp_ms = None;
-    table.only = Some(Arc::new(increment.step.read.clone()));
+    table.delta.version = Some(increment.version);
+    table.delta.timestamp_ms = None;
+    table.delta.only = Some(Arc::new(increment.step.read.clone()));
     table
 }

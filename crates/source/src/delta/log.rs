@@ -342,7 +342,7 @@ impl Log<'_> {
         engine: &dyn Engine,
         options: &SourceOptions,
     ) -> Result<SnapshotRef, SourceError> {
-        if let Some(asked) = options.version {
+        if let Some(asked) = options.delta.version {
             return self.at(engine, Some(asked)).map_err(|error| {
                 // Look up the range of versions only when the error needs it.
                 let latest = self.at(engine, None).map(|snapshot| snapshot.version());
@@ -362,7 +362,7 @@ impl Log<'_> {
         }
         let latest = self.at(engine, None);
         let latest = latest.map_err(|error| self.blamed(engine, &error))?;
-        let Some(asked_ms) = options.timestamp_ms else {
+        let Some(asked_ms) = options.delta.timestamp_ms else {
             return Ok(latest);
         };
         let found = latest_version_as_of(&latest, engine, asked_ms, HistoryCommitType::Recreatable);

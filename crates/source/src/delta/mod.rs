@@ -90,11 +90,11 @@ pub(crate) fn open(
 ) -> Result<DeltaTable, SourceError> {
     let (given, name) = the_table(locations, options)?;
     check_overlap(given, options)?;
-    on_pool(options.jobs, || {
+    on_pool(options.resources.jobs, || {
         let mut version = log::open(&name, given, options)?;
         let mut files = std::mem::take(&mut version.files);
         let fingerprint = fingerprint(&version.identity, &files);
-        if let Some(only) = &options.only {
+        if let Some(only) = &options.delta.only {
             files.retain(|file| only.contains(&file.path.shown));
         }
         version.summary.files = files.iter().map(LogFile::named).collect();
@@ -124,7 +124,9 @@ pub fn history(
     after: u64,
 ) -> Result<DeltaHistory, SourceError> {
     let (given, name) = the_table(std::slice::from_ref(location), options)?;
-    on_pool(options.jobs, || log::history(&name, given, options, after))?
+    on_pool(options.resources.jobs, || {
+        log::history(&name, given, options, after)
+    })?
 }
 
 /// Returns the one given table and its printed name.
@@ -138,7 +140,7 @@ fn the_table<'a>(
             reason: "a Delta table is read alone".to_owned(),
         });
     };
-    if options.version.is_some() && options.timestamp_ms.is_some() {
+    if options.delta.version.is_some() && options.delta.timestamp_ms.is_some() {
         return Err(SourceError::Option {
             option: "--version",
             reason: "goes without --timestamp".to_owned(),
@@ -493,7 +495,7 @@ impl Fold {
             schema: Arc::new(Schema::new(fields)),
             partitions: opening.partitions,
             footers: self.footers,
-            prefetch: Prefetch::new(options.jobs),
+            prefetch: Prefetch::new(options.resources.jobs),
             units: self.units,
             groups: self.groups,
             first_rows: self.first_rows,

@@ -67,7 +67,7 @@ pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
 ) -> Result<ParquetTable, SourceError> {
-    on_pool(options.jobs, || open_here(locations, options))?
+    on_pool(options.resources.jobs, || open_here(locations, options))?
 }
 
 fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
@@ -259,7 +259,7 @@ impl Fold {
             united,
             partitions: Arc::new(partitions),
             footers: self.footers,
-            prefetch: Prefetch::new(options.jobs),
+            prefetch: Prefetch::new(options.resources.jobs),
             units: self.units,
             groups: self.groups,
             null_counts,

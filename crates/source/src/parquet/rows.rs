@@ -60,7 +60,7 @@ pub(crate) struct Sizes {
 impl Sizes {
     pub(crate) fn of(options: &SourceOptions) -> Self {
         Self {
-            batch_bytes: options.batch_bytes.max(1),
+            batch_bytes: options.resources.batch_bytes.max(1),
             sample_bytes: options.limits.sample_bytes,
             page_bytes: options.limits.parquet_page_bytes,
         }

@@ -84,7 +84,7 @@ struct Shared {
 ///
 /// `tree-*`, `source-*` and `limit-*` errors.
 pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
-    on_pool(options.jobs, || open_here(locations, options))?
+    on_pool(options.resources.jobs, || open_here(locations, options))?
 }
 
 fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
@@ -107,22 +107,25 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
         }
     }
     let listings: Vec<&Listing> = locations.iter().map(|location| &location.listing).collect();
-    let samples = match options.group {
-        TreeGroup::Stem => {
-            Samples::of_several(&listings, by_stem, &options.key_column, &options.limits)?
-        }
+    let samples = match options.tree.group {
+        TreeGroup::Stem => Samples::of_several(
+            &listings,
+            by_stem,
+            &options.tree.key_column,
+            &options.limits,
+        )?,
         TreeGroup::Key => {
-            Samples::of_several(&listings, by_key, &options.key_column, &options.limits)?
+            Samples::of_several(&listings, by_key, &options.tree.key_column, &options.limits)?
         }
-        TreeGroup::File => Samples::of_one(&listings, &options.key_column)?,
+        TreeGroup::File => Samples::of_one(&listings, &options.tree.key_column)?,
     };
     let description = describe(&locations, &samples);
     let schema = schema(&samples, options);
     let shared = Shared {
         locations,
         samples,
-        follow_links: options.follow_links,
-        batch_bytes: options.batch_bytes.clamp(1, MAX_BATCH) as u64,
+        follow_links: options.tree.follow_links,
+        batch_bytes: options.resources.batch_bytes.clamp(1, MAX_BATCH) as u64,
     };
     let (units, starts) = cut(&shared);
     Ok(Tree {
@@ -144,7 +147,7 @@ fn list_location(path: &Path, options: &SourceOptions) -> Result<Root, SourceErr
     let listing = walk(
         &resolved,
         WalkOptions {
-            follow_links: options.follow_links,
+            follow_links: options.tree.follow_links,
             skip_hidden: false,
             wanted: &|_| true,
         },
@@ -293,11 +296,12 @@ fn promise(field: &str, text_as_bytes: bool) -> (DataType, &'static str) {
 
 fn schema(samples: &Samples, options: &SourceOptions) -> SchemaRef {
     let encoding = |encoding: &str| [(ENCODING_KEY.to_owned(), encoding.to_owned())].into();
-    let mut fields =
-        vec![Field::new(&options.key_column, DataType::Utf8, false).with_metadata(encoding("str"))];
+    let mut fields = vec![
+        Field::new(&options.tree.key_column, DataType::Utf8, false).with_metadata(encoding("str")),
+    ];
     for field in samples.fields() {
-        let (data_type, name) = match options.group {
-            TreeGroup::Stem | TreeGroup::Key => promise(&field.name, options.text_as_bytes),
+        let (data_type, name) = match options.tree.group {
+            TreeGroup::Stem | TreeGroup::Key => promise(&field.name, options.tree.text_as_bytes),
             TreeGroup::File => (DataType::Binary, "bytes"),
         };
         let nullable = field.samples < samples.len() as u64;

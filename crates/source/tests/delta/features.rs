@@ -71,8 +71,8 @@ fn versions_and_times_choose_what_is_read() {
     }
     let at = |version: Option<u64>, time: Option<i64>| {
         let source = open_with(&table.path(), |options| {
-            options.version = version;
-            options.timestamp_ms = time;
+            options.delta.version = version;
+            options.delta.timestamp_ms = time;
         })
         .unwrap();
         let delta = source.description().delta.clone().unwrap();
@@ -90,13 +90,15 @@ fn versions_and_times_choose_what_is_read() {
     assert_eq!(at(None, Some(3999)), (3, range(0, 30)));
     assert_eq!(at(None, Some(i64::MAX / 2)), (4, range(10, 30)));
 
-    let error = refused(&table.path(), |options| options.version = Some(9));
+    let error = refused(&table.path(), |options| options.delta.version = Some(9));
     assert_eq!(error.id(), "delta-version");
     assert_eq!(
         error.to_string(),
         "there is no version 9: versions 0 to 4 can be read"
     );
-    let error = refused(&table.path(), |options| options.timestamp_ms = Some(999));
+    let error = refused(&table.path(), |options| {
+        options.delta.timestamp_ms = Some(999)
+    });
     assert_eq!(error.id(), "delta-timestamp");
     assert_eq!(
         error.to_string(),
@@ -104,8 +106,8 @@ fn versions_and_times_choose_what_is_read() {
          the oldest is version 0 of 1970-01-01T00:00:01.000Z"
     );
     let error = refused(&table.path(), |options| {
-        options.timestamp_ms = Some(999);
-        options.version = Some(1);
+        options.delta.timestamp_ms = Some(999);
+        options.delta.version = Some(1);
     });
     assert_eq!(error.id(), "source-option");
 }
@@ -136,7 +138,10 @@ fn in_commit_timestamps_count_where_the_table_keeps_them() {
         table.touch(version, at);
     }
     for (time, version) in [(10_000, 0), (29_999, 1), (30_000, 2)] {
-        let source = open_with(&table.path(), |options| options.timestamp_ms = Some(time)).unwrap();
+        let source = open_with(&table.path(), |options| {
+            options.delta.timestamp_ms = Some(time)
+        })
+        .unwrap();
         let delta = source.description().delta.clone().unwrap();
         assert_eq!(delta.version, version, "{time}");
         assert_eq!(
@@ -207,7 +212,7 @@ fn filters_columns_and_queries_see_the_rows_that_are_left() {
     let gone: Vec<u64> = (0..100).filter(|row| row % 3 == 0).collect();
     let table = deleted(|_| inline_deletion(&gone));
     let filtered = open_with(&table.path(), |options| {
-        options.filter = Some("id >= 58 AND id < 70".to_owned());
+        options.query.filter = Some("id >= 58 AND id < 70".to_owned());
     })
     .unwrap();
     let expected: Vec<i64> = (58..70).filter(|id| id % 3 != 0).collect();
@@ -217,7 +222,7 @@ fn filters_columns_and_queries_see_the_rows_that_are_left() {
         "row groups are left out by statistics"
     );
     let chosen = open_with(&table.path(), |options| {
-        options.columns = vec![
+        options.query.columns = vec![
             SelectColumn::named("name"),
             SelectColumn::computed("double", "id * 2"),
         ];
@@ -230,7 +235,7 @@ fn filters_columns_and_queries_see_the_rows_that_are_left() {
         98 * 2
     );
     let counted = open_with(&table.path(), |options| {
-        options.sql =
+        options.query.sql =
             Some("SELECT count(*) AS n, min(id) AS least, max(id) AS most FROM source".to_owned());
     })
     .unwrap();
@@ -298,7 +303,10 @@ fn an_update_with_a_deletion_vector_replaces_the_file_of_before() {
             .action(bytes),
     ]);
     for (version, left) in [(1, 10), (2, 9), (3, 8)] {
-        let source = open_with(&table.path(), |options| options.version = Some(version)).unwrap();
+        let source = open_with(&table.path(), |options| {
+            options.delta.version = Some(version)
+        })
+        .unwrap();
         assert_eq!(source.description().rows, Some(left), "{version}");
     }
 }
@@ -442,9 +450,9 @@ fn checkpoints_of_the_second_kind_stand_for_the_commits_before_them() {
         (delta.version, delta.earliest_version, delta.latest_version),
         (4, Some(2), Some(4))
     );
-    let early = open_with(&table.path(), |options| options.version = Some(2)).unwrap();
+    let early = open_with(&table.path(), |options| options.delta.version = Some(2)).unwrap();
     assert_eq!(read(early.as_ref()), rows(0..20));
-    let error = refused(&table.path(), |options| options.version = Some(1));
+    let error = refused(&table.path(), |options| options.delta.version = Some(1));
     assert_eq!(
         error.to_string(),
         "there is no version 1: versions 2 to 4 can be read"
@@ -464,7 +472,7 @@ fn columns_that_came_later_are_null_in_older_files() {
     assert_eq!(source.null_count(1), Some(3));
     let found: RecordBatch = read(
         open_with(&table.path(), |options| {
-            options.filter = Some("name IS NULL".to_owned());
+            options.query.filter = Some("name IS NULL".to_owned());
         })
         .unwrap()
         .as_ref(),

@@ -21,10 +21,8 @@ fn tables_of_another_writer_have_the_rows_that_it_says() {
         assert_eq!(expected.lines().count(), versions);
         for line in expected.lines() {
             let line: Value = serde_json::from_str(line).unwrap();
-            let options = SourceOptions {
-                version: line["version"].as_u64(),
-                ..SourceOptions::default()
-            };
+            let mut options = SourceOptions::default();
+            options.delta.version = line["version"].as_u64();
             let source = open(&[folder.join(name).into()], &options).unwrap();
             let mut found: Vec<Value> = batches(source.as_ref())
                 .unwrap()

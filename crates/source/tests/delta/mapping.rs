@@ -299,7 +299,7 @@ fn partition_values_and_filters_follow_the_mapping() {
             .action(bytes)]);
     }
     let source = open_with(&table.path(), |options| {
-        options.filter = Some("p = 6 AND a < 103".to_owned());
+        options.query.filter = Some("p = 6 AND a < 103".to_owned());
     })
     .unwrap();
     assert_eq!(
@@ -310,7 +310,8 @@ fn partition_values_and_filters_follow_the_mapping() {
     let found = read(source.as_ref());
     assert_eq!(found.column(0), &super::ids(100..103));
     let source = open_with(&table.path(), |options| {
-        options.sql = Some("SELECT p, sum(a) AS s FROM source GROUP BY p ORDER BY p".to_owned());
+        options.query.sql =
+            Some("SELECT p, sum(a) AS s FROM source GROUP BY p ORDER BY p".to_owned());
     })
     .unwrap();
     let found = batches(source.as_ref()).unwrap().remove(0);

@@ -95,7 +95,7 @@ fn partition_values_have_the_types_of_their_columns() {
     );
     // Files of other partitions are not opened.
     let filtered = open_with(&table.path(), |options| {
-        options.filter = Some("p3 = -7 AND p8 = DATE '2024-02-29'".to_owned());
+        options.query.filter = Some("p3 = -7 AND p8 = DATE '2024-02-29'".to_owned());
     })
     .unwrap();
     assert_eq!(
