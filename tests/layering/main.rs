@@ -4,8 +4,9 @@
 //!
 //! The table of crates in `docs/architecture.md` is generated ([`architecture`]).
 //!
-//! Three checks read the sources. Files of a crate form no new import cycle ([`modules`]), error ids keep their kinds
-//! ([`errors`]), and words that have a plain replacement do not spread ([`glossary`]).
+//! Four checks read the sources. Files of a crate form no new import cycle ([`modules`]), structs have few fields
+//! ([`shape`]), error ids keep their kinds ([`errors`]), and words that have a plain replacement do not spread
+//! ([`glossary`]).
 //!
 //! The expectations are tables in [`rooms`]. The checks of `deny.toml` are in [`deny`].
 
@@ -22,6 +23,7 @@ mod errors;
 mod glossary;
 mod modules;
 mod rooms;
+mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -30,6 +32,7 @@ use std::sync::LazyLock;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 use rooms::{
     Floor, HEAVY, IN_CYCLES, NEVER_INSIDE, ONE_VERSION, REPLACED_WORDS, ROOMS, Room, TESTING,
+    WIDE_STRUCTS,
 };
 
 /// Metadata for this machine's target only, so that crates of other platforms need not be downloaded.
@@ -216,6 +219,29 @@ fn files_of_a_crate_form_no_new_import_cycle() {
         wrong,
         Vec::<String>::new(),
         "files that import one another; move what they share below them"
+    );
+}
+
+#[test]
+fn structs_have_few_fields() {
+    let mut wrong = Vec::new();
+    for package in METADATA.workspace_packages() {
+        let name = package.name.as_str();
+        let folder = package.manifest_path.parent().expect("a folder");
+        let wide = shape::wide_structs(folder.join("src").as_std_path());
+        let allowed = WIDE_STRUCTS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or(0, |(_, count)| *count);
+        if wide.len() > allowed {
+            wrong.push(format!("{name}: {allowed} allowed: {wide:?}"));
+        }
+    }
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "structs with more than {} fields; nest them by meaning",
+        shape::MOST_FIELDS
     );
 }
 
