@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
 use shardmill_core::Limits;
-use shardmill_webdataset::{Array, FieldError, FieldKind, Value, decode, inflate, read_npz};
+use shardmill_webdataset::{Array, FieldKind, Value, WebdatasetError, decode, inflate, read_npz};
 
 use crate::errors::raise;
 
@@ -39,7 +39,7 @@ fn decode_field<'py>(
     if kind == FieldKind::Pickle {
         return Ok(("bytes", PyBytes::new(py, &data).into_any()));
     }
-    let value = decode(field, &data, &limits).map_err(|error: FieldError| raise(&error))?;
+    let value = decode(field, &data, &limits).map_err(|error: WebdatasetError| raise(&error))?;
     Ok(match value {
         Value::Bytes(bytes) => ("bytes", PyBytes::new(py, bytes).into_any()),
         Value::Text(text) => ("text", text.into_pyobject(py)?.into_any()),

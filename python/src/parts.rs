@@ -346,7 +346,7 @@ fn form(
     let profile = Profile::default();
     for column in &columns {
         let name = column.name();
-        if let Err(shardmill_webdataset::WriteError::Field { reason, .. }) =
+        if let Err(shardmill_webdataset::WebdatasetError::Field { reason, .. }) =
             profile.check_field("", name)
         {
             let message = format!("the field `{}` {reason}", escape(name));

@@ -66,7 +66,7 @@ pub fn consumers(option: &'static str, text: &str) -> Result<Vec<Consumer>, CliE
     for name in text.split(',').map(str::trim) {
         let reader: Consumer =
             name.parse()
-                .map_err(|error: shardmill_webdataset::ParseConsumerError| {
+                .map_err(|error: shardmill_webdataset::WebdatasetError| {
                     CliError::option(option, error.to_string(), error.hint().unwrap_or_default())
                 })?;
         if !readers.contains(&reader) {

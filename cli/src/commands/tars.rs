@@ -311,7 +311,7 @@ impl TarCat<'_> {
         Ok(extractor.files())
     }
 
-    fn tar(&self, number: u64, source: shardmill_webdataset::TarError) -> Stop {
+    fn tar(&self, number: u64, source: shardmill_webdataset::WebdatasetError) -> Stop {
         let mut first = 0_u64;
         for (shard, facts) in self.tars.set.shards().iter().zip(&self.tars.facts) {
             first = first.saturating_add(facts.samples);

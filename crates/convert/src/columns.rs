@@ -369,7 +369,7 @@ fn tar_form(
     for encoder in &encoders {
         let name = encoder.name();
         let problem = match profile.check_field("", name) {
-            Err(shardmill_webdataset::WriteError::Field { reason, .. }) => Some(reason),
+            Err(shardmill_webdataset::WebdatasetError::Field { reason, .. }) => Some(reason),
             _ if name.len() > MOST_FIELD_BYTES => Some("is longer than 64 bytes"),
             _ if name.starts_with('_') => {
                 Some("starts with an underscore, which the original writer leaves out")

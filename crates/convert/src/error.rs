@@ -6,7 +6,7 @@ use shardmill_dataset::TarSetError;
 use shardmill_mds::MdsError;
 use shardmill_source::SourceError;
 use shardmill_storage::StorageError;
-use shardmill_webdataset::{FixError, sidecar::SidecarError};
+use shardmill_webdataset::WebdatasetError;
 use shardmill_writer::WriteError;
 
 /// The error of a conversion.
@@ -81,7 +81,7 @@ pub enum ConvertError {
     Tars(#[from] TarSetError),
     /// The index format of another reader cannot express the dataset.
     #[error(transparent)]
-    Sidecar(#[from] SidecarError),
+    Sidecar(#[from] WebdatasetError),
     /// The SQLite database of an index could not be created, for lack of memory.
     #[error("the data base could not be made")]
     Database {
@@ -98,7 +98,7 @@ pub enum ConvertError {
         path: String,
         /// The cause.
         #[source]
-        source: Box<FixError>,
+        source: Box<WebdatasetError>,
     },
     /// Encoding or writing failed.
     #[error(transparent)]
@@ -285,6 +285,11 @@ impl Diagnostic for ConvertError {
             }
             Self::Uncommitted { dest } => Some(Unfinished::Parts.hint(dest)),
             Self::Manifest { .. } => Some("make the part again".to_owned()),
+            // A rewrite for all readers cannot allow long names.
+            Self::Fix { source, .. } if matches!(**source, WebdatasetError::LongName { .. }) => Some(
+                "give the member a name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"
+                    .to_owned(),
+            ),
             _ => self.inner().and_then(Diagnostic::hint),
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, Unfinished, escape};
 use shardmill_mds::{CodecError, HashAlgo, MdsError};
 use shardmill_storage::StorageError;
-use shardmill_webdataset::TarError;
+use shardmill_webdataset::WebdatasetError;
 
 use crate::files::FileError;
 use crate::side_files::SideError;
@@ -104,7 +104,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// The underlying error.
         #[source]
-        source: Box<shardmill_webdataset::IndexError>,
+        source: Box<shardmill_webdataset::WebdatasetError>,
     },
     /// A side file of the index that lists the deleted samples is invalid.
     #[error("{fault}")]
@@ -234,7 +234,7 @@ pub enum DatasetError {
         place: Place,
         /// The underlying error.
         #[source]
-        source: Box<TarError>,
+        source: Box<WebdatasetError>,
     },
     /// A tar file does not have the number of samples that its index declares.
     #[error("it holds {found} samples, and the index says {expected}")]
@@ -505,7 +505,7 @@ impl DatasetError {
     }
 
     /// Makes an error about the sample of a tar file with this number.
-    pub fn tar(mut place: Place, sample: u64, source: TarError) -> Self {
+    pub fn tar(mut place: Place, sample: u64, source: WebdatasetError) -> Self {
         place.sample = Some(sample);
         Self::Tar {
             place,

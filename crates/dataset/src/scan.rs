@@ -7,7 +7,7 @@ use shardmill_core::{Limits, Unfinished};
 use shardmill_storage::{Dir, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
-    TarError, decompress,
+    WebdatasetError, decompress,
 };
 
 use crate::body::map;
@@ -396,7 +396,7 @@ fn unpack(
         place: shard.place(number),
         source: Box::new(source),
     })?;
-    ShardMap::read(&raw, limits).map_err(|source: TarError| DatasetError::Tar {
+    ShardMap::read(&raw, limits).map_err(|source: WebdatasetError| DatasetError::Tar {
         place: shard.place(number),
         source: Box::new(source),
     })

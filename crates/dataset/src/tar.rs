@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
-use shardmill_webdataset::{Field, FieldSet, TarError, read_sample};
+use shardmill_webdataset::{Field, FieldSet, WebdatasetError, read_sample};
 
 use crate::schema::Schema;
 
@@ -15,7 +15,7 @@ pub const KEY_COLUMN: &str = "__key__";
 #[derive(Debug)]
 pub enum TarProblem {
     /// The sample cannot be read.
-    Read(TarError),
+    Read(WebdatasetError),
     /// The fields of the sample are not those of the index.
     Fields {
         /// The key of the sample.

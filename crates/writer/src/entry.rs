@@ -31,7 +31,7 @@ pub enum IndexProblem {
     Streaming(#[from] shardmill_mds::MdsError),
     /// An invalid index of tar shards.
     #[error(transparent)]
-    Tar(#[from] shardmill_webdataset::IndexError),
+    Tar(#[from] shardmill_webdataset::WebdatasetError),
 }
 
 impl Diagnostic for IndexProblem {

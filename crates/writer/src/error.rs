@@ -87,7 +87,7 @@ pub enum WriteError {
         row: String,
         /// The cause.
         #[source]
-        source: shardmill_webdataset::WriteError,
+        source: shardmill_webdataset::WebdatasetError,
     },
     /// Two samples have the same key.
     #[error("row {row}: the key `{}` was there before", escape(key))]
@@ -359,7 +359,7 @@ pub enum ValueReason {
     Datum(#[from] MdsError),
     /// The value cannot be a field of a sample.
     #[error(transparent)]
-    Field(#[from] shardmill_webdataset::FieldError),
+    Field(#[from] shardmill_webdataset::WebdatasetError),
 }
 
 fn quoted(text: &str) -> String {

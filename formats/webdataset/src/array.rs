@@ -126,14 +126,14 @@ pub(crate) fn write_npy(array: &Array<'_>, out: &mut Vec<u8>) -> Result<(), Stri
 ///
 /// # Errors
 ///
-/// [`FieldError::Array`](crate::FieldError::Array) (`Corrupt`) for more dimensions than fit into a header.
+/// [`WebdatasetError::Array`](crate::WebdatasetError::Array) (`Corrupt`) for more dimensions than fit into a header.
 pub fn npy_header(
     field: &str,
     dtype: DType,
     shape: &[u64],
     out: &mut Vec<u8>,
-) -> Result<(), crate::FieldError> {
-    write_npy_header(dtype, shape, out).map_err(|reason| crate::FieldError::Array {
+) -> Result<(), crate::WebdatasetError> {
+    write_npy_header(dtype, shape, out).map_err(|reason| crate::WebdatasetError::Array {
         field: field.to_owned(),
         reason,
     })

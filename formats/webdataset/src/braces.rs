@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use shardmill_core::{Diagnostic, ErrorKind, escape};
+use crate::error::WebdatasetError;
 
 /// The most names in the expansion of a pattern.
 pub const MOST_NAMES: u64 = 1_000_000;
@@ -16,61 +16,6 @@ const MOST_NAME_BYTES: u64 = 1_000_000_000;
 
 /// The deepest nesting of braces.
 const MOST_DEPTH: usize = 64;
-
-/// The reason why a pattern cannot be expanded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BraceError {
-    /// A brace without its counterpart.
-    #[error("the braces of `{}` do not pair", escape(pattern))]
-    Unbalanced {
-        /// The pattern.
-        pattern: String,
-    },
-    /// More names than the limit.
-    #[error("`{}` stands for more than {most} names", escape(pattern))]
-    Many {
-        /// The pattern.
-        pattern: String,
-        /// The most names that a pattern may expand to.
-        most: u64,
-    },
-    /// Braces that are nested too deep.
-    #[error(
-        "the braces of `{}` are nested more than {MOST_DEPTH} deep",
-        escape(pattern)
-    )]
-    Deep {
-        /// The pattern.
-        pattern: String,
-    },
-}
-
-impl Diagnostic for BraceError {
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::InvalidInput
-    }
-
-    fn id(&self) -> &'static str {
-        match self {
-            Self::Unbalanced { .. } => "pattern-braces",
-            Self::Many { .. } | Self::Deep { .. } => "pattern-size",
-        }
-    }
-
-    fn object(&self) -> Option<String> {
-        None
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Unbalanced { .. } => {
-                Some("write \\{ and \\} for braces that belong to a name".to_owned())
-            }
-            Self::Many { .. } | Self::Deep { .. } => None,
-        }
-    }
-}
 
 /// Expands a pattern into its names, in order; at most [`MOST_NAMES`].
 ///
@@ -82,42 +27,30 @@ impl Diagnostic for BraceError {
 /// let names = shardmill_webdataset::expand_braces("{a,b}-{08..10}.tar")?;
 /// assert_eq!(names.first().map(String::as_str), Some("a-08.tar"));
 /// assert_eq!(names.len(), 6);
-/// # Ok::<(), shardmill_webdataset::BraceError>(())
+/// # Ok::<(), shardmill_webdataset::WebdatasetError>(())
 /// ```
 ///
 /// # Errors
 ///
-/// [`BraceError`]: `InvalidInput`.
+/// [`WebdatasetError`]: `InvalidInput`.
 ///
 /// Source: the behaviour of `braceexpand` 0.1.7; only ASCII digits are digits.
-pub fn expand_braces(pattern: &str) -> Result<Vec<String>, BraceError> {
-    let many = || BraceError::Many {
-        pattern: pattern.to_owned(),
-        most: MOST_NAMES,
-    };
-    let parsed = parse(pattern, 0).map_err(|fault| {
-        let pattern = pattern.to_owned();
-        match fault {
-            Fault::Unbalanced => BraceError::Unbalanced { pattern },
-            Fault::Deep => BraceError::Deep { pattern },
-            Fault::Many => many(),
-        }
-    })?;
+pub fn expand_braces(pattern: &str) -> Result<Vec<String>, WebdatasetError> {
+    let parsed = parse(pattern, pattern, 0)?;
     let count = count(&parsed);
     // An upper bound: no name is longer than the pattern.
     let bytes = count.saturating_mul(pattern.len() as u64);
     if count > MOST_NAMES || bytes > MOST_NAME_BYTES {
-        return Err(many());
+        return Err(many(pattern));
     }
     Ok(product(&parsed))
 }
 
-/// The error in a part of a pattern.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    Unbalanced,
-    Deep,
-    Many,
+fn many(pattern: &str) -> WebdatasetError {
+    WebdatasetError::BracesMany {
+        pattern: pattern.to_owned(),
+        most: MOST_NAMES,
+    }
 }
 
 /// A part of a pattern.
@@ -134,9 +67,12 @@ enum Part {
     Choice(Vec<Vec<Part>>),
 }
 
-fn parse(pattern: &str, depth: usize) -> Result<Vec<Part>, Fault> {
+/// Parses a part of the pattern `whole`.
+fn parse(whole: &str, pattern: &str, depth: usize) -> Result<Vec<Part>, WebdatasetError> {
     if depth > MOST_DEPTH {
-        return Err(Fault::Deep);
+        return Err(WebdatasetError::BracesDeep {
+            pattern: whole.to_owned(),
+        });
     }
     let mut parts = Vec::new();
     let mut start = 0;
@@ -155,7 +91,7 @@ fn parse(pattern: &str, depth: usize) -> Result<Vec<Part>, Fault> {
                 open -= 1;
                 if open == 0 {
                     let inner = pattern.get(start + 1..at).unwrap_or_default();
-                    braces(inner, depth, &mut parts)?;
+                    braces(whole, inner, depth, &mut parts)?;
                     start = at + 1;
                 }
             }
@@ -163,7 +99,9 @@ fn parse(pattern: &str, depth: usize) -> Result<Vec<Part>, Fault> {
         }
     }
     if open != 0 {
-        return Err(Fault::Unbalanced);
+        return Err(WebdatasetError::BracesUnbalanced {
+            pattern: whole.to_owned(),
+        });
     }
     if start < pattern.len() {
         parts.push(text(pattern, start, pattern.len()));
@@ -172,19 +110,26 @@ fn parse(pattern: &str, depth: usize) -> Result<Vec<Part>, Fault> {
 }
 
 /// Parses the text between two braces.
-fn braces(inner: &str, depth: usize, parts: &mut Vec<Part>) -> Result<(), Fault> {
-    if let Some(range) = range(inner)? {
+fn braces(
+    whole: &str,
+    inner: &str,
+    depth: usize,
+    parts: &mut Vec<Part>,
+) -> Result<(), WebdatasetError> {
+    if let Some(range) = range(whole, inner)? {
         parts.push(range);
         return Ok(());
     }
     match split(inner) {
         Some(choices) => {
-            let choices = choices.into_iter().map(|choice| parse(choice, depth + 1));
+            let choices = choices
+                .into_iter()
+                .map(|choice| parse(whole, choice, depth + 1));
             parts.push(Part::Choice(choices.collect::<Result<_, _>>()?));
         }
         None => {
             parts.push(Part::Text("{".to_owned()));
-            parts.extend(parse(inner, depth + 1)?);
+            parts.extend(parse(whole, inner, depth + 1)?);
             parts.push(Part::Text("}".to_owned()));
         }
     }
@@ -243,7 +188,7 @@ fn split(inner: &str) -> Option<Vec<&str>> {
 }
 
 /// Parses `1..3` or `a..c`, with an optional step.
-fn range(inner: &str) -> Result<Option<Part>, Fault> {
+fn range(whole: &str, inner: &str) -> Result<Option<Part>, WebdatasetError> {
     let mut ends = inner.splitn(3, "..");
     let (Some(first), Some(last), step) = (ends.next(), ends.next(), ends.next()) else {
         return Ok(None);
@@ -286,7 +231,7 @@ fn range(inner: &str) -> Result<Option<Part>, Fault> {
     } else {
         0
     };
-    let number = |text: &str| text.parse::<i128>().map_err(|_| Fault::Many);
+    let number = |text: &str| text.parse::<i128>().map_err(|_| many(whole));
     Ok(Some(Part::Numbers {
         first: number(first)?,
         last: number(last)?,

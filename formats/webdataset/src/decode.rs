@@ -7,7 +7,8 @@ use serde::de::IgnoredAny;
 use shardmill_core::{LimitExceeded, Limits};
 
 use crate::array::{Array, Npy, read_npy, read_ten};
-use crate::field::{FieldError, FieldKind};
+use crate::error::WebdatasetError;
+use crate::field::FieldKind;
 
 /// The value of a field, borrowing its bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,13 +37,13 @@ pub enum Value<'a> {
 ///
 /// # Errors
 ///
-/// [`FieldError::Gzip`] (`Corrupt`); [`FieldError::Limit`] (`Unsupported`) above the limits on a sample or on
+/// [`WebdatasetError::Gzip`] (`Corrupt`); [`WebdatasetError::Limit`] (`Unsupported`) above the limits on a sample or on
 /// expansion.
 pub fn inflate<'a>(
     field: &str,
     bytes: &'a [u8],
     limits: &Limits,
-) -> Result<Cow<'a, [u8]>, FieldError> {
+) -> Result<Cow<'a, [u8]>, WebdatasetError> {
     if !FieldKind::of(field).1 {
         return Ok(Cow::Borrowed(bytes));
     }
@@ -52,12 +53,12 @@ pub fn inflate<'a>(
     flate2::read::MultiGzDecoder::new(bytes)
         .take(most.saturating_add(1))
         .read_to_end(&mut out)
-        .map_err(|error| FieldError::Gzip {
+        .map_err(|error| WebdatasetError::Gzip {
             field: field.to_owned(),
             reason: error.to_string(),
         })?;
     if out.len() as u64 > most {
-        return Err(FieldError::Limit(LimitExceeded {
+        return Err(WebdatasetError::Limit(LimitExceeded {
             name: "expansion-bytes",
             value: out.len() as u64,
             limit: most,
@@ -72,10 +73,14 @@ pub fn inflate<'a>(
 ///
 /// # Errors
 ///
-/// [`FieldError`]: `Corrupt` for bytes that do not match the extension; `Unsupported` for pickles, which
+/// [`WebdatasetError`]: `Corrupt` for bytes that do not match the extension; `Unsupported` for pickles, which
 /// [`FieldKind::of`] detects in advance.
-pub fn decode<'a>(field: &str, bytes: &'a [u8], limits: &Limits) -> Result<Value<'a>, FieldError> {
-    let array_error = |reason| FieldError::Array {
+pub fn decode<'a>(
+    field: &str,
+    bytes: &'a [u8],
+    limits: &Limits,
+) -> Result<Value<'a>, WebdatasetError> {
+    let array_error = |reason| WebdatasetError::Array {
         field: field.to_owned(),
         reason,
     };
@@ -93,7 +98,7 @@ pub fn decode<'a>(field: &str, bytes: &'a [u8], limits: &Limits) -> Result<Value
         },
         FieldKind::Tensors => Value::Arrays(read_ten(bytes, limits).map_err(array_error)?),
         FieldKind::Pickle => {
-            return Err(FieldError::Pickle {
+            return Err(WebdatasetError::Pickle {
                 field: field.to_owned(),
             });
         }
@@ -107,8 +112,8 @@ pub fn decode<'a>(field: &str, bytes: &'a [u8], limits: &Limits) -> Result<Value
     })
 }
 
-fn text<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a str, FieldError> {
-    std::str::from_utf8(bytes).map_err(|error| FieldError::Utf8 {
+fn text<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a str, WebdatasetError> {
+    std::str::from_utf8(bytes).map_err(|error| WebdatasetError::Utf8 {
         field: field.to_owned(),
         offset: error.valid_up_to() as u64,
         length: bytes.len() as u64,
@@ -119,7 +124,7 @@ fn text<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a str, FieldError> {
 const MOST_DIGITS: usize = 4300;
 
 /// Parses a number as Python's `int` does from ASCII, but without `_` between digits, which no writer produces.
-fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, FieldError> {
+fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, WebdatasetError> {
     // Python's whitespace is that of ASCII plus the vertical tab.
     let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let begin = bytes.iter().position(|byte| !is_blank(byte)).unwrap_or(0);
@@ -136,7 +141,7 @@ fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, FieldError> {
                 is_number.then_some(Value::BigInt(text))
             })
         })
-        .ok_or_else(|| FieldError::Number {
+        .ok_or_else(|| WebdatasetError::FieldNumber {
             field: field.to_owned(),
             found: String::from_utf8_lossy(bytes).chars().take(40).collect(),
         })
@@ -144,11 +149,11 @@ fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, FieldError> {
 
 /// Checks that text is JSON. Python also writes and reads `NaN` and `Infinity`; text with these words is not checked
 /// further.
-fn check_json(field: &str, text: &str) -> Result<(), FieldError> {
+fn check_json(field: &str, text: &str) -> Result<(), WebdatasetError> {
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(_) => Ok(()),
         Err(_) if text.contains("NaN") || text.contains("Infinity") => Ok(()),
-        Err(error) => Err(FieldError::Json {
+        Err(error) => Err(WebdatasetError::Json {
             field: field.to_owned(),
             reason: error.to_string(),
         }),
@@ -172,7 +177,7 @@ mod tests {
         }
     }
 
-    fn encoded(field: &str, datum: &Datum<'_>) -> Result<Vec<u8>, FieldError> {
+    fn encoded(field: &str, datum: &Datum<'_>) -> Result<Vec<u8>, WebdatasetError> {
         let mut out = Vec::new();
         encode(field, datum, &mut out)?;
         Ok(out)

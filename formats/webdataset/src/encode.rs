@@ -3,7 +3,8 @@
 use std::io::Write as _;
 
 use crate::array::{Array, write_npy, write_ten};
-use crate::field::{FieldError, FieldKind};
+use crate::error::WebdatasetError;
+use crate::field::FieldKind;
 
 /// A value to write into a field.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,9 +44,9 @@ impl Datum<'_> {
 ///
 /// # Errors
 ///
-/// [`FieldError::NoEncoder`] (`InvalidInput`) if the extension has no encoding for such a value, which includes
-/// pickles; [`FieldError::Array`] for arrays that are inconsistent or that the encoding cannot represent.
-pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), FieldError> {
+/// [`WebdatasetError::NoEncoder`] (`InvalidInput`) if the extension has no encoding for such a value, which includes
+/// pickles; [`WebdatasetError::Array`] for arrays that are inconsistent or that the encoding cannot represent.
+pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), WebdatasetError> {
     let (kind, is_gzip) = FieldKind::of(field);
     match datum {
         Datum::Bytes(bytes) => out.extend_from_slice(bytes),
@@ -65,8 +66,8 @@ pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), F
 ///
 /// # Errors
 ///
-/// [`FieldError::Gzip`], which does not occur when writing to memory.
-pub fn deflate(field: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), FieldError> {
+/// [`WebdatasetError::Gzip`], which does not occur when writing to memory.
+pub fn deflate(field: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), WebdatasetError> {
     if !FieldKind::of(field).1 {
         out.extend_from_slice(bytes);
         return Ok(());
@@ -77,7 +78,7 @@ pub fn deflate(field: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Field
     encoder
         .write_all(bytes)
         .and_then(|()| encoder.try_finish())
-        .map_err(|error| FieldError::Gzip {
+        .map_err(|error| WebdatasetError::Gzip {
             field: field.to_owned(),
             reason: error.to_string(),
         })
@@ -88,8 +89,8 @@ fn encode_plain(
     kind: FieldKind,
     datum: &Datum<'_>,
     out: &mut Vec<u8>,
-) -> Result<(), FieldError> {
-    let array_error = |reason: String| FieldError::Array {
+) -> Result<(), WebdatasetError> {
+    let array_error = |reason: String| WebdatasetError::Array {
         field: field.to_owned(),
         reason,
     };
@@ -128,7 +129,7 @@ fn encode_plain(
             check(arrays)?;
             write_ten(arrays, out).map_err(array_error)
         }
-        _ => Err(FieldError::NoEncoder {
+        _ => Err(WebdatasetError::NoEncoder {
             field: field.to_owned(),
             value: datum.name(),
         }),

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use shardmill_core::Limits;
 
-use crate::error::TarError;
+use crate::error::WebdatasetError;
+use crate::member::{MemberEntry, is_file};
 use crate::names::{Consumer, is_reserved};
-use crate::survey::{MemberEntry, is_file};
 use crate::tar::Member;
 
 /// One field of a sample and the position of its bytes in the shard.
@@ -80,10 +80,10 @@ impl Grouper {
     ///
     /// # Errors
     ///
-    /// [`TarError::DuplicateField`] and, by the rules of `webdataset`, [`TarError::ReservedField`] (`Corrupt`);
-    /// [`TarError::Limit`] (`Unsupported`) for too many fields. The sample then lacks the member, and the caller can
+    /// [`WebdatasetError::DuplicateField`] and, by the rules of `webdataset`, [`WebdatasetError::ReservedField`] (`Corrupt`);
+    /// [`WebdatasetError::MemberLimit`] (`Unsupported`) for too many fields. The sample then lacks the member, and the caller can
     /// continue.
-    pub fn push(&mut self, member: &Member<'_>) -> Result<Option<SampleEntry>, TarError> {
+    pub fn push(&mut self, member: &Member<'_>) -> Result<Option<SampleEntry>, WebdatasetError> {
         if !is_file(member.kind, member.is_contiguous(), self.consumer) {
             return Ok(None);
         }
@@ -106,7 +106,10 @@ impl Grouper {
     /// # Errors
     ///
     /// As for [`push`](Self::push).
-    pub fn push_entry(&mut self, member: &MemberEntry) -> Result<Option<SampleEntry>, TarError> {
+    pub fn push_entry(
+        &mut self,
+        member: &MemberEntry,
+    ) -> Result<Option<SampleEntry>, WebdatasetError> {
         if !member.is_file_for(self.consumer) {
             return Ok(None);
         }
@@ -135,12 +138,12 @@ impl Grouper {
         range: Range<u64>,
         data: u64,
         bytes: u64,
-    ) -> Result<Option<SampleEntry>, TarError> {
+    ) -> Result<Option<SampleEntry>, WebdatasetError> {
         let Some((key, field)) = self.consumer.split(seen_name) else {
             return Ok(None);
         };
         if self.consumer == Consumer::Webdataset && is_reserved(&field) {
-            return Err(TarError::ReservedField {
+            return Err(WebdatasetError::ReservedField {
                 offset: range.start,
                 key: key.to_owned(),
                 field: field.into_owned(),
@@ -156,7 +159,7 @@ impl Grouper {
         if let Some(current) = self.current.as_mut().filter(|current| &*current.key == key) {
             if let Some(first) = current.field(&entry.name) {
                 if self.consumer != Consumer::OpenClip {
-                    return Err(TarError::DuplicateField {
+                    return Err(WebdatasetError::DuplicateField {
                         offset: range.start,
                         key: key.to_owned(),
                         field: entry.name.into_string(),
@@ -171,7 +174,7 @@ impl Grouper {
                     current.fields.len() as u64 + 1,
                     self.fields_limit,
                 )
-                .map_err(|problem| TarError::Limit {
+                .map_err(|problem| WebdatasetError::MemberLimit {
                     offset: range.start,
                     problem,
                 })?;

@@ -41,6 +41,7 @@ mod group;
 mod index;
 mod json;
 mod lint;
+mod member;
 mod names;
 mod npz;
 mod shard;
@@ -51,28 +52,27 @@ mod tar;
 mod testdata;
 
 pub use array::{Array, DType, npy_header};
-pub use braces::{BraceError, MOST_NAMES, expand_braces};
+pub use braces::{MOST_NAMES, expand_braces};
 pub use decode::{Value, decode, inflate};
 pub use encode::{Datum, deflate, encode};
-pub use error::{MemberKind, TarError, WriteError};
-pub use field::{FieldError, FieldKind};
+pub use error::{MemberKind, WebdatasetError};
+pub use field::FieldKind;
 pub use group::{FieldEntry, Grouper, SampleEntry};
 pub use index::{
-    FieldSet, INDEX_VERSION, Index, IndexError, IndexShard, offsets_name, read_offsets,
-    write_offsets,
+    FieldSet, INDEX_VERSION, Index, IndexShard, offsets_name, read_offsets, write_offsets,
 };
 pub use lint::{
-    Change, Finding, FixError, Fixed, Lint, Lost, Repaired, Severity, ShardFacts, Split, fix,
-    repair, splits,
+    Change, Finding, Fixed, Lint, Lost, Repaired, Severity, ShardFacts, Split, fix, repair, splits,
 };
-pub use names::{Consumer, ParseConsumerError, shard_name};
+pub use member::MemberEntry;
+pub use names::{Consumer, shard_name};
 pub use npz::read_npz;
 pub use shard::*;
 pub use shardmill_codec::seekable::*;
 pub use shardmill_codec::{
     CodecError, Content, Digest, FileHashes, FileInfo, HashAlgo, Hasher, digest, hash_hex,
 };
-pub use survey::{MemberEntry, Survey, Surveyor};
+pub use survey::{Survey, Surveyor};
 pub use tar::{
     Dialect, KEY_DIGITS, Member, Owner, Scanner, Step, TRAILER_BYTES, TarStyle, check_member,
     content_of_numbered, member_bytes, renumber, trailer_bytes, write_member, write_member_head,

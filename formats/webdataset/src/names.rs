@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use shardmill_codec::seekable::TarCompression;
-use shardmill_core::{Diagnostic, ErrorKind, escape};
+
+use crate::error::WebdatasetError;
 
 /// A reader of WebDataset shards, with its own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,38 +103,16 @@ impl fmt::Display for Consumer {
     }
 }
 
-/// A name that is not a known reader.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown reader `{}`", escape(name))]
-pub struct ParseConsumerError {
-    /// The name as given.
-    pub name: String,
-}
-
-impl Diagnostic for ParseConsumerError {
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::InvalidInput
-    }
-
-    fn id(&self) -> &'static str {
-        "consumer-unknown"
-    }
-
-    fn hint(&self) -> Option<String> {
-        let names = Consumer::ALL.map(Consumer::name);
-        Some(format!("the readers are {}", names.join(", ")))
-    }
-}
-
 impl FromStr for Consumer {
-    type Err = ParseConsumerError;
+    type Err = WebdatasetError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         Self::ALL
             .into_iter()
             .find(|consumer| consumer.name() == name)
-            .ok_or_else(|| ParseConsumerError {
+            .ok_or_else(|| WebdatasetError::UnknownConsumer {
                 name: name.to_owned(),
+                known: Self::ALL.map(Self::name).join(", "),
             })
     }
 }
@@ -223,6 +202,8 @@ pub fn shard_name(
 
 #[cfg(test)]
 mod tests {
+    use shardmill_core::Diagnostic as _;
+
     use super::*;
 
     fn all(consumer: Consumer, name: &str) -> Option<(String, String)> {

@@ -4,21 +4,21 @@ use std::io::Read as _;
 
 use shardmill_core::{LimitExceeded, Limits};
 
-use crate::field::FieldError;
+use crate::error::WebdatasetError;
 
 /// Returns the arrays of an `npz` field by name. Each is the bytes of a NumPy file, which [`decode`](crate::decode())
 /// reads as field `npy`.
 ///
 /// # Errors
 ///
-/// [`FieldError::Array`] (`Corrupt`) for archives that are damaged, encrypted or split, or compressed with anything but
-/// deflate; [`FieldError::Limit`] (`Unsupported`) above the limits on a sample or on expansion.
+/// [`WebdatasetError::Array`] (`Corrupt`) for archives that are damaged, encrypted or split, or compressed with anything but
+/// deflate; [`WebdatasetError::Limit`] (`Unsupported`) above the limits on a sample or on expansion.
 pub fn read_npz(
     field: &str,
     bytes: &[u8],
     limits: &Limits,
-) -> Result<Vec<(String, Vec<u8>)>, FieldError> {
-    let error = |reason: &str| FieldError::Array {
+) -> Result<Vec<(String, Vec<u8>)>, WebdatasetError> {
+    let error = |reason: &str| WebdatasetError::Array {
         field: field.to_owned(),
         reason: format!("is a ZIP file that {reason}"),
     };
@@ -31,7 +31,7 @@ pub fn read_npz(
         directory = rest;
         sum = sum.saturating_add(entry.raw_bytes);
         if sum > most {
-            return Err(FieldError::Limit(LimitExceeded {
+            return Err(WebdatasetError::Limit(LimitExceeded {
                 name: "expansion-bytes",
                 value: sum,
                 limit: most,

@@ -10,8 +10,7 @@ mod tests;
 
 use std::fmt::Write as _;
 
-use shardmill_core::{Diagnostic, ErrorKind, escape};
-
+use crate::error::WebdatasetError;
 use crate::group::SampleEntry;
 use crate::json::{quoted, write_list, write_string};
 
@@ -26,76 +25,6 @@ pub struct SidecarShard<'a> {
     pub md5: Option<&'a str>,
     /// Its samples.
     pub samples: &'a [SampleEntry],
-}
-
-/// Something that the index of a reader cannot express.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SidecarError {
-    /// A name with a space or with characters beyond ASCII.
-    #[error(
-        "an index of {reader} cannot hold the name `{}`: it {reason}",
-        escape(member)
-    )]
-    Name {
-        /// The reader.
-        reader: &'static str,
-        /// The member.
-        member: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// A shard without samples.
-    #[error(
-        "an index of {reader} cannot describe a shard without samples: `{}`",
-        escape(shard)
-    )]
-    Empty {
-        /// The reader.
-        reader: &'static str,
-        /// The shard.
-        shard: String,
-    },
-    /// Two shards whose names the reader cannot distinguish.
-    #[error("{reader} cannot tell two shards called `{}` apart", escape(name))]
-    SameName {
-        /// The reader.
-        reader: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// A repeated key, for a reader that requires unique keys in the whole dataset.
-    #[error(
-        "{reader} allows the key `{}` once, and it is in `{}` and `{}`",
-        escape(key),
-        escape(first),
-        escape(second)
-    )]
-    SameKey {
-        /// The reader.
-        reader: &'static str,
-        /// The key.
-        key: String,
-        /// The first shard.
-        first: String,
-        /// The second shard.
-        second: String,
-    },
-}
-
-impl Diagnostic for SidecarError {
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::Unsupported
-    }
-
-    fn id(&self) -> &'static str {
-        match self {
-            Self::Name { .. } => "sidecar-name",
-            Self::Empty { .. } => "sidecar-empty",
-            Self::SameName { .. } => "sidecar-shard-twice",
-            Self::SameKey { .. } => "sidecar-key-twice",
-        }
-    }
 }
 
 /// Returns the index of `wids`, as `widsindex create` writes it: `shardindex.json`. Shards are sorted by name.
@@ -137,11 +66,11 @@ pub fn wids_index(shards: &[SidecarShard<'_>], name: Option<&str>, base: Option<
 ///
 /// # Errors
 ///
-/// [`SidecarError::Empty`], [`SidecarError::Name`] (`Unsupported`).
-pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, SidecarError> {
+/// [`WebdatasetError::SidecarEmpty`], [`WebdatasetError::SidecarName`] (`Unsupported`).
+pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, WebdatasetError> {
     const READER: &str = "dali";
     if shard.samples.is_empty() {
-        return Err(SidecarError::Empty {
+        return Err(WebdatasetError::SidecarEmpty {
             reader: READER,
             shard: shard.name.to_owned(),
         });
@@ -157,7 +86,7 @@ pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, SidecarError> {
                 None
             };
             if let Some(reason) = reason {
-                return Err(SidecarError::Name {
+                return Err(WebdatasetError::SidecarName {
                     reader: READER,
                     member: field.member.to_string(),
                     reason,
@@ -195,8 +124,8 @@ fn basename(name: &str) -> &str {
 ///
 /// # Errors
 ///
-/// [`SidecarError::SameName`] (`Unsupported`), because the file cannot express folders.
-pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, SidecarError> {
+/// [`WebdatasetError::SidecarSameName`] (`Unsupported`), because the file cannot express folders.
+pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, WebdatasetError> {
     let mut names: Vec<&str> = shards.iter().map(|shard| basename(shard.name)).collect();
     names.sort_unstable();
     if let Some([name, _]) = names
@@ -204,7 +133,7 @@ pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, SidecarErr
         .filter_map(|pair| pair.first_chunk::<2>())
         .find(|[a, b]| a == b)
     {
-        return Err(SidecarError::SameName {
+        return Err(WebdatasetError::SidecarSameName {
             reader: "open_clip",
             name: (*name).to_owned(),
         });

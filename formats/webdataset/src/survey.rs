@@ -5,93 +5,11 @@ use std::ops::Range;
 
 use shardmill_core::Limits;
 
-use crate::error::{MemberKind, TarError};
+use crate::error::WebdatasetError;
 use crate::group::{Grouper, SampleEntry};
+use crate::member::MemberEntry;
 use crate::names::Consumer;
-use crate::tar::{Dialect, Member, Scanner, Step, check_member, is_plain};
-
-/// One member in a survey.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberEntry {
-    /// The name.
-    pub name: Box<str>,
-    /// The name field of the header, if it differs from the name.
-    pub short_name: Option<Box<str>>,
-    /// Its kind.
-    pub kind: MemberKind,
-    /// The offset of its first header.
-    pub begin: u64,
-    /// The offset of its first header, not counting a global header before it.
-    pub own_begin: u64,
-    /// The offset of its content.
-    pub data: u64,
-    /// The bytes of its content.
-    pub bytes: u64,
-    /// The offset of the next member.
-    pub end: u64,
-    /// The dialect of its header.
-    pub dialect: Dialect,
-    /// Whether its size is encoded in base 256 or in a PAX record.
-    pub has_large_size: bool,
-    /// Whether it is a contiguous file (type `7`).
-    pub is_contiguous: bool,
-    /// Whether its headers are those of the canonical profile, except for time and owner.
-    pub is_plain: bool,
-    /// The reason why it may not be in a shard.
-    pub problem: Option<TarError>,
-}
-
-impl MemberEntry {
-    fn new(member: &Member<'_>) -> Self {
-        let short_name = member.short_name();
-        Self {
-            short_name: (short_name != member.name).then(|| (&*short_name).into()),
-            name: (&*member.name).into(),
-            kind: member.kind,
-            begin: member.begin,
-            own_begin: member.own_begin,
-            data: member.data,
-            bytes: member.bytes,
-            end: member.end,
-            dialect: member.dialect,
-            has_large_size: member.has_large_size,
-            is_contiguous: member.is_contiguous(),
-            is_plain: is_plain(member),
-            problem: check_member(member).err(),
-        }
-    }
-
-    /// Returns the name that a reader sees.
-    #[must_use]
-    pub fn name_for(&self, consumer: Consumer) -> &str {
-        match (&self.short_name, consumer) {
-            // wids ignores prefixes and extension headers.
-            (Some(short), Consumer::Wids) => short,
-            _ => &self.name,
-        }
-    }
-
-    /// Returns whether a reader treats it as a file.
-    #[must_use]
-    pub const fn is_file_for(&self, consumer: Consumer) -> bool {
-        is_file(self.kind, self.is_contiguous, consumer)
-    }
-
-    /// Returns the bytes of its headers.
-    #[must_use]
-    pub const fn header_bytes(&self) -> u64 {
-        self.data.saturating_sub(self.begin)
-    }
-}
-
-/// Returns whether a reader treats a member as a file.
-pub(crate) const fn is_file(kind: MemberKind, is_contiguous: bool, consumer: Consumer) -> bool {
-    match consumer {
-        // These two check the type themselves and do not accept type `7`; the others rely on Python's `tarfile`.
-        Consumer::Wids | Consumer::Dali if is_contiguous => false,
-        _ => matches!(kind, MemberKind::File),
-    }
-}
+use crate::tar::{Scanner, Step};
 
 /// The members of a shard, up to its end or to the first damage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,7 +19,7 @@ pub struct Survey {
     /// The end of the archive, if it was found.
     pub end: Option<u64>,
     /// The reason why the survey stopped before the end, or the error after it.
-    pub error: Option<TarError>,
+    pub error: Option<WebdatasetError>,
     /// The length of the raw file.
     pub bytes: u64,
 }
@@ -130,7 +48,7 @@ impl Survey {
         &self,
         consumer: Consumer,
         limits: &Limits,
-    ) -> (Vec<SampleEntry>, Vec<TarError>) {
+    ) -> (Vec<SampleEntry>, Vec<WebdatasetError>) {
         let mut grouper = Grouper::new(consumer, limits);
         let (mut samples, mut problems) = (Vec::new(), Vec::new());
         let mut names = HashSet::new();
@@ -218,7 +136,7 @@ impl Surveyor {
                 }
                 Err(error) => {
                     // Bytes after the end of an archive do not make it incomplete.
-                    if let TarError::Trailing { end, .. } = &error {
+                    if let WebdatasetError::Trailing { end, .. } = &error {
                         self.survey.end = Some(*end);
                     }
                     self.survey.error = Some(error);

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 use shardmill_storage::StorageError;
-use shardmill_webdataset::{BraceError, CodecError, IndexError, TarError};
+use shardmill_webdataset::{CodecError, WebdatasetError};
 
 use crate::error::DatasetError;
 use crate::side_files::SideError;
@@ -45,7 +45,7 @@ pub enum TarSetError {
     },
     /// A pattern of tar files that cannot be expanded.
     #[error(transparent)]
-    Braces(#[from] BraceError),
+    Braces(#[from] WebdatasetError),
     /// A pattern whose tar files do not form one dataset.
     #[error("the pattern `{}` {fault}", escape(pattern))]
     Pattern {
@@ -69,7 +69,7 @@ pub enum TarSetError {
         path: PathBuf,
         /// The underlying error.
         #[source]
-        source: IndexError,
+        source: WebdatasetError,
     },
     /// A damaged shard.
     #[error("the shard is damaged")]
@@ -78,7 +78,7 @@ pub enum TarSetError {
         path: PathBuf,
         /// The underlying error.
         #[source]
-        source: Box<TarError>,
+        source: Box<WebdatasetError>,
     },
     /// A compressed shard that cannot be decompressed.
     #[error("the shard cannot be decompressed")]
@@ -163,7 +163,7 @@ impl fmt::Display for PatternFault {
 impl TarSetError {
     /// Makes an error about a damaged shard.
     #[must_use]
-    pub fn tar(path: PathBuf, source: TarError) -> Self {
+    pub fn tar(path: PathBuf, source: WebdatasetError) -> Self {
         let source = Box::new(source);
         Self::Tar { path, source }
     }

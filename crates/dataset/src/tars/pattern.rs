@@ -5,7 +5,7 @@ use std::path::Path;
 
 use shardmill_core::check_relative_path;
 use shardmill_storage::{Location, StorageError};
-use shardmill_webdataset::{BraceError, MOST_NAMES, expand_braces};
+use shardmill_webdataset::{MOST_NAMES, WebdatasetError, expand_braces};
 
 use super::{PatternFault, TarSetError, is_tar_name};
 
@@ -38,7 +38,7 @@ impl TarPattern {
                 Err(error) => return Err(error.into()),
             }
             if all.len() as u64 > MOST_NAMES {
-                return Err(BraceError::Many {
+                return Err(WebdatasetError::BracesMany {
                     pattern: text.to_owned(),
                     most: MOST_NAMES,
                 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 use shardmill_core::{Diagnostic, ErrorKind, Limits, Progress, escape};
 use shardmill_webdataset::{
     Consumer, Content, FieldKind, FieldSet, FileInfo, Finding, Hasher, Lint, SampleEntry, Severity,
-    ShardFacts, Survey, TarCompression, TarError, content_of_numbered, decode, decompress, inflate,
-    read_offsets,
+    ShardFacts, Survey, TarCompression, WebdatasetError, content_of_numbered, decode, decompress,
+    inflate, read_offsets,
 };
 
 use super::{RepeatedKey, RepeatedKeys, TarFile, TarSet, TarSetError, each_in_order};
@@ -362,7 +362,7 @@ impl Look<'_> {
                 self.limits.sample_bytes,
             );
             if let Err(problem) = checked {
-                let error = TarError::Limit {
+                let error = WebdatasetError::MemberLimit {
                     offset: sample.begin,
                     problem,
                 };

@@ -5,7 +5,7 @@ use arrow::compute::{filter, is_not_null};
 use arrow::datatypes::{DataType, Field};
 use shardmill_core::{Limits, escape};
 use shardmill_mds::{DType, Encoding, ImageKind, NdArray, TextEncoding, Value};
-use shardmill_webdataset::{FieldError, FieldKind, deflate, npy_header};
+use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, npy_header};
 
 use super::encoded_column::{EncodedColumn, bytes_slices, checked, string_slices};
 use super::list::{self, npy_type, tensor};
@@ -370,7 +370,7 @@ fn from_mds(
     array: &ArrayRef,
     encoding: &Encoding,
     limits: &Limits,
-    write: impl Fn(&NdArray<'_>, &mut Vec<u8>) -> Result<(), FieldError>,
+    write: impl Fn(&NdArray<'_>, &mut Vec<u8>) -> Result<(), WebdatasetError>,
 ) -> Result<EncodedColumn, RowError> {
     let mut bytes = Vec::new();
     let mut offsets = Vec::with_capacity(array.len() + 1);

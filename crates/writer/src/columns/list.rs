@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 use shardmill_mds::{DType, Encoding, ndarray_header};
-use shardmill_webdataset::{Array as Tensor, Datum, FieldError, encode, npy_header};
+use shardmill_webdataset::{Array as Tensor, Datum, WebdatasetError, encode, npy_header};
 
 use super::encoded_column::{EncodedColumn, Prefixes};
 use super::number;
@@ -377,7 +377,7 @@ pub(super) fn tensor(
     shape: &[u64],
     data: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(), FieldError> {
+) -> Result<(), WebdatasetError> {
     let array = Tensor {
         dtype,
         shape: shape.to_vec(),
@@ -385,7 +385,7 @@ pub(super) fn tensor(
     };
     // The encoder needs a `ten` field; the error must name the actual column.
     encode("ten", &Datum::Array(array), out).map_err(|error| match error {
-        FieldError::Array { reason, .. } => FieldError::Array {
+        WebdatasetError::Array { reason, .. } => WebdatasetError::Array {
             field: name.to_owned(),
             reason,
         },

@@ -163,7 +163,9 @@ impl<'a> TarSamples<'a> {
         }
         if size == 0 {
             let key = text.to_owned();
-            return Err(of_key(shardmill_webdataset::WriteError::NoFields { key }));
+            return Err(of_key(shardmill_webdataset::WebdatasetError::NoFields {
+                key,
+            }));
         }
         Ok(size)
     }
@@ -172,7 +174,7 @@ impl<'a> TarSamples<'a> {
         &self,
         column: String,
         row: usize,
-        source: shardmill_webdataset::WriteError,
+        source: shardmill_webdataset::WebdatasetError,
     ) -> WriteError {
         WriteError::Sample {
             column,

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use shardmill_core::Diagnostic as _;
 
-use super::{BraceError, MOST_NAMES, expand_braces};
+use super::{MOST_NAMES, expand_braces};
+use crate::error::WebdatasetError;
 
 /// The original's expansions of patterns; `null` if it refuses one. Written by `testdata/braces.py`.
 const CASES: &str = include_str!("../../testdata/braces.json");
@@ -14,7 +15,7 @@ fn patterns_stand_for_what_the_original_makes_of_them() {
     for (pattern, expected) in cases {
         match (expand_braces(&pattern), expected) {
             (Ok(found), Some(expected)) => assert_eq!(found, expected, "{pattern}"),
-            (Err(BraceError::Unbalanced { .. }), None) => {}
+            (Err(WebdatasetError::BracesUnbalanced { .. }), None) => {}
             (found, expected) => panic!("{pattern}: {found:?}, not {expected:?}"),
         }
     }
@@ -34,7 +35,10 @@ fn what_stands_for_too_much_is_refused_before_it_is_written_out() {
     ] {
         let error = expand_braces(pattern).unwrap_err();
         assert_eq!(error.id(), "pattern-size", "{pattern}");
-        assert!(matches!(error, BraceError::Many { .. }), "{pattern}");
+        assert!(
+            matches!(error, WebdatasetError::BracesMany { .. }),
+            "{pattern}"
+        );
     }
     // A few names, each of them long.
     let long = format!("{}{{0..99999}}", "x".repeat(20_000));
@@ -52,7 +56,7 @@ fn steps_beyond_all_numbers_leave_the_first() {
 fn deep_braces_are_refused() {
     let deep = format!("{}{}", "{".repeat(5000), "}".repeat(5000));
     let error = expand_braces(&deep).unwrap_err();
-    assert!(matches!(error, BraceError::Deep { .. }));
+    assert!(matches!(error, WebdatasetError::BracesDeep { .. }));
     let fair = format!("{}a,b{}", "{".repeat(60), "}".repeat(60));
     assert_eq!(expand_braces(&fair).unwrap().len(), 2);
 }

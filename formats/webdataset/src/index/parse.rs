@@ -1,16 +1,16 @@
 //! Parses the JSON of an index.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-use shardmill_codec::{Digest, FileHashes, HashAlgo};
+use shardmill_codec::seekable::TarCompression;
+use shardmill_codec::{Digest, FileHashes, FileInfo, HashAlgo};
 use shardmill_core::{Limits, check_relative_path};
 
-use super::{FieldSet, FileInfo, INDEX_VERSION, Index, IndexError, IndexShard};
-use shardmill_codec::seekable::TarCompression;
+use super::entry::{FieldSet, INDEX_VERSION, Index, IndexShard, check_unique};
+use crate::error::WebdatasetError;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for RawHashes {
 }
 
 /// Converts shards while they are parsed, so that the raw form of all of them is never in memory at once.
-struct RawShards(Result<Vec<IndexShard>, IndexError>);
+struct RawShards(Result<Vec<IndexShard>, WebdatasetError>);
 
 impl<'de> Deserialize<'de> for RawShards {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -105,18 +105,31 @@ impl<'de> Deserialize<'de> for RawShards {
     }
 }
 
-pub(super) fn parse(json: &[u8], limits: &Limits) -> Result<Index, IndexError> {
+impl Index {
+    /// Parses an `index.json`.
+    ///
+    /// # Errors
+    ///
+    /// [`WebdatasetError`]: `Corrupt` for an index that is damaged, ambiguous or contradicts itself; `Unsupported` for other
+    /// versions and formats, unknown names, and exceeded limits.
+    pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, WebdatasetError> {
+        parse(json, limits)
+    }
+}
+
+fn parse(json: &[u8], limits: &Limits) -> Result<Index, WebdatasetError> {
     Limits::check("index-bytes", json.len() as u64, limits.index_bytes)?;
-    let raw: RawIndex = serde_json::from_slice(json).map_err(|error| IndexError::Syntax {
-        line: error.line() as u64,
-        column: error.column() as u64,
-        reason: reason(&error),
-    })?;
+    let raw: RawIndex =
+        serde_json::from_slice(json).map_err(|error| WebdatasetError::IndexSyntax {
+            line: error.line() as u64,
+            column: error.column() as u64,
+            reason: reason(&error),
+        })?;
     if raw.format != "webdataset" {
-        return Err(IndexError::Format { found: raw.format });
+        return Err(WebdatasetError::IndexFormat { found: raw.format });
     }
     if raw.version != INDEX_VERSION {
-        return Err(IndexError::Version { found: raw.version });
+        return Err(WebdatasetError::IndexVersion { found: raw.version });
     }
     let shards = raw.shards.0?;
     Limits::check("shards", shards.len() as u64, limits.shards)?;
@@ -141,28 +154,12 @@ fn reason(error: &serde_json::Error) -> String {
     }
 }
 
-pub(super) fn check_unique(shards: &[IndexShard]) -> Result<(), IndexError> {
-    let mut seen: HashSet<&str> = HashSet::with_capacity(shards.len());
-    for (place, shard) in shards.iter().enumerate() {
-        let raw = shard.zip_data.is_some().then_some(&shard.raw_data);
-        for file in shard.files().chain(raw) {
-            if !seen.insert(&file.basename) {
-                return Err(IndexError::Duplicate {
-                    shard: place as u64,
-                    basename: file.basename.to_string(),
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
 fn build(
     shard: u64,
     raw: RawShard,
     before: Option<&Arc<FieldSet>>,
-) -> Result<IndexShard, IndexError> {
-    let error = |problem: String| IndexError::Shard { shard, problem };
+) -> Result<IndexShard, WebdatasetError> {
+    let error = |problem: String| WebdatasetError::IndexShard { shard, problem };
     let compression = match raw.compression {
         None => None,
         Some(text) => Some(parse_compression(&text).ok_or_else(|| {
@@ -194,7 +191,7 @@ fn build(
     if let Some(offsets) = &raw.offsets
         && raw.samples.checked_add(1).and_then(|n| n.checked_mul(8)) != Some(offsets.bytes)
     {
-        return Err(IndexError::Offsets {
+        return Err(WebdatasetError::OffsetsLength {
             bytes: offsets.bytes,
             samples: raw.samples,
         });
@@ -216,19 +213,19 @@ fn build(
     })
 }
 
-fn file(shard: u64, raw: RawFile) -> Result<FileInfo, IndexError> {
-    check_relative_path(&raw.basename).map_err(|problem| IndexError::Name {
+fn file(shard: u64, raw: RawFile) -> Result<FileInfo, WebdatasetError> {
+    check_relative_path(&raw.basename).map_err(|problem| WebdatasetError::IndexName {
         shard,
         basename: raw.basename.to_string(),
         problem,
     })?;
-    let hash_error = |problem| IndexError::Hash { shard, problem };
+    let hash_error = |problem| WebdatasetError::IndexHash { shard, problem };
     let mut digests = Vec::with_capacity(raw.hashes.0.len());
     for (algo, hex) in &raw.hashes.0 {
         let algo: HashAlgo = algo.parse().map_err(hash_error)?;
         let digest = Digest::parse(algo, hex).map_err(hash_error)?;
         if digests.iter().any(|one: &Digest| one.algo() == algo) {
-            return Err(IndexError::Shard {
+            return Err(WebdatasetError::IndexShard {
                 shard,
                 problem: format!("the hash {algo} is there twice"),
             });

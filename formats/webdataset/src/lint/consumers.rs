@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use shardmill_codec::Algorithm;
 use shardmill_core::{Limits, escape};
 
-use super::{Finding, Severity, ShardFacts};
-use crate::error::{MemberKind, TarError};
+use super::finding::{Finding, Severity, ShardFacts};
+use crate::error::{MemberKind, WebdatasetError};
 use crate::group::SampleEntry;
+use crate::member::MemberEntry;
 use crate::names::Consumer;
-use crate::survey::{MemberEntry, Survey};
+use crate::survey::Survey;
 
 /// The number of samples of the first shard from which Hugging Face `datasets` infers the fields of all.
 const HF_SAMPLES: usize = 5;
@@ -279,7 +280,7 @@ fn wids(survey: &Survey) -> Vec<Finding> {
         }
         let name = member.name_for(Consumer::Wids);
         if let Some(first) = short.insert(name, member) {
-            findings.push(Finding::of(&TarError::DuplicateField {
+            findings.push(Finding::of(&WebdatasetError::DuplicateField {
                 offset: member.begin,
                 key: name.to_owned(),
                 field: String::new(),

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use shardmill_core::{Diagnostic, ErrorKind, Limits, escape};
+use shardmill_core::Limits;
 
-use crate::error::{MemberKind, TarError, WriteError};
+use crate::error::{MemberKind, WebdatasetError};
+use crate::member::MemberEntry;
 use crate::names::Consumer;
 use crate::shard::{Profile, ShardBuilder, ShardMap};
-use crate::survey::{MemberEntry, Survey};
+use crate::survey::Survey;
 
 /// A change made by a rewrite.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,67 +32,6 @@ pub struct Fixed {
     pub changes: Vec<Change>,
 }
 
-/// The reason why a shard cannot be rewritten without a decision by the user.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FixError {
-    /// The shard is damaged: repair it first.
-    #[error(transparent)]
-    Tar(#[from] TarError),
-    /// A name that the canonical profile does not allow.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// One field twice, with different content.
-    #[error(
-        "field `{}` of sample `{}` is there twice, with different content: `{}` and `{}`",
-        escape(field),
-        escape(key),
-        escape(first),
-        escape(second)
-    )]
-    Conflict {
-        /// The key.
-        key: String,
-        /// The field.
-        field: String,
-        /// The first member.
-        first: String,
-        /// The second member.
-        second: String,
-    },
-}
-
-impl Diagnostic for FixError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Tar(error) => error.kind(),
-            Self::Write(error) => error.kind(),
-            Self::Conflict { .. } => ErrorKind::Corrupt,
-        }
-    }
-
-    fn id(&self) -> &'static str {
-        match self {
-            Self::Tar(error) => error.id(),
-            Self::Write(error) => error.id(),
-            Self::Conflict { .. } => "tar-duplicate",
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Tar(error) => error.hint(),
-            // The writer's hint does not apply here: a rewrite for all readers cannot allow long names.
-            Self::Write(WriteError::LongName { .. }) => Some(
-                "give the member a name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"
-                    .to_owned(),
-            ),
-            Self::Write(error) => error.hint(),
-            Self::Conflict { .. } => Some("remove one of the two members".to_owned()),
-        }
-    }
-}
-
 /// A sample being collected: its key, and its fields with member name and content.
 struct Gathered<'a> {
     key: String,
@@ -104,12 +44,12 @@ struct Gathered<'a> {
 ///
 /// # Errors
 ///
-/// [`FixError`]: damage, links and devices (`Corrupt`, `Unsupported`), names that the profile does not allow
+/// [`WebdatasetError`]: damage, links and devices (`Corrupt`, `Unsupported`), names that the profile does not allow
 /// (`InvalidInput`), fields with two different contents (`Corrupt`).
-pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, FixError> {
+pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, WebdatasetError> {
     let survey = Survey::of(data, limits);
     if let Some(error) = survey.error {
-        return Err(error.into());
+        return Err(error);
     }
     let mut changes = Vec::new();
     let mut samples: Vec<Gathered<'_>> = Vec::new();
@@ -124,7 +64,7 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, FixE
             });
         };
         if let Some(problem) = &member.problem {
-            return Err(problem.clone().into());
+            return Err(problem.clone());
         }
         if member.kind != MemberKind::File {
             change("member-directory", "the entry of a directory is left out");
@@ -170,7 +110,7 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, FixE
             sample.fields.len() as u64 + 1,
             limits.tar_fields,
         )
-        .map_err(|problem| TarError::Limit {
+        .map_err(|problem| WebdatasetError::MemberLimit {
             offset: member.begin,
             problem,
         })?;
@@ -185,7 +125,7 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, FixE
                 );
             }
             Some((_, first, _)) => {
-                return Err(FixError::Conflict {
+                return Err(WebdatasetError::FieldConflict {
                     key: sample.key.clone(),
                     field: field.into_owned(),
                     first: (*first).to_owned(),
@@ -221,12 +161,12 @@ fn clean_key(key: &str) -> String {
 }
 
 /// Returns the content of a member.
-fn content<'a>(data: &'a [u8], member: &MemberEntry) -> Result<&'a [u8], TarError> {
+fn content<'a>(data: &'a [u8], member: &MemberEntry) -> Result<&'a [u8], WebdatasetError> {
     usize::try_from(member.data)
         .ok()
         .zip(usize::try_from(member.bytes).ok())
         .and_then(|(at, bytes)| data.get(at..)?.get(..bytes))
-        .ok_or_else(|| TarError::Short {
+        .ok_or_else(|| WebdatasetError::Short {
             offset: member.begin,
             member: member.name.to_string(),
             needed: member.bytes,

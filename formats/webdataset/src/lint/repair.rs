@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use shardmill_core::{Diagnostic as _, Limits};
 
-use crate::error::TarError;
+use crate::error::WebdatasetError;
 use crate::group::{Grouper, SampleEntry};
 use crate::names::Consumer;
 use crate::shard::ShardMap;
@@ -183,12 +183,16 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
                 runs.extend(grouper.abandon().map(|sample| Run { sample, doubt }));
                 return (runs, lost);
             }
-            Ok(Step::Need(range)) => TarError::TornHeader {
+            Ok(Step::Need(range)) => WebdatasetError::TornHeader {
                 offset: range.start,
                 length,
             },
-            Err(TarError::Trailing { end, offset }) => {
-                lost.push(loss(&TarError::Trailing { end, offset }, offset, length));
+            Err(WebdatasetError::Trailing { end, offset }) => {
+                lost.push(loss(
+                    &WebdatasetError::Trailing { end, offset },
+                    offset,
+                    length,
+                ));
                 runs.extend(grouper.abandon().map(|sample| Run { sample, doubt }));
                 return (runs, lost);
             }
@@ -215,8 +219,8 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
 }
 
 /// Returns the key of a member whose header is valid but whose content is truncated.
-fn begun_key<'a>(data: &[u8], error: &'a TarError) -> Option<&'a str> {
-    let TarError::Short { offset, member, .. } = error else {
+fn begun_key<'a>(data: &[u8], error: &'a WebdatasetError) -> Option<&'a str> {
+    let WebdatasetError::Short { offset, member, .. } = error else {
         return None;
     };
     // An extension header has a name of its own; the name of its member is unknown.
@@ -227,7 +231,7 @@ fn begun_key<'a>(data: &[u8], error: &'a TarError) -> Option<&'a str> {
     Some(key)
 }
 
-fn loss(error: &TarError, begin: u64, end: u64) -> Lost {
+fn loss(error: &WebdatasetError, begin: u64, end: u64) -> Lost {
     Lost {
         key: None,
         begin,

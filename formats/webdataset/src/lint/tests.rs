@@ -1,9 +1,16 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use proptest::prelude::*;
 use shardmill_codec::HashAlgo;
 use shardmill_core::{Diagnostic, Limits};
 
+use shardmill_codec::FileHashes;
+use shardmill_codec::seekable::TarCompression;
+
 use super::*;
+use crate::names::Consumer;
 use crate::shard::{Profile, ShardMap, ShardView};
+use crate::survey::Survey;
 use crate::testdata::{RawHeader, archive, extension, member, records, shard};
 
 fn lint_with(consumers: &[Consumer], data: &[u8]) -> Vec<Finding> {

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use shardmill_core::{NameError, check_relative_path};
 
-use super::ShardMap;
-use crate::error::WriteError;
+use super::map::ShardMap;
+use crate::error::WebdatasetError;
 use crate::group::{FieldEntry, SampleEntry};
 use crate::tar::{TarStyle, member_bytes, trailer_bytes, write_member, write_trailer};
 
@@ -46,15 +46,15 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`WriteError::Key`] (`InvalidInput`).
-    pub fn check_key(&self, key: &str) -> Result<(), WriteError> {
+    /// [`WebdatasetError::Key`] (`InvalidInput`).
+    pub fn check_key(&self, key: &str) -> Result<(), WebdatasetError> {
         let reason = match self.rules {
             Rules::Canonical => canonical_key(key),
             Rules::Reference => reference_key(key),
         };
         match reason {
             None => Ok(()),
-            Some(reason) => Err(WriteError::Key {
+            Some(reason) => Err(WebdatasetError::Key {
                 key: key.to_owned(),
                 reason,
             }),
@@ -65,8 +65,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`WriteError::Field`] (`InvalidInput`).
-    pub fn check_field(&self, key: &str, field: &str) -> Result<(), WriteError> {
+    /// [`WebdatasetError::Field`] (`InvalidInput`).
+    pub fn check_field(&self, key: &str, field: &str) -> Result<(), WebdatasetError> {
         let reason = match self.rules {
             Rules::Canonical => canonical_field(field),
             Rules::Reference => field
@@ -75,7 +75,7 @@ impl Profile {
         };
         match reason {
             None => Ok(()),
-            Some(reason) => Err(WriteError::Field {
+            Some(reason) => Err(WebdatasetError::Field {
                 key: key.to_owned(),
                 field: field.to_owned(),
                 reason,
@@ -91,12 +91,12 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`WriteError::LongName`], [`WriteError::Size`] (`InvalidInput`).
+    /// [`WebdatasetError::LongName`], [`WebdatasetError::LargeMember`] (`InvalidInput`).
     pub fn sample_bytes<'f>(
         &self,
         key: &str,
         fields: impl IntoIterator<Item = (&'f str, u64)>,
-    ) -> Result<u64, WriteError> {
+    ) -> Result<u64, WebdatasetError> {
         let mut sum = 0_u64;
         for (field, bytes) in fields {
             if self.is_written(field) {
@@ -111,13 +111,13 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`WriteError`] (`InvalidInput`); nothing is appended then.
+    /// [`WebdatasetError`] (`InvalidInput`); nothing is appended then.
     pub fn encode_sample(
         &self,
         key: &str,
         fields: &[(&str, &[u8])],
         out: &mut Vec<u8>,
-    ) -> Result<SampleEntry, WriteError> {
+    ) -> Result<SampleEntry, WebdatasetError> {
         let start = out.len();
         let result = self.append(key, fields, out);
         if result.is_err() {
@@ -131,7 +131,7 @@ impl Profile {
         key: &str,
         fields: &[(&str, &[u8])],
         out: &mut Vec<u8>,
-    ) -> Result<SampleEntry, WriteError> {
+    ) -> Result<SampleEntry, WebdatasetError> {
         self.check_key(key)?;
         let mut sorted: Vec<&(&str, &[u8])> = fields
             .iter()
@@ -140,7 +140,7 @@ impl Profile {
         // UTF-8 bytes sort in code point order.
         sorted.sort_by_key(|(field, _)| *field);
         if sorted.is_empty() {
-            return Err(WriteError::NoFields {
+            return Err(WebdatasetError::NoFields {
                 key: key.to_owned(),
             });
         }
@@ -154,7 +154,7 @@ impl Profile {
             self.check_field(key, field)?;
             let name = field.to_lowercase();
             if entry.field(&name).is_some() {
-                return Err(WriteError::Field {
+                return Err(WebdatasetError::Field {
                     key: key.to_owned(),
                     field: (*field).to_owned(),
                     reason: "is there twice, as readers tell no capitals apart",
@@ -264,10 +264,10 @@ impl ShardBuilder {
     ///
     /// # Errors
     ///
-    /// [`WriteError`] (`InvalidInput`). The shard is then unchanged.
-    pub fn push(&mut self, key: &str, fields: &[(&str, &[u8])]) -> Result<(), WriteError> {
+    /// [`WebdatasetError`] (`InvalidInput`). The shard is then unchanged.
+    pub fn push(&mut self, key: &str, fields: &[(&str, &[u8])]) -> Result<(), WebdatasetError> {
         if self.keys.contains(key) {
-            return Err(WriteError::DuplicateKey {
+            return Err(WebdatasetError::DuplicateKey {
                 key: key.to_owned(),
             });
         }
@@ -281,14 +281,14 @@ impl ShardBuilder {
     ///
     /// # Errors
     ///
-    /// [`WriteError::DuplicateKey`] (`InvalidInput`).
+    /// [`WebdatasetError::DuplicateKey`] (`InvalidInput`).
     pub fn push_encoded(
         &mut self,
         mut entry: SampleEntry,
         encoded: &[u8],
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), WebdatasetError> {
         if !self.keys.insert(entry.key.clone()) {
-            return Err(WriteError::DuplicateKey {
+            return Err(WebdatasetError::DuplicateKey {
                 key: entry.key.into_string(),
             });
         }

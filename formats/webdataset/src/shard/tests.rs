@@ -2,7 +2,9 @@ use proptest::prelude::*;
 use shardmill_core::{Diagnostic, Limits};
 
 use super::*;
-use crate::error::WriteError;
+use crate::error::WebdatasetError;
+use crate::group::SampleEntry;
+use crate::names::Consumer;
 use crate::survey::Survey;
 use crate::tar::TarStyle;
 use crate::testdata::{archive, extension, member, records};
@@ -10,7 +12,7 @@ use crate::testdata::{archive, extension, member, records};
 const LIMITS: fn() -> Limits = Limits::default;
 
 /// Returns the keys and the names of their fields.
-fn keys(data: &[u8]) -> Result<Vec<(String, Vec<String>)>, TarError> {
+fn keys(data: &[u8]) -> Result<Vec<(String, Vec<String>)>, WebdatasetError> {
     let map = ShardMap::read(data, &LIMITS())?;
     let names = |sample: &SampleEntry| {
         let fields = sample.fields.iter();
@@ -235,7 +237,7 @@ fn keys_and_fields_that_readers_would_change_are_refused() {
     let error = canonical.encode_sample("k", &[], &mut out).unwrap_err();
     assert_eq!(
         error,
-        WriteError::NoFields {
+        WebdatasetError::NoFields {
             key: "k".to_owned()
         }
     );

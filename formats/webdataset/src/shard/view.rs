@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use shardmill_core::Limits;
 
-use super::ShardScan;
-use crate::error::{MemberKind, TarError};
+use super::scan::ShardScan;
+use crate::error::{MemberKind, WebdatasetError};
 use crate::names::{Consumer, is_reserved};
 use crate::tar::{BLOCK, Scanner, Step, block_at, check_member};
 
@@ -38,7 +38,7 @@ impl<'a> ShardView<'a> {
     /// # Errors
     ///
     /// As for [`ShardScan::step`].
-    pub fn open(data: &'a [u8], limits: &Limits) -> Result<Self, TarError> {
+    pub fn open(data: &'a [u8], limits: &Limits) -> Result<Self, WebdatasetError> {
         let offsets = ShardScan::offsets(data, limits)?;
         Ok(Self {
             data,
@@ -52,12 +52,12 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`TarError::Offsets`], [`TarError::NoEnd`] (`Corrupt`).
+    /// [`WebdatasetError::Offsets`], [`WebdatasetError::NoEnd`] (`Corrupt`).
     pub fn with_offsets(
         data: &'a [u8],
         offsets: &'a [u64],
         limits: &Limits,
-    ) -> Result<Self, TarError> {
+    ) -> Result<Self, WebdatasetError> {
         check_offsets(data, offsets)?;
         Ok(Self {
             data,
@@ -89,7 +89,7 @@ impl<'a> ShardView<'a> {
     /// # Errors
     ///
     /// As for [`fields`](Self::fields).
-    pub fn key(&self, sample: u64) -> Result<String, TarError> {
+    pub fn key(&self, sample: u64) -> Result<String, WebdatasetError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)
     }
@@ -98,8 +98,8 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`TarError::NoSample`] (`InvalidInput`), and any error in the members of the sample.
-    pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, TarError> {
+    /// [`WebdatasetError::NoSample`] (`InvalidInput`), and any error in the members of the sample.
+    pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, WebdatasetError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)?;
         Ok(fields)
@@ -114,13 +114,13 @@ impl<'a> ShardView<'a> {
         &self,
         sample: u64,
         fields: &mut Vec<Field<'a>>,
-    ) -> Result<String, TarError> {
+    ) -> Result<String, WebdatasetError> {
         fields.clear();
         let range = usize::try_from(sample)
             .ok()
             .and_then(|sample| self.offsets.get(sample..)?.first_chunk::<2>());
         let Some([begin, end]) = range else {
-            return Err(TarError::NoSample {
+            return Err(WebdatasetError::NoSample {
                 sample,
                 samples: self.len(),
             });
@@ -137,13 +137,13 @@ impl<'a> ShardView<'a> {
 ///
 /// # Errors
 ///
-/// [`TarError`] for any error in the members of the sample, and for a range that is not that of one sample.
+/// [`WebdatasetError`] for any error in the members of the sample, and for a range that is not that of one sample.
 pub fn read_sample<'a>(
     begin: u64,
     bytes: &'a [u8],
     fields: &mut Vec<Field<'a>>,
     limits: &Limits,
-) -> Result<String, TarError> {
+) -> Result<String, WebdatasetError> {
     fields.clear();
     let end = begin.saturating_add(bytes.len() as u64);
     sample_fields(begin..end, begin, bytes, fields, limits)
@@ -156,8 +156,8 @@ fn sample_fields<'a>(
     window: &'a [u8],
     fields: &mut Vec<Field<'a>>,
     limits: &Limits,
-) -> Result<String, TarError> {
-    let stale = |reason: &str| TarError::Offsets {
+) -> Result<String, WebdatasetError> {
+    let stale = |reason: &str| WebdatasetError::Offsets {
         reason: format!("does not fit the sample at byte {}: {reason}", range.start),
     };
     let length = at.saturating_add(window.len() as u64);
@@ -168,7 +168,7 @@ fn sample_fields<'a>(
         let member = match scanner.step(at, window) {
             // Energon's tables assign a global header to the sample before it.
             Ok(Step::Member(member)) if member.own_begin >= range.end => break,
-            Err(TarError::NoEnd { .. })
+            Err(WebdatasetError::NoEnd { .. })
                 if scanner.position() >= range.end && scanner.is_between() =>
             {
                 break;
@@ -189,7 +189,7 @@ fn sample_fields<'a>(
             .zip(usize::try_from(member.bytes).ok())
             .and_then(|(data, bytes)| window.get(data..)?.get(..bytes));
         let Some(content) = content else {
-            return Err(TarError::Short {
+            return Err(WebdatasetError::Short {
                 offset: member.begin,
                 member: member.name.into_owned(),
                 needed: member.bytes,
@@ -212,7 +212,7 @@ fn sample_fields<'a>(
             Some(_) => return Err(stale("it holds members of two keys")),
         }
         if is_reserved(&name) {
-            return Err(TarError::ReservedField {
+            return Err(WebdatasetError::ReservedField {
                 offset: member.begin,
                 member: format!("{member_key}.{name}"),
                 key: key.unwrap_or_default(),
@@ -221,7 +221,7 @@ fn sample_fields<'a>(
         }
         if let Some(first) = fields.iter().find(|field| field.name == name) {
             let first = first.offset;
-            return Err(TarError::DuplicateField {
+            return Err(WebdatasetError::DuplicateField {
                 offset: member.begin,
                 key: key.unwrap_or_default(),
                 field: name.into_owned(),
@@ -230,7 +230,7 @@ fn sample_fields<'a>(
             });
         }
         Limits::check("tar-fields", fields.len() as u64 + 1, limits.tar_fields).map_err(
-            |problem| TarError::Limit {
+            |problem| WebdatasetError::MemberLimit {
                 offset: member.begin,
                 problem,
             },
@@ -244,8 +244,8 @@ fn sample_fields<'a>(
     key.ok_or_else(|| stale("it holds no member with a key"))
 }
 
-fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), TarError> {
-    let error = |reason: String| Err(TarError::Offsets { reason });
+fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), WebdatasetError> {
+    let error = |reason: String| Err(WebdatasetError::Offsets { reason });
     let Some(end) = offsets.last() else {
         return error("is empty".to_owned());
     };
@@ -269,7 +269,7 @@ fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), TarError> {
     });
     match zeros {
         Some(_) => Ok(()),
-        None => Err(TarError::NoEnd {
+        None => Err(WebdatasetError::NoEnd {
             offset: *end,
             length: data.len() as u64,
         }),
@@ -292,7 +292,7 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
     /// # Errors
     ///
     /// As for [`ShardScan::step`].
-    pub fn open(data: B, limits: &Limits) -> Result<Self, TarError> {
+    pub fn open(data: B, limits: &Limits) -> Result<Self, WebdatasetError> {
         let offsets = ShardScan::offsets(data.as_ref(), limits)?;
         Ok(Self {
             data,
@@ -306,7 +306,11 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
     /// # Errors
     ///
     /// As for [`ShardView::with_offsets`].
-    pub fn with_offsets(data: B, offsets: Vec<u64>, limits: &Limits) -> Result<Self, TarError> {
+    pub fn with_offsets(
+        data: B,
+        offsets: Vec<u64>,
+        limits: &Limits,
+    ) -> Result<Self, WebdatasetError> {
         check_offsets(data.as_ref(), &offsets)?;
         Ok(Self {
             data,

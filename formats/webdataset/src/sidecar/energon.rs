@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::{SidecarError, SidecarShard};
+use super::SidecarShard;
+use crate::error::WebdatasetError;
 use crate::json::{quoted, write_list, write_string};
 use crate::{HashAlgo, hash_hex};
 
@@ -73,14 +74,14 @@ pub struct Rows<'a> {
 ///
 /// # Errors
 ///
-/// [`SidecarError::SameKey`] (`Unsupported`) for a key in two samples, which `prepare` refuses as well.
-pub fn rows<'a>(shards: &[SidecarShard<'a>]) -> Result<Rows<'a>, SidecarError> {
+/// [`WebdatasetError::SidecarSameKey`] (`Unsupported`) for a key in two samples, which `prepare` refuses as well.
+pub fn rows<'a>(shards: &[SidecarShard<'a>]) -> Result<Rows<'a>, WebdatasetError> {
     let mut rows = Rows::default();
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for (tar_file_id, shard) in (0..).zip(shards) {
         for (sample_index, sample) in (0..).zip(shard.samples) {
             if let Some(first) = seen.insert(&sample.key, shard.name) {
-                return Err(SidecarError::SameKey {
+                return Err(WebdatasetError::SidecarSameKey {
                     reader: "energon",
                     key: sample.key.to_string(),
                     first: first.to_owned(),
@@ -128,11 +129,11 @@ pub fn index_uuid(index: &[u8]) -> String {
 ///
 /// # Errors
 ///
-/// [`SidecarError::Empty`] (`Unsupported`) for a shard without samples, which `prepare` refuses as well.
-pub fn info_json(shards: &[SidecarShard<'_>]) -> Result<String, SidecarError> {
+/// [`WebdatasetError::SidecarEmpty`] (`Unsupported`) for a shard without samples, which `prepare` refuses as well.
+pub fn info_json(shards: &[SidecarShard<'_>]) -> Result<String, WebdatasetError> {
     let mut out = format!("{{\"energon_version\": \"{VERSION}\", \"shard_counts\": {{");
     if let Some(empty) = shards.iter().find(|shard| shard.samples.is_empty()) {
-        return Err(SidecarError::Empty {
+        return Err(WebdatasetError::SidecarEmpty {
             reader: "energon",
             shard: empty.name.to_owned(),
         });

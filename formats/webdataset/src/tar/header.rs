@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{MemberKind, TarError};
+use crate::error::{MemberKind, WebdatasetError};
 
 /// The bytes of a block.
 pub(crate) const BLOCK: usize = 512;
@@ -58,14 +58,14 @@ fn text(field: &[u8]) -> &[u8] {
 
 impl<'a> Header<'a> {
     /// Parses and checks the block at `offset` of the file.
-    pub(super) fn parse(block: &'a [u8; BLOCK], offset: u64) -> Result<Self, TarError> {
+    pub(super) fn parse(block: &'a [u8; BLOCK], offset: u64) -> Result<Self, WebdatasetError> {
         let [magic @ .., _, _] = field::<10>(block, 257);
         let dialect = match magic {
             b"ustar\x0000" => Dialect::Ustar,
             b"ustar  \0" => Dialect::Gnu,
             [0, 0, 0, 0, 0, 0, 0, 0] => Dialect::V7,
             _ => {
-                return Err(TarError::Magic {
+                return Err(WebdatasetError::Magic {
                     offset,
                     found: *magic,
                 });
@@ -165,7 +165,7 @@ pub(super) fn sum(block: &[u8; BLOCK]) -> u64 {
     u64::from(all - own + 8 * u32::from(b' '))
 }
 
-fn check_sum(block: &[u8; BLOCK], offset: u64) -> Result<(), TarError> {
+fn check_sum(block: &[u8; BLOCK], offset: u64) -> Result<(), WebdatasetError> {
     let found = number(field::<8>(block, 148), "checksum", offset)?;
     let unsigned = sum(block);
     if found == unsigned {
@@ -180,7 +180,7 @@ fn check_sum(block: &[u8; BLOCK], offset: u64) -> Result<(), TarError> {
     if Some(found) == unsigned.checked_sub(signed) {
         return Ok(());
     }
-    Err(TarError::Checksum {
+    Err(WebdatasetError::Checksum {
         offset,
         found,
         sum: unsigned,
@@ -188,8 +188,8 @@ fn check_sum(block: &[u8; BLOCK], offset: u64) -> Result<(), TarError> {
 }
 
 /// Parses a number in octal text, or in base 256 if the first bit is set.
-fn number(bytes: &[u8], field: &'static str, offset: u64) -> Result<u64, TarError> {
-    let error = || TarError::Number {
+fn number(bytes: &[u8], field: &'static str, offset: u64) -> Result<u64, WebdatasetError> {
+    let error = || WebdatasetError::HeaderNumber {
         offset,
         field,
         found: bytes.to_vec(),

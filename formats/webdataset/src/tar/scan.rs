@@ -7,7 +7,7 @@ use shardmill_core::{Limits, NameError, check_relative_path};
 
 use super::header::{BLOCK, Dialect, Header, Type, decode_name, padded};
 use super::pax::{self, Records};
-use crate::error::{MemberKind, TarError};
+use crate::error::{MemberKind, WebdatasetError};
 
 /// The largest number in eleven octal digits.
 const OCTAL_MAX: u64 = (1 << 33) - 1;
@@ -152,8 +152,8 @@ impl Scanner {
     ///
     /// # Errors
     ///
-    /// [`TarError`]: `Corrupt`, or `Unsupported` for sparse files and exceeded limits.
-    pub fn step<'w>(&mut self, at: u64, window: &'w [u8]) -> Result<Step<'w>, TarError> {
+    /// [`WebdatasetError`]: `Corrupt`, or `Unsupported` for sparse files and exceeded limits.
+    pub fn step<'w>(&mut self, at: u64, window: &'w [u8]) -> Result<Step<'w>, WebdatasetError> {
         loop {
             match self.state {
                 State::Header => {
@@ -162,7 +162,7 @@ impl Scanner {
                     }
                     let range = self.position..self.position.saturating_add(BLOCK as u64);
                     if range.end > self.length {
-                        return Err(TarError::TornHeader {
+                        return Err(WebdatasetError::TornHeader {
                             offset: self.position,
                             length: self.length,
                         });
@@ -201,7 +201,7 @@ impl Scanner {
                         return Ok(Step::Need(range));
                     };
                     if let Some(place) = zeros.iter().position(|byte| *byte != 0) {
-                        return Err(TarError::Trailing {
+                        return Err(WebdatasetError::Trailing {
                             end,
                             offset: self.position.saturating_add(place as u64),
                         });
@@ -213,19 +213,22 @@ impl Scanner {
         }
     }
 
-    const fn no_end(&self, offset: u64) -> TarError {
-        TarError::NoEnd {
+    const fn no_end(&self, offset: u64) -> WebdatasetError {
+        WebdatasetError::NoEnd {
             offset,
             length: self.length,
         }
     }
 
     /// Parses one block: a member, an extension header, or the end.
-    fn header<'w>(&mut self, block: &'w [u8; BLOCK]) -> Result<Option<Member<'w>>, TarError> {
+    fn header<'w>(
+        &mut self,
+        block: &'w [u8; BLOCK],
+    ) -> Result<Option<Member<'w>>, WebdatasetError> {
         let offset = self.position;
         if block.iter().all(|byte| *byte == 0) {
             if self.begin.is_some() {
-                return Err(TarError::Extension {
+                return Err(WebdatasetError::Extension {
                     offset,
                     reason: "has no member behind it",
                 });
@@ -244,10 +247,10 @@ impl Scanner {
             Type::Member(kind) => kind,
             kind => {
                 Limits::check("tar-extension-bytes", header.size, self.extension_limit)
-                    .map_err(|problem| TarError::Limit { offset, problem })?;
+                    .map_err(|problem| WebdatasetError::MemberLimit { offset, problem })?;
                 let left = self.length.saturating_sub(data);
                 if header.size > left {
-                    return Err(TarError::Short {
+                    return Err(WebdatasetError::Short {
                         offset,
                         member: header.name().0.into_owned(),
                         needed: header.size,
@@ -279,12 +282,12 @@ impl Scanner {
         kind: MemberKind,
         offset: u64,
         data: u64,
-    ) -> Result<Member<'w>, TarError> {
+    ) -> Result<Member<'w>, WebdatasetError> {
         let records = self.records.as_ref();
         let path = records.and_then(|records| records.path.as_ref());
         let long_name = match (path, &self.long_name) {
             (Some(path), Some(name)) if path != name => {
-                return Err(TarError::Extension {
+                return Err(WebdatasetError::Extension {
                     offset,
                     reason: "names a member for which another extension header has another name",
                 });
@@ -300,16 +303,16 @@ impl Scanner {
             }
         };
         Limits::check("tar-name-bytes", name.len() as u64, self.name_limit)
-            .map_err(|problem| TarError::Limit { offset, problem })?;
+            .map_err(|problem| WebdatasetError::MemberLimit { offset, problem })?;
         if kind == MemberKind::Sparse || records.is_some_and(|records| records.sparse) {
-            return Err(TarError::Kind {
+            return Err(WebdatasetError::MemberKind {
                 offset,
                 member: name.into_owned(),
                 kind: MemberKind::Sparse,
             });
         }
         if header.dialect == Dialect::V7 && !header.prefix().is_empty() {
-            return Err(TarError::Name {
+            return Err(WebdatasetError::MemberName {
                 offset,
                 member: name.into_owned(),
                 reason: "has a prefix in a header without magic, so that readers disagree on it",
@@ -321,7 +324,7 @@ impl Scanner {
         let end = match end {
             Some(end) if size <= left => end,
             _ => {
-                return Err(TarError::Short {
+                return Err(WebdatasetError::Short {
                     offset,
                     member: name.into_owned(),
                     needed: size,
@@ -353,8 +356,8 @@ impl Scanner {
         kind: MemberKind,
         offset: u64,
         name: &str,
-    ) -> Result<u64, TarError> {
-        let error = |reason: String| TarError::Size {
+    ) -> Result<u64, WebdatasetError> {
+        let error = |reason: String| WebdatasetError::MemberSize {
             offset,
             member: name.to_owned(),
             size: header.size,
@@ -373,8 +376,13 @@ impl Scanner {
         }
     }
 
-    fn extension(&mut self, kind: Type, offset: u64, content: &[u8]) -> Result<(), TarError> {
-        let error = |reason| TarError::Extension { offset, reason };
+    fn extension(
+        &mut self,
+        kind: Type,
+        offset: u64,
+        content: &[u8],
+    ) -> Result<(), WebdatasetError> {
+        let error = |reason| WebdatasetError::Extension { offset, reason };
         match kind {
             Type::Pax => {
                 if self.records.is_some() {
@@ -415,12 +423,12 @@ fn part<'w>(at: u64, window: &'w [u8], range: &Range<u64>) -> Option<&'w [u8]> {
 ///
 /// # Errors
 ///
-/// [`TarError::Kind`] for links, devices and the like; [`TarError::Name`] for names that are not UTF-8, are absolute,
+/// [`WebdatasetError::MemberKind`] for links, devices and the like; [`WebdatasetError::MemberName`] for names that are not UTF-8, are absolute,
 /// or have `..` components or control characters.
-pub fn check_member(member: &Member<'_>) -> Result<(), TarError> {
+pub fn check_member(member: &Member<'_>) -> Result<(), WebdatasetError> {
     let offset = member.begin;
     if !matches!(member.kind, MemberKind::File | MemberKind::Directory) {
-        return Err(TarError::Kind {
+        return Err(WebdatasetError::MemberKind {
             offset,
             member: member.name.clone().into_owned(),
             kind: member.kind,
@@ -428,7 +436,7 @@ pub fn check_member(member: &Member<'_>) -> Result<(), TarError> {
     }
     match name_problem(&member.name, member.is_utf8) {
         None => Ok(()),
-        Some(reason) => Err(TarError::Name {
+        Some(reason) => Err(WebdatasetError::MemberName {
             offset,
             member: member.name.clone().into_owned(),
             reason,

@@ -5,12 +5,12 @@ use shardmill_codec::Content;
 use shardmill_core::{Diagnostic, ErrorKind, Limits};
 
 use super::*;
-use crate::error::{MemberKind, TarError};
+use crate::error::{MemberKind, WebdatasetError};
 use crate::shard::ShardMap;
 use crate::testdata::{RawHeader, archive, extension, member, records, seal, shard};
 
 /// Returns the names and contents of all files of an archive.
-fn files(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, TarError> {
+fn files(data: &[u8]) -> Result<Vec<(String, Vec<u8>)>, WebdatasetError> {
     let mut scanner = Scanner::new(data.len() as u64, &Limits::default());
     let mut files = Vec::new();
     loop {
@@ -392,7 +392,7 @@ fn a_shard_cut_at_any_block_gives_no_torn_sample() {
 type Found = (String, u64, u64);
 
 /// Scans by ranges of at least `least` bytes. Returns the members and the number of requested bytes.
-fn scan_by_ranges(data: &[u8], least: u64) -> (Result<Vec<Found>, TarError>, u64) {
+fn scan_by_ranges(data: &[u8], least: u64) -> (Result<Vec<Found>, WebdatasetError>, u64) {
     let mut scanner = Scanner::new(data.len() as u64, &Limits::default());
     let (mut members, mut read) = (Vec::new(), 0);
     let mut window = 0..0;

@@ -4,7 +4,7 @@ use super::header::{BLOCK, padded, sum};
 use shardmill_codec::Content;
 
 use super::pax;
-use crate::error::WriteError;
+use crate::error::WebdatasetError;
 
 /// The bytes of the name field.
 const NAME_BYTES: usize = 100;
@@ -59,13 +59,13 @@ impl TarStyle {
 }
 
 /// Returns the PAX records that a member needs; empty if a plain header is enough.
-fn records(style: TarStyle, name: &str, bytes: u64) -> Result<Vec<u8>, WriteError> {
+fn records(style: TarStyle, name: &str, bytes: u64) -> Result<Vec<u8>, WebdatasetError> {
     let long_name = name.len() > NAME_BYTES || !name.is_ascii();
     let large = bytes > PLAIN_SIZE_MAX;
     let mut records = Vec::new();
     if long_name {
         if !style.long_names {
-            return Err(WriteError::LongName {
+            return Err(WebdatasetError::LongName {
                 member: name.to_owned(),
             });
         }
@@ -73,7 +73,7 @@ fn records(style: TarStyle, name: &str, bytes: u64) -> Result<Vec<u8>, WriteErro
     }
     if large {
         if !style.long_names {
-            return Err(WriteError::Size {
+            return Err(WebdatasetError::LargeMember {
                 member: name.to_owned(),
                 bytes,
                 most: PLAIN_SIZE_MAX,
@@ -88,8 +88,8 @@ fn records(style: TarStyle, name: &str, bytes: u64) -> Result<Vec<u8>, WriteErro
 ///
 /// # Errors
 ///
-/// [`WriteError::LongName`] and [`WriteError::Size`] (`InvalidInput`).
-pub fn member_bytes(style: TarStyle, name: &str, bytes: u64) -> Result<u64, WriteError> {
+/// [`WebdatasetError::LongName`] and [`WebdatasetError::LargeMember`] (`InvalidInput`).
+pub fn member_bytes(style: TarStyle, name: &str, bytes: u64) -> Result<u64, WebdatasetError> {
     let records = records(style, name, bytes)?.len() as u64;
     let block = BLOCK as u64;
     let extension = if records == 0 {
@@ -99,7 +99,7 @@ pub fn member_bytes(style: TarStyle, name: &str, bytes: u64) -> Result<u64, Writ
     };
     padded(bytes)
         .and_then(|bytes| bytes.checked_add(extension)?.checked_add(block))
-        .ok_or_else(|| WriteError::Size {
+        .ok_or_else(|| WebdatasetError::LargeMember {
             member: name.to_owned(),
             bytes,
             most: PLAIN_SIZE_MAX,
@@ -116,7 +116,7 @@ pub fn write_member(
     name: &str,
     content: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(), WriteError> {
+) -> Result<(), WebdatasetError> {
     write_member_head(style, name, content.len() as u64, out)?;
     fill(content, out);
     Ok(())
@@ -132,7 +132,7 @@ pub fn write_member_head(
     name: &str,
     bytes: u64,
     out: &mut Vec<u8>,
-) -> Result<(), WriteError> {
+) -> Result<(), WebdatasetError> {
     let records = records(style, name, bytes)?;
     if !records.is_empty() {
         let size = records.len() as u64;

@@ -1,0 +1,104 @@
+//! Describes a problem, and the facts about a shard that a lint needs.
+
+use shardmill_codec::FileHashes;
+use shardmill_codec::seekable::TarCompression;
+use shardmill_core::Diagnostic as _;
+
+use crate::error::WebdatasetError;
+use crate::names::Consumer;
+
+/// How serious a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Information only.
+    Note,
+    /// Some reader returns something other than the author intended.
+    Warning,
+    /// Samples are lost, truncated, mixed up or refused.
+    Error,
+}
+
+impl Severity {
+    /// Returns `note`, `warning` or `error`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One problem found by a lint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// A stable id: that of the error of a strict reader, if there is one.
+    pub id: &'static str,
+    /// The severity.
+    pub severity: Severity,
+    /// The affected reader; `None` for all of them.
+    pub consumer: Option<Consumer>,
+    /// The affected member.
+    pub member: Option<String>,
+    /// The offset in the raw shard.
+    pub offset: Option<u64>,
+    /// A sentence that describes the problem, without a full stop.
+    pub text: String,
+}
+
+impl Finding {
+    /// Creates a warning about the whole dataset.
+    #[must_use]
+    pub fn warning(id: &'static str, text: String) -> Self {
+        Self::new(id, Severity::Warning, text)
+    }
+
+    pub(super) fn new(id: &'static str, severity: Severity, text: String) -> Self {
+        Self {
+            id,
+            severity,
+            consumer: None,
+            member: None,
+            offset: None,
+            text,
+        }
+    }
+
+    pub(super) fn of(error: &WebdatasetError) -> Self {
+        Self {
+            id: error.id(),
+            severity: Severity::Error,
+            consumer: None,
+            member: error.member().map(str::to_owned),
+            offset: error.offset(),
+            text: error.to_string(),
+        }
+    }
+
+    pub(super) fn at(mut self, offset: u64) -> Self {
+        self.offset = Some(offset);
+        self
+    }
+
+    pub(super) fn member(mut self, member: &str) -> Self {
+        self.member = Some(member.to_owned());
+        self
+    }
+
+    pub(super) fn for_consumer(mut self, consumer: Consumer) -> Self {
+        self.consumer = Some(consumer);
+        self
+    }
+}
+
+/// Facts about a shard that its headers do not contain.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShardFacts<'a> {
+    /// The name of the shard.
+    pub name: &'a str,
+    /// The compression of the stored file.
+    pub compression: Option<TarCompression>,
+    /// The hashes that the index declares for the stored file, and its actual hashes.
+    pub hashes: Option<(&'a FileHashes, &'a FileHashes)>,
+}

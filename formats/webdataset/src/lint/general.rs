@@ -1,0 +1,333 @@
+//! Finds problems that concern all readers, over the shards of a dataset.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use shardmill_core::{Diagnostic as _, Limits, escape};
+
+use super::consumers;
+use super::finding::{Finding, Severity, ShardFacts};
+use crate::error::{MemberKind, WebdatasetError};
+use crate::field::FieldKind;
+use crate::names::Consumer;
+use crate::survey::Survey;
+use crate::tar::TRAILER_BYTES;
+
+/// How one reader splits the name of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The member.
+    pub member: String,
+    /// Its key and its field; `None` if the reader skips it.
+    pub key_and_field: Option<(String, String)>,
+}
+
+/// Returns how a reader splits the names of all members of a shard, in order.
+#[must_use]
+pub fn splits(survey: &Survey, consumer: Consumer) -> Vec<Split> {
+    survey
+        .members
+        .iter()
+        .map(|member| {
+            let split = match member.kind {
+                MemberKind::File => consumer.split(member.name_for(consumer)),
+                _ => None,
+            };
+            Split {
+                member: member.name.to_string(),
+                key_and_field: split.map(|(key, field)| (key.to_owned(), field.into_owned())),
+            }
+        })
+        .collect()
+}
+
+/// Finds problems in the shards of a dataset, one after the other.
+///
+/// Problems of one shard are reported with that shard. Fields are compared across all shards, but keys are not. The
+/// caller collects keys, and calls [`repeated_key`](Lint::repeated_key) for each key that occurs in several shards.
+#[derive(Clone, Debug)]
+pub struct Lint {
+    consumers: BTreeSet<Consumer>,
+    limits: Limits,
+    shards: u64,
+    samples: u64,
+    field_sets: BTreeMap<Vec<Box<str>>, (u64, String)>,
+}
+
+/// The most findings of one id in one shard that are listed. Further ones are only counted.
+const MOST_OF_A_KIND: usize = 20;
+
+impl Lint {
+    /// Creates a lint for all readers in general and for some in particular.
+    #[must_use]
+    pub fn new(consumers: impl IntoIterator<Item = Consumer>, limits: &Limits) -> Self {
+        Self {
+            consumers: consumers.into_iter().collect(),
+            limits: limits.clone(),
+            shards: 0,
+            samples: 0,
+            field_sets: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the number of samples in the shards so far, as grouped by the original reader.
+    #[must_use]
+    pub const fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Returns the findings for the next shard.
+    pub fn shard(&mut self, survey: &Survey, facts: &ShardFacts<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        findings.extend(hashes(facts));
+        findings.extend(self.structure(survey));
+        findings.extend(self.grouping(survey));
+        findings.extend(style(survey));
+        for consumer in &self.consumers {
+            let first = self.shards == 0;
+            findings.extend(consumers::check(
+                *consumer,
+                survey,
+                facts,
+                first,
+                &self.limits,
+            ));
+        }
+        self.shards = self.shards.saturating_add(1);
+        summarise(findings)
+    }
+
+    /// Returns the findings for a key that the shard `shard` has at an offset, and the shard `first` has as well.
+    #[must_use]
+    pub fn repeated_key(&self, key: &str, shard: &str, first: &str, offset: u64) -> Vec<Finding> {
+        let text = format!(
+            "the key `{}` of `{}` is also in `{}`",
+            escape(key),
+            escape(shard),
+            escape(first)
+        );
+        let finding = Finding::new("sample-key-twice", Severity::Warning, text).at(offset);
+        let mut findings = Vec::new();
+        if self.consumers.contains(&Consumer::Energon) {
+            // Energon's database has only one row for each key.
+            let mut refused = finding.clone().for_consumer(Consumer::Energon);
+            refused.severity = Severity::Error;
+            findings.push(refused);
+        }
+        findings.push(finding);
+        findings
+    }
+
+    /// Returns the findings for the whole dataset.
+    #[must_use]
+    pub fn finish(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if self.field_sets.len() > 1 {
+            for (fields, (count, key)) in &self.field_sets {
+                findings.push(Finding::new(
+                    "sample-fields",
+                    Severity::Warning,
+                    format!(
+                        "{count} of {} samples have the fields {}, the first of them `{}`",
+                        self.samples,
+                        fields.join(", "),
+                        escape(key)
+                    ),
+                ));
+            }
+        }
+        if self.samples == 0 {
+            findings.push(Finding::new(
+                "dataset-empty",
+                Severity::Warning,
+                "the dataset has no samples".to_owned(),
+            ));
+        }
+        summarise(findings)
+    }
+
+    fn structure(&self, survey: &Survey) -> Vec<Finding> {
+        let mut findings: Vec<Finding> = survey.error.iter().map(Finding::of).collect();
+        if let Some(sample) = survey.torn_sample(&self.limits) {
+            let fields: Vec<&str> = sample.fields.iter().map(|field| &*field.name).collect();
+            findings.push(
+                Finding::new(
+                    "sample-torn",
+                    Severity::Error,
+                    format!(
+                        "the shard breaks off within or behind sample `{}`, which has {} so far; many readers deliver it like that",
+                        escape(&sample.key),
+                        fields.join(", ")
+                    ),
+                )
+                .at(sample.begin),
+            );
+        }
+        for member in &survey.members {
+            findings.extend(member.problem.iter().map(Finding::of));
+        }
+        if survey.is_complete() && !survey.bytes.is_multiple_of(TRAILER_BYTES) {
+            findings.push(Finding::new(
+                "tar-padding",
+                Severity::Warning,
+                format!(
+                    "the file has {} bytes, which is no multiple of {TRAILER_BYTES}: its end was cut, or another kind of program wrote it",
+                    survey.bytes
+                ),
+            ));
+        }
+        findings
+    }
+
+    /// Returns the findings from grouping samples as the original reader does.
+    fn grouping(&mut self, survey: &Survey) -> Vec<Finding> {
+        let (samples, problems) = survey.samples(Consumer::Webdataset, &self.limits);
+        let mut findings: Vec<Finding> = problems.iter().map(Finding::of).collect();
+        let mut here = HashSet::new();
+        for sample in &samples {
+            if !here.insert(&*sample.key) {
+                findings.push(Finding::of(&WebdatasetError::SplitSample {
+                    offset: sample.begin,
+                    key: sample.key.to_string(),
+                }));
+                continue;
+            }
+            if sample.key.ends_with('/') {
+                findings.push(
+                    Finding::new(
+                        "sample-hidden",
+                        Severity::Warning,
+                        format!(
+                            "hidden files become a sample with the key `{}`",
+                            escape(&sample.key)
+                        ),
+                    )
+                    .at(sample.begin),
+                );
+            }
+            let mut fields: Vec<Box<str>> = sample
+                .fields
+                .iter()
+                .map(|field| field.name.clone())
+                .collect();
+            fields.sort_unstable();
+            let first = || (0, sample.key.to_string());
+            self.field_sets.entry(fields).or_insert_with(first).0 += 1;
+        }
+        self.samples = self.samples.saturating_add(samples.len() as u64);
+        findings
+    }
+}
+
+fn hashes(facts: &ShardFacts<'_>) -> Vec<Finding> {
+    let Some((declared, found)) = facts.hashes else {
+        return Vec::new();
+    };
+    declared
+        .iter()
+        .filter_map(|digest| found.get(digest.algo()))
+        .filter_map(|digest| declared.check_digest(digest).err())
+        .map(|error| Finding::new(error.id(), Severity::Error, error.to_string()))
+        .collect()
+}
+
+/// Returns findings that affect no reader, but may interest the user.
+fn style(survey: &Survey) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let files = || {
+        survey
+            .members
+            .iter()
+            .filter(|one| one.kind == MemberKind::File)
+    };
+    let extended = files().filter(|member| member.header_bytes() > 512);
+    let (mut count, mut bytes) = (0_u64, 0_u64);
+    for member in extended {
+        count += 1;
+        bytes = bytes.saturating_add(member.header_bytes() - 512);
+    }
+    if count > 0 {
+        findings.push(Finding::new(
+            "tar-extended",
+            Severity::Note,
+            format!("{count} members have extension headers, which take {bytes} bytes"),
+        ));
+    }
+    let skipped = files().filter(|member| Consumer::Webdataset.split(&member.name).is_none());
+    for member in skipped {
+        findings.push(
+            Finding::new(
+                "member-skipped",
+                Severity::Warning,
+                format!(
+                    "`{}` belongs to no sample: its name has no dot, or marks it as metadata",
+                    escape(&member.name)
+                ),
+            )
+            .at(member.begin)
+            .member(&member.name),
+        );
+    }
+    for member in files() {
+        let Some((_, field)) = Consumer::Energon.split(&member.name) else {
+            continue;
+        };
+        if field.to_lowercase() != *field {
+            findings.push(
+                Finding::new(
+                    "field-case",
+                    Severity::Warning,
+                    format!(
+                        "the field `{}` has capitals, which some readers change and others keep",
+                        escape(&field)
+                    ),
+                )
+                .at(member.begin)
+                .member(&member.name),
+            );
+        }
+        if FieldKind::of(&field).0 == FieldKind::Pickle {
+            findings.push(
+                Finding::new(
+                    "encoding-unsafe",
+                    Severity::Warning,
+                    format!(
+                        "the field `{}` is a pickle, which runs code when it is read",
+                        escape(&field)
+                    ),
+                )
+                .at(member.begin)
+                .member(&member.name),
+            );
+        }
+    }
+    findings
+}
+
+/// Limits the findings of each id and reader to [`MOST_OF_A_KIND`], and adds one that counts the rest. Sorts the most
+/// serious first.
+fn summarise(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut counts: BTreeMap<(&str, Option<Consumer>), usize> = BTreeMap::new();
+    let mut more: BTreeMap<(&str, Option<Consumer>), Finding> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for finding in findings {
+        let kind = (finding.id, finding.consumer);
+        let count = counts.entry(kind).or_default();
+        *count += 1;
+        if *count <= MOST_OF_A_KIND {
+            kept.push(finding);
+        } else {
+            let rest = *count - MOST_OF_A_KIND;
+            let mut last = Finding::new(
+                finding.id,
+                finding.severity,
+                format!("{rest} more of this kind"),
+            );
+            last.consumer = finding.consumer;
+            more.insert(kind, last);
+        }
+    }
+    kept.extend(more.into_values());
+    // The sort is stable: findings of the same severity stay in shard order.
+    kept.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    kept
+}
