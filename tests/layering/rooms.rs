@@ -76,7 +76,7 @@ pub const ROOMS: &[Room] = &[
     room(
         DATASET,
         Floor::Dataset,
-        &[CORE, MMAP, STORAGE, ORDER, MDS, WEBDATASET],
+        &[CORE, MMAP, STORAGE, ORDER, CACHE, MDS, WEBDATASET],
     ),
     room(
         READER,
@@ -223,7 +223,7 @@ pub const IN_CYCLES: &[(&str, usize)] = &[
     ("shardmill-convert", 18),
     ("shardmill-dataset", 27),
     ("shardmill-order", 8),
-    ("shardmill-reader", 11),
+    ("shardmill-reader", 2),
     ("shardmill-source", 13),
     ("shardmill-storage", 29),
     ("shardmill-testing", 5),
@@ -252,7 +252,7 @@ pub const REPLACED_WORDS: &[(&str, usize)] = &[
     ("crates/convert", 4),
     ("crates/mmap", 1),
     ("crates/order", 3),
-    ("crates/reader", 17),
+    ("crates/reader", 9),
     ("crates/source", 10),
     ("crates/storage", 25),
     ("crates/writer", 10),

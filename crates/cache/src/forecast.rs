@@ -164,13 +164,13 @@ impl<'a> Sets<'a> {
         let mut held: Vec<(u64, u64, u64)> = Vec::new();
         let mut spans: Vec<Option<(u64, u64)>> = vec![None; self.shards.len()];
         for found in access_plan.in_order(from) {
-            let bytes = self.bytes(found.shard);
+            let bytes = self.bytes(found.blob);
             held.push((found.first, found.last, bytes));
-            if let Some(span) = spans.get_mut(found.shard) {
+            if let Some(span) = spans.get_mut(found.blob) {
                 let (first, last) = span.unwrap_or((found.first, found.last));
                 *span = Some((first.min(found.first), last.max(found.last)));
             }
-            if let Some(seen) = self.seen.get_mut(found.shard)
+            if let Some(seen) = self.seen.get_mut(found.blob)
                 && !*seen
             {
                 *seen = true;

@@ -1,16 +1,16 @@
-//! The access plan of a node, and the choice of shards to evict.
+//! The access plan of a node, and the choice of blobs to evict.
 //!
 //! Time is counted in *ticks*: batches of a rank from the start of the first epoch of an [`AccessPlan`].
 //!
-//! The policy is Belady's over the known epochs, with bypass. It evicts the shard whose next use is furthest away. It
-//! never evicts a shard for one that is needed later. For shards of equal size, no policy fetches less often (the tests
-//! compare it with all others). For shards of different sizes, the optimum is a knapsack problem. This policy takes the
-//! furthest shards first, and then keeps those that turn out to be unnecessary.
+//! The policy is Belady's over the known epochs, with bypass. It evicts the blob whose next use is furthest away. It
+//! never evicts a blob for one that is needed later. For blobs of equal size, no policy fetches less often (the tests
+//! compare it with all others). For blobs of different sizes, the optimum is a knapsack problem. This policy takes the
+//! furthest blobs first, and then keeps those that turn out to be unnecessary.
 //!
-//! Callers that prefetch must limit how much they prefetch. [`make_room`] prefers every shard of this epoch to any
-//! shard that is kept for the next one, because a shard that is needed now must win. Unlimited prefetching would
-//! therefore keep no shards across epochs. While prefetching evicts residents, the shards that were prefetched for
-//! future access windows must stay below a budget of bytes, or be a single shard. The bytes in flight are such a
+//! Callers that prefetch must limit how much they prefetch. [`make_room`] prefers every blob of this epoch to any
+//! blob that is kept for the next one, because a blob that is needed now must win. Unlimited prefetching would
+//! therefore keep no blobs across epochs. While prefetching evicts residents, the blobs that were prefetched for
+//! future access windows must stay below a budget of bytes, or be a single blob. The bytes in flight are such a
 //! budget. Free space can be filled without a limit.
 //!
 //! Source: L. A. Belady, A study of replacement algorithms for a virtual-storage computer, 1966.
@@ -20,23 +20,23 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use shardmill_order::AccessSchedule;
 
-/// A range of consecutive ticks in which samples of a shard are needed.
+/// A range of consecutive ticks in which samples of a blob are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccessWindow {
-    /// The first tick that may need the shard.
+    /// The first tick that may need the blob.
     pub first: u64,
     /// The last tick that may need it.
     pub last: u64,
-    /// The number of the shard over all streams.
-    pub shard: usize,
+    /// The number of the blob over all streams.
+    pub blob: usize,
 }
 
 /// The access windows of one or more consecutive epochs.
 ///
-/// It takes 40 bytes of memory per access window, and 8 bytes per shard and epoch that is not forgotten.
+/// It takes 40 bytes of memory per access window, and 8 bytes per blob and epoch that is not forgotten.
 #[derive(Clone, Debug, Default)]
 pub struct AccessPlan {
-    shards: usize,
+    blobs: usize,
     end: u64,
     epochs: VecDeque<Span>,
 }
@@ -46,26 +46,26 @@ pub struct AccessPlan {
 struct Span {
     /// The first tick of the next epoch.
     end: u64,
-    /// Sorted by first tick, then last tick, then shard.
+    /// Sorted by first tick, then last tick, then blob.
     order: Vec<AccessWindow>,
     /// For each position in `order`, the latest last tick up to it. These values never decrease.
     ends: Vec<u64>,
-    /// Positions in `order`, grouped by shard and sorted within each shard. The access windows of a shard do not
+    /// Positions in `order`, grouped by blob and sorted within each blob. The access windows of a blob do not
     /// overlap.
     places: Vec<usize>,
-    /// The first position of each shard in `places`, then the length of `places`.
+    /// The first position of each blob in `places`, then the length of `places`.
     starts: Vec<usize>,
 }
 
 impl Span {
-    /// Builds the tables of an epoch. `found` must be sorted by shard and first tick, without overlaps.
-    fn new(end: u64, found: Vec<AccessWindow>, shards: usize) -> Self {
-        let mut starts = Vec::with_capacity(shards + 1);
+    /// Builds the tables of an epoch. `found` must be sorted by blob and first tick, without overlaps.
+    fn new(end: u64, found: Vec<AccessWindow>, blobs: usize) -> Self {
+        let mut starts = Vec::with_capacity(blobs + 1);
         let mut at = 0;
-        for shard in 0..shards {
+        for blob in 0..blobs {
             starts.push(at);
             let rest = found.get(at..).unwrap_or_default();
-            at += rest.iter().take_while(|found| found.shard == shard).count();
+            at += rest.iter().take_while(|found| found.blob == blob).count();
         }
         starts.push(at);
         let mut order = found;
@@ -78,11 +78,11 @@ impl Span {
                 latest
             })
             .collect();
-        // In this order, each access window is the next one of its shard.
+        // In this order, each access window is the next one of its blob.
         let mut free = starts.clone();
         let mut places = vec![0; order.len()];
         for (place, access_window) in order.iter().enumerate() {
-            if let Some(next) = free.get_mut(access_window.shard) {
+            if let Some(next) = free.get_mut(access_window.blob) {
                 if let Some(slot) = places.get_mut(*next) {
                     *slot = place;
                 }
@@ -98,10 +98,10 @@ impl Span {
         }
     }
 
-    fn next(&self, shard: usize, tick: u64) -> Option<AccessWindow> {
+    fn next(&self, blob: usize, tick: u64) -> Option<AccessWindow> {
         let (start, stop) = (
-            *self.starts.get(shard)?,
-            *self.starts.get(shard.checked_add(1)?)?,
+            *self.starts.get(blob)?,
+            *self.starts.get(blob.checked_add(1)?)?,
         );
         let places = self.places.get(start..stop)?;
         let at = |place: &usize| self.order.get(*place);
@@ -123,44 +123,44 @@ impl Span {
 }
 
 impl AccessPlan {
-    /// Returns a plan without epochs, for this number of shards.
+    /// Returns a plan without epochs, for this number of blobs.
     #[must_use]
-    pub fn new(shards: usize) -> Self {
+    pub fn new(blobs: usize) -> Self {
         Self {
-            shards,
+            blobs,
             ..Self::default()
         }
     }
 
     /// Appends an epoch of `batches` batches. A resumed epoch is appended with its remaining batches.
     pub fn push(&mut self, uses: &AccessSchedule, batches: u64) {
-        let found = (0..self.shards).flat_map(|shard| uses.of(shard));
+        let found = (0..self.blobs).flat_map(|blob| uses.of(blob));
         self.append(
             found.map(|found| (found.shard, found.first, found.last)),
             batches,
         );
     }
 
-    /// Appends an epoch of (shard, first batch, last batch), sorted by shard and first batch.
+    /// Appends an epoch of (blob, first batch, last batch), sorted by blob and first batch.
     pub fn append(&mut self, uses: impl Iterator<Item = (usize, u64, u64)>, batches: u64) {
         let mut found: Vec<AccessWindow> = Vec::new();
-        for (shard, first, last) in uses {
+        for (blob, first, last) in uses {
             let (first, last) = (
                 self.end.saturating_add(first),
                 self.end.saturating_add(last),
             );
             match found.last_mut() {
                 // Overlapping and adjacent access windows are merged.
-                Some(before) if before.shard == shard && first <= before.last.saturating_add(1) => {
+                Some(before) if before.blob == blob && first <= before.last.saturating_add(1) => {
                     before.last = before.last.max(last);
                 }
-                _ => found.push(AccessWindow { first, last, shard }),
+                _ => found.push(AccessWindow { first, last, blob }),
             }
         }
         found.shrink_to_fit();
         self.end = self.end.saturating_add(batches);
         self.epochs
-            .push_back(Span::new(self.end, found, self.shards));
+            .push_back(Span::new(self.end, found, self.blobs));
     }
 
     /// Returns the tick at which the next epoch would begin.
@@ -169,24 +169,24 @@ impl AccessPlan {
         self.end
     }
 
-    /// Returns the number of shards.
+    /// Returns the number of blobs.
     #[must_use]
-    pub fn shards(&self) -> usize {
-        self.shards
+    pub fn blobs(&self) -> usize {
+        self.blobs
     }
 
-    /// Returns the access window of a shard that contains a tick, or else the first one after it. Returns `None` if the
-    /// shard has no known use any more.
+    /// Returns the access window of a blob that contains a tick, or else the first one after it. Returns `None` if the
+    /// blob has no known use any more.
     #[must_use]
-    pub fn next(&self, shard: usize, tick: u64) -> Option<AccessWindow> {
+    pub fn next(&self, blob: usize, tick: u64) -> Option<AccessWindow> {
         let ahead = self.epochs.iter().filter(|span| span.end > tick);
-        ahead.filter_map(|span| span.next(shard, tick)).next()
+        ahead.filter_map(|span| span.next(blob, tick)).next()
     }
 
-    /// Returns the next tick at which a shard is needed, from a tick on. Within an access window this is `tick` itself.
+    /// Returns the next tick at which a blob is needed, from a tick on. Within an access window this is `tick` itself.
     #[must_use]
-    pub fn next_use(&self, shard: usize, tick: u64) -> Option<u64> {
-        self.next(shard, tick).map(|found| found.first.max(tick))
+    pub fn next_use(&self, blob: usize, tick: u64) -> Option<u64> {
+        self.next(blob, tick).map(|found| found.first.max(tick))
     }
 
     /// Returns all access windows that do not end before `from`, by their first tick. This is the order to fetch in.
@@ -204,19 +204,19 @@ impl AccessPlan {
             self.epochs.pop_front();
         }
         self.epochs.shrink_to(self.epochs.len().saturating_mul(2));
-        let shards = self.shards;
+        let blobs = self.blobs;
         let Some(span) = self.epochs.front_mut() else {
             return;
         };
         // When half of the access windows have ended, the amortized work per window is constant. The threshold includes
-        // the table of shards, because it is rebuilt too.
-        if span.ended(before) <= span.order.len() / 2 + shards / 8 {
+        // the table of blobs, because it is rebuilt too.
+        if span.ended(before) <= span.order.len() / 2 + blobs / 8 {
             return;
         }
         let mut left: Vec<AccessWindow> = span.in_order(before).collect();
         left.shrink_to_fit();
-        left.sort_unstable_by_key(|found| (found.shard, found.first));
-        *span = Span::new(span.end, left, shards);
+        left.sort_unstable_by_key(|found| (found.blob, found.first));
+        *span = Span::new(span.end, left, blobs);
     }
 
     /// Returns the number of access windows in memory.
@@ -232,11 +232,11 @@ impl AccessPlan {
     }
 }
 
-/// A shard in the cache.
+/// A blob in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resident {
-    /// The number of the shard.
-    pub shard: usize,
+    /// The number of the blob.
+    pub blob: usize,
     /// Bytes that it takes.
     pub bytes: u64,
     /// Whether it is in use, so that it cannot be evicted.
@@ -247,8 +247,8 @@ pub struct Resident {
 ///
 /// The residents whose next use is furthest away are evicted, first of all those without one. Among equals, larger ones
 /// come first, then lower numbers. Residents that are pinned, or needed at `wanted_at` or before, are never evicted.
-/// `u64::MAX` means that a shard has no known next use. An empty list means that there is enough space. `None` means
-/// that eviction is impossible, or not worth it because the evicted shards would be needed sooner.
+/// `u64::MAX` means that a blob has no known next use. An empty list means that there is enough space. `None` means
+/// that eviction is impossible, or not worth it because the evicted blobs would be needed sooner.
 ///
 /// The result does not depend on the order of `residents`. `next_use` is called once for each resident that is not
 /// pinned, and only if space is short.
@@ -272,25 +272,25 @@ pub fn make_room(
         .iter()
         .filter(|resident| !resident.pinned && resident.bytes > 0)
         .filter_map(|resident| {
-            let next = next_use(resident.shard).unwrap_or(u64::MAX);
-            (next > wanted_at).then_some((next, resident.bytes, Reverse(resident.shard)))
+            let next = next_use(resident.blob).unwrap_or(u64::MAX);
+            (next > wanted_at).then_some((next, resident.bytes, Reverse(resident.blob)))
         })
         .collect();
     let mut leaving = Vec::new();
     let mut freed = 0_u64;
     while freed < missing {
-        let (_, bytes, Reverse(shard)) = farthest.pop()?;
+        let (_, bytes, Reverse(blob)) = farthest.pop()?;
         freed = freed.saturating_add(bytes);
-        leaving.push((shard, bytes));
+        leaving.push((blob, bytes));
     }
     // A large resident that was taken last may make others unnecessary: those needed soonest stay.
     let mut spare = freed - missing;
     let mut chosen: Vec<usize> = Vec::with_capacity(leaving.len());
-    for (shard, bytes) in leaving.into_iter().rev() {
+    for (blob, bytes) in leaving.into_iter().rev() {
         if bytes <= spare {
             spare -= bytes;
         } else {
-            chosen.push(shard);
+            chosen.push(blob);
         }
     }
     chosen.reverse();

@@ -8,40 +8,40 @@ use super::policy::{Resident, make_room};
 /// The eviction policy of a full cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Evicts the shard whose next use is furthest away, and does not keep a shard that is needed later than all
+    /// Evicts the blob whose next use is furthest away, and does not keep a blob that is needed later than all
     /// residents.
     Belady,
-    /// Evicts the least recently used shard.
+    /// Evicts the least recently used blob.
     Lru,
 }
 
 /// The residents that can be evicted, and the next use of each; `u64::MAX` means never.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranks {
-    /// Next use, bytes, and the shard in reverse order: the last entry is evicted first.
+    /// Next use, bytes, and the blob in reverse order: the last entry is evicted first.
     sorted: BTreeSet<(u64, u64, Reverse<usize>)>,
     known: BTreeMap<usize, (u64, u64)>,
 }
 
 impl Ranks {
     /// Adds a resident, or updates its next use.
-    pub(crate) fn insert(&mut self, shard: usize, bytes: u64, next_use: u64) {
-        self.remove(shard);
-        self.known.insert(shard, (next_use, bytes));
-        self.sorted.insert((next_use, bytes, Reverse(shard)));
+    pub(crate) fn insert(&mut self, blob: usize, bytes: u64, next_use: u64) {
+        self.remove(blob);
+        self.known.insert(blob, (next_use, bytes));
+        self.sorted.insert((next_use, bytes, Reverse(blob)));
     }
 
     /// Removes a resident; returns false if it is not present.
-    pub(crate) fn remove(&mut self, shard: usize) -> bool {
-        let Some((next_use, bytes)) = self.known.remove(&shard) else {
+    pub(crate) fn remove(&mut self, blob: usize) -> bool {
+        let Some((next_use, bytes)) = self.known.remove(&blob) else {
             return false;
         };
-        self.sorted.remove(&(next_use, bytes, Reverse(shard)))
+        self.sorted.remove(&(next_use, bytes, Reverse(blob)))
     }
 
     /// Returns the next use of a resident.
-    pub(crate) fn next_use(&self, shard: usize) -> Option<u64> {
-        self.known.get(&shard).map(|(next_use, _)| *next_use)
+    pub(crate) fn next_use(&self, blob: usize) -> Option<u64> {
+        self.known.get(&blob).map(|(next_use, _)| *next_use)
     }
 
     /// Calls [`make_room`] with the residents furthest away, as many as suffice to free the missing bytes.
@@ -55,19 +55,19 @@ impl Ranks {
         let missing = used.saturating_sub(limit.checked_sub(bytes)?);
         let mut seen = Vec::new();
         let mut freed = 0_u64;
-        for (_, bytes, Reverse(shard)) in self.sorted.iter().rev() {
+        for (_, bytes, Reverse(blob)) in self.sorted.iter().rev() {
             if freed >= missing {
                 break;
             }
             freed = freed.saturating_add(*bytes);
             seen.push(Resident {
-                shard: *shard,
+                blob: *blob,
                 bytes: *bytes,
                 pinned: false,
             });
         }
-        make_room(&seen, used, limit, bytes, wanted_at, |shard| {
-            self.next_use(shard)
+        make_room(&seen, used, limit, bytes, wanted_at, |blob| {
+            self.next_use(blob)
         })
     }
 }
@@ -88,16 +88,16 @@ mod tests {
         ) {
             let mut ranks = Ranks::default();
             let mut all = Vec::new();
-            for (shard, (bytes, next_use)) in residents.iter().enumerate() {
-                ranks.insert(shard, 1, 5);
-                ranks.insert(shard, *bytes, *next_use);
-                all.push(Resident { shard, bytes: *bytes, pinned: false });
+            for (blob, (bytes, next_use)) in residents.iter().enumerate() {
+                ranks.insert(blob, 1, 5);
+                ranks.insert(blob, *bytes, *next_use);
+                all.push(Resident { blob, bytes: *bytes, pinned: false });
             }
             let used = all.iter().map(|resident| resident.bytes).sum();
             prop_assert_eq!(
                 ranks.make_room(used, limit, bytes, wanted_at),
-                make_room(&all, used, limit, bytes, wanted_at, |shard| {
-                    Some(residents[shard].1).filter(|next| *next < u64::MAX)
+                make_room(&all, used, limit, bytes, wanted_at, |blob| {
+                    Some(residents[blob].1).filter(|next| *next < u64::MAX)
                 })
             );
         }

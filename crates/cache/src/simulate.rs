@@ -1,6 +1,6 @@
 //! Simulates one node's cache over epochs of accesses, and counts the fetches under each policy.
 //!
-//! An access to a missing shard fetches and reads it; the shard is then kept or not. Time is the number of the access.
+//! An access to a missing blob fetches and reads it; the blob is then kept or not. Time is the number of the access.
 //! Belady's policy knows the current epoch and the given number of epochs after it.
 
 use std::collections::VecDeque;
@@ -11,13 +11,13 @@ use super::ranks::{Policy, Ranks};
 /// The result of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SimReport {
-    /// Accesses to a shard that was missing.
+    /// Accesses to a blob that was missing.
     pub(crate) fetches: u64,
-    /// Accesses to a shard that was in the cache.
+    /// Accesses to a blob that was in the cache.
     pub(crate) hits: u64,
-    /// Fetched shards that were not kept.
+    /// Fetched blobs that were not kept.
     pub(crate) bypasses: u64,
-    /// Evicted shards.
+    /// Evicted blobs.
     pub(crate) evictions: u64,
     /// The most bytes of residents.
     pub(crate) most_bytes: u64,
@@ -28,13 +28,13 @@ pub(crate) struct SimReport {
 /// The counts of one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SimEpoch {
-    /// Accesses to a shard that was missing.
+    /// Accesses to a blob that was missing.
     pub(crate) fetches: u64,
-    /// Accesses to a shard that was in the cache.
+    /// Accesses to a blob that was in the cache.
     pub(crate) hits: u64,
-    /// Fetched shards that were not kept.
+    /// Fetched blobs that were not kept.
     pub(crate) bypasses: u64,
-    /// Evicted shards.
+    /// Evicted blobs.
     pub(crate) evictions: u64,
 }
 
@@ -49,24 +49,24 @@ impl SimReport {
     }
 }
 
-/// Reads the shards of `epochs`, each in the order of use, through a cache of `limit` bytes. Shards without an entry in
-/// `shard_bytes` take no space.
+/// Reads the blobs of `epochs`, each in the order of use, through a cache of `limit` bytes. Blobs without an entry in
+/// `blob_bytes` take no space.
 ///
 /// The result is deterministic. An access takes some hundred nanoseconds, for any size of the cache.
 pub(crate) fn simulate(
     (policy, known_epochs): (Policy, usize),
-    shard_bytes: &[u64],
+    blob_bytes: &[u64],
     epochs: &[Vec<usize>],
     limit: u64,
 ) -> SimReport {
     let mut report = SimReport::default();
     let mut cache = Cache {
         policy,
-        shard_bytes,
+        blob_bytes,
         limit,
         used: 0,
         ranks: Ranks::default(),
-        coming: vec![VecDeque::new(); shard_bytes.len()],
+        coming: vec![VecDeque::new(); blob_bytes.len()],
     };
     let (mut now, mut known) = (0_u64, 0_u64);
     let mut ahead = epochs.iter();
@@ -78,8 +78,8 @@ pub(crate) fn simulate(
             cache.learn(next, &mut known);
         }
         let mut counts = SimEpoch::default();
-        for shard in epoch {
-            cache.access(*shard, now, &mut counts);
+        for blob in epoch {
+            cache.access(*blob, now, &mut counts);
             report.most_bytes = report.most_bytes.max(cache.used);
             now += 1;
         }
@@ -94,36 +94,36 @@ pub(crate) fn simulate(
 
 struct Cache<'a> {
     policy: Policy,
-    shard_bytes: &'a [u64],
+    blob_bytes: &'a [u64],
     limit: u64,
     used: u64,
     ranks: Ranks,
-    /// The known future accesses of each shard.
+    /// The known future accesses of each blob.
     coming: Vec<VecDeque<u64>>,
 }
 
 impl Cache<'_> {
-    fn bytes(&self, shard: usize) -> u64 {
-        self.shard_bytes.get(shard).copied().unwrap_or(0)
+    fn bytes(&self, blob: usize) -> u64 {
+        self.blob_bytes.get(blob).copied().unwrap_or(0)
     }
 
     /// Adds an epoch whose first access has the number `known`.
     fn learn(&mut self, epoch: &[usize], known: &mut u64) {
-        for shard in epoch {
-            if let Some(coming) = self.coming.get_mut(*shard) {
+        for blob in epoch {
+            if let Some(coming) = self.coming.get_mut(*blob) {
                 coming.push_back(*known);
             }
             // This resident had no known next use until now.
-            if self.policy != Policy::Lru && self.ranks.next_use(*shard) == Some(u64::MAX) {
-                self.ranks.insert(*shard, self.bytes(*shard), *known);
+            if self.policy != Policy::Lru && self.ranks.next_use(*blob) == Some(u64::MAX) {
+                self.ranks.insert(*blob, self.bytes(*blob), *known);
             }
             *known += 1;
         }
     }
 
-    fn access(&mut self, shard: usize, now: u64, counts: &mut SimEpoch) {
-        let bytes = self.bytes(shard);
-        let coming = self.coming.get_mut(shard);
+    fn access(&mut self, blob: usize, now: u64, counts: &mut SimEpoch) {
+        let bytes = self.bytes(blob);
+        let coming = self.coming.get_mut(blob);
         let next_use = coming.and_then(|coming| {
             coming.pop_front();
             coming.front().copied()
@@ -133,12 +133,12 @@ impl Cache<'_> {
                 let next_use = next_use.unwrap_or(u64::MAX);
                 (next_use, next_use)
             }
-            // Older uses rank as further away, and every resident ranks further away than the shard that is read now.
+            // Older uses rank as further away, and every resident ranks further away than the blob that is read now.
             Policy::Lru => (u64::MAX - now, 0),
         };
-        if self.ranks.next_use(shard).is_some() {
+        if self.ranks.next_use(blob).is_some() {
             counts.hits += 1;
-            self.ranks.insert(shard, bytes, rank);
+            self.ranks.insert(blob, bytes, rank);
             return;
         }
         counts.fetches += 1;
@@ -155,7 +155,7 @@ impl Cache<'_> {
             counts.evictions += 1;
         }
         self.used += bytes;
-        self.ranks.insert(shard, bytes, rank);
+        self.ranks.insert(blob, bytes, rank);
     }
 }
 
@@ -165,14 +165,14 @@ mod tests {
 
     use shardmill_order::rng::Pcg64;
 
-    /// Returns the epochs of one of `nodes` nodes, each with a new part of the shards in a new order.
-    fn epochs(seed: u128, shards: usize, nodes: usize, epochs: usize) -> Vec<Vec<usize>> {
+    /// Returns the epochs of one of `nodes` nodes, each with a new part of the blobs in a new order.
+    fn epochs(seed: u128, blobs: usize, nodes: usize, epochs: usize) -> Vec<Vec<usize>> {
         let mut rng = Pcg64::new(seed);
         (0..epochs)
             .map(|_| {
-                let mut all: Vec<usize> = (0..shards).collect();
+                let mut all: Vec<usize> = (0..blobs).collect();
                 rng.shuffle(&mut all);
-                all.truncate(shards / nodes);
+                all.truncate(blobs / nodes);
                 all
             })
             .collect()
@@ -180,7 +180,7 @@ mod tests {
 
     /// The numbers that justify the choice of policy. The cache of *each node* holds the given share of the whole
     /// dataset, not of the part that the node reads in an epoch. With two nodes, two known epochs come close to knowing
-    /// everything. With four nodes, most shards are next needed after the following epoch, so each further known epoch
+    /// everything. With four nodes, most blobs are next needed after the following epoch, so each further known epoch
     /// helps.
     #[test]
     fn belady_hits_where_lru_does_not() {

@@ -10,7 +10,6 @@ use shardmill_order::{StreamConfig, Weight};
 use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError};
 
 use crate::body::Piece;
-use crate::cache_folder::capacity_folder;
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::{Entry, Shards};
 use crate::error::{DatasetError, Place};
@@ -20,6 +19,7 @@ use crate::schema::Schema;
 use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tar::{Subsets, TarProblem, TarSample};
 use crate::tars::{TarPattern, TarSetError};
+use shardmill_cache::private_folder;
 
 /// The options of one dataset of a mix.
 #[derive(Clone, Debug, Default)]
@@ -144,7 +144,7 @@ impl Stream {
         let index = match &self.shards {
             // The list of a tree is in the cache's own folder, because an `index.json` here would be one of the files.
             Shards::Files(_) => {
-                capacity_folder(&self.local).and_then(|own| own.open_file(files::LIST))
+                private_folder(&self.local).and_then(|own| own.open_file(files::LIST))
             }
             Shards::Mds(_) | Shards::Tar(_) => self.local.open_file(INDEX_NAME),
         };

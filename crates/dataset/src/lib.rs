@@ -34,7 +34,6 @@
 //! ```
 
 mod body;
-mod cache_folder;
 mod catalog;
 mod dataset;
 mod entry;
@@ -57,7 +56,6 @@ mod tars;
 mod verify;
 
 pub use body::{Body, Piece, map};
-pub use cache_folder::capacity_folder;
 pub use catalog::{Catalog, CatalogOptions, Origin, Stream, StreamOptions};
 pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use shardmill_mmap::Buffer;
 use shardmill_order::Entry;
 
+use crate::cached::SharedShard;
 use crate::error::ReaderError;
-use crate::open::OpenShard;
-use crate::shard_cache::PostExitHold;
 use shardmill_dataset::Schema;
 
 /// The samples of one step.
@@ -25,7 +24,7 @@ pub struct Batch {
 
 /// Pins the raw files of a batch whose paths were returned: the cache does not evict them while this value exists.
 #[derive(Clone, Debug, Default)]
-pub struct Held(pub(crate) Vec<Arc<OpenShard>>);
+pub struct Held(pub(crate) Vec<SharedShard>);
 
 impl Held {
     /// Keeps the files in the cache after this process ends: for a minute, or until the next epoch of that `owner`
@@ -35,13 +34,9 @@ impl Held {
     /// # Errors
     ///
     /// `Storage`.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn leave_in_use(&self, owner: u64, epoch: u64) -> Result<(), ReaderError> {
         for open in &self.0 {
-            open.leave_in_use(PostExitHold::new(owner, epoch))?;
+            open.leave_in_use(owner, epoch)?;
         }
         Ok(())
     }

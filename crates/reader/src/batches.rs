@@ -16,7 +16,7 @@ use crate::batch::Batch;
 use crate::collate::{Collator, FillContext};
 use crate::error::ReaderError;
 use crate::prefetch_planner::PrefetchPlanner;
-use crate::shard_cache::Cancel;
+use shardmill_cache::Cancel;
 
 /// The bytes that justify waking a thread.
 const GROUP_BYTES: u64 = 512 << 10;
@@ -150,7 +150,9 @@ impl Shared {
     /// Cancels waits for shards.
     fn interrupt(&self) {
         self.cancel.set();
-        self.fill_context.shard_cache.wake();
+        if let Some(engine) = self.fill_context.shard_cache.started() {
+            engine.wake();
+        }
     }
 
     fn fill(&self, collator: &mut Collator, claim: Claim) -> Result<Batch, ReaderError> {
@@ -243,7 +245,7 @@ impl Batches {
                 }),
                 ready: Condvar::new(),
                 room: Condvar::new(),
-                cancel: Cancel::new(),
+                cancel: Cancel::default(),
                 lost: AtomicBool::new(false),
                 batch_bytes: AtomicU64::new(0),
             }),
@@ -345,10 +347,9 @@ impl Batches {
                 self.stats.samples += batch.len() as u64;
                 self.stats.bytes += batch.bytes();
                 let shared = &self.shared;
-                shared
-                    .fill_context
-                    .shard_cache
-                    .at(shared.tick + batch.step + 1);
+                if let Some(engine) = shared.fill_context.shard_cache.started() {
+                    engine.move_to(shared.tick + batch.step + 1);
+                }
                 if self.stats.batches == 1 {
                     // Background work starts after the first batch, so that it does not delay it.
                     self.prefetch_planner

@@ -6,9 +6,10 @@ use shardmill_mmap::{Buffer, Pool};
 use shardmill_order::Entry as OrderEntry;
 
 use crate::batch::{Batch, BatchData, ColumnData, Held};
+use crate::cached::{Extract, ShardCache, SharedShard};
 use crate::error::ReaderError;
 use crate::open::OpenShard;
-use crate::shard_cache::{Access, Cancel, Extract, ShardCache};
+use shardmill_cache::{Access, CachedBlob, Cancel};
 use shardmill_dataset::Catalog;
 use shardmill_dataset::DatasetError;
 use shardmill_dataset::Entry;
@@ -43,7 +44,7 @@ pub(crate) struct Collator {
 
 #[derive(Debug, Default)]
 struct Slot {
-    open: Option<Arc<OpenShard>>,
+    open: Option<SharedShard>,
     /// Whether the samples of the shard are read one by one in this batch.
     alone: bool,
     /// The last batch that used the shard, counted from 1.
@@ -191,11 +192,12 @@ impl Collator {
         if self.missing.is_empty() {
             return Ok(());
         }
-        fill_context.shard_cache.check_room(&self.used)?;
-        let at_once = is_first.then(|| fill_context.shard_cache.at_once(&self.missing, tick));
+        let engine = fill_context.shard_cache.engine()?;
+        engine.check_room(&self.used)?;
+        let at_once = is_first.then(|| engine.at_once(&self.missing, tick));
         let found = match at_once.flatten() {
             Some(found) => found,
-            None => fill_context.shard_cache.need(&self.missing, tick, cancel)?,
+            None => engine.need(&self.missing, tick, cancel)?,
         };
         for (shard, access) in self.missing.iter().zip(found) {
             let Some(slot) = self.slots.get_mut(*shard) else {
@@ -206,7 +208,7 @@ impl Collator {
                     slot.open = Some(open);
                     self.held.push(*shard);
                 }
-                Access::Alone => slot.alone = true,
+                Access::Uncached => slot.alone = true,
             }
         }
         Ok(())
@@ -571,7 +573,7 @@ impl FillContext {
 
     /// Returns the error for a sample that cannot be read: the one of the format crate, or else that its file has
     /// changed.
-    fn broken(&self, open: Option<&OpenShard>, shard: usize, at: u64) -> ReaderError {
+    fn broken(&self, open: Option<&CachedBlob<OpenShard>>, shard: usize, at: u64) -> ReaderError {
         let changed = || self.catalog.changed(shard);
         let Some(open) = open else {
             return changed().into();

@@ -1,11 +1,9 @@
-use std::sync::Arc;
-
 use shardmill_core::{Diagnostic, ErrorKind, escape};
 use shardmill_dataset::{DatasetError, FileError, Place};
 use shardmill_order::OrderError;
 use shardmill_storage::StorageError;
 
-use crate::shard_cache::CacheError;
+use shardmill_cache::CacheError;
 
 /// An error of reading batches and samples of streams.
 #[derive(Debug, thiserror::Error)]
@@ -50,10 +48,7 @@ pub enum ReaderError {
     },
     /// An error of the cache of fetched shards.
     #[error(transparent)]
-    Cache(#[from] CacheError),
-    /// An error that several threads receive because they waited for the same operation.
-    #[error(transparent)]
-    Shared(Arc<ReaderError>),
+    Cache(CacheError<DatasetError>),
     /// The caller requested to stop.
     #[error("stopped before the end")]
     Interrupted,
@@ -62,6 +57,17 @@ pub enum ReaderError {
 impl From<StorageError> for ReaderError {
     fn from(source: StorageError) -> Self {
         Self::Dataset(source.into())
+    }
+}
+
+impl From<CacheError<DatasetError>> for ReaderError {
+    fn from(source: CacheError<DatasetError>) -> Self {
+        match source {
+            CacheError::Storage(error) => error.into(),
+            CacheError::Blob(error) => Self::Dataset(*error),
+            CacheError::Interrupted => Self::Interrupted,
+            source => Self::Cache(source),
+        }
     }
 }
 
@@ -77,8 +83,6 @@ impl ReaderError {
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::Dataset(error) => error.place(),
-            Self::Cache(error) => error.place(),
-            Self::Shared(error) => error.place(),
             _ => None,
         }
     }
@@ -97,7 +101,6 @@ impl ReaderError {
         match self {
             Self::Dataset(source) => Some(source),
             Self::Cache(source) => Some(source),
-            Self::Shared(source) => Some(source.as_ref()),
             Self::Order(source) => Some(source),
             _ => None,
         }

@@ -8,12 +8,14 @@
 
 mod batch;
 mod batches;
+mod cached;
+mod check;
 mod collate;
 mod error;
 mod open;
+mod origin;
 mod prefetch_planner;
 mod reader;
-mod shard_cache;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -23,10 +25,9 @@ pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use error::ReaderError;
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
-pub use shard_cache::{CacheOptions, CacheStats, Peers};
 pub use shardmill_cache::{
-    CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, NodeForecast, Point,
-    ShardCost, forecast,
+    CacheEpoch, CacheForecast, CacheOptions, CacheStats, EpochFacts, Forecast, ForecastOptions,
+    NodeForecast, Peers, Point, ShardCost, forecast,
 };
 pub use state::{
     Fingerprint, MOST_STATE_BYTES, OrderDifferences, OrderIdentity, RunState, StateError,

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use shardmill_dataset::{Body, Catalog, DatasetError, Entry, Piece, Schema, map};
 use shardmill_mmap::Mapping;
-use shardmill_storage::{Dir, FileHandle, FileIdentity, StorageError};
-
-use crate::shard_cache::{Marker, PostExitHold};
+use shardmill_storage::{Dir, FileHandle, FileIdentity};
 
 /// The time between two checks of a file in use for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -42,8 +40,6 @@ pub(crate) struct OpenShard {
     body: Body<Held>,
     mark: Option<Mark>,
     watch: Option<Watch>,
-    /// Pins a raw file whose path was returned.
-    pin: Option<Marker>,
 }
 
 /// The last byte of the data that is not zero. If the file is truncated, and its missing bytes read as zeros, either
@@ -106,24 +102,6 @@ impl OpenShard {
         Ok(open)
     }
 
-    /// Sets the pin that prevents eviction.
-    pub(crate) fn with_pin(mut self, pin: Option<Marker>) -> Self {
-        self.pin = pin;
-        self
-    }
-
-    /// Keeps the file in the cache for a while after this process has ended.
-    pub(crate) fn leave_in_use(&self, post_exit_hold: PostExitHold) -> Result<(), StorageError> {
-        self.pin
-            .as_ref()
-            .map_or(Ok(()), |pin| pin.leave_in_use(post_exit_hold))
-    }
-
-    /// Returns whether the shard must stay open while its samples are in use.
-    pub(crate) const fn is_pinned(&self) -> bool {
-        self.pin.is_some()
-    }
-
     /// Opens a shard whose bytes are in memory.
     pub(crate) fn in_memory(
         catalog: &Catalog,
@@ -164,13 +142,7 @@ impl OpenShard {
             body,
             mark,
             watch: None,
-            pin: None,
         })
-    }
-
-    /// Returns the number of the shard over all streams.
-    pub(crate) const fn number(&self) -> usize {
-        self.shard
     }
 
     pub(crate) const fn schema(&self) -> &Arc<Schema> {

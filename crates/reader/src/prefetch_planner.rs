@@ -84,16 +84,16 @@ impl PrefetchPlanner {
         let tick = known.last.as_ref().and_then(|(last, of, tick)| {
             (*of == node && last.is_same_order(config)).then_some(*tick)
         });
-        let shard_cache = &self.fill_context.shard_cache;
+        let engine = self.fill_context.shard_cache.engine()?;
         // The cache must know the epoch before it evicts for the new plan. An epoch that was not predicted begins at
         // tick 0.
-        shard_cache.begin_epoch(epoch.resolved().epoch, tick.unwrap_or(0));
+        engine.begin_epoch(epoch.resolved().epoch, tick.unwrap_or(0));
         let tick = match tick {
             Some(tick) => {
                 // The prediction was right: shards that were prefetched for it stay.
                 known.access_plan.forget(tick);
-                shard_cache.extend(known.access_plan.clone());
-                shard_cache.at(tick);
+                engine.set_plan(known.access_plan.clone(), None);
+                engine.move_to(tick);
                 tick
             }
             None => {
@@ -101,7 +101,7 @@ impl PrefetchPlanner {
                 known.access_plan = AccessPlan::new(self.fill_context.catalog.len());
                 known.last = None;
                 let tick = known.add(config, node, &epoch, &self.fill_context.catalog);
-                shard_cache.plan(known.access_plan.clone(), tick);
+                engine.set_plan(known.access_plan.clone(), Some(tick));
                 tick
             }
         };
@@ -145,7 +145,8 @@ impl PrefetchPlanner {
             known.add(config, node, &epoch, &self.fill_context.catalog);
             let access_plan = known.access_plan.clone();
             drop(known);
-            self.fill_context.shard_cache.extend(access_plan);
+            let engine = self.fill_context.shard_cache.engine().ok()?;
+            engine.set_plan(access_plan, None);
         }
         Some(epoch)
     }

@@ -12,13 +12,11 @@ use shardmill_storage::{RemoteOptions, RemoteStats};
 
 use crate::batch::Held;
 use crate::batches::{BatchOptions, Batches};
+use crate::cached::{Extract, ShardCache, SharedShard, blob_of, forget_files};
 use crate::collate::FillContext;
 use crate::error::ReaderError;
-use crate::open::OpenShard;
 use crate::prefetch_planner::PrefetchPlanner;
-use crate::shard_cache::{
-    CacheOptions, CacheStats, Cancel, Extract, ShardCache, forget, is_kept, no_shard, weight,
-};
+use shardmill_cache::{Access, Blob, CacheOptions, CacheStats, Cancel};
 use shardmill_dataset::Entry;
 use shardmill_dataset::Keys;
 use shardmill_dataset::Schema;
@@ -104,7 +102,7 @@ impl Reader {
                 limits: options.limits.clone(),
                 remote: options.remote.clone(),
                 validate: options.validate_hash,
-                forget: Some(forget),
+                forget: Some(forget_files),
             },
         )?);
         let fill_context = Arc::new(FillContext {
@@ -225,7 +223,9 @@ impl Reader {
             return self.file_sample(shard);
         }
         if self.is_asked_often(shard) {
-            self.fill_context.shard_cache.bring(shard)?;
+            // If there is no space, its samples are still read individually.
+            let engine = self.fill_context.shard_cache.engine()?;
+            engine.need_now(shard, &Cancel::default())?;
         }
         let mut found = self.fill_context.shard_cache.samples(&[(shard, at)])?;
         let found = found.pop().ok_or_else(beyond)?;
@@ -285,7 +285,7 @@ impl Reader {
         // Dropped outside the lock, because the drop may close the file.
         let before = last().take();
         drop(before);
-        let found = FileUse::new(&self.fill_context, shard, &Cancel::new())?;
+        let found = FileUse::new(&self.fill_context, shard, &Cancel::default())?;
         let mut bytes = Vec::new();
         let whole;
         let piece = match &found.open {
@@ -414,7 +414,7 @@ impl Reader {
     pub fn hold_file(&self, sample: u64) -> Result<FileUse, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
-        FileUse::new(&self.fill_context, shard, &Cancel::new())
+        FileUse::new(&self.fill_context, shard, &Cancel::default())
     }
 
     fn shard_of(&self, sample: u64) -> Result<usize, ReaderError> {
@@ -440,7 +440,7 @@ impl Reader {
     pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
-        let open = self.fill_context.shard_cache.once(shard)?;
+        let open = self.fill_context.shard_cache.engine()?.load_once(shard)?;
         Ok(open
             .sample(0)
             .map_or_else(Vec::new, |piece| piece.bytes.to_vec()))
@@ -458,7 +458,7 @@ impl Reader {
         let name = &file.info.basename;
         let (stream, _) = catalog
             .stream_of(shard)
-            .ok_or_else(|| no_shard(catalog, shard))?;
+            .ok_or_else(|| catalog.no_shard(shard))?;
         let found = match &stream.origin {
             Some(Origin::Store(store)) => {
                 let found = store.look_up(name, &mut |_| true)?;
@@ -504,15 +504,17 @@ impl Reader {
     pub fn least_limit(&self, count: usize) -> Result<u64, ReaderError> {
         let mut sizes: Vec<u64> = Vec::new();
         for stream in self.fill_context.catalog.streams() {
-            let kept = stream.shards.iter();
-            let kept = kept.filter(|entry| entry.needs_file() && is_kept(stream, *entry));
-            sizes.extend(kept.map(|entry| weight(entry, false)));
+            let is_remote = stream.origin.is_some();
+            let blobs = stream.shards.iter();
+            let blobs = blobs.map(|entry| blob_of(entry, is_remote, false));
+            let kept = blobs.filter(|blob| blob.needs_file && blob.is_kept);
+            sizes.extend(kept.map(Blob::cached_bytes));
         }
         if sizes.is_empty() {
             return Ok(0);
         }
         sizes.sort_unstable_by(|a, b| b.cmp(a));
-        let base = self.fill_context.shard_cache.base()?;
+        let base = self.fill_context.shard_cache.engine()?.base();
         let largest = sizes.iter().take(count);
         Ok(largest.fold(base, |sum, size| sum.saturating_add(*size)))
     }
@@ -523,7 +525,7 @@ impl Reader {
     ///
     /// Errors of opening the cache folders.
     pub fn least_cache_limit(&self) -> Result<u64, ReaderError> {
-        self.fill_context.shard_cache.minimum()
+        Ok(self.fill_context.shard_cache.engine()?.minimum())
     }
 
     /// Prefetches raw files in this order, in the background, as far as the cache has space. Returns how many of them
@@ -535,13 +537,14 @@ impl Reader {
     pub fn preload(&self, samples: &[u64]) -> Result<u64, ReaderError> {
         let shards = samples.iter().map(|sample| self.shard_of(*sample));
         let shards = shards.collect::<Result<Vec<_>, _>>()?;
-        self.fill_context.shard_cache.preload(&shards)
+        Ok(self.fill_context.shard_cache.engine()?.preload(&shards))
     }
 
     /// Returns how many of the prefetched files are still queued or in flight.
     #[must_use]
     pub fn preloading(&self) -> u64 {
-        self.fill_context.shard_cache.under_way()
+        let engine = self.fill_context.shard_cache.started();
+        engine.map_or(0, |engine| engine.preloading())
     }
 
     /// Returns whether the shard of a sample is on this machine.
@@ -550,7 +553,8 @@ impl Reader {
     ///
     /// [`ReaderError::SampleBeyond`]; errors of reading the cache folder.
     pub fn is_here(&self, sample: u64) -> Result<bool, ReaderError> {
-        self.fill_context.shard_cache.has(self.shard_of(sample)?)
+        let shard = self.shard_of(sample)?;
+        Ok(self.fill_context.shard_cache.engine()?.has(shard)?)
     }
 
     /// Returns the statistics of all requests to stores so far, summed over the streams. Streams of one store share its
@@ -584,7 +588,7 @@ pub struct FileUse {
     fill_context: Arc<FillContext>,
     shard: usize,
     /// `None` for a file that is read from its source each time, because the cache has no space for it.
-    open: Option<Arc<OpenShard>>,
+    open: Option<SharedShard>,
 }
 
 impl FileUse {
@@ -593,7 +597,11 @@ impl FileUse {
         shard: usize,
         cancel: &Cancel,
     ) -> Result<Self, ReaderError> {
-        let open = fill_context.shard_cache.hold(shard, cancel)?;
+        let engine = fill_context.shard_cache.engine()?;
+        let open = match engine.need_now(shard, cancel)? {
+            Access::Open(open) => Some(open),
+            Access::Uncached => None,
+        };
         Ok(Self {
             fill_context: Arc::clone(fill_context),
             shard,
@@ -612,7 +620,9 @@ impl FileUse {
 impl Drop for FileUse {
     fn drop(&mut self) {
         drop(self.open.take());
-        self.fill_context.shard_cache.close(self.shard);
+        if let Some(engine) = self.fill_context.shard_cache.started() {
+            engine.close(self.shard);
+        }
     }
 }
 

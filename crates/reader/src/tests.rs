@@ -1,5 +1,6 @@
 //! Tests of readers over whole datasets.
 
+mod cached;
 mod deleted;
 mod files;
 mod streaming;

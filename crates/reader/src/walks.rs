@@ -7,7 +7,7 @@
 use shardmill_order::{Epoch, EpochConfig, OrderError};
 use shardmill_storage::{Dir, PublishMode};
 
-use crate::shard_cache::own_folder;
+use shardmill_cache::own_folder;
 use shardmill_dataset::Catalog;
 
 /// The number of samples from which on the walk of an epoch is stored. Computing it takes about a nanosecond per

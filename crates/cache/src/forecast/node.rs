@@ -136,7 +136,7 @@ impl<'a> Node<'a> {
     /// Processes a new epoch in the access plan, which begins at `from`.
     pub(super) fn learn(&mut self, access_plan: &AccessPlan, from: u64) {
         for found in access_plan.in_order(from) {
-            let Some(slot) = self.slots.get_mut(found.shard) else {
+            let Some(slot) = self.slots.get_mut(found.blob) else {
                 continue;
             };
             match slot.state {
@@ -147,10 +147,10 @@ impl<'a> Node<'a> {
                 // This resident had no known next use until now.
                 State::Here
                     if self.policy != Policy::Lru
-                        && self.ranks.next_use(found.shard) == Some(u64::MAX) =>
+                        && self.ranks.next_use(found.blob) == Some(u64::MAX) =>
                 {
-                    let bytes = self.cost(found.shard).cache_bytes;
-                    self.ranks.insert(found.shard, bytes, found.first);
+                    let bytes = self.cost(found.blob).cache_bytes;
+                    self.ranks.insert(found.blob, bytes, found.first);
                 }
                 _ => {}
             }
@@ -182,7 +182,7 @@ impl<'a> Node<'a> {
         let needs = needs(&begins, epoch, self.slots.len());
         let mut ends: Vec<(u64, usize)> = begins
             .iter()
-            .map(|found| (found.last.saturating_add(1), found.shard))
+            .map(|found| (found.last.saturating_add(1), found.blob))
             .collect();
         ends.sort_unstable();
         let (mut begins, mut needs, mut ends) = (
@@ -251,9 +251,9 @@ impl<'a> Node<'a> {
 
     fn begin_access_window(&mut self, found: AccessWindow) {
         let tick = self.tick;
-        self.ranks.remove(found.shard);
-        let bytes = self.cost(found.shard).reserve_bytes;
-        let Some(slot) = self.slot(found.shard) else {
+        self.ranks.remove(found.blob);
+        let bytes = self.cost(found.blob).reserve_bytes;
+        let Some(slot) = self.slot(found.blob) else {
             return;
         };
         slot.until = Some(found.last);
@@ -405,11 +405,11 @@ impl<'a> Node<'a> {
         while let Some(next) = self.pending.first().copied() {
             if next.last < self.tick {
                 // This access window is over: the shard bypassed the cache.
-                self.want(next.shard, access_plan);
+                self.want(next.blob, access_plan);
                 continue;
             }
             let wanted_at = next.first.max(self.tick);
-            if self.start(next.shard, wanted_at, false, access_plan) != Start::Started {
+            if self.start(next.blob, wanted_at, false, access_plan) != Start::Started {
                 return;
             }
         }
@@ -557,17 +557,17 @@ impl<'a> Node<'a> {
 pub(super) fn needs(stretches: &[AccessWindow], epoch: &Epoch, shards: usize) -> Vec<(u64, usize)> {
     let mut parts = vec![0_u64; shards];
     for found in stretches {
-        if let Some(parts) = parts.get_mut(found.shard) {
+        if let Some(parts) = parts.get_mut(found.blob) {
             *parts += 1;
         }
     }
     let mut needs: Vec<(u64, usize)> = stretches
         .iter()
         .map(|found| {
-            let range = epoch.shards().range(found.shard);
-            let parts = parts.get(found.shard).copied().unwrap_or(1).max(1);
+            let range = epoch.shards().range(found.blob);
+            let parts = parts.get(found.blob).copied().unwrap_or(1).max(1);
             let samples = ((range.end - range.start) / parts).max(1);
-            (first_need(*found, samples), found.shard)
+            (first_need(*found, samples), found.blob)
         })
         .collect();
     needs.sort_unstable();
@@ -578,7 +578,7 @@ pub(super) fn needs(stretches: &[AccessWindow], epoch: &Epoch, shards: usize) ->
 /// distribution of the minimum, and deterministic for each window.
 fn first_need(found: AccessWindow, samples: u64) -> u64 {
     let length = real(found.last - found.first + 1);
-    let draw = mix(found.first ^ (found.shard as u64).rotate_left(32));
+    let draw = mix(found.first ^ (found.blob as u64).rotate_left(32));
     // A number in [0, 1) with 53 random bits.
     let draw = real(draw >> 11) / real(1 << 53);
     let part = -((1.0 - draw).ln() / real(samples)).exp_m1();

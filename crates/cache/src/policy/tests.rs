@@ -3,11 +3,11 @@ use super::*;
 use proptest::prelude::*;
 use shardmill_order::{Epoch, EpochConfig, ShuffleAlgo, StreamConfig, World};
 
-fn access_window(first: u64, last: u64, shard: usize) -> AccessWindow {
-    AccessWindow { first, last, shard }
+fn access_window(first: u64, last: u64, blob: usize) -> AccessWindow {
+    AccessWindow { first, last, blob }
 }
 
-/// Two epochs of ten ticks: shard 0 throughout, shard 1 in several windows, shard 2 in the second only, shard 3 never.
+/// Two epochs of ten ticks: blob 0 throughout, blob 1 in several windows, blob 2 in the second only, blob 3 never.
 fn two_epochs() -> AccessPlan {
     let mut access_plan = AccessPlan::new(4);
     let first = [(0, 0, 4), (0, 3, 9), (1, 0, 1), (1, 2, 2), (1, 6, 8)];
@@ -16,9 +16,9 @@ fn two_epochs() -> AccessPlan {
     access_plan
 }
 
-fn resident(shard: usize, bytes: u64) -> Resident {
+fn resident(blob: usize, bytes: u64) -> Resident {
     Resident {
-        shard,
+        blob,
         bytes,
         pinned: false,
     }
@@ -28,7 +28,7 @@ fn resident(shard: usize, bytes: u64) -> Resident {
 fn the_next_access_window_is_found_through_epochs() {
     let access_plan = two_epochs();
     assert_eq!(access_plan.end(), 20);
-    for (shard, tick, expected) in [
+    for (blob, tick, expected) in [
         (0, 0, Some(access_window(0, 9, 0))),
         (0, 9, Some(access_window(0, 9, 0))),
         (0, 10, Some(access_window(12, 13, 0))),
@@ -42,7 +42,7 @@ fn the_next_access_window_is_found_through_epochs() {
         (4, 0, None),
         (usize::MAX, 0, None),
     ] {
-        assert_eq!(access_plan.next(shard, tick), expected, "{shard} at {tick}");
+        assert_eq!(access_plan.next(blob, tick), expected, "{blob} at {tick}");
     }
     assert_eq!(access_plan.next_use(1, 1), Some(1));
     assert_eq!(access_plan.next_use(1, 4), Some(6));
@@ -72,7 +72,7 @@ fn stretches_come_in_the_order_to_fetch_in() {
 fn what_is_forgotten_takes_no_memory() {
     let mut access_plan = AccessPlan::new(1000);
     for _ in 0..3 {
-        let uses = (0..1000).map(|shard| (shard, shard as u64, shard as u64));
+        let uses = (0..1000).map(|blob| (blob, blob as u64, blob as u64));
         access_plan.append(uses, 1000);
     }
     let held = |access_plan: &AccessPlan| -> usize {
@@ -90,13 +90,13 @@ fn what_is_forgotten_takes_no_memory() {
     access_plan.forget(800);
     assert_eq!((access_plan.len(), held(&access_plan)), (2200, 6600));
     // Future accesses do not change.
-    for shard in [0, 799, 800, 999] {
+    for blob in [0, 799, 800, 999] {
         for tick in [800, 900, 1500, 2700] {
             let fresh = (0..3)
-                .map(|epoch| epoch * 1000 + shard as u64)
+                .map(|epoch| epoch * 1000 + blob as u64)
                 .find(|first| *first >= tick)
-                .map(|first| access_window(first, first, shard));
-            assert_eq!(access_plan.next(shard, tick), fresh, "{shard} at {tick}");
+                .map(|first| access_window(first, first, blob));
+            assert_eq!(access_plan.next(blob, tick), fresh, "{blob} at {tick}");
         }
     }
     assert_eq!(
@@ -141,18 +141,18 @@ fn an_epoch_is_taken_over_from_the_order() {
             known.push((base, uses));
             base += order.batches();
         }
-        for shard in 0..40 {
+        for blob in 0..40 {
             for tick in 0..base {
                 let expected = known
                     .iter()
                     .filter(|(base, _)| base + access_plan.end() / 2 > tick)
                     .find_map(|(base, uses)| {
-                        Some(base + uses.next(shard, tick.saturating_sub(*base))?)
+                        Some(base + uses.next(blob, tick.saturating_sub(*base))?)
                     });
-                let found = access_plan.next_use(shard, tick);
-                assert_eq!(found, expected, "{algo} shard {shard} at {tick}");
-                if let Some(next) = access_plan.next(shard, tick) {
-                    assert!(next.last >= tick && next.shard == shard);
+                let found = access_plan.next_use(blob, tick);
+                assert_eq!(found, expected, "{algo} blob {blob} at {tick}");
+                if let Some(next) = access_plan.next(blob, tick) {
+                    assert!(next.last >= tick && next.blob == blob);
                     assert!(access_plan.in_order(tick).any(|one| one == next));
                 }
             }
@@ -181,8 +181,8 @@ fn there_is_room_or_there_never_will_be() {
 
 #[test]
 fn the_farthest_leave_first() {
-    let residents = [0, 1, 2, 3].map(|shard| resident(shard, 10));
-    let next = |shard: usize| [Some(5), None, Some(7), Some(3)][shard];
+    let residents = [0, 1, 2, 3].map(|blob| resident(blob, 10));
+    let next = |blob: usize| [Some(5), None, Some(7), Some(3)][blob];
     for (bytes, leaving) in [
         (1, vec![1]),
         (10, vec![1]),
@@ -198,9 +198,9 @@ fn the_farthest_leave_first() {
 }
 
 #[test]
-fn a_shard_is_not_evicted_for_one_that_is_needed_later_or_at_the_same_time() {
-    let residents = [0, 1].map(|shard| resident(shard, 10));
-    let next = |shard: usize| [Some(5), Some(7)][shard];
+fn a_blob_is_not_evicted_for_one_that_is_needed_later_or_at_the_same_time() {
+    let residents = [0, 1].map(|blob| resident(blob, 10));
+    let next = |blob: usize| [Some(5), Some(7)][blob];
     assert_eq!(make_room(&residents, 20, 20, 10, 6, next), Some(vec![1]));
     assert_eq!(make_room(&residents, 20, 20, 20, 6, next), None);
     assert_eq!(make_room(&residents, 20, 20, 10, 7, next), None);
@@ -216,7 +216,7 @@ fn a_shard_is_not_evicted_for_one_that_is_needed_later_or_at_the_same_time() {
 #[test]
 fn a_large_one_spares_small_ones() {
     let residents = [resident(0, 1), resident(1, 2), resident(2, 10)];
-    let next = |shard: usize| [None, Some(9), Some(8)][shard];
+    let next = |blob: usize| [None, Some(9), Some(8)][blob];
     assert_eq!(make_room(&residents, 13, 13, 10, 0, next), Some(vec![2]));
     assert_eq!(make_room(&residents, 13, 13, 11, 0, next), Some(vec![0, 2]));
     assert_eq!(
@@ -225,36 +225,36 @@ fn a_large_one_spares_small_ones() {
     );
 }
 
-/// Counts the fetches of a cache that reads `accesses` in turn, with shards of one byte. At each miss the shard is
+/// Counts the fetches of a cache that reads `accesses` in turn, with blobs of one byte. At each miss the blob is
 /// fetched and read, and kept if the policy decides so.
 fn fetches(accesses: &[usize], limit: u64) -> u64 {
-    let next_use = |shard: usize, from: usize| -> Option<u64> {
+    let next_use = |blob: usize, from: usize| -> Option<u64> {
         let rest = accesses.get(from..)?;
-        let found = rest.iter().position(|other| *other == shard)?;
+        let found = rest.iter().position(|other| *other == blob)?;
         Some((from + found) as u64)
     };
     let mut held: Vec<Resident> = Vec::new();
     let mut fetched = 0;
-    for (now, shard) in accesses.iter().enumerate() {
-        if held.iter().any(|resident| resident.shard == *shard) {
+    for (now, blob) in accesses.iter().enumerate() {
+        if held.iter().any(|resident| resident.blob == *blob) {
             continue;
         }
         fetched += 1;
-        let wanted_at = next_use(*shard, now + 1).unwrap_or(u64::MAX);
+        let wanted_at = next_use(*blob, now + 1).unwrap_or(u64::MAX);
         let used = held.len() as u64;
         let leaving = make_room(&held, used, limit, 1, wanted_at, |other| {
             next_use(other, now + 1)
         });
         if let Some(leaving) = leaving {
-            held.retain(|resident| !leaving.contains(&resident.shard));
-            held.push(resident(*shard, 1));
+            held.retain(|resident| !leaving.contains(&resident.blob));
+            held.push(resident(*blob, 1));
         }
         assert!(held.len() as u64 <= limit);
     }
     fetched
 }
 
-/// Returns the fewest fetches of all policies, by trying all of them: at each miss, keep the shard or not, and evict
+/// Returns the fewest fetches of all policies, by trying all of them: at each miss, keep the blob or not, and evict
 /// any set of residents that makes space. `held` is a set of bits.
 fn fewest(
     accesses: &[usize],
@@ -262,17 +262,17 @@ fn fewest(
     limit: u32,
     known: &mut std::collections::BTreeMap<(usize, u32), u64>,
 ) -> u64 {
-    let Some((shard, rest)) = accesses.split_first() else {
+    let Some((blob, rest)) = accesses.split_first() else {
         return 0;
     };
-    let bit = 1_u32 << shard;
+    let bit = 1_u32 << blob;
     if held & bit != 0 {
         return fewest(rest, held, limit, known);
     }
     if let Some(found) = known.get(&(accesses.len(), held)) {
         return *found;
     }
-    // Either the shard is not kept, or it is kept with any subset of the residents.
+    // Either the blob is not kept, or it is kept with any subset of the residents.
     let mut best = fewest(rest, held, limit, known);
     let mut kept = held;
     loop {
@@ -299,7 +299,7 @@ fn a_worse_policy_is_noticed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// With shards of one size, no policy fetches less often.
+    /// With blobs of one size, no policy fetches less often.
     #[test]
     fn no_policy_fetches_less(
         accesses in prop::collection::vec(0_usize..6, 0..14),
@@ -309,25 +309,25 @@ proptest! {
         prop_assert_eq!(fetches(&accesses, u64::from(limit)), least);
     }
 
-    /// For all sizes: enough shards are evicted, no pinned ones, and none unnecessarily.
+    /// For all sizes: enough blobs are evicted, no pinned ones, and none unnecessarily.
     #[test]
     fn enough_leaves_and_no_more(
-        shards in prop::collection::vec((0_u64..20, any::<bool>(), prop::option::of(0_u64..12)), 0..12),
+        blobs in prop::collection::vec((0_u64..20, any::<bool>(), prop::option::of(0_u64..12)), 0..12),
         in_flight in 0_u64..10,
         limit in 0_u64..120,
         bytes in 0_u64..40,
         wanted_at in prop_oneof![0_u64..12, Just(u64::MAX)],
         turn in 0_usize..12,
     ) {
-        let residents: Vec<Resident> = shards
+        let residents: Vec<Resident> = blobs
             .iter()
             .enumerate()
-            .map(|(shard, (bytes, pinned, _))| Resident { shard, bytes: *bytes, pinned: *pinned })
+            .map(|(blob, (bytes, pinned, _))| Resident { blob, bytes: *bytes, pinned: *pinned })
             .collect();
         let used = in_flight + residents.iter().map(|resident| resident.bytes).sum::<u64>();
-        let next = |shard: usize| shards[shard].2;
-        let far = |shard: usize| next(shard).unwrap_or(u64::MAX);
-        let may_leave = |resident: &&Resident| !resident.pinned && far(resident.shard) > wanted_at;
+        let next = |blob: usize| blobs[blob].2;
+        let far = |blob: usize| next(blob).unwrap_or(u64::MAX);
+        let may_leave = |resident: &&Resident| !resident.pinned && far(resident.blob) > wanted_at;
         let most: u64 = residents.iter().filter(may_leave).map(|resident| resident.bytes).sum();
         let found = make_room(&residents, used, limit, bytes, wanted_at, next);
         let mut turned = residents.clone();
@@ -337,11 +337,11 @@ proptest! {
             prop_assert!(bytes > limit || used - most + bytes > limit);
             return Ok(());
         };
-        let freed: u64 = leaving.iter().map(|shard| residents[*shard].bytes).sum();
+        let freed: u64 = leaving.iter().map(|blob| residents[*blob].bytes).sum();
         prop_assert!(used - freed + bytes <= limit);
-        for shard in &leaving {
-            prop_assert!(may_leave(&&residents[*shard]));
-            prop_assert!(used - freed + residents[*shard].bytes + bytes > limit, "{} in vain", shard);
+        for blob in &leaving {
+            prop_assert!(may_leave(&&residents[*blob]));
+            prop_assert!(used - freed + residents[*blob].bytes + bytes > limit, "{} in vain", blob);
         }
         prop_assert!(leaving.is_sorted_by(|one, other| far(*one) >= far(*other)));
     }
@@ -363,12 +363,12 @@ proptest! {
             let mut uses: Vec<_> = uses
                 .iter()
                 .filter(|(_, first, _)| first < batches)
-                .map(|(shard, first, more)| (*shard, *first, (first + more).min(batches - 1)))
+                .map(|(blob, first, more)| (*blob, *first, (first + more).min(batches - 1)))
                 .collect();
             uses.sort_unstable();
             access_plan.append(uses.iter().copied(), *batches);
-            for (shard, first, last) in uses {
-                needed[shard].extend(base + first..=base + last);
+            for (blob, first, last) in uses {
+                needed[blob].extend(base + first..=base + last);
             }
             base += batches;
         }
@@ -384,14 +384,14 @@ proptest! {
         for one in access_plan.in_order(from) {
             prop_assert!(one.last >= from);
             for tick in one.first..=one.last {
-                prop_assert!(seen[one.shard].insert(tick), "{:?} overlaps another", one);
+                prop_assert!(seen[one.blob].insert(tick), "{:?} overlaps another", one);
             }
         }
-        for (shard, needed) in needed.iter().enumerate() {
+        for (blob, needed) in needed.iter().enumerate() {
             let next = needed.range(from..).next().copied();
-            prop_assert_eq!(access_plan.next_use(shard, from), next);
+            prop_assert_eq!(access_plan.next_use(blob, from), next);
             prop_assert_eq!(
-                seen[shard].range(from..).collect::<Vec<_>>(),
+                seen[blob].range(from..).collect::<Vec<_>>(),
                 needed.range(from..).collect::<Vec<_>>()
             );
         }

@@ -11,8 +11,8 @@ use shardmill_storage::{
 };
 
 use super::{FileEntry, FileError, FileForm, FileList, FileOptions, KnownFiles};
-use crate::cache_folder::capacity_folder;
 use crate::error::DatasetError;
+use shardmill_cache::private_folder;
 
 /// The name of the list in the cache's own folder.
 pub const LIST: &str = "files.list";
@@ -105,7 +105,7 @@ pub fn open_list(
         let text = render(&head, &found);
         return finish(found, &text);
     };
-    let own = capacity_folder(local)?;
+    let own = private_folder(local)?;
     let path = own.path_of(LIST);
     let mut relist = options.relist;
     // If several processes list the tree at once, one list is stored and all processes use it.

@@ -1,13 +1,13 @@
 //! Verifies stored files against the index and decompresses them.
 
 use std::io::Read as _;
+use std::path::Path;
 
+use shardmill_cache::RawBlob;
 use shardmill_core::Limits;
+use shardmill_dataset::{Body, Catalog, DatasetError};
 use shardmill_mds::{Digest, FileInfo, HashAlgo, Hasher};
 use shardmill_storage::{FileHandle, StorageError};
-
-use shardmill_dataset::Catalog;
-use shardmill_dataset::{Body, DatasetError};
 
 /// The hashes of the format, strongest first; the faster first among equally strong ones.
 const BY_STRENGTH: [HashAlgo; 17] = [
@@ -30,28 +30,20 @@ const BY_STRENGTH: [HashAlgo; 17] = [
     HashAlgo::Xxh32,
 ];
 
-/// The raw files of a shard in memory.
-#[derive(Debug)]
-pub(crate) struct Raw {
-    pub(crate) data: Vec<u8>,
-    pub(crate) meta: Option<Vec<u8>>,
-    /// The compressed files that they were decompressed from, if any.
-    pub(crate) zips: Vec<Vec<u8>>,
-}
-
 /// Verifies stored files (data, then offsets) against the index, decompresses them, and checks the result.
 pub(crate) fn unpack(
     catalog: &Catalog,
     shard: usize,
     files: Vec<Vec<u8>>,
-) -> Result<Raw, DatasetError> {
+) -> Result<RawBlob, DatasetError> {
     let entry = catalog
         .entry(shard)
         .ok_or_else(|| catalog.no_shard(shard))?;
     let mut raws = Vec::with_capacity(2);
-    let mut zips = Vec::new();
+    let mut packed = Vec::new();
     for (part, bytes) in entry.parts().zip(files) {
         let stored = part.stored();
+        check_limit(catalog, Path::new(""), bytes.len() as u64)?;
         check_length(catalog, shard, stored, bytes.len() as u64)?;
         check_bytes(catalog, shard, stored, &bytes, false)?;
         let Some((_, packing)) = part.zip else {
@@ -68,14 +60,18 @@ pub(crate) fn unpack(
             // The hash of the stored bytes covers the raw ones, so only the requested hash is checked.
             check_algo(catalog, shard, part.raw, algo, &raw, true)?;
         }
-        zips.push(bytes);
+        packed.push(bytes);
         raws.push(raw);
     }
     let mut raws = raws.into_iter();
     let data = raws.next().unwrap_or_default();
-    let meta = raws.next();
-    Body::open(catalog, shard, data.as_slice(), meta.as_deref())?;
-    Ok(Raw { data, meta, zips })
+    let table = raws.next();
+    Body::open(catalog, shard, data.as_slice(), table.as_deref())?;
+    Ok(RawBlob {
+        data,
+        table,
+        packed,
+    })
 }
 
 /// Returns the digests that an untrusted file must match; empty if the index has no hash.
@@ -142,6 +138,15 @@ fn check_length(
     })
 }
 
+/// Checks that a file is not larger than the limit for shards.
+fn check_limit(catalog: &Catalog, path: &Path, bytes: u64) -> Result<(), DatasetError> {
+    let limit = catalog.limits().shard_bytes;
+    Limits::check("shard-bytes", bytes, limit).map_err(|source| DatasetError::Limit {
+        path: path.to_owned(),
+        source,
+    })
+}
+
 /// Which hashes of a file in a folder are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
@@ -150,7 +155,7 @@ pub(crate) enum Trust {
     /// Only the requested one, because the file is the dataset itself.
     Own,
     /// The strongest and the requested one.
-    Nobody,
+    Unknown,
 }
 
 /// Returns whether the index has a hash of a file.
@@ -172,11 +177,7 @@ pub(crate) fn check_file(
     const PIECE: usize = 256 << 10;
 
     check_length(catalog, shard, info, file.len())?;
-    let limit = catalog.limits().shard_bytes;
-    Limits::check("shard-bytes", file.len(), limit).map_err(|source| DatasetError::Limit {
-        path: file.path().to_owned(),
-        source,
-    })?;
+    check_limit(catalog, file.path(), file.len())?;
     let mut hashers: Vec<Hasher> = match trust {
         Trust::Known => Vec::new(),
         Trust::Own => catalog
@@ -185,7 +186,7 @@ pub(crate) fn check_file(
             .map(Hasher::new)
             .into_iter()
             .collect(),
-        Trust::Nobody => wanted(catalog, shard, info).map(Hasher::new).collect(),
+        Trust::Unknown => wanted(catalog, shard, info).map(Hasher::new).collect(),
     };
     if hashers.is_empty() {
         return Ok(());

@@ -70,41 +70,39 @@ pub(crate) fn write(local: &Path, files: &[(&str, &[u8])]) -> Result<(), Storage
     Ok(())
 }
 
-/// A disk with space for this many shards, the index and the margin.
-fn room_for(set: &Set, shards: usize, honest: bool) -> FakeDisk {
+/// A disk with space for this many blobs, the index and the margin.
+fn room_for(set: &Set, blobs: usize, honest: bool) -> FakeDisk {
     FakeDisk {
-        bytes: set.limit(shards) * 66 / 64 + 300,
+        bytes: set.limit(blobs) * 66 / 64 + 300,
         file: u64::MAX,
         honest,
     }
 }
 
-/// Three rounds over the shards, with two shards per batch.
-fn rounds(shards: usize) -> Vec<Vec<usize>> {
-    (0..3 * shards / 2)
-        .map(|tick| vec![2 * tick % shards, (2 * tick + 1) % shards])
+/// Three rounds over the blobs, with two blobs per batch.
+fn rounds(blobs: usize) -> Vec<Vec<usize>> {
+    (0..3 * blobs / 2)
+        .map(|tick| vec![2 * tick % blobs, (2 * tick + 1) % blobs])
         .collect()
 }
 
 /// Reads the rounds with several readers in turn, and returns the number of fetches.
 fn fetches(set: &Set, options: &CacheOptions, readers: usize) -> usize {
-    let ticks = rounds(set.catalog().len());
+    let ticks = rounds(set.len());
     let ticks: Vec<&[usize]> = ticks.iter().map(Vec::as_slice).collect();
     let script = Script::new();
-    let readers: Vec<ShardCache> = (0..readers)
-        .map(|_| shard_cache(set, options, &script))
-        .collect();
+    let readers: Vec<TestCache> = (0..readers).map(|_| open(set, options, &script)).collect();
     for cache in &readers {
-        cache.plan(access_plan(set.catalog().len(), &[&ticks]), 0);
+        cache.set_plan(access_plan(set.len(), &[&ticks]), Some(0));
     }
-    for (tick, shards) in (0_u64..).zip(&ticks) {
+    for (tick, blobs) in (0_u64..).zip(&ticks) {
         for cache in &readers {
-            for shard in *shards {
-                assert!(read(cache, *shard, tick));
+            for blob in *blobs {
+                assert!(read(cache, *blob, tick));
             }
-            cache.at(tick + 1);
+            cache.move_to(tick + 1);
             // Runs the prefetches.
-            while engine(cache).turn() {}
+            while cache.turn() {}
         }
     }
     script.calls().len()
@@ -118,7 +116,7 @@ fn a_full_disk_costs_no_more_fetches_than_the_equal_limit() {
         let expected = fetches(&limited, &options(Some(limit)), readers);
         for honest in [true, false] {
             let set = Set::new(12);
-            drop(set.catalog());
+            set.prepare();
             put_on(&set, room_for(&set, 5, honest));
             let found = fetches(&set, &options(None), readers);
             println!(
@@ -137,116 +135,114 @@ fn a_full_disk_costs_no_more_fetches_than_the_equal_limit() {
 #[test]
 fn the_limit_of_the_disk_follows_the_files_of_other_programs() {
     let set = Set::new(4);
-    drop(set.catalog());
+    set.prepare();
     let script = Script::new();
     put_on(&set, room_for(&set, 3, true));
-    let cache = shard_cache(&set, &options(None), &script);
+    let cache = open(&set, &options(None), &script);
     let wait = || std::thread::sleep(Duration::from_millis(520));
-    let step = |tick: u64, shard| {
-        assert!(read(&cache, shard, tick));
-        cache.at(tick + 1);
+    let step = |tick: u64, blob| {
+        assert!(read(&cache, blob, tick));
+        cache.move_to(tick + 1);
     };
     step(0, 0);
-    // Another program takes the space of the other two shards.
+    // Another program takes the space of the other two blobs.
     let taken = set.local().join("other.bin");
-    let weight = weight(set.catalog().entry(3).unwrap(), false);
+    let weight = set.get(3).cached_bytes();
     fs::write(&taken, vec![0; usize::try_from(2 * weight).unwrap()]).unwrap();
     wait();
-    for shard in 1..4 {
-        step(shard as u64, shard);
-        assert_eq!(set.resident(), [shard]);
+    for blob in 1..4 {
+        step(blob as u64, blob);
+        assert_eq!(set.resident(), [blob]);
     }
     assert_eq!(cache.stats().bypasses, 0);
     fs::remove_file(&taken).unwrap();
     wait();
-    for shard in 0..3 {
-        step(4 + shard as u64, shard);
+    for blob in 0..3 {
+        step(4 + blob as u64, blob);
     }
     assert_eq!(set.resident().len(), 3);
     assert_eq!((script.calls().len(), cache.stats().bypasses), (7, 0));
 }
 
 #[test]
-fn a_shard_larger_than_a_file_may_be_is_held_in_memory_and_nobody_leaves_for_it() {
+fn a_blob_larger_than_a_file_may_be_is_held_in_memory_and_evicts_nothing() {
     let set = Set::new(4);
-    drop(set.catalog());
+    set.prepare();
     let script = Script::new();
-    let largest = set.catalog().entry(3).unwrap().bytes();
+    let largest = set.get(3).total_bytes();
     let disk = FakeDisk {
         file: largest - 1,
         ..room_for(&set, 4, true)
     };
     put_on(&set, disk);
-    let cache = shard_cache(&set, &options(None), &script);
+    let cache = open(&set, &options(None), &script);
     for round in 0..3 {
-        for shard in 0..4 {
-            let tick = round * 4 + shard as u64;
-            assert!(read(&cache, shard, tick));
-            cache.at(tick + 1);
+        for blob in 0..4 {
+            let tick = round * 4 + blob as u64;
+            assert!(read(&cache, blob, tick));
+            cache.move_to(tick + 1);
         }
     }
     assert_eq!(set.resident(), [0, 1, 2]);
-    // Shards 0 to 2 are fetched once, shard 3 for each use.
+    // Blobs 0 to 2 are fetched once, blob 3 for each use.
     assert_eq!(script.calls().len(), 6);
     assert_eq!(cache.stats().evictions, 0);
 }
 
 #[test]
-fn shards_without_a_place_are_fetched_once_for_a_batch() {
-    let set = Set::with(5, Some("zstd:3"));
+fn blobs_without_a_place_are_fetched_once_for_a_batch() {
+    let set = Set::packed(5);
     let script = Script::new();
     let tight = CacheOptions {
         memory: 0,
         ..options(Some(set.limit(1)))
     };
-    let cache = shard_cache(&set, &tight, &script);
-    cache.plan(access_plan(5, &[&[&[0, 1, 2, 3, 4]]]), 0);
-    let found = cache.need(&[0, 1, 2, 3, 4], 0, &Cancel::new()).unwrap();
+    let cache = open(&set, &tight, &script);
+    cache.set_plan(access_plan(5, &[&[&[0, 1, 2, 3, 4]]]), Some(0));
+    let found = cache.need(&[0, 1, 2, 3, 4], 0, &Cancel::default()).unwrap();
     let places = found.iter().enumerate();
     let alone: Vec<usize> = places
-        .filter(|(_, access)| matches!(access, Access::Alone))
-        .map(|(shard, _)| shard)
+        .filter(|(_, access)| matches!(access, Access::Uncached))
+        .map(|(blob, _)| blob)
         .collect();
     assert_eq!(alone.len(), 3);
     let before = script.calls().len();
-    // Mixed, like the samples of a batch.
-    let wanted: Vec<(usize, u64)> = (0..SAMPLES as u64)
-        .flat_map(|at| alone.iter().map(move |shard| (*shard, at)))
-        .collect();
-    let samples = cache.samples(&wanted).unwrap();
-    for ((shard, at), found) in wanted.iter().zip(samples) {
-        let expected = sample(&[(false, &value(*shard, usize::try_from(*at).unwrap()))]);
-        assert!(found.bytes == expected, "{shard}:{at}");
-    }
+    let read_all = || {
+        for blob in &alone {
+            assert!(
+                cache.whole(*blob).unwrap().bytes == content(*blob),
+                "{blob}"
+            );
+        }
+    };
+    read_all();
     assert_eq!(script.calls().len() - before, 3);
     // One of them was kept; the other two are fetched again.
-    cache.samples(&wanted).unwrap();
+    read_all();
     assert_eq!(script.calls().len() - before, 5);
 }
 
 #[test]
-fn shards_without_a_place_are_kept_while_they_are_used_as_far_as_the_memory_goes() {
-    let set = Set::with(6, Some("zstd:3"));
+fn blobs_without_a_place_are_kept_while_they_are_used_as_far_as_the_memory_goes() {
+    let set = Set::packed(6);
     let script = Script::new();
-    let catalog = set.catalog();
-    let parts = catalog.entry(5).unwrap().parts();
-    let raw: u64 = parts.map(|part| part.raw.bytes).sum();
-    // Space for one shard on disk, four in memory, and one in addition to the memory limit.
+    let raw = set.get(5).raw_bytes();
+    // Space for one blob on disk, four in memory, and one in addition to the memory limit.
     let tight = CacheOptions {
         memory: 4 * raw,
         ..options(Some(set.limit(1)))
     };
-    let cache = shard_cache(&set, &tight, &script);
+    let cache = open(&set, &tight, &script);
     let all: &[usize] = &[0, 1, 2, 3, 4, 5];
-    cache.plan(access_plan(6, &[&[all, all, all]]), 0);
+    cache.set_plan(access_plan(6, &[&[all, all, all]]), Some(0));
     for tick in 0..3 {
-        for access in cache.need(all, tick, &Cancel::new()).unwrap() {
+        for access in cache.need(all, tick, &Cancel::default()).unwrap() {
             drop(access);
         }
-        for shard in all {
-            read(&cache, *shard, tick);
+        for blob in all {
+            read(&cache, *blob, tick);
         }
-        cache.at(tick + 1);
+        cache.move_to(tick + 1);
     }
     assert_eq!(script.calls().len(), 6);
 }
@@ -281,7 +277,7 @@ impl Drop for Mounted {
 fn a_tmpfs_without_space_or_inodes_costs_no_more_fetches_than_the_equal_limit() {
     let limited = Set::new(24);
     let expected = fetches(&limited, &options(Some(limited.limit(6))), 1);
-    // Each shard takes two blocks, and its marker one. The index takes three; there are also a lock file and folders.
+    // Each blob takes two blocks, and its marker one. The index takes three; there are also a lock file and folders.
     for tmpfs in ["size=128k", "size=64m,nr_inodes=36"] {
         let set = Set::new(24);
         fs::create_dir_all(set.local()).unwrap();

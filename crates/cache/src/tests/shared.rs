@@ -7,8 +7,8 @@ use std::time::Duration;
 use shardmill_testing::draw::Draw;
 
 use super::*;
-use crate::shard_cache::Peers;
-use crate::shard_cache::capacity::{Reserved, Scheduler as _, Wanted};
+use crate::Peers;
+use crate::capacity::{Reserved, Scheduler as _, Wanted};
 
 #[test]
 fn one_fetches_and_the_other_waits() {
@@ -19,13 +19,13 @@ fn one_fetches_and_the_other_waits() {
         threads: 1,
         ..options(None)
     };
-    let one = shard_cache(&set, &threaded, &script);
-    let two = shard_cache(&set, &threaded, &script);
+    let one = open(&set, &threaded, &script);
+    let two = open(&set, &threaded, &script);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| read(&one, 0, 0));
         script.wait_for(1);
         let second = scope.spawn(|| read(&two, 0, 0));
-        while engine(&two).waiters() < 1 {
+        while two.waiters() < 1 {
             std::thread::yield_now();
         }
         script.answer(0);
@@ -40,7 +40,7 @@ fn waiting_for_another_process_ends_and_names_it() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
-    let one = shard_cache(&set, &options(None), &script);
+    let one = open(&set, &options(None), &script);
     std::thread::scope(|scope| {
         scope.spawn(|| read(&one, 0, 0));
         script.wait_for(1);
@@ -48,10 +48,10 @@ fn waiting_for_another_process_ends_and_names_it() {
             timeout: Duration::ZERO,
             ..options(None)
         };
-        let two = shard_cache(&set, &short, &script);
+        let two = open(&set, &short, &script);
         let error = try_read(&two, 0, 0).unwrap_err();
         assert_eq!(error.id(), "cache-wait");
-        let text = error.chain();
+        let text = chain(&error);
         assert!(
             text.contains(&format!("process {}", std::process::id())),
             "{text}"
@@ -65,18 +65,18 @@ fn who_fetched_and_died_is_replaced() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
-    let one = shard_cache(&set, &options(Some(set.limit(1))), &script);
-    one.plan(access_plan(1, &[&[&[0]]]), 0);
-    while engine(&one).turn() {}
+    let one = open(&set, &options(Some(set.limit(1))), &script);
+    one.set_plan(access_plan(1, &[&[&[0]]]), Some(0));
+    while one.turn() {}
     assert!(set.marker(0).exists());
     fs::write(set.own().join("tmp-0-0123456789abcdef"), [0; 3000]).unwrap();
     // Like a kill: descriptors are closed without any cleanup.
-    let mut state = engine(&one).lock();
-    let works = state.clear(&mut Default::default());
+    let mut state = one.lock();
+    let works = state.clear(&mut crate::state::DeferredDrop::new());
     drop(state);
     drop(works);
     script.hold(false);
-    let two = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    let two = open(&set, &options(Some(set.limit(1))), &script);
     assert!(read(&two, 0, 0));
     assert_eq!((script.calls(), set.temps()), (vec![0, 0], 0));
     assert!(set.usage() <= set.limit(1));
@@ -87,23 +87,23 @@ fn what_another_reads_does_not_leave() {
     let set = Set::new(3);
     let script = Script::new();
     let limit = set.limit(2);
-    let one = shard_cache(&set, &options(Some(limit)), &script);
+    let one = open(&set, &options(Some(limit)), &script);
     assert!(read(&one, 0, 0));
-    let two = shard_cache(&set, &options(Some(limit)), &script);
+    let two = open(&set, &options(Some(limit)), &script);
     assert!(read(&two, 1, 0));
-    two.at(1);
+    two.move_to(1);
     assert!(read(&two, 2, 1));
     assert_eq!(set.resident(), [0, 2]);
-    // The shard is pinned until its batch was delivered.
-    one.at(1);
-    two.at(2);
+    // The blob is pinned until its batch was delivered.
+    one.move_to(1);
+    two.move_to(2);
     assert!(read(&two, 1, 2));
     assert!(set.resident().contains(&1));
     assert!(set.usage() <= limit);
 }
 
 #[test]
-fn shards_that_a_slower_rank_needs_stay() {
+fn blobs_that_a_slower_rank_needs_stay() {
     let set = Set::new(4);
     let script = Script::new();
     let ranks = |rank| CacheOptions {
@@ -117,21 +117,21 @@ fn shards_that_a_slower_rank_needs_stay() {
     };
     let future = access_plan(4, &[&[&[0], &[1], &[2], &[3], &[], &[], &[], &[], &[1]]]);
     let (fast, slow) = (
-        shard_cache(&set, &ranks(0), &script),
-        shard_cache(&set, &ranks(1), &script),
+        open(&set, &ranks(0), &script),
+        open(&set, &ranks(1), &script),
     );
     for cache in [&fast, &slow] {
-        cache.plan(future.clone(), 0);
+        cache.set_plan(future.clone(), Some(0));
         assert!(read(cache, 0, 0));
-        cache.at(1);
+        cache.move_to(1);
     }
     assert!(read(&fast, 1, 1));
-    fast.at(2);
+    fast.move_to(2);
     // For the fast rank alone, 0 would be evicted before 1. The slow rank is still at 1, so 0 may be evicted but 1 may
     // not.
     assert!(read(&fast, 2, 2));
     assert_eq!(set.resident(), [1, 2]);
-    fast.at(3);
+    fast.move_to(3);
     // The slow rank may still need both of these before 3.
     assert!(read(&fast, 3, 3));
     assert_eq!(set.resident(), [1, 2]);
@@ -155,32 +155,32 @@ fn ranks_in_different_epochs_do_not_take_each_others_ticks_for_their_own() {
     };
     let epoch: &[&[usize]] = &[&[0], &[1], &[2], &[3]];
     let (fast, slow) = (
-        shard_cache(&set, &ranks(0), &script),
-        shard_cache(&set, &ranks(1), &script),
+        open(&set, &ranks(0), &script),
+        open(&set, &ranks(1), &script),
     );
     slow.begin_epoch(0, 0);
-    slow.plan(access_plan(4, &[epoch, epoch]), 0);
+    slow.set_plan(access_plan(4, &[epoch, epoch]), Some(0));
     // Resumed in epoch 1, so that its ticks begin with this epoch.
     fast.begin_epoch(1, 0);
-    fast.plan(access_plan(4, &[epoch]), 0);
-    fast.at(1);
-    for (tick, shard) in (0_u64..).zip(0..4) {
-        assert!(read(&slow, shard, tick));
-        assert_eq!(set.resident(), [shard]);
-        slow.at(tick + 1);
+    fast.set_plan(access_plan(4, &[epoch]), Some(0));
+    fast.move_to(1);
+    for (tick, blob) in (0_u64..).zip(0..4) {
+        assert!(read(&slow, blob, tick));
+        assert_eq!(set.resident(), [blob]);
+        slow.move_to(tick + 1);
     }
     assert_eq!((slow.stats().evictions, slow.stats().bypasses), (3, 0));
     // A rank in the previous epoch needs all of this epoch.
-    fast.at(3);
+    fast.move_to(3);
     assert!(read(&fast, 2, 3));
     assert_eq!(set.resident(), [3]);
     assert_eq!((fast.stats().evictions, fast.stats().bypasses), (0, 1));
     // In the same epoch, batches are compared, not ticks.
     slow.begin_epoch(1, 4);
-    slow.at(5);
+    slow.move_to(5);
     assert!(read(&slow, 1, 5));
     assert_eq!((slow.stats().evictions, slow.stats().bypasses), (4, 0));
-    slow.at(6);
+    slow.move_to(6);
     assert!(read(&fast, 0, 3));
     assert_eq!(set.resident(), [0]);
     assert_eq!((fast.stats().evictions, fast.stats().bypasses), (1, 1));
@@ -198,12 +198,12 @@ fn a_rank_that_moves_while_it_counts_writes_that_down() {
         }),
         ..options(Some(set.limit(1) + 64))
     };
-    let one = shard_cache(&set, &ranks(1), &script);
+    let one = open(&set, &ranks(1), &script);
     one.begin_epoch(0, 0);
-    one.plan(access_plan(1, &[&[&[0], &[0]]]), 0);
-    one.at(1);
-    let counting = engine(&one).capacity.count_for_test();
-    one.at(2);
+    one.set_plan(access_plan(1, &[&[&[0], &[0]]]), Some(0));
+    one.move_to(1);
+    let counting = one.capacity.count_for_test();
+    one.move_to(2);
     drop(counting);
     let bytes = fs::read(set.own().join("positions")).unwrap();
     assert_eq!(bytes[48..56], 2_u64.to_le_bytes());
@@ -217,8 +217,8 @@ fn a_busy_lock_is_waited_for_until_the_deadline() {
         timeout: Duration::from_millis(1),
         ..options(Some(set.limit(1)))
     };
-    let one = shard_cache(&set, &short, &script);
-    let folder = engine(&one).capacity.folder(0).unwrap().unwrap();
+    let one = open(&set, &short, &script);
+    let folder = one.capacity.folder(0).unwrap().unwrap();
     let held = folder.capacity().unwrap().unwrap();
     assert_eq!(try_read(&one, 0, 0).unwrap_err().id(), "cache-wait");
     drop(held);
@@ -235,8 +235,8 @@ fn without_locks_the_winner_of_a_race_is_used() {
         threads: 1,
         ..options(None)
     };
-    let one = shard_cache(&set, &lockless, &script);
-    let two = shard_cache(&set, &lockless, &script);
+    let one = open(&set, &lockless, &script);
+    let two = open(&set, &lockless, &script);
     std::thread::scope(|scope| {
         let readers = [
             scope.spawn(|| read(&one, 0, 0)),
@@ -259,39 +259,34 @@ fn a_reservation_is_counted_before_anything_is_fetched() {
     let script = Script::new();
     script.hold(true);
     let limit = set.limit(2);
-    let one = shard_cache(&set, &options(Some(limit)), &script);
-    one.plan(access_plan(3, &[&[&[0], &[1], &[2]]]), 0);
-    while engine(&one).turn() {}
+    let one = open(&set, &options(Some(limit)), &script);
+    one.set_plan(access_plan(3, &[&[&[0], &[1], &[2]]]), Some(0));
+    while one.turn() {}
     assert_eq!(script.waiting(), [0, 1]);
-    let two = shard_cache(&set, &options(Some(limit)), &script);
-    let wanted = |shard| Wanted {
-        shard,
+    let two = open(&set, &options(Some(limit)), &script);
+    let wanted = |blob| Wanted {
+        blob,
         at: 0,
         now: 0,
         urgent: true,
     };
-    let busy = engine(&two)
-        .capacity
-        .reserve(wanted(0), &**engine(&two))
-        .unwrap();
+    let busy = two.capacity.reserve(wanted(0), &**two).unwrap();
     assert!(matches!(busy, Reserved::Busy { pid: Some(pid) } if pid == std::process::id()));
-    let full = engine(&two)
-        .capacity
-        .reserve(wanted(2), &**engine(&two))
-        .unwrap();
+    let full = two.capacity.reserve(wanted(2), &**two).unwrap();
     assert!(matches!(full, Reserved::NoRoom), "{full:?}");
-    assert!(!engine(&two).is_stopped());
+    assert!(!two.is_stopped());
 }
 
 /// Runs readers that start and stop, some of them without cleanup, in one folder with a tight limit.
 fn war(seed: u64, locks: bool) {
-    const SHARDS: usize = 8;
+    const BLOBS: usize = 8;
     const READERS: u64 = 4;
 
-    let set = Set::with(SHARDS, seed.is_multiple_of(2).then_some("zstd:3"));
+    let set = Set::with(BLOBS, seed.is_multiple_of(2), false);
     let stranger = set.root.path().join("local/notes.txt");
     let room = 3;
     let limit = set.limit(room);
+    set.prepare();
     fs::write(&stranger, b"mine").unwrap();
     let most = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -306,27 +301,27 @@ fn war(seed: u64, locks: bool) {
                         memory: draw.below(3) * 5000,
                         ..options(Some(limit))
                     };
-                    let cache = shard_cache(set, &own, &Script::new());
+                    let cache = open(set, &own, &Script::new());
                     let ticks: Vec<Vec<usize>> = (0..12)
                         .map(|_| {
                             let count = 1 + draw.below(3);
                             (0..count)
-                                .map(|_| usize::try_from(draw.below(SHARDS as u64)).unwrap())
+                                .map(|_| usize::try_from(draw.below(BLOBS as u64)).unwrap())
                                 .collect()
                         })
                         .collect();
                     let borrowed: Vec<&[usize]> = ticks.iter().map(Vec::as_slice).collect();
                     if draw.below(2) == 0 {
-                        cache.plan(access_plan(SHARDS, &[&borrowed]), 0);
+                        cache.set_plan(access_plan(BLOBS, &[&borrowed]), Some(0));
                     }
                     for (tick, needed) in (0_u64..).zip(&ticks) {
-                        for shard in needed {
-                            read(&cache, *shard, tick);
+                        for blob in needed {
+                            read(&cache, *blob, tick);
                         }
-                        cache.at(tick + 1);
-                        // While the lock file is held, no shard is added or removed.
+                        cache.move_to(tick + 1);
+                        // While the lock file is held, no blob is added or removed.
                         let capacity = loop {
-                            let folder = engine(&cache).capacity.folder(0).unwrap().unwrap();
+                            let folder = cache.capacity.folder(0).unwrap().unwrap();
                             match folder.capacity().unwrap() {
                                 Some(capacity) => break capacity,
                                 None => std::thread::yield_now(),
@@ -337,8 +332,8 @@ fn war(seed: u64, locks: bool) {
                     }
                     if draw.below(2) == 0 {
                         // Stops without cleanup: descriptors are closed and threads are gone.
-                        let mut state = engine(&cache).lock();
-                        let works = state.clear(&mut Default::default());
+                        let mut state = cache.lock();
+                        let works = state.clear(&mut crate::state::DeferredDrop::new());
                         drop(state);
                         drop(works);
                     }
@@ -349,7 +344,7 @@ fn war(seed: u64, locks: bool) {
     // The foreign file does not belong to the cache.
     let most = most.load(Ordering::Relaxed) - 4;
     let heaviest = set.limit(1);
-    // Without locks, the folder changes during the measurement, so removed and added shards may both be counted.
+    // Without locks, the folder changes during the measurement, so removed and added blobs may both be counted.
     let allowed = if locks {
         limit
     } else {
@@ -359,14 +354,14 @@ fn war(seed: u64, locks: bool) {
     assert_eq!(fs::read(&stranger).unwrap(), b"mine");
     // The remaining files are intact, and a later reader can use them.
     let script = Script::new();
-    let cache = shard_cache(&set, &options(Some(limit)), &script);
+    let cache = open(&set, &options(Some(limit)), &script);
     let left = set.resident();
-    for (tick, shard) in (0_u64..).zip(0..SHARDS) {
-        assert!(read(&cache, shard, tick));
-        cache.at(tick + 1);
+    for (tick, blob) in (0_u64..).zip(0..BLOBS) {
+        assert!(read(&cache, blob, tick));
+        cache.move_to(tick + 1);
     }
     if locks {
-        assert!(script.calls().len() >= SHARDS - left.len(), "seed {seed}");
+        assert!(script.calls().len() >= BLOBS - left.len(), "seed {seed}");
         assert!(set.usage() - 4 <= limit, "seed {seed}");
     }
     assert_eq!(set.temps(), 0, "seed {seed}");

@@ -6,26 +6,25 @@ use std::time::{Duration, SystemTime};
 use shardmill_core::ErrorKind;
 
 use super::*;
-use crate::shard_cache::CacheError;
 
-fn id(result: Result<bool, ReaderError>) -> &'static str {
+fn id(result: Result<bool>) -> &'static str {
     result.unwrap_err().id()
 }
 
 #[test]
-fn a_shard_is_fetched_once_and_a_warm_start_fetches_nothing() {
-    for set in [Set::new(3), Set::with(3, Some("zstd:3"))] {
+fn a_blob_is_fetched_once_and_a_warm_start_fetches_nothing() {
+    for set in [Set::new(3), Set::packed(3)] {
         let script = Script::new();
-        let cache = shard_cache(&set, &options(None), &script);
+        let cache = open(&set, &options(None), &script);
         for tick in 0..2 {
-            for shard in 0..3 {
-                assert!(read(&cache, shard, tick));
+            for blob in 0..3 {
+                assert!(read(&cache, blob, tick));
             }
         }
         assert_eq!(script.calls(), [0, 1, 2]);
         drop(cache);
-        let cache = shard_cache(&set, &options(None), &script);
-        assert!((0..3).all(|shard| read(&cache, shard, 0)));
+        let cache = open(&set, &options(None), &script);
+        assert!((0..3).all(|blob| read(&cache, blob, 0)));
         assert_eq!(script.calls(), [0, 1, 2]);
         assert_eq!(
             (cache.stats().found_shards, cache.stats().fetched_shards),
@@ -33,7 +32,7 @@ fn a_shard_is_fetched_once_and_a_warm_start_fetches_nothing() {
         );
         // The folder has the layout of the format for other readers, and other users have no access.
         let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(set.shard(0)), mode(set.marker(0))), (0o600, 0o600));
+        assert_eq!((mode(set.blob(0)), mode(set.marker(0))), (0o600, 0o600));
         assert_eq!(
             (
                 mode(set.own()),
@@ -47,32 +46,32 @@ fn a_shard_is_fetched_once_and_a_warm_start_fetches_nothing() {
 }
 
 #[test]
-fn shards_of_two_files_and_kept_compressed_files() {
+fn blobs_of_two_files_and_kept_compressed_files() {
     let mut set = Set::split(2);
-    set.stream.keep_zip = true;
+    set.keep_packed = true;
     let script = Script::new();
-    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
-    let open = |shard, tick| {
-        let found = cache.need(&[shard], tick, &Cancel::new()).unwrap();
-        matches!(&found[0], Access::Open(open) if open.sample(1).unwrap().bytes == format!("{{\"a\": \"{shard}:1\"}}\n").as_bytes())
+    let cache = open(&set, &options(Some(set.limit(1))), &script);
+    let open = |blob, tick| {
+        let found = cache.need(&[blob], tick, &Cancel::default()).unwrap();
+        matches!(&found[0], Access::Open(open) if open.bytes == content(blob))
     };
     assert!(open(0, 0));
     let names = |set: &Set| {
         let mut names: Vec<_> = fs::read_dir(set.local())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name.starts_with("shard"))
+            .filter(|name| name.starts_with("blob"))
             .collect();
         names.sort();
         names
     };
-    let expected = |shard| {
-        [".json", ".json.meta", ".json.meta.zstd", ".json.zstd"]
-            .map(|end| format!("shard.0000{shard}{end}"))
+    let expected = |blob| {
+        ["", ".table", ".table.zstd", ".zstd"]
+            .map(|end| format!("blob.0000{blob}{end}"))
             .to_vec()
     };
     assert_eq!(names(&set), expected(0));
-    cache.at(1);
+    cache.move_to(1);
     assert!(open(1, 1));
     // All four files and the marker were removed.
     assert_eq!(names(&set), expected(1));
@@ -82,38 +81,36 @@ fn shards_of_two_files_and_kept_compressed_files() {
 
 #[test]
 fn the_smallest_limit_is_named() {
-    let set = Set::with(3, Some("zstd:3"));
+    let set = Set::packed(3);
     let script = Script::new();
     let minimum = set.limit(1);
-    assert!(try_shard_cache(&set, &options(Some(minimum)), &script).is_ok());
-    let error = try_shard_cache(&set, &options(Some(minimum - 1)), &script).unwrap_err();
+    assert!(try_open(&set, &options(Some(minimum)), &script).is_ok());
+    let error = try_open(&set, &options(Some(minimum - 1)), &script).unwrap_err();
     assert_eq!(
         (error.id(), error.kind()),
         ("config-cache-limit", ErrorKind::InvalidInput)
     );
-    assert!(
-        matches!(error, ReaderError::Cache(CacheError::TooSmall { minimum: found, .. }) if found == minimum)
-    );
-    // Samples of these uncompressed shards can be read individually.
-    assert!(try_shard_cache(&Set::new(3), &options(Some(1)), &script).is_ok());
+    assert!(matches!(error, CacheError::TooSmall { minimum: found, .. } if found == minimum));
+    // Samples of these uncompressed blobs can be read individually.
+    assert!(try_open(&Set::new(3), &options(Some(1)), &script).is_ok());
 }
 
 #[test]
 fn a_sound_file_of_the_users_is_read_and_stays() {
     let set = Set::new(3);
-    set.catalog();
-    fs::copy(set.root.path().join("remote/shard.00000.mds"), set.shard(0)).unwrap();
+    set.prepare();
+    fs::copy(set.root.path().join("remote/blob.00000"), set.blob(0)).unwrap();
     let script = Script::new();
-    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    let cache = open(&set, &options(Some(set.limit(1))), &script);
     for tick in 0..3 {
-        cache.at(tick);
+        cache.move_to(tick);
         assert!(read(&cache, usize::try_from(tick).unwrap(), tick));
     }
     assert_eq!(script.calls(), [1, 2]);
-    // The user's file does not count: there was space for another shard.
+    // The user's file does not count: there was space for another blob.
     assert_eq!(set.resident(), [0, 2]);
     assert!(!set.marker(0).exists());
-    cache.at(3);
+    cache.move_to(3);
     assert!(read(&cache, 0, 3));
 }
 
@@ -121,18 +118,18 @@ fn a_sound_file_of_the_users_is_read_and_stays() {
 fn an_unsound_file_of_the_users_is_named_and_stays() {
     for damage in [Fault::Flip, Fault::Cut] {
         let set = Set::new(2);
-        let mut bytes = fs::read(set.root.path().join("remote/shard.00000.mds")).unwrap();
+        let mut bytes = fs::read(set.root.path().join("remote/blob.00000")).unwrap();
         match damage {
             Fault::Flip => bytes[1500] ^= 1,
             _ => bytes.truncate(100),
         }
-        set.catalog();
-        fs::write(set.shard(0), &bytes).unwrap();
+        set.prepare();
+        fs::write(set.blob(0), &bytes).unwrap();
         let script = Script::new();
-        let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+        let cache = open(&set, &options(Some(set.limit(1))), &script);
         assert_eq!(id(try_read(&cache, 0, 0)), "cache-foreign");
         assert!(read(&cache, 1, 0));
-        assert_eq!(fs::read(set.shard(0)).unwrap(), bytes);
+        assert_eq!(fs::read(set.blob(0)).unwrap(), bytes);
         assert_eq!(script.calls(), [1]);
     }
 }
@@ -141,19 +138,19 @@ fn an_unsound_file_of_the_users_is_named_and_stays() {
 fn a_file_put_in_the_place_of_the_caches_own_is_the_users() {
     let set = Set::new(2);
     let script = Script::new();
-    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    let cache = open(&set, &options(Some(set.limit(1))), &script);
     assert!(read(&cache, 0, 0));
     drop(cache);
-    let bytes = fs::read(set.shard(0)).unwrap();
+    let bytes = fs::read(set.blob(0)).unwrap();
     fs::write(set.local().join("new"), &bytes).unwrap();
-    fs::rename(set.local().join("new"), set.shard(0)).unwrap();
-    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    fs::rename(set.local().join("new"), set.blob(0)).unwrap();
+    let cache = open(&set, &options(Some(set.limit(1))), &script);
     assert!(read(&cache, 0, 0));
-    cache.at(1);
+    cache.move_to(1);
     assert!(read(&cache, 1, 1));
     // The marker was removed; the file stays.
     assert_eq!(set.resident(), [0, 1]);
-    assert_eq!(fs::read(set.shard(0)).unwrap(), bytes);
+    assert_eq!(fs::read(set.blob(0)).unwrap(), bytes);
 }
 
 #[test]
@@ -162,22 +159,22 @@ fn damaged_files_of_its_own_are_fetched_again() {
         let set = Set::new(1);
         let script = Script::new();
         drop({
-            let cache = shard_cache(&set, &options(None), &script);
+            let cache = open(&set, &options(None), &script);
             assert!(read(&cache, 0, 0));
             cache
         });
         let sound = match damage {
             Fault::Flip => set.flip(0, false),
             _ => {
-                let sound = fs::read(set.shard(0)).unwrap();
-                fs::write(set.shard(0), &sound[..100]).unwrap();
+                let sound = fs::read(set.blob(0)).unwrap();
+                fs::write(set.blob(0), &sound[..100]).unwrap();
                 sound
             }
         };
-        let cache = shard_cache(&set, &options(None), &script);
+        let cache = open(&set, &options(None), &script);
         assert!(read(&cache, 0, 0));
         assert_eq!(script.calls(), [0, 0]);
-        assert_eq!(fs::read(set.shard(0)).unwrap(), sound);
+        assert_eq!(fs::read(set.blob(0)).unwrap(), sound);
     }
 }
 
@@ -185,19 +182,19 @@ fn damaged_files_of_its_own_are_fetched_again() {
 fn what_another_process_has_checked_is_not_hashed_again() {
     let set = Set::new(1);
     let script = Script::new();
-    // The process that fetches a shard verifies it and records that.
+    // The process that fetches a blob verifies it and records that.
     drop({
-        let cache = shard_cache(&set, &options(None), &script);
+        let cache = open(&set, &options(None), &script);
         assert!(read(&cache, 0, 0));
         cache
     });
     // An undetected change shows whether a process verifies the file.
     let sound = set.flip(0, true);
     let use_again = || {
-        let cache = shard_cache(&set, &options(None), &script);
-        let found = cache.need(&[0], 0, &Cancel::new()).unwrap();
+        let cache = open(&set, &options(None), &script);
+        let found = cache.need(&[0], 0, &Cancel::default()).unwrap();
         assert!(matches!(found[..], [Access::Open(_)]));
-        fs::read(set.shard(0)).unwrap() == sound
+        fs::read(set.blob(0)).unwrap() == sound
     };
     assert!(!use_again());
     assert_eq!(script.calls(), [0]);
@@ -223,15 +220,15 @@ fn what_another_process_has_checked_is_not_hashed_again() {
 fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
     let set = Set::new(1);
     let script = Script::new();
-    let cache = shard_cache(&set, &options(None), &script);
+    let cache = open(&set, &options(None), &script);
     assert!(read(&cache, 0, 0));
     let before = cache.generation();
     let file = fs::OpenOptions::new()
         .write(true)
-        .open(set.shard(0))
+        .open(set.blob(0))
         .unwrap();
     file.set_len(100).unwrap();
-    assert!(cache.get(0).unwrap().check(&cache.catalog).is_err());
+    assert!(cache.get(0).unwrap().is_cut());
     cache.distrust(0);
     assert!(cache.get(0).is_none() && cache.generation() > before);
     assert!(read(&cache, 0, 0));
@@ -242,7 +239,7 @@ fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
 fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
     let set = Set::new(1);
     let script = Script::new();
-    let cache = shard_cache(&set, &options(None), &script);
+    let cache = open(&set, &options(None), &script);
     assert!(read(&cache, 0, 0));
     set.flip(0, true);
     cache.distrust(0);
@@ -251,39 +248,39 @@ fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
     // The fetched replacement gets a stamp like any other.
     let note = fs::read_to_string(set.marker(0)).unwrap();
     assert!(!note.contains("ok -"), "{note}");
-    assert!(engine(&cache).lock().doubted.is_empty());
+    assert!(cache.lock().checks.doubted.is_empty());
 }
 
 #[test]
 fn markers_without_data_and_temporary_files_of_the_dead() {
     let set = Set::new(3);
     let script = Script::new();
-    let cache = shard_cache(&set, &options(Some(set.limit(3))), &script);
-    assert!((0..3).all(|shard| read(&cache, shard, 0)));
+    let cache = open(&set, &options(Some(set.limit(3))), &script);
+    assert!((0..3).all(|blob| read(&cache, blob, 0)));
     drop(cache);
-    fs::remove_file(set.shard(1)).unwrap();
+    fs::remove_file(set.blob(1)).unwrap();
     // The state after a process was killed during a fetch.
-    fs::remove_file(set.shard(2)).unwrap();
+    fs::remove_file(set.blob(2)).unwrap();
     fs::write(set.marker(2), "123\n").unwrap();
     fs::write(set.own().join("tmp-2-0123456789abcdef"), [0; 5000]).unwrap();
     fs::write(set.own().join("tmp-7-0123456789abcdef"), [0; 5000]).unwrap();
     let other = set.own().join("tmp-0123456789abcdef");
     fs::write(&other, [0; 50]).unwrap();
     let limit = set.limit(3) + 50;
-    let cache = shard_cache(&set, &options(Some(limit)), &script);
-    for shard in 0..3 {
-        assert!(read(&cache, shard, 0));
+    let cache = open(&set, &options(Some(limit)), &script);
+    for blob in 0..3 {
+        assert!(read(&cache, blob, 0));
         assert!(set.usage() <= limit);
     }
     assert_eq!(script.calls(), [0, 1, 2, 1, 2]);
-    // The shard of one temporary file is unknown: it counts until it is old.
+    // The blob of one temporary file is unknown: it counts until it is old.
     assert_eq!(set.temps(), 1);
     drop(cache);
     let old = SystemTime::now() - Duration::from_secs(2 * 3600);
     let file = fs::OpenOptions::new().write(true).open(&other).unwrap();
     file.set_modified(old).unwrap();
-    fs::remove_file(set.shard(1)).unwrap();
-    let cache = shard_cache(&set, &options(None), &script);
+    fs::remove_file(set.blob(1)).unwrap();
+    let cache = open(&set, &options(None), &script);
     assert!(read(&cache, 1, 0));
     assert_eq!(set.temps(), 0);
 }
@@ -291,27 +288,27 @@ fn markers_without_data_and_temporary_files_of_the_dead() {
 #[test]
 fn links_are_not_followed() {
     let set = Set::new(2);
-    set.catalog();
+    set.prepare();
     let victim = set.root.path().join("victim");
     fs::write(&victim, b"precious").unwrap();
-    symlink(&victim, set.shard(0)).unwrap();
+    symlink(&victim, set.blob(0)).unwrap();
     let script = Script::new();
-    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    let cache = open(&set, &options(Some(set.limit(1))), &script);
     assert_eq!(id(try_read(&cache, 0, 0)), "path-symlink");
     assert!(read(&cache, 1, 0));
     drop(cache);
     // A link replaces a marker.
-    fs::remove_file(set.shard(1)).unwrap();
+    fs::remove_file(set.blob(1)).unwrap();
     fs::remove_file(set.marker(1)).unwrap();
     symlink(&victim, set.marker(1)).unwrap();
-    let cache = shard_cache(&set, &options(Some(set.limit(2))), &script);
+    let cache = open(&set, &options(Some(set.limit(2))), &script);
     assert_eq!(id(try_read(&cache, 1, 0)), "path-symlink");
     drop(cache);
     // A link replaces the folder.
     let (own, away) = (set.own(), set.root.path().join("away"));
     fs::rename(&own, &away).unwrap();
     symlink(&away, &own).unwrap();
-    let cache = shard_cache(&set, &options(None), &script);
+    let cache = open(&set, &options(None), &script);
     assert_eq!(id(try_read(&cache, 1, 0)), "path-symlink");
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
 }
@@ -321,13 +318,13 @@ fn folders_are_closed_to_others_and_those_of_others_refused() {
     let set = Set::new(1);
     let script = Script::new();
     drop({
-        let cache = shard_cache(&set, &options(None), &script);
+        let cache = open(&set, &options(None), &script);
         assert!(read(&cache, 0, 0));
         cache
     });
     fs::set_permissions(set.own(), fs::Permissions::from_mode(0o777)).unwrap();
     drop({
-        let cache = shard_cache(&set, &options(None), &script);
+        let cache = open(&set, &options(None), &script);
         assert!(read(&cache, 0, 0));
         cache
     });
@@ -337,28 +334,28 @@ fn folders_are_closed_to_others_and_those_of_others_refused() {
     );
     // Only root can change the owner of a folder.
     if std::os::unix::fs::chown(set.own(), Some(12_345), None).is_ok() {
-        let cache = shard_cache(&set, &options(None), &script);
+        let cache = open(&set, &options(None), &script);
         assert_eq!(id(try_read(&cache, 0, 0)), "path-owner");
     }
 }
 
 #[test]
 fn bad_fetches_are_repeated_twice() {
-    let set = Set::with(3, Some("zstd:3"));
+    let set = Set::packed(3);
     let script = Script::new();
     script.faults(0, &[Fault::Flip, Fault::Cut]);
     script.faults(1, &[Fault::Flip; 3]);
-    let cache = shard_cache(&set, &options(Some(set.limit(3))), &script);
+    let cache = open(&set, &options(Some(set.limit(3))), &script);
     assert!(read(&cache, 0, 0));
     assert_eq!(script.calls(), [0; 3]);
     let error = try_read(&cache, 1, 0).unwrap_err();
     assert_eq!(
         (error.id(), error.kind()),
-        ("hash-mismatch", ErrorKind::Corrupt)
+        ("test-content", ErrorKind::Corrupt)
     );
-    let text = format!("{} {}", error.place().unwrap(), error.chain());
+    let text = format!("{} {}", error.object().unwrap(), chain(&error));
     assert!(
-        text.contains("shard.00001.mds.zstd")
+        text.contains("blob.00001.zstd")
             && text.contains("3 times")
             && text.contains("samples 4 to 7"),
         "{text}"
@@ -369,17 +366,17 @@ fn bad_fetches_are_repeated_twice() {
     assert!(read(&cache, 1, 0));
     assert_eq!(cache.stats().bad_fetches, 5);
     // A missing file is not damaged; the error names its expected location.
-    let place = set.root.path().join("remote/shard.00002.mds.zstd");
+    let place = set.root.path().join("remote/blob.00002.zstd");
     let away = set.root.path().join("away");
     fs::rename(&place, &away).unwrap();
     let error = try_read(&cache, 2, 0).unwrap_err();
-    assert_eq!(error.id(), "shard-missing");
-    let text = format!("{} {}", error.place().unwrap(), error.chain());
+    assert_eq!(error.id(), "test-missing");
+    let text = chain(&error);
     assert!(
-        text.starts_with(place.to_str().unwrap()) && !text.contains("times"),
+        text.contains(place.to_str().unwrap()) && !text.contains("times"),
         "{text}"
     );
-    let calls = || script.calls().iter().filter(|shard| **shard == 2).count();
+    let calls = || script.calls().iter().filter(|blob| **blob == 2).count();
     assert_eq!(calls(), 1);
     fs::rename(&away, &place).unwrap();
     // The cache does not retry an error of the store.
@@ -393,10 +390,10 @@ fn bad_fetches_are_repeated_twice() {
 fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
     let set = Set::new(3);
     let script = Script::new();
-    let cache = shard_cache(&set, &options(None), &script);
+    let cache = open(&set, &options(None), &script);
     assert!(read(&cache, 0, 0));
-    cache.at(1);
-    let folder = engine(&cache).capacity.folder(0).unwrap().unwrap();
+    cache.move_to(1);
+    let folder = cache.capacity.folder(0).unwrap().unwrap();
     let full = |times| {
         folder
             .full
@@ -412,9 +409,9 @@ fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
     assert_eq!(set.resident(), [1]);
     assert_eq!((cache.stats().evictions, cache.stats().bypasses), (1, 1));
     assert!(cache.stats().memory_bytes > 0 && !set.marker(2).exists());
-    // The shard stays in memory until its batch was delivered.
+    // The blob stays in memory until its batch was delivered.
     full(0);
-    cache.at(2);
+    cache.move_to(2);
     assert!(cache.get(2).is_none() && cache.stats().memory_bytes == 0);
 }
 
@@ -422,17 +419,17 @@ fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
 fn what_cannot_be_opened_to_be_removed_stays_in_the_capacity() {
     let set = Set::new(3);
     let script = Script::new();
-    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    let cache = open(&set, &options(Some(set.limit(1))), &script);
     assert!(read(&cache, 0, 0));
-    cache.at(1);
-    let folder = engine(&cache).capacity.folder(0).unwrap().unwrap();
+    cache.move_to(1);
+    let folder = cache.capacity.folder(0).unwrap().unwrap();
     folder.stuck.store(2, std::sync::atomic::Ordering::Relaxed);
-    // Nothing can be evicted, so the shard is held in memory.
+    // Nothing can be evicted, so the blob is held in memory.
     assert!(read(&cache, 1, 1));
     assert_eq!(set.resident(), [0]);
     assert!(set.marker(0).exists() && cache.stats().evictions == 0);
     folder.stuck.store(0, std::sync::atomic::Ordering::Relaxed);
-    cache.at(2);
+    cache.move_to(2);
     assert!(read(&cache, 2, 2));
     assert_eq!(set.resident(), [2]);
     assert!(!set.marker(0).exists() && cache.stats().evictions == 1);
@@ -441,51 +438,49 @@ fn what_cannot_be_opened_to_be_removed_stays_in_the_capacity() {
 #[test]
 fn two_streams_do_not_share_a_folder() {
     let set = Set::new(1);
-    let streams = [set.stream.clone(), set.stream.clone()];
-    let catalog = Arc::new(Catalog::open(&streams, &CatalogOptions::default()).unwrap());
-    let error = ShardCache::new(catalog, &options(None)).unwrap_err();
+    let mut blobs = set.open(&Script::new());
+    blobs.copies = 2;
+    let error = Cache::new(Arc::new(blobs), &options(None)).unwrap_err();
     assert_eq!(error.id(), "config-stream-folder");
 }
 
 #[test]
 fn a_compressed_dataset_without_remote_is_unpacked_beside_itself() {
-    let mut set = Set::with(2, Some("zstd:3"));
-    set.stream = StreamOptions::local(set.root.path().join("remote"));
+    let mut set = Set::packed(2);
+    set.is_remote = false;
     let script = Script::new();
-    let cache = shard_cache(&set, &options(None), &script);
+    let cache = open(&set, &options(None), &script);
     assert!(read(&cache, 0, 0) && read(&cache, 1, 0));
     let remote = set.root.path().join("remote");
-    assert!(
-        remote.join("shard.00000.mds").exists() && remote.join("shard.00000.mds.zstd").exists()
-    );
+    assert!(remote.join("blob.00000").exists() && remote.join("blob.00000.zstd").exists());
     drop(cache);
     // A wrong raw file of another program is ignored: the compressed file is authoritative.
-    fs::remove_file(remote.join("shard.00000.mds")).unwrap();
-    fs::write(remote.join("shard.00000.mds"), b"?").unwrap();
-    let cache = shard_cache(&set, &options(None), &script);
+    fs::remove_file(remote.join("blob.00000")).unwrap();
+    fs::write(remote.join("blob.00000"), b"?").unwrap();
+    let cache = open(&set, &options(None), &script);
     assert!(read(&cache, 0, 0));
-    assert_eq!(fs::read(remote.join("shard.00000.mds")).unwrap(), b"?");
+    assert_eq!(fs::read(remote.join("blob.00000")).unwrap(), b"?");
 }
 
 #[test]
 fn a_dataset_without_remote_is_read_in_place() {
     let mut set = Set::new(3);
-    set.stream = StreamOptions::local(set.root.path().join("remote"));
+    set.is_remote = false;
     let script = Script::new();
     let few = CacheOptions {
         open_shards: 2,
         ..options(None)
     };
-    let cache = shard_cache(&set, &few, &script);
-    for shard in [0, 1, 0, 2] {
-        assert!(read(&cache, shard, 0));
+    let cache = open(&set, &few, &script);
+    for blob in [0, 1, 0, 2] {
+        assert!(read(&cache, blob, 0));
     }
-    // The least recently used shard is closed.
+    // The least recently used blob is closed.
     assert!(cache.get(0).is_some() && cache.get(1).is_none() && cache.get(2).is_some());
     assert_eq!(script.calls(), [0_usize; 0]);
     assert!(!set.root.path().join("remote/.shardmill").exists());
     assert!(!set.root.path().join(".remote.shardmill").exists());
-    fs::remove_file(set.root.path().join("remote/shard.00001.mds")).unwrap();
-    assert_eq!(id(try_read(&cache, 1, 0)), "shard-missing");
-    assert_eq!(id(try_read(&cache, 3, 0)), "no-such-shard");
+    fs::remove_file(set.root.path().join("remote/blob.00001")).unwrap();
+    assert_eq!(id(try_read(&cache, 1, 0)), "test-missing");
+    assert_eq!(id(try_read(&cache, 3, 0)), "test-absent");
 }

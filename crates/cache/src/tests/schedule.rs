@@ -3,14 +3,14 @@
 use super::*;
 
 /// Moves through the ticks like a consumer, and checks the disk usage before and after each.
-fn run(set: &Set, cache: &ShardCache, ticks: &[&[usize]], limit: u64) {
+fn run(set: &Set, cache: &TestCache, ticks: &[&[usize]], limit: u64) {
     for (tick, needed) in (0_u64..).zip(ticks) {
-        for &shard in *needed {
-            read(cache, shard, tick);
+        for &blob in *needed {
+            read(cache, blob, tick);
             assert!(set.usage() <= limit, "{} > {limit} at {tick}", set.usage());
         }
-        cache.at(tick + 1);
-        while engine(cache).turn() {
+        cache.move_to(tick + 1);
+        while cache.turn() {
             assert!(
                 set.usage() <= limit,
                 "{} > {limit} after {tick}",
@@ -36,20 +36,20 @@ fn fetches_are_those_of_the_policy() {
         let set = Set::new(6);
         let access_plan = access_plan(6, &[ticks, ticks, ticks]);
         let ticks = [ticks, ticks, ticks].concat();
-        // All shards have about the same size; the limit is for the largest.
+        // All blobs have about the same size; the limit is for the largest.
         let limit = set.limit(room);
         let script = Script::new();
         let on_demand = CacheOptions {
             lookahead: Some(0),
-            // A shard without space on disk is not kept at all, as in the policy.
+            // A blob without space on disk is not kept at all, as in the policy.
             memory: 0,
             ..options(Some(limit))
         };
         let expected = policy_fetches(&ticks, &access_plan, room as u64);
-        let cache = shard_cache(&set, &on_demand, &script);
-        cache.plan(access_plan.clone(), 0);
+        let cache = open(&set, &on_demand, &script);
+        cache.set_plan(access_plan.clone(), Some(0));
         run(&set, &cache, &ticks, limit);
-        let alone = cache.stats().alone_samples / SAMPLES as u64;
+        let alone = cache.stats().alone_samples;
         assert!(
             script.calls().len() as u64 + alone <= expected as u64,
             "{:?} and {alone} alone, not {expected} with room for {room}",
@@ -63,10 +63,10 @@ fn fetches_are_those_of_the_policy() {
             lookahead: None,
             ..on_demand
         };
-        let cache = shard_cache(&set, &ahead, &ahead_script);
-        cache.plan(access_plan, 0);
+        let cache = open(&set, &ahead, &ahead_script);
+        cache.set_plan(access_plan, Some(0));
         run(&set, &cache, &ticks, limit);
-        let alone = cache.stats().alone_samples / SAMPLES as u64;
+        let alone = cache.stats().alone_samples;
         assert!(
             ahead_script.calls().len() as u64 + alone <= expected as u64,
             "ahead: {:?} and {alone} alone, not {expected} with room for {room}",
@@ -76,12 +76,12 @@ fn fetches_are_those_of_the_policy() {
 }
 
 #[test]
-fn each_shard_is_fetched_once_when_all_fit() {
-    let set = Set::with(6, Some("zstd:3"));
+fn each_blob_is_fetched_once_when_all_fit() {
+    let set = Set::packed(6);
     let script = Script::new();
     let limit = set.limit(6);
-    let cache = shard_cache(&set, &options(Some(limit)), &script);
-    cache.plan(access_plan(6, &[MIXED, SCAN]), 0);
+    let cache = open(&set, &options(Some(limit)), &script);
+    cache.set_plan(access_plan(6, &[MIXED, SCAN]), Some(0));
     run(&set, &cache, &[MIXED, SCAN].concat(), limit);
     // In the order of their use.
     assert_eq!(script.calls(), [0, 1, 2, 3, 4, 5]);
@@ -89,7 +89,7 @@ fn each_shard_is_fetched_once_when_all_fit() {
 }
 
 #[test]
-fn fetching_ahead_keeps_to_the_lookahead_and_the_bytes_on_their_way() {
+fn prefetching_keeps_to_the_lookahead_and_the_bytes_in_flight() {
     let set = Set::new(6);
     let script = Script::new();
     script.hold(true);
@@ -97,12 +97,12 @@ fn fetching_ahead_keeps_to_the_lookahead_and_the_bytes_on_their_way() {
         in_flight: 3 * 4500,
         ..options(None)
     };
-    let cache = shard_cache(&set, &three, &script);
-    cache.plan(access_plan(6, &[SCAN]), 0);
-    while engine(&cache).turn() {}
+    let cache = open(&set, &three, &script);
+    cache.set_plan(access_plan(6, &[SCAN]), Some(0));
+    while cache.turn() {}
     assert_eq!(script.waiting(), [0, 1, 2]);
     script.answer(1);
-    while engine(&cache).turn() {}
+    while cache.turn() {}
     assert_eq!(script.waiting(), [0, 2, 3]);
     drop(cache);
 
@@ -113,12 +113,12 @@ fn fetching_ahead_keeps_to_the_lookahead_and_the_bytes_on_their_way() {
         ..options(None)
     };
     let set = Set::new(6);
-    let cache = shard_cache(&set, &near, &script);
-    cache.plan(access_plan(6, &[SCAN]), 0);
-    while engine(&cache).turn() {}
+    let cache = open(&set, &near, &script);
+    cache.set_plan(access_plan(6, &[SCAN]), Some(0));
+    while cache.turn() {}
     assert_eq!(script.waiting(), [0, 1]);
-    cache.at(2);
-    while engine(&cache).turn() {}
+    cache.move_to(2);
+    while cache.turn() {}
     assert_eq!(script.waiting(), [0, 1, 2, 3]);
     // Stopping cancels fetches in flight and leaves no files.
     cache.stop();
@@ -136,10 +136,10 @@ fn what_is_needed_now_comes_first() {
         in_flight: 1,
         ..options(None)
     };
-    let cache = shard_cache(&set, &one, &script);
-    cache.plan(access_plan(6, &[SCAN]), 0);
+    let cache = open(&set, &one, &script);
+    cache.set_plan(access_plan(6, &[SCAN]), Some(0));
     assert!(read(&cache, 4, 0));
-    // The first prefetch had already taken the budget; the shard that the caller waits for is next.
+    // The first prefetch had already taken the budget; the blob that the caller waits for is next.
     assert_eq!(script.calls()[..2], [0, 4]);
 }
 
@@ -152,45 +152,43 @@ fn who_finds_no_room_is_held_in_memory_and_then_read_alone() {
         memory: 4200,
         ..options(Some(limit))
     };
-    let cache = shard_cache(&set, &tight, &script);
+    let cache = open(&set, &tight, &script);
     // A batch that needs more than the available space.
     let all: &[usize] = &[0, 1, 2, 3, 4];
-    cache.plan(access_plan(5, &[&[all, all, &[4]]]), 0);
+    cache.set_plan(access_plan(5, &[&[all, all, &[4]]]), Some(0));
     for tick in 0..2 {
-        let found = cache.need(all, tick, &Cancel::new()).unwrap();
+        let found = cache.need(all, tick, &Cancel::default()).unwrap();
         let open = found
             .iter()
             .filter(|access| matches!(access, Access::Open(_)))
             .count();
         assert_eq!(open, 3, "{found:?}");
-        for shard in all {
-            read(&cache, *shard, tick);
+        for blob in all {
+            read(&cache, *blob, tick);
         }
         assert!(set.usage() <= limit);
-        cache.at(tick + 1);
+        cache.move_to(tick + 1);
     }
     let stats = cache.stats();
     assert_eq!((stats.bypasses, stats.evictions), (1, 0));
-    assert_eq!(stats.alone_samples, 2 * 2 * SAMPLES as u64);
-    // Two requests per sample: one for its offsets, one for its bytes.
-    assert_eq!(script.ranges() as u64, 2 * stats.alone_samples);
+    assert_eq!(stats.alone_samples, 2 * 2);
     assert_eq!(stats.memory_bytes, 0);
     // Now there is space.
     assert!(read(&cache, 4, 2));
 }
 
 #[test]
-fn compressed_shards_without_room_are_loaded_for_their_samples() {
-    let set = Set::with(3, Some("zstd:3"));
+fn compressed_blobs_without_room_are_loaded_for_their_samples() {
+    let set = Set::packed(3);
     let script = Script::new();
     let tight = CacheOptions {
         memory: 0,
         ..options(Some(set.limit(1)))
     };
-    let cache = shard_cache(&set, &tight, &script);
-    cache.plan(access_plan(3, &[&[&[0, 1, 2]]]), 0);
-    let found = cache.need(&[0, 1, 2], 0, &Cancel::new()).unwrap();
-    // One shard on disk, one in memory, however large, and the third sample by sample.
+    let cache = open(&set, &tight, &script);
+    cache.set_plan(access_plan(3, &[&[&[0, 1, 2]]]), Some(0));
+    let found = cache.need(&[0, 1, 2], 0, &Cancel::default()).unwrap();
+    // One blob on disk, one in memory, however large, and the third sample by sample.
     assert_eq!(
         found
             .iter()
@@ -198,37 +196,10 @@ fn compressed_shards_without_room_are_loaded_for_their_samples() {
             .count(),
         2
     );
-    for shard in 0..3 {
-        read(&cache, shard, 0);
+    for blob in 0..3 {
+        read(&cache, blob, 0);
     }
-    assert_eq!(script.ranges(), 0);
     assert!(set.usage() <= set.limit(1));
-}
-
-#[test]
-fn samples_are_read_alone_where_a_hash_need_not_be_checked() {
-    let set = Set::new(2);
-    let script = Script::new();
-    let cache = shard_cache(&set, &options(None), &script);
-    let expected = sample(&[(false, &value(1, 2))]);
-    let read = |cache: &ShardCache, wanted: &[(usize, u64)]| -> Vec<Vec<u8>> {
-        let found = cache.samples(wanted).unwrap();
-        found.into_iter().map(|extract| extract.bytes).collect()
-    };
-    assert_eq!(
-        read(&cache, &[(1, 2), (1, 2)]),
-        [expected.clone(), expected.clone()]
-    );
-    assert_eq!((script.calls().len(), script.ranges()), (0, 4));
-    assert!(cache.samples(&[(1, 4)]).is_err() && cache.samples(&[(2, 0)]).is_err());
-    let catalog = set.catalog_with(Some("xxh64".parse().unwrap()));
-    let fetcher = Fetcher {
-        script: Arc::clone(&script),
-        catalog: Arc::clone(&catalog),
-    };
-    let cache = ShardCache::with_fetch(catalog, &options(None), Arc::new(fetcher)).unwrap();
-    assert_eq!(read(&cache, &[(1, 2)]), [expected]);
-    assert_eq!((script.calls(), script.ranges()), (vec![1], 4));
 }
 
 #[test]
@@ -240,12 +211,12 @@ fn what_was_not_foreseen_is_fetched_and_kept_while_it_is_used() {
         lookahead: Some(0),
         ..options(Some(limit))
     };
-    let cache = shard_cache(&set, &no_memory, &script);
-    cache.plan(access_plan(4, &[&[&[0], &[1], &[2]]]), 0);
-    // Padding repeats a sample of shard 3 in the first batch.
+    let cache = open(&set, &no_memory, &script);
+    cache.set_plan(access_plan(4, &[&[&[0], &[1], &[2]]]), Some(0));
+    // Padding repeats a sample of blob 3 in the first batch.
     assert!(read(&cache, 0, 0) && read(&cache, 3, 0));
     assert!(cache.get(3).is_some());
-    cache.at(1);
+    cache.move_to(1);
     assert!(read(&cache, 1, 1));
     assert!(cache.get(3).is_none());
     assert!(set.usage() <= limit);
@@ -257,18 +228,18 @@ fn a_failed_fetch_ahead_is_no_error_until_it_is_needed() {
     let script = Script::new();
     script.faults(0, &[Fault::GiveUp]);
     script.faults(1, &[Fault::Flip; 3]);
-    let cache = shard_cache(&set, &options(None), &script);
-    cache.plan(access_plan(2, &[&[&[0], &[1]]]), 0);
-    while engine(&cache).turn() {}
+    let cache = open(&set, &options(None), &script);
+    cache.set_plan(access_plan(2, &[&[&[0], &[1]]]), Some(0));
+    while cache.turn() {}
     assert_eq!(script.calls(), [0, 1, 1, 1]);
     assert!(read(&cache, 0, 0));
     // Corrupt data is reported without three further fetches.
-    assert_eq!(try_read(&cache, 1, 1).unwrap_err().id(), "hash-mismatch");
+    assert_eq!(try_read(&cache, 1, 1).unwrap_err().id(), "test-content");
     assert_eq!(script.calls(), [0, 1, 1, 1, 0]);
 }
 
 #[test]
-fn threads_that_want_the_same_shard_fetch_it_once() {
+fn threads_that_want_the_same_blob_fetch_it_once() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
@@ -276,7 +247,7 @@ fn threads_that_want_the_same_shard_fetch_it_once() {
         threads: 2,
         ..options(None)
     };
-    let cache = shard_cache(&set, &threaded, &script);
+    let cache = open(&set, &threaded, &script);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| assert!(read(&cache, 0, 0)));
@@ -288,7 +259,7 @@ fn threads_that_want_the_same_shard_fetch_it_once() {
 }
 
 #[test]
-fn all_who_wait_are_told_of_a_failure() {
+fn all_waiting_threads_receive_a_failure() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
@@ -297,14 +268,14 @@ fn all_who_wait_are_told_of_a_failure() {
         threads: 1,
         ..options(None)
     };
-    let cache = shard_cache(&set, &threaded, &script);
+    let cache = open(&set, &threaded, &script);
     std::thread::scope(|scope| {
         let waiters: Vec<_> = (0..3)
             .map(|_| scope.spawn(|| try_read(&cache, 0, 0).unwrap_err().id()))
             .collect();
         script.wait_for(1);
         // Until all threads wait for the same fetch.
-        while engine(&cache).waiters() < 3 {
+        while cache.waiters() < 3 {
             std::thread::yield_now();
         }
         script.answer(0);
@@ -320,8 +291,8 @@ fn waiting_is_called_off() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
-    let cache = shard_cache(&set, &options(None), &script);
-    let cancel = Cancel::new();
+    let cache = open(&set, &options(None), &script);
+    let cancel = Cancel::default();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| cache.need(&[0], 0, &cancel).unwrap_err().id());
         script.wait_for(1);
@@ -335,15 +306,15 @@ fn waiting_is_called_off() {
 fn nothing_is_started_before_the_first_need() {
     let set = Set::new(1);
     let script = Script::new();
-    let cache = shard_cache(&set, &CacheOptions::default(), &script);
-    assert!(cache.get(0).is_none());
+    let cache = open(&set, &CacheOptions::default(), &script);
+    assert!(cache.0.get(0).is_none());
     assert_eq!(
-        (cache.generation(), cache.stats()),
+        (cache.0.generation(), cache.0.stats()),
         (0, super::super::CacheStats::default())
     );
-    cache.at(7);
+    assert!(cache.0.started().is_none());
     assert!(!set.root.path().join(".local.shardmill").exists());
-    cache.stop();
+    cache.0.stop();
     drop(cache);
     assert!(!set.root.path().join(".local.shardmill").exists());
 }
@@ -353,29 +324,30 @@ fn what_is_found_is_checked_when_it_is_needed_soon() {
     let set = Set::new(3);
     let script = Script::new();
     drop({
-        let cache = shard_cache(&set, &options(None), &script);
-        assert!((0..3).all(|shard| read(&cache, shard, 0)));
+        let cache = open(&set, &options(None), &script);
+        assert!((0..3).all(|blob| read(&cache, blob, 0)));
         cache
     });
-    let cache = shard_cache(&set, &options(None), &script);
+    let cache = open(&set, &options(None), &script);
     let mut far: Vec<&[usize]> = vec![&[0], &[1]];
     far.resize(200, &[]);
     far.push(&[2]);
-    cache.plan(access_plan(3, &[&far]), 0);
-    while engine(&cache).turn() {}
-    let known = |cache: &ShardCache| {
-        engine(cache)
+    cache.set_plan(access_plan(3, &[&far]), Some(0));
+    while cache.turn() {}
+    let known = |cache: &TestCache| {
+        cache
             .lock()
+            .checks
             .known
             .keys()
             .copied()
             .collect::<Vec<_>>()
     };
     assert_eq!(known(&cache), [0, 1]);
-    cache.at(150);
-    while engine(&cache).turn() {}
+    cache.move_to(150);
+    while cache.turn() {}
     assert_eq!(known(&cache), [0, 1, 2]);
-    assert!((0..3).all(|shard| read(&cache, shard, 200)));
+    assert!((0..3).all(|blob| read(&cache, blob, 200)));
     assert_eq!(script.calls(), [0, 1, 2]);
 }
 
@@ -384,13 +356,13 @@ fn a_limit_that_was_lowered_is_kept() {
     let set = Set::new(5);
     let script = Script::new();
     drop({
-        let cache = shard_cache(&set, &options(None), &script);
-        assert!((0..5).all(|shard| read(&cache, shard, 0)));
+        let cache = open(&set, &options(None), &script);
+        assert!((0..5).all(|blob| read(&cache, blob, 0)));
         cache
     });
     let limit = set.limit(2);
-    let cache = shard_cache(&set, &options(Some(limit)), &script);
-    cache.plan(access_plan(5, &[&[&[3], &[1], &[0], &[2], &[4]]]), 0);
+    let cache = open(&set, &options(Some(limit)), &script);
+    cache.set_plan(access_plan(5, &[&[&[3], &[1], &[0], &[2], &[4]]]), Some(0));
     assert!(read(&cache, 3, 0));
     assert!(set.usage() <= limit, "{} > {limit}", set.usage());
     assert_eq!(set.resident(), [1, 3]);

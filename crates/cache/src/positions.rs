@@ -1,14 +1,15 @@
 //! The positions of the machine's ranks in their run.
 //!
-//! Each rank writes its position to a shared file, so that the cache keeps shards for slower ranks.
+//! Each rank writes its position to a shared file, so that the cache keeps blobs for slower ranks.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_storage::Claim;
 
-use crate::shard_cache::Peers;
-use crate::shard_cache::folder::{Folder, seconds};
+use crate::folder::Folder;
+use crate::marker::seconds;
+use crate::options::Peers;
 
 /// Seconds after which the position of a rank that has not moved is ignored.
 const RANK_RESTS: u64 = 60;

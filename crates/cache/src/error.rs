@@ -1,14 +1,27 @@
+//! The errors of the cache.
+
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use shardmill_core::{ByteSize, Diagnostic, ErrorKind};
-use shardmill_dataset::{Place, samples_of};
+use shardmill_core::{ByteSize, Diagnostic, ErrorKind, escape};
+use shardmill_storage::StorageError;
 
-use crate::error::ReaderError;
-
-/// An error of the shard cache.
+/// An error of the cache. `E` is the error of reading or checking a blob.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CacheError {
+pub enum CacheError<E: Diagnostic + 'static> {
+    /// A file or folder could not be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A blob could not be read, or is damaged.
+    #[error(transparent)]
+    Blob(Box<E>),
+    /// An error that several threads receive because they waited for the same operation.
+    #[error(transparent)]
+    Shared(Arc<dyn Diagnostic + Send + Sync>),
+    /// The caller requested to stop.
+    #[error("stopped before the end")]
+    Interrupted,
     /// The limit is smaller than the largest shard needs.
     #[error(
         "the limit is {} ({limit} bytes), less than the {} ({minimum} bytes) that the largest shard needs",
@@ -26,7 +39,7 @@ pub enum CacheError {
     )]
     NoRoom {
         /// The file.
-        place: Place,
+        name: String,
         /// The size of the file in bytes.
         bytes: u64,
         /// The limit in bytes.
@@ -38,7 +51,7 @@ pub enum CacheError {
     #[error("{pins} files are in use, and no more can be kept from being removed")]
     Pins {
         /// The file.
-        place: Place,
+        name: String,
         /// The number of pins.
         pins: u64,
     },
@@ -49,7 +62,7 @@ pub enum CacheError {
         path: PathBuf,
         /// Why it does not match.
         #[source]
-        source: Box<ReaderError>,
+        source: Box<E>,
     },
     /// Two streams have the same local folder.
     #[error("two streams of the mix keep their shards in this folder")]
@@ -73,45 +86,39 @@ pub enum CacheError {
         pid: Option<u32>,
     },
     /// Every fetch of a shard failed verification.
-    #[error("wrong each of the {attempts} times it was fetched; {} cannot be read", samples_of(*first_sample, *samples))]
-    BadShard {
+    #[error("wrong each of the {attempts} times it was fetched; {contents} cannot be read")]
+    BadBlob {
         /// The shard.
-        place: Place,
+        name: String,
         /// How often it was fetched.
         attempts: u32,
-        /// The first sample of the shard, numbered across all streams.
-        first_sample: u64,
-        /// The number of samples in the shard.
-        samples: u64,
+        /// What is lost with the blob.
+        contents: String,
         /// The error of the last attempt.
         #[source]
-        source: Box<ReaderError>,
+        source: Box<E>,
+    },
+    /// A blob for which the cache has no space was not fetched within the timeout.
+    #[error("it was not fetched within {seconds} s")]
+    Timeout {
+        /// The blob.
+        name: String,
+        /// The timeout that has passed.
+        seconds: u64,
     },
     /// The thread that worked on a shard ended without a result.
     #[error("the thread that worked on this shard ended without a result")]
     WorkerLost {
         /// The shard.
-        place: Place,
+        name: String,
     },
     /// The reader was closed while a caller waited.
     #[error("the reader was closed")]
     Stopped,
 }
 
-impl CacheError {
-    /// Returns the place in the dataset, if known.
-    #[must_use]
-    pub const fn place(&self) -> Option<&Place> {
-        match self {
-            Self::BadShard { place, .. }
-            | Self::WorkerLost { place }
-            | Self::NoRoom { place, .. }
-            | Self::Pins { place, .. } => Some(place),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn path(&self) -> Option<&Path> {
+impl<E: Diagnostic + 'static> CacheError<E> {
+    fn path(&self) -> Option<&Path> {
         match self {
             Self::Foreign { path, .. } | Self::OneFolder { path } | Self::Waited { path, .. } => {
                 Some(path)
@@ -119,41 +126,65 @@ impl CacheError {
             _ => None,
         }
     }
+
+    /// Returns the diagnostic of the part that found the error, if the cache only passes it on.
+    fn inner(&self) -> Option<&dyn Diagnostic> {
+        match self {
+            Self::Storage(error) => Some(error),
+            Self::Blob(error) => Some(error.as_ref()),
+            Self::Shared(error) => Some(error.as_ref()),
+            _ => None,
+        }
+    }
 }
 
-impl Diagnostic for CacheError {
+impl<E: Diagnostic + 'static> Diagnostic for CacheError<E> {
     fn kind(&self) -> ErrorKind {
         match self {
+            Self::Storage(error) => error.kind(),
+            Self::Blob(error) => error.kind(),
+            Self::Shared(error) => error.kind(),
             Self::TooSmall { .. } | Self::OneFolder { .. } => ErrorKind::InvalidInput,
             Self::Foreign { .. } => ErrorKind::Conflict,
             Self::Waited { .. } | Self::NoRoom { .. } | Self::Pins { .. } => ErrorKind::Resource,
-            Self::BadShard { source, .. } => source.kind(),
+            Self::BadBlob { source, .. } => source.kind(),
+            Self::Timeout { .. } => ErrorKind::Storage,
             Self::WorkerLost { .. } => ErrorKind::Bug,
-            Self::Stopped => ErrorKind::Interrupted,
+            Self::Stopped | Self::Interrupted => ErrorKind::Interrupted,
         }
     }
 
     fn id(&self) -> &'static str {
         match self {
+            Self::Storage(error) => error.id(),
+            Self::Blob(error) => error.id(),
+            Self::Shared(error) => error.id(),
             Self::TooSmall { .. } => "config-cache-limit",
             Self::Foreign { .. } => "cache-foreign",
             Self::OneFolder { .. } => "config-stream-folder",
             Self::Waited { .. } => "cache-wait",
             Self::NoRoom { .. } => "cache-no-room",
             Self::Pins { .. } => "cache-pins",
-            Self::BadShard { source, .. } => source.id(),
+            Self::BadBlob { source, .. } => source.id(),
+            Self::Timeout { .. } => "cache-timeout",
             Self::WorkerLost { .. } => "cache-worker",
             Self::Stopped => "reader-closed",
+            Self::Interrupted => "interrupted",
         }
     }
 
     fn object(&self) -> Option<String> {
-        if let Some(place) = self.place() {
-            return Some(place.to_string());
-        }
         match self {
+            Self::BadBlob { name, .. }
+            | Self::WorkerLost { name }
+            | Self::Timeout { name, .. }
+            | Self::NoRoom { name, .. }
+            | Self::Pins { name, .. } => Some(escape(name).into_owned()),
             Self::TooSmall { .. } => Some("cache_limit".to_owned()),
-            _ => Some(shardmill_core::escape(&self.path()?.to_string_lossy()).into_owned()),
+            _ => match self.inner() {
+                Some(inner) => inner.object(),
+                None => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
+            },
         }
     }
 
@@ -168,7 +199,7 @@ impl Diagnostic for CacheError {
                 Self::NoRoom { .. } => "raise the limit, or release files that are held",
                 Self::Pins { .. } => "use fewer files at a time, or raise the limit of open files",
                 Self::Waited { .. } => "end that process, or name another local folder",
-                _ => return None,
+                _ => return self.inner()?.hint(),
             }
             .to_owned(),
         )

@@ -1,6 +1,6 @@
-//! The record in a shard's marker that its files were verified.
+//! The record in a blob's marker that its files were verified.
 //!
-//! Loader processes live for one epoch, and each would hash all shards again. The stamp is a digest of the files'
+//! Loader processes live for one epoch, and each would hash all blobs again. The stamp is a digest of the files'
 //! identities, their modification times, and the digests that they matched. A process that requires more hashes, or
 //! doubts the files, verifies them itself.
 //!
@@ -10,7 +10,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::OnceLock;
 
-use shardmill_mds::Digest;
+use shardmill_codec::Digest;
 use shardmill_storage::FileIdentity;
 
 /// Hexadecimal digits of a stamp.
@@ -70,7 +70,7 @@ fn boot() -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use shardmill_mds::{HashAlgo, digest};
+    use shardmill_codec::{HashAlgo, digest};
     use shardmill_storage::Dir;
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Limits the cache to the free space on the disk.
 //!
-//! The disk is a limit, like the one that the user sets. It is the sum of the cached shards on the disk and the free
+//! The disk is a limit, like the one that the user sets. It is the sum of the cached blobs on the disk and the free
 //! space, minus a margin. The cache measures it again after [`FRESH`] at the earliest, and adapts to the files of
 //! other programs.
 //!
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use shardmill_core::Diagnostic as _;
 use shardmill_storage::{Space, StorageError};
 
-use crate::error::ReaderError;
-use crate::shard_cache::folder::{Folder, MARKER_BYTES, weight};
-use shardmill_dataset::Shards;
+use crate::blobs::Blob;
+use crate::folder::Folder;
+use crate::marker::MARKER_BYTES;
 
 /// How long a measurement is valid; a slow one is valid for [`SHARE`] times its own duration.
 const FRESH: Duration = Duration::from_millis(500);
@@ -48,7 +48,7 @@ pub(crate) fn is_too_large(error: &StorageError) -> bool {
         if source.kind() == std::io::ErrorKind::FileTooLarge)
 }
 
-/// The size of shards in the cache's count, in blocks on disk, and in files.
+/// The size of blobs in the cache's count, in blocks on disk, and in files.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sizes {
     weights: u64,
@@ -57,33 +57,26 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Adds up all shards of a stream. Files take whole blocks, and markers are files as well.
-    pub(crate) fn of(shards: &Shards, keep_zip: bool, block: u64) -> Self {
-        let mut sum = Self::default();
-        for entry in shards.iter() {
+    /// Adds up blobs. Files take whole blocks, and markers are files as well.
+    pub(crate) fn add<'a>(&mut self, blobs: impl Iterator<Item = Blob<'a>>, block: u64) {
+        let sum = self;
+        for blob in blobs {
             let mut add = |bytes: u64| {
                 sum.blocks = sum.blocks.saturating_add(round_up(bytes, block));
                 sum.files = sum.files.saturating_add(1);
             };
             add(MARKER_BYTES);
-            for part in entry.parts() {
-                add(part.raw.bytes);
-                if let Some((zip, _)) = part.zip.filter(|_| keep_zip) {
-                    add(zip.bytes);
+            for file in blob.files() {
+                add(file.raw.bytes);
+                if let Some(packed) = file.packed.filter(|_| blob.keep_packed) {
+                    add(packed.bytes);
                 }
             }
-            sum.weights = sum.weights.saturating_add(weight(entry, keep_zip));
+            sum.weights = sum.weights.saturating_add(blob.cached_bytes());
         }
-        sum
     }
 
-    pub(crate) fn add(&mut self, other: Self) {
-        self.weights = self.weights.saturating_add(other.weights);
-        self.blocks = self.blocks.saturating_add(other.blocks);
-        self.files = self.files.saturating_add(other.files);
-    }
-
-    /// Returns how many bytes of shards, in the cache's count, fit into free space.
+    /// Returns how many bytes of blobs, in the cache's count, fit into free space.
     fn fitting(self, bytes: u64, files: Option<u64>) -> u64 {
         let bytes = share(bytes, self.weights, self.blocks);
         match files {
@@ -106,26 +99,25 @@ fn share(amount: u64, part: u64, whole: u64) -> u64 {
 /// The content of the folders on one disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Present {
-    /// Bytes of the existing shards, in the cache's count.
+    /// Bytes of the existing blobs, in the cache's count.
     weights: u64,
-    /// Bytes of temporary files; their shards count as reserved.
+    /// Bytes of temporary files; their blobs count as reserved.
     temps: u64,
 }
 
 impl Present {
     /// Adds the content of a folder.
-    pub(crate) fn add(
+    pub(crate) fn add<'a>(
         &mut self,
         folder: &Folder,
-        shards: &Shards,
-        keep_zip: bool,
-    ) -> Result<(), ReaderError> {
+        blob_of: impl Fn(usize) -> Option<Blob<'a>>,
+    ) -> Result<(), StorageError> {
         let listing = folder.list()?;
         for number in listing.markers {
-            if let Some(entry) = shards.get(number)
-                && folder.local().exists(&entry.data().basename)?
+            if let Some(blob) = blob_of(number)
+                && folder.local().exists(&blob.data.raw.basename)?
             {
-                self.weights = self.weights.saturating_add(weight(entry, keep_zip));
+                self.weights = self.weights.saturating_add(blob.cached_bytes());
             }
         }
         for (_, name) in listing.temps {
@@ -151,7 +143,7 @@ struct Refused {
 /// A disk with cache folders.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
-    /// The size of all shards of the streams whose folders are on the disk.
+    /// The size of all blobs of the streams whose folders are on the disk.
     sizes: Option<Sizes>,
     /// Whether a write found the disk full.
     full: bool,
@@ -216,7 +208,7 @@ impl Disk {
             .refused
             .map_or(FIRST_PAUSE, |refused| (refused.pause * 2).min(MOST_PAUSE));
         self.refused = Some(Refused {
-            // Shards differ in size, so a slightly larger one may replace another.
+            // Blobs differ in size, so a slightly larger one may replace another.
             limit: present.weights.saturating_add(bytes / 4),
             step: bytes,
             next: Instant::now() + pause,
@@ -224,7 +216,7 @@ impl Disk {
         });
     }
 
-    /// Returns how many bytes of shards the disk may hold, in the cache's count; `None` for no limit.
+    /// Returns how many bytes of blobs the disk may hold, in the cache's count; `None` for no limit.
     pub(crate) fn limit(&mut self) -> Option<u64> {
         let now = Instant::now();
         if let Some(refused) = &mut self.refused
@@ -277,7 +269,7 @@ mod tests {
         assert!(!disk.may_fill(None, in_flight));
         assert!(!disk.may_fill(space(80 * MIB, None), in_flight));
         assert!(disk.may_fill(space(79 * MIB, None), in_flight));
-        // All shards fit.
+        // All blobs fit.
         assert!(!disk.may_fill(space(170 * MIB, None), u64::MAX));
         assert!(disk.may_fill(space(160 * MIB, None), u64::MAX));
         assert!(disk.may_fill(space(u64::MAX, Some(100)), in_flight));
@@ -298,7 +290,7 @@ mod tests {
         disk.measured(present, space(2 * MIB, None), Instant::now());
         assert!(!disk.is_stale());
         assert_eq!(disk.limit(), Some(63 * MIB));
-        // Each shard takes two files, together 0.5 MiB; ten more files can be created, so five more shards.
+        // Each blob takes two files, together 0.5 MiB; ten more files can be created, so five more blobs.
         disk.measured(present, space(50 * MIB, Some(26)), Instant::now());
         assert_eq!(disk.limit(), Some(65 * MIB));
         disk.measured(present, space(0, Some(0)), Instant::now());

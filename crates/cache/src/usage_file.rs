@@ -19,17 +19,17 @@ const BYTES: usize = 24;
 pub(crate) struct UsageFile {
     /// The number of changes.
     pub(crate) changes: u64,
-    /// Bytes of all shards with a marker.
+    /// Bytes of all blobs with a marker.
     pub(crate) used: u64,
 }
 
 impl UsageFile {
     /// Reads the lock file; `None` if it is empty or incomplete, or if the lock is not held.
-    pub(crate) fn read(capacity: &Claim) -> Result<Option<Self>, StorageError> {
-        if capacity.held().is_none() {
+    pub(crate) fn read(claim: &Claim) -> Result<Option<Self>, StorageError> {
+        if claim.held().is_none() {
             return Ok(None);
         }
-        let bytes = capacity.read(0, BYTES)?;
+        let bytes = claim.read(0, BYTES)?;
         let mut words = bytes.chunks_exact(8).map(|word| {
             word.first_chunk()
                 .map_or(0, |word| u64::from_le_bytes(*word))
@@ -41,10 +41,17 @@ impl UsageFile {
         Ok((mark == changes ^ used.rotate_left(32) ^ MARK).then_some(Self { changes, used }))
     }
 
-    fn write(self, capacity: &Claim) -> Result<(), StorageError> {
+    fn changed(self, more: u64, less: u64) -> Self {
+        Self {
+            changes: self.changes.wrapping_add(1),
+            used: self.used.saturating_add(more).saturating_sub(less),
+        }
+    }
+
+    fn write(self, claim: &Claim) -> Result<(), StorageError> {
         let mark = self.changes ^ self.used.rotate_left(32) ^ MARK;
         let words = [self.changes, self.used, mark].map(u64::to_le_bytes);
-        capacity.write(0, &words.concat())
+        claim.write(0, &words.concat())
     }
 }
 
@@ -62,12 +69,12 @@ pub(crate) struct View {
 impl View {
     /// Creates a view from a listing of the markers, and corrects the usage file.
     pub(crate) fn listed(
-        capacity: &Claim,
+        claim: &Claim,
         markers: BTreeSet<usize>,
         used: u64,
         begun: Instant,
     ) -> Result<Self, StorageError> {
-        let old = UsageFile::read(capacity)?;
+        let old = UsageFile::read(claim)?;
         let usage_file = match old {
             Some(old) if old.used == used => old,
             old => {
@@ -75,7 +82,7 @@ impl View {
                     changes: old.map_or(0, |old| old.changes).wrapping_add(1),
                     used,
                 };
-                usage_file.write(capacity)?;
+                usage_file.write(claim)?;
                 usage_file
             }
         };
@@ -90,11 +97,11 @@ impl View {
 
     /// Returns whether the view can be used without a new listing. Changes by other processes make it stale. A stale
     /// view is good enough for a while if `exact` is false, because the number of bytes is still known.
-    pub(crate) fn will_do(&mut self, capacity: &Claim, exact: bool) -> Result<bool, StorageError> {
+    pub(crate) fn is_usable(&mut self, claim: &Claim, exact: bool) -> Result<bool, StorageError> {
         /// Listing takes at most this fraction of the time (1/10).
         const SHARE: u32 = 10;
 
-        let Some(usage_file) = UsageFile::read(capacity)? else {
+        let Some(usage_file) = UsageFile::read(claim)? else {
             return Ok(false);
         };
         self.stale |= usage_file.changes != self.usage_file.changes;
@@ -106,47 +113,24 @@ impl View {
         self.usage_file.used
     }
 
-    /// Records a marker that is about to be created.
-    pub(crate) fn add(
+    /// Adds and subtracts bytes.
+    pub(crate) fn change(
         &mut self,
-        capacity: &Claim,
-        number: usize,
-        bytes: u64,
+        claim: &Claim,
+        more: u64,
+        less: u64,
     ) -> Result<(), StorageError> {
-        self.markers.insert(number);
-        self.change(capacity, self.usage_file.used.saturating_add(bytes))
-    }
-
-    /// Records the removal of a marker; `bytes` is 0 if another process removed it.
-    pub(crate) fn remove(
-        &mut self,
-        capacity: &Claim,
-        number: usize,
-        bytes: u64,
-    ) -> Result<(), StorageError> {
-        self.markers.remove(&number);
-        self.change(capacity, self.usage_file.used.saturating_sub(bytes))
-    }
-
-    fn change(&mut self, capacity: &Claim, used: u64) -> Result<(), StorageError> {
-        self.usage_file = UsageFile {
-            changes: self.usage_file.changes.wrapping_add(1),
-            used,
-        };
-        self.usage_file.write(capacity)
+        self.usage_file = self.usage_file.changed(more, less);
+        self.usage_file.write(claim)
     }
 }
 
 /// Adds and subtracts bytes in the usage file without a view.
-pub(crate) fn note(capacity: &Claim, more: u64, less: u64) -> Result<(), StorageError> {
-    let Some(usage_file) = UsageFile::read(capacity)? else {
-        return Ok(());
-    };
-    UsageFile {
-        changes: usage_file.changes.wrapping_add(1),
-        used: usage_file.used.saturating_add(more).saturating_sub(less),
+pub(crate) fn note(claim: &Claim, more: u64, less: u64) -> Result<(), StorageError> {
+    match UsageFile::read(claim)? {
+        Some(usage_file) => usage_file.changed(more, less).write(claim),
+        None => Ok(()),
     }
-    .write(capacity)
 }
 
 #[cfg(test)]
@@ -171,15 +155,15 @@ mod tests {
                 used: 100
             })
         );
-        view.add(&capacity, 2, 50).unwrap();
+        view.change(&capacity, 50, 0).unwrap();
         assert_eq!(view.used(), 150);
-        assert!(view.will_do(&capacity, true).unwrap());
+        assert!(view.is_usable(&capacity, true).unwrap());
         // Another process.
         note(&capacity, 7, 0).unwrap();
-        assert!(!view.will_do(&capacity, true).unwrap() && view.stale);
+        assert!(!view.is_usable(&capacity, true).unwrap() && view.stale);
         assert_eq!(view.used(), 157);
         capacity.write(8, &[9]).unwrap();
         assert_eq!(UsageFile::read(&capacity).unwrap(), None);
-        assert!(!view.will_do(&capacity, false).unwrap());
+        assert!(!view.is_usable(&capacity, false).unwrap());
     }
 }

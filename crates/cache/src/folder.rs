@@ -1,42 +1,36 @@
-//! The folder in which the shards of a stream are cached, and the cache's own files.
+//! The folder in which the blobs of a stream are cached, and the cache's own files.
 //!
-//! Shards have their own names, as other readers of the format expect. The cache keeps its own files next to the
-//! folder or inside it (see [`capacity_folder`]). The path is `.<its name>.shardmill/cache-<16 digits of the index's
+//! Blobs have their own names, as other readers of the format expect. The cache keeps its own files next to the
+//! folder or inside it (see [`private_folder`]). The path is `.<its name>.shardmill/cache-<16 digits of the index's
 //! hash>/`, or the same in `.shardmill/`:
 //!
-//! - A *marker* for each shard, named after its number. It is created before the fetch and reserves space. Later it
+//! - A *marker* for each blob, named after its number. It is created before the fetch and reserves space. Later it
 //!   lists the files that the cache wrote, and which of them were verified (see `verified_stamp`). The cache owns only
 //!   the listed files.
 //! - `lock`, held while space is counted and reserved, and never removed.
-//! - Temporary files, `tmp-<number>-…`, before they are renamed to the shard's name.
-//! - Checkpoints of the random number generator, `walk-<epoch>` (see `walks`). They are unrelated to shards.
+//! - Temporary files, `tmp-<number>-…`, before they are renamed to the blob's name.
+//! - Checkpoints of the random number generator, `walk-<epoch>` (see `walks`). They are unrelated to blobs.
 //!
 //! INVARIANT: a marker lists its files before they are renamed, and is removed after them. No file of the cache is
 //! ever without a marker.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 #[cfg(test)]
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-use shardmill_mds::FileInfo;
+use shardmill_codec::FileInfo;
 use shardmill_storage::{
-    Claim, ClaimMode, ClaimState, Dir, EntryKind, FileBirth, FileHandle, PublishMode, Space,
-    StorageError, TempFile,
+    Claim, ClaimMode, ClaimState, Dir, EntryKind, FileHandle, PublishMode, Space, StorageError,
+    TempFile,
 };
 
-use crate::error::ReaderError;
-use crate::shard_cache::verified_stamp::VerifiedStamp;
-use shardmill_dataset::{Entry, Shards};
-use shardmill_dataset::{FileList, capacity_folder};
-
-/// The size that a marker counts as; no marker is larger.
-pub(crate) const MARKER_BYTES: u64 = 256;
+use crate::blobs::Blob;
+use crate::marker::{Marker, Note, PostExitHold};
 
 /// The age from which a temporary file counts as abandoned if locks are not available.
 const STALE_TEMP: Duration = Duration::from_secs(3600);
-
-/// Files of a shard that a marker can list: raw and compressed, data and offsets.
-const MOST_FILES: usize = 4;
 
 /// An open cache folder.
 #[derive(Debug)]
@@ -55,14 +49,7 @@ pub(crate) struct Folder {
     pub(crate) stuck: AtomicU32,
 }
 
-/// A marker that is locked, or that counts as locked on file systems without locks.
-#[derive(Debug)]
-pub(crate) struct Marker {
-    number: usize,
-    claim: Claim,
-}
-
-/// A file of a shard in the folder.
+/// A file of a blob in the folder.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) handle: FileHandle,
@@ -70,21 +57,21 @@ pub(crate) struct Found {
     pub(crate) own: bool,
 }
 
-/// The raw files of a shard: data, and offsets if they are in a separate file.
+/// The raw files of a blob: data, and offsets if they are in a separate file.
 pub(crate) type Files = (Found, Option<Found>);
 
-/// The state of a shard in the folder.
+/// The state of a blob in the folder.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum Lookup {
     /// All raw files exist.
-    Here {
+    Present {
         files: Box<Files>,
-        /// The shard's marker, locked shared, if it has one.
+        /// The blob's marker, locked shared, if it has one.
         marker: Option<Marker>,
     },
     /// Files are missing, and no process is known to fetch them.
-    Away,
-    /// Another process fetches or removes the shard.
+    Missing,
+    /// Another process fetches or removes the blob.
     Busy { pid: Option<u32> },
 }
 
@@ -95,161 +82,51 @@ pub(crate) enum Claimed {
     Busy { pid: Option<u32> },
 }
 
-/// The result of removing a shard.
+/// The result of removing a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evicted {
-    Gone,
+    Removed,
     /// It did not exist.
     Absent,
     /// A process reads or fetches it, or it cannot be removed.
-    Stays,
+    Kept,
 }
 
 /// The content of the cache's own folder.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// Numbers of the shards with a marker.
+    /// Numbers of the blobs with a marker.
     pub(crate) markers: Vec<usize>,
-    /// Temporary files with the number of their shard.
+    /// Temporary files with the number of their blob.
     pub(crate) temps: Vec<(Option<usize>, String)>,
 }
 
-/// The content of a marker.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Note {
-    pid: Option<u32>,
-    /// The files written; `None` for a reservation.
-    files: Option<Vec<FileBirth>>,
+/// Opens or creates the folder of the cache's own files. It is next to `local`, so that programs that list `local`
+/// find only blobs. It is inside `local` if the parent is not writable or is on another file system.
+///
+/// # Errors
+///
+/// `Storage`, `Permission`.
+pub fn private_folder(local: &Dir) -> Result<Dir, StorageError> {
+    const INSIDE: &str = ".shardmill";
+    if !local.exists(INSIDE)?
+        && let Some((parent, name)) = side_files(local)
+        && let Ok(dir) = parent.make_private_dir(&name)
+    {
+        return Ok(dir);
+    }
+    local.make_private_dir(INSIDE)
 }
 
-impl Note {
-    fn text(files: Option<&[FileBirth]>) -> String {
-        let mut text = format!("{}\n", std::process::id());
-        for file in files.unwrap_or_default() {
-            text.push_str(&format!("{} {}\n", file.inode, file.born));
-        }
-        if files.is_some() {
-            // Without this line, a reader treats the note as truncated.
-            text.push_str("end\n");
-            text.push_str(VerifiedStamp::NONE);
-        }
-        text
-    }
-
-    /// Parses a note; parts that cannot be read count as missing.
-    fn parse(bytes: &[u8]) -> Self {
-        let text = std::str::from_utf8(bytes).unwrap_or_default();
-        let mut lines = text.lines();
-        let pid = lines.next().and_then(|line| line.parse().ok());
-        let mut files = Vec::new();
-        for line in lines {
-            if line == "end" {
-                return Self {
-                    pid,
-                    files: Some(files),
-                };
-            }
-            let Some((inode, born)) = line.split_once(' ') else {
-                break;
-            };
-            let (Ok(inode), Ok(born)) = (inode.parse(), born.parse()) else {
-                break;
-            };
-            files.push(FileBirth { inode, born });
-        }
-        Self { pid, files: None }
-    }
-}
-
-/// The owner that uses files, and its epoch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PostExitHold {
-    owner: u64,
-    epoch: u64,
-}
-
-impl PostExitHold {
-    pub(crate) const fn new(owner: u64, epoch: u64) -> Self {
-        Self { owner, epoch }
-    }
-}
-
-/// How long files stay pinned after a loader process exits, unless its owner begins another epoch.
-const LEFT: Duration = Duration::from_secs(60);
-
-/// Returns the text after the end of a note: the verified stamp, then the post-exit hold.
-fn behind_end(bytes: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    text.split_once("\nend\n").map(|(_, rest)| rest)
-}
-
-/// Returns until when files are held after the process exited, and for which owner and epoch.
-fn left_in_use(bytes: &[u8]) -> Option<(u64, PostExitHold)> {
-    let rest = behind_end(bytes)?.get(VerifiedStamp::BYTES..)?;
-    let rest = rest.strip_prefix("until ")?;
-    let mut words = rest.lines().next()?.split(' ');
-    let mut word = || words.next()?.parse().ok();
-    let (until, owner, epoch) = (word()?, word()?, word()?);
-    Some((until, PostExitHold { owner, epoch }))
-}
-
-/// Returns the seconds since 1970.
-pub(crate) fn seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
-impl Marker {
-    /// Keeps the files pinned after this process exits: for 60 seconds, or until the owner's next epoch.
-    pub(crate) fn leave_in_use(&self, post_exit_hold: PostExitHold) -> Result<(), StorageError> {
-        let until = seconds().saturating_add(LEFT.as_secs());
-        let line = format!(
-            "until {until:020} {:020} {:020}\n",
-            post_exit_hold.owner, post_exit_hold.epoch
-        );
-        self.write_behind_end(VerifiedStamp::BYTES, &line)
-    }
-
-    /// Returns whether this stamp is in the marker: another process has verified exactly these files.
-    pub(crate) fn vouches(&self, verified_stamp: VerifiedStamp) -> Result<bool, StorageError> {
-        let bytes = self.bytes()?;
-        Ok(behind_end(&bytes).and_then(VerifiedStamp::parse) == Some(verified_stamp))
-    }
-
-    /// Records for other processes that these files were verified; `None` clears the record.
-    pub(crate) fn verified_stamp(
-        &self,
-        verified_stamp: Option<VerifiedStamp>,
-    ) -> Result<(), StorageError> {
-        let line = verified_stamp.map(VerifiedStamp::line);
-        self.write_behind_end(0, line.as_deref().unwrap_or(VerifiedStamp::NONE))
-    }
-
-    /// Writes after the end of a note, in place and with a fixed length, so that a concurrent reader sees a complete
-    /// note.
-    fn write_behind_end(&self, offset: usize, line: &str) -> Result<(), StorageError> {
-        const END: &[u8] = b"\nend\n";
-
-        let bytes = self.bytes()?;
-        let end = bytes.windows(END.len()).position(|found| found == END);
-        match end {
-            Some(end) => {
-                let at = end + END.len() + offset;
-                self.claim.write(at as u64, line.as_bytes())
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn bytes(&self) -> Result<Vec<u8>, StorageError> {
-        let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
-        self.claim.read(0, most)
-    }
-
-    fn note(&self) -> Result<Note, StorageError> {
-        Ok(Note::parse(&self.bytes()?))
-    }
+/// Returns the parent of `local` and the name of the cache's own folder in it. `None` if files cannot be renamed from
+/// there into `local`.
+fn side_files(local: &Dir) -> Option<(Dir, String)> {
+    let path = fs::canonicalize(local.path()).ok()?;
+    let name = path.file_name()?.to_str()?;
+    let parent = path.parent()?;
+    let same = fs::metadata(parent).ok()?.dev() == fs::metadata(&path).ok()?.dev();
+    let parent = Dir::open(parent).ok().filter(|_| same)?;
+    Some((parent, format!(".{name}.shardmill")))
 }
 
 fn name_of(number: usize) -> String {
@@ -260,29 +137,41 @@ fn stem_of(number: usize) -> String {
     format!("{number}-")
 }
 
-/// Returns the number of the shard that a temporary file belongs to.
+/// Returns the number of the blob that a temporary file belongs to.
 fn number_of_temp(name: &str) -> Option<usize> {
     let rest = name.strip_prefix(TempFile::PREFIX)?;
     rest.split_once('-')?.0.parse().ok()
 }
 
 /// Opens or creates the cache's own folder for the dataset with this index hash.
-pub(crate) fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageError> {
+///
+/// # Errors
+///
+/// `Storage`, `Permission`.
+pub fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageError> {
     let mut name = String::from("cache-");
     for byte in digest.iter().take(8) {
         name.push_str(&format!("{byte:02x}"));
     }
-    capacity_folder(local)?.make_private_dir(&name)
+    private_folder(local)?.make_private_dir(&name)
 }
 
-/// Removes what was fetched with an outdated list of files. Returns how many files stay because other processes read
-/// them.
-pub(crate) fn forget(local: &Dir, files: &FileList) -> Result<u64, StorageError> {
-    let folder = Folder::open(local, &files.digest(), true)?;
+/// Removes the blobs that were fetched with an outdated catalog: `blob` returns those that it had. Returns how many
+/// stay because other processes read them.
+///
+/// # Errors
+///
+/// `Storage`.
+pub fn forget<'a>(
+    local: &Dir,
+    digest: &[u8; 32],
+    blob: impl Fn(usize) -> Option<Blob<'a>>,
+) -> Result<u64, StorageError> {
+    let folder = Folder::open(local, digest, true)?;
     let mut left = 0;
     for number in folder.list()?.markers {
-        if let Some(file) = files.get(number)
-            && folder.evict(number, Entry::File(file, files.form))? == Evicted::Stays
+        if let Some(blob) = blob(number)
+            && folder.evict(number, blob)? == Evicted::Kept
         {
             left += 1;
         }
@@ -365,7 +254,7 @@ impl Folder {
         Ok(listing)
     }
 
-    /// Returns whether a shard has a marker.
+    /// Returns whether a blob has a marker.
     pub(crate) fn has(&self, number: usize) -> Result<bool, StorageError> {
         self.own.exists(&name_of(number))
     }
@@ -375,45 +264,45 @@ impl Folder {
         Ok(claim.map(|claim| Marker { number, claim }))
     }
 
-    /// Looks for the raw files of a shard.
-    pub(crate) fn look(&self, number: usize, entry: Entry<'_>) -> Result<Look, ReaderError> {
+    /// Looks for the raw files of a blob.
+    pub(crate) fn look(&self, number: usize, blob: Blob<'_>) -> Result<Lookup, StorageError> {
         /// An attempt fails only if another process removes the marker at that moment.
         const ATTEMPTS: usize = 16;
 
         for _ in 0..ATTEMPTS {
             let Some(mut marker) = self.open_marker(number)? else {
-                return Ok(match self.files(entry, None)? {
-                    Some(files) => Look::Here {
+                return Ok(match self.files(blob, None)? {
+                    Some(files) => Lookup::Present {
                         files: Box::new(files),
                         marker: None,
                     },
-                    None => Look::Away,
+                    None => Lookup::Missing,
                 });
             };
             let pid = marker.note()?.pid;
             match self.lock(&mut marker.claim, ClaimMode::Shared)? {
-                ClaimState::Busy => return Ok(Look::Busy { pid }),
+                ClaimState::Busy => return Ok(Lookup::Busy { pid }),
                 ClaimState::Held | ClaimState::Unknown => {}
             }
             if marker.claim.is_named()? {
-                return Ok(match self.files(entry, Some(&marker))? {
-                    Some(files) => Look::Here {
+                return Ok(match self.files(blob, Some(&marker))? {
+                    Some(files) => Lookup::Present {
                         files: Box::new(files),
                         marker: Some(marker),
                     },
-                    None => Look::Away,
+                    None => Lookup::Missing,
                 });
             }
         }
-        Ok(Look::Busy { pid: None })
+        Ok(Lookup::Busy { pid: None })
     }
 
-    /// Opens the raw files of a shard: all of them, or `None`. The cache owns those that the marker lists.
+    /// Opens the raw files of a blob: all of them, or `None`. The cache owns those that the marker lists.
     pub(crate) fn files(
         &self,
-        entry: Entry<'_>,
+        blob: Blob<'_>,
         marker: Option<&Marker>,
-    ) -> Result<Option<Files>, ReaderError> {
+    ) -> Result<Option<Files>, StorageError> {
         let own = match marker {
             Some(marker) => marker.note()?.files.unwrap_or_default(),
             None => Vec::new(),
@@ -424,18 +313,18 @@ impl Folder {
                 Ok(Some(Found { handle, own }))
             }
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(ReaderError::from(error)),
+            Err(error) => Err(error),
         };
-        let Some(data) = open(entry.data())? else {
+        let Some(data) = open(blob.data.raw)? else {
             return Ok(None);
         };
-        let Some(info) = entry.table() else {
+        let Some(table) = blob.table else {
             return Ok(Some((data, None)));
         };
-        Ok(open(info)?.map(|meta| (data, Some(meta))))
+        Ok(open(table.raw)?.map(|table| (data, Some(table))))
     }
 
-    /// Creates the marker of a shard to fetch, or takes over the marker of a dead process.
+    /// Creates the marker of a blob to fetch, or takes over the marker of a dead process.
     pub(crate) fn claim(&self, number: usize) -> Result<Claimed, StorageError> {
         /// As in `look`.
         const ATTEMPTS: usize = 16;
@@ -470,7 +359,7 @@ impl Folder {
         Ok(Claimed::Busy { pid: None })
     }
 
-    /// Removes the temporary files of a shard whose marker is locked: the process that wrote them is gone.
+    /// Removes the temporary files of a blob whose marker is locked: the process that wrote them is gone.
     fn sweep(&self, marker: &Marker) -> Result<(), StorageError> {
         if marker.claim.held() != Some(ClaimMode::Exclusive) {
             return Ok(());
@@ -483,7 +372,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the files of a shard. Existing files are kept, whichever process wrote them, so check the files
+    /// Writes the files of a blob. Existing files are kept, whichever process wrote them, so check the files
     /// afterwards.
     pub(crate) fn write(
         &self,
@@ -546,28 +435,28 @@ impl Folder {
         Ok(())
     }
 
-    /// Downgrades the lock on a marker to shared, after writing the shard.
+    /// Downgrades the lock on a marker to shared, after writing the blob.
     pub(crate) fn share(&self, marker: &mut Marker) -> Result<(), StorageError> {
         self.lock(&mut marker.claim, ClaimMode::Shared)?;
         Ok(())
     }
 
-    /// Removes a shard: first the files that the cache wrote, then the marker. Never waits.
-    pub(crate) fn evict(&self, number: usize, entry: Entry<'_>) -> Result<Evicted, StorageError> {
+    /// Removes a blob: first the files that the cache wrote, then the marker. Never waits.
+    pub(crate) fn evict(&self, number: usize, blob: Blob<'_>) -> Result<Evicted, StorageError> {
         let Some(mut marker) = self.open_marker(number)? else {
             return Ok(Evicted::Absent);
         };
         match self.lock(&mut marker.claim, ClaimMode::Exclusive)? {
-            ClaimState::Busy => return Ok(Evicted::Stays),
+            ClaimState::Busy => return Ok(Evicted::Kept),
             ClaimState::Held | ClaimState::Unknown => {}
         }
         if !marker.claim.is_named()? {
             return Ok(Evicted::Absent);
         }
-        self.discard(marker, entry)
+        self.discard(marker, blob)
     }
 
-    /// Returns whether a process that exited still holds a shard for its owner.
+    /// Returns whether a process that exited still holds a blob for its owner.
     pub(crate) fn is_left_in_use(
         &self,
         number: usize,
@@ -576,33 +465,22 @@ impl Folder {
         let Some(marker) = self.open_marker(number)? else {
             return Ok(false);
         };
-        let Some((until, left)) = left_in_use(&marker.bytes()?) else {
-            return Ok(false);
-        };
-        let now = seconds();
-        // An end further in the future is invalid: the clock was set back.
-        let counts = now < until && until <= now.saturating_add(LEFT.as_secs());
-        let is_done = left.owner == post_exit_hold.owner && left.epoch < post_exit_hold.epoch;
-        Ok(counts && !is_done)
+        marker.is_left_in_use(post_exit_hold)
     }
 
     /// Removes the files that a locked marker lists, then the marker.
-    pub(crate) fn discard(
-        &self,
-        marker: Marker,
-        entry: Entry<'_>,
-    ) -> Result<Evicted, StorageError> {
+    pub(crate) fn discard(&self, marker: Marker, blob: Blob<'_>) -> Result<Evicted, StorageError> {
         let note = marker.note()?;
         if note.files.is_none() {
             self.sweep(&marker)?;
         }
         let own = note.files.unwrap_or_default();
-        for info in files_of(entry) {
+        for info in blob_files(blob) {
             match self.open_to_remove(&info.basename) {
                 Ok(handle) if own.contains(&handle.birth()?) => {
                     if self.local.remove(&info.basename).is_err() {
                         // The file still takes space, so its marker stays.
-                        return Ok(Evicted::Stays);
+                        return Ok(Evicted::Kept);
                     }
                 }
                 // Another file, a link or a folder: the cache does not own it.
@@ -614,11 +492,11 @@ impl Folder {
                 ) => {}
                 Err(error) if error.is_not_found() => {}
                 // The owner of the file is unknown, so its marker stays as well.
-                Err(_) => return Ok(Evicted::Stays),
+                Err(_) => return Ok(Evicted::Kept),
             }
         }
         marker.claim.remove()?;
-        Ok(Evicted::Gone)
+        Ok(Evicted::Removed)
     }
 
     fn open_to_remove(&self, name: &str) -> Result<FileHandle, StorageError> {
@@ -638,22 +516,22 @@ impl Folder {
         self.local.open_file(name)
     }
 
-    /// Removes what dead processes left: temporary files and, with `markers`, markers without a shard. Returns the
+    /// Removes what dead processes left: temporary files and, with `markers`, markers without a blob. Returns the
     /// bytes of temporary files that may still be written to.
-    pub(crate) fn clean(
+    pub(crate) fn clean<'a>(
         &self,
         listing: &Listing,
-        shards: &Shards,
+        blob_of: impl Fn(usize) -> Option<Blob<'a>>,
         markers: bool,
         busy: impl Fn(usize) -> bool,
-    ) -> Result<u64, ReaderError> {
+    ) -> Result<u64, StorageError> {
         let mut left = 0_u64;
         for (number, name) in &listing.temps {
             if number.is_some_and(&busy) {
                 continue;
             }
             let dead = match number {
-                Some(number) => self.is_nobodys(*number)?,
+                Some(number) => self.is_abandoned(*number)?,
                 None => false,
             };
             let Ok(file) = self.own.open_file(name) else {
@@ -670,10 +548,10 @@ impl Folder {
             }
         }
         for number in listing.markers.iter().filter(|_| markers) {
-            let Some(entry) = shards.get(*number) else {
+            let Some(blob) = blob_of(*number) else {
                 continue;
             };
-            if busy(*number) || self.local.exists(&entry.data().basename).unwrap_or(true) {
+            if busy(*number) || self.local.exists(&blob.data.raw.basename).unwrap_or(true) {
                 continue;
             }
             let Some(mut marker) = self.open_marker(*number)? else {
@@ -681,14 +559,14 @@ impl Folder {
             };
             let held = self.lock(&mut marker.claim, ClaimMode::Exclusive)? == ClaimState::Held;
             if held && marker.claim.is_named()? {
-                self.discard(marker, entry)?;
+                self.discard(marker, blob)?;
             }
         }
         Ok(left)
     }
 
-    /// Returns whether no process holds the lock of a shard's marker.
-    fn is_nobodys(&self, number: usize) -> Result<bool, StorageError> {
+    /// Returns whether no process holds the lock of a blob's marker.
+    fn is_abandoned(&self, number: usize) -> Result<bool, StorageError> {
         if !self.locks {
             return Ok(false);
         }
@@ -700,20 +578,8 @@ impl Folder {
     }
 }
 
-/// Returns all files that the cache may write for a shard.
-fn files_of(entry: Entry<'_>) -> impl Iterator<Item = &FileInfo> {
-    entry
-        .parts()
-        .flat_map(|part| [Some(part.raw), part.zip.map(|(zip, _)| zip)])
-        .flatten()
-        .take(MOST_FILES)
-}
-
-/// Returns the bytes that a shard takes in the folder, including its marker.
-pub(crate) fn weight(entry: Entry<'_>, keep_zip: bool) -> u64 {
-    entry.parts().fold(MARKER_BYTES, |sum, part| {
-        let zip = part.zip.map_or(0, |(zip, _)| zip.bytes);
-        sum.saturating_add(part.raw.bytes)
-            .saturating_add(if keep_zip { zip } else { 0 })
-    })
+/// Returns all files that the cache may write for a blob: raw and compressed ones.
+fn blob_files(blob: Blob<'_>) -> impl Iterator<Item = &FileInfo> {
+    let files = blob.files().flat_map(|file| [Some(file.raw), file.packed]);
+    files.flatten()
 }

@@ -1,0 +1,536 @@
+//! The jobs of one blob: find it, reserve space, verify, write and open it.
+//!
+//! These functions access files, so they hold the table's lock only briefly.
+
+use std::sync::Arc;
+
+use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_storage::StorageError;
+
+use crate::blobs::{Blob, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, CachedBlob, RawBlob};
+use crate::capacity::{Reserved, Wanted};
+use crate::disk::{is_full, is_too_large};
+use crate::engine::{ATTEMPTS, Engine, NEAR};
+use crate::error::CacheError;
+use crate::folder::{Evicted, Files, Folder, Lookup};
+use crate::marker::Marker;
+use crate::outcome::Outcome;
+use crate::state::{Place, Stage, State};
+use crate::verified_stamp::VerifiedStamp;
+
+/// The result of verifying existing files.
+enum Admitted<B: Blobs> {
+    Yes(Outcome<B>),
+    /// The cache wrote the files, but they have changed since.
+    Damaged,
+    /// The cache did not write the files, and they do not match the catalog.
+    Foreign(Box<B::Error>),
+}
+
+/// A blob with its set and folder.
+struct Subject<'a> {
+    number: usize,
+    blob: Blob<'a>,
+    set: BlobSet<'a>,
+    /// The number of the set, and the number of the blob in it.
+    place: (usize, usize),
+    folder: Option<Arc<Folder>>,
+}
+
+impl<B: Blobs> Engine<B> {
+    fn subject(&self, number: usize) -> BlobResult<Subject<'_>, B::Error> {
+        let absent = || self.problem(number, BlobProblem::Absent);
+        let place = self.blobs.find(number).ok_or_else(absent)?;
+        let set = self.blobs.sets().nth(place.0).ok_or_else(absent)?;
+        let blob = self.blobs.blob(number).ok_or_else(absent)?;
+        let folder = match blob.is_kept {
+            true => self.capacity.folder(place.0)?,
+            false => None,
+        };
+        Ok(Subject {
+            number,
+            blob,
+            set,
+            place,
+            folder,
+        })
+    }
+
+    /// Finds a blob on disk, or reserves a place to fetch it to.
+    pub(crate) fn start(&self, number: usize) -> Outcome<B> {
+        self.try_start(number).unwrap_or_else(Outcome::Failed)
+    }
+
+    fn try_start(&self, number: usize) -> BlobResult<Outcome<B>, B::Error> {
+        /// An attempt fails only if another process creates or removes the blob at that moment.
+        const TRIES: usize = 16;
+
+        let Some((needed, wanted)) = self.wanted(number) else {
+            return Ok(Outcome::NotNow);
+        };
+        let subject = self.subject(number)?;
+        if !subject.blob.is_kept {
+            return self.open_in_place(number);
+        }
+        if subject.blob.needs_file {
+            self.capacity.check_room(&[number])?;
+        }
+        let Some(folder) = &subject.folder else {
+            return Ok(self.to_memory(&subject, &wanted, needed));
+        };
+        let (set, in_set) = subject.place;
+        match self.capacity.begin(set, wanted.now, self) {
+            Err(CacheError::Storage(error)) if is_full(&error) => {
+                return Ok(self.to_memory(&subject, &wanted, needed));
+            }
+            begun => begun?,
+        }
+        let later = |pid| Outcome::Later {
+            path: folder.own().path_of(&in_set.to_string()),
+            pid,
+        };
+        let mut refused = false;
+        for _ in 0..TRIES {
+            match folder.look(in_set, subject.blob)? {
+                Lookup::Busy { pid } => return Ok(later(pid)),
+                Lookup::Present { .. }
+                    if !needed && wanted.at > wanted.now.saturating_add(NEAR) =>
+                {
+                    // Hashing all existing files now would delay what is needed sooner.
+                    return Ok(Outcome::Ready { known: None });
+                }
+                Lookup::Present { files, marker } => {
+                    let admitted = self.admit(&subject, folder, *files, marker, false, needed)?;
+                    match admitted {
+                        Admitted::Yes(outcome) => {
+                            self.count_found(number);
+                            return Ok(outcome);
+                        }
+                        Admitted::Damaged => {
+                            if self.capacity.drop_damaged(number, self)? == Evicted::Kept {
+                                return Ok(self.to_memory(&subject, &wanted, needed));
+                            }
+                        }
+                        // In a compressed set that is read in place, only the compressed file is authoritative.
+                        Admitted::Foreign(_) if !subject.set.is_remote => {
+                            return Ok(self.to_memory(&subject, &wanted, needed));
+                        }
+                        Admitted::Foreign(source) => return Err(foreign(&subject, folder, source)),
+                    }
+                }
+                // A blob that is needed sooner gets space first.
+                Lookup::Missing if !needed && self.is_blocked(&wanted) => {
+                    return Ok(Outcome::NotNow);
+                }
+                Lookup::Missing if self.lock().checks.unwritable.contains(&number) => {
+                    return Ok(self.to_memory(&subject, &wanted, needed));
+                }
+                Lookup::Missing => match self.capacity.reserve(wanted, self) {
+                    Ok(Reserved::Held(marker)) => return Ok(Outcome::Fetch(Place::Disk(marker))),
+                    Ok(Reserved::Present) => {}
+                    Ok(Reserved::Busy { pid }) => return Ok(later(pid)),
+                    Ok(Reserved::NoRoom) => return Ok(self.to_memory(&subject, &wanted, needed)),
+                    // The disk has no space even for the marker: evict for the marker and the blob.
+                    Err(CacheError::Storage(error)) if is_full(&error) => {
+                        let bytes = subject.blob.cached_bytes();
+                        let refused = std::mem::replace(&mut refused, true);
+                        if refused || !self.capacity.disk_full(wanted, bytes, true, self)? {
+                            return Ok(self.to_memory(&subject, &wanted, needed));
+                        }
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        Ok(later(None))
+    }
+
+    fn count_found(&self, blob: usize) {
+        let mut state = self.lock();
+        if !state.checks.known.contains_key(&blob) {
+            state.stats.found_shards += 1;
+        }
+    }
+
+    /// Returns whether there was no space just now for a blob that is needed sooner.
+    fn is_blocked(&self, wanted: &Wanted) -> bool {
+        let state = self.lock();
+        let blocked = state.ahead.blocked;
+        blocked.is_some_and(|blocked| blocked.room == state.budget.room && blocked.tick < wanted.at)
+    }
+
+    /// Reserves memory for a blob that a caller waits for or needs soon.
+    fn to_memory(&self, subject: &Subject<'_>, wanted: &Wanted, needed: bool) -> Outcome<B> {
+        if subject.blob.needs_file {
+            return no_file(needed);
+        }
+        let bytes = subject.blob.raw_bytes();
+        let mut state = self.lock();
+        let fits = self.fits_memory(&state, bytes, needed);
+        if fits && (needed || wanted.urgent || subject.folder.is_none()) {
+            state.budget.memory = state.budget.memory.saturating_add(bytes);
+            state.stats.bypasses += 1;
+            Outcome::Fetch(Place::Memory(bytes))
+        } else if needed {
+            Outcome::Uncached
+        } else {
+            Outcome::NotNow
+        }
+    }
+
+    /// Opens a blob that is read in place.
+    fn open_in_place(&self, number: usize) -> BlobResult<Outcome<B>, B::Error> {
+        let known = self.lock().checks.known.get(&number).copied();
+        let (open, known) = self.blobs.open_in_place(number, known)?;
+        Ok(Outcome::Open {
+            blob: Arc::new(CachedBlob::new(number, open, None)),
+            pin: None,
+            memory: 0,
+            known,
+        })
+    }
+
+    /// Verifies files in the folder, and opens them if `open` is set. `fresh`: the cache's own files were written just
+    /// now.
+    fn admit(
+        &self,
+        subject: &Subject<'_>,
+        folder: &Folder,
+        (data, table): Files,
+        marker: Option<Marker>,
+        fresh: bool,
+        open: bool,
+    ) -> BlobResult<Admitted<B>, B::Error> {
+        let number = subject.number;
+        let (known, doubted) = {
+            let state = self.lock();
+            let checks = &state.checks;
+            (
+                checks.known.get(&number).copied(),
+                checks.doubted.contains(&number),
+            )
+        };
+        let identity = table.as_ref().map(|table| table.handle.identity());
+        let found = (data.handle.identity()?, identity.transpose()?);
+        if subject.blob.is_unhashed && !data.own {
+            let error = self.blobs.error(number, BlobProblem::Unverifiable);
+            return Ok(Admitted::Foreign(Box::new(error)));
+        }
+        let own = data.own && table.as_ref().is_none_or(|table| table.own);
+        let refused = |error: CacheError<B::Error>| match error {
+            CacheError::Blob(_) if own => Ok(Admitted::Damaged),
+            CacheError::Blob(error) => Ok(Admitted::Foreign(error)),
+            // Any other error says nothing about the content.
+            error => Err(error),
+        };
+        let infos = subject.blob.files().map(|file| file.raw);
+        let files: Vec<_> = infos.zip(std::iter::once(&data).chain(&table)).collect();
+        let demands: Vec<_> = files
+            .iter()
+            .flat_map(|(info, _)| self.blobs.demands(number, info))
+            .collect();
+        let identities: Vec<_> = std::iter::once(found.0).chain(found.1).collect();
+        let stamp = marker
+            .as_ref()
+            .filter(|_| own && !demands.is_empty())
+            .zip(VerifiedStamp::of(&identities, &demands));
+        let is_stamped = match stamp {
+            // Other processes must verify the files again as well.
+            Some((marker, _)) if doubted => {
+                marker.set_stamp(None)?;
+                false
+            }
+            Some((marker, stamp)) => marker.has_stamp(stamp)?,
+            None => false,
+        };
+        for (info, file) in &files {
+            let trusted = is_stamped || known == Some(found) || (fresh && file.own);
+            let checked = self.blobs.check_file(number, info, &file.handle, !trusted);
+            if let Err(error) = checked {
+                return refused(error);
+            }
+        }
+        if let Some((marker, stamp)) = stamp.filter(|_| !is_stamped) {
+            // If the stamp cannot be written, the next process verifies the files itself.
+            let _ = marker.set_stamp(Some(stamp));
+        }
+        if doubted {
+            self.lock().checks.doubted.remove(&number);
+        }
+        if !open {
+            return Ok(Admitted::Yes(Outcome::Ready { known: Some(found) }));
+        }
+        let table = table.as_ref().map(|table| &table.handle);
+        let opened = match self.blobs.map(number, folder.local(), &data.handle, table) {
+            Ok(opened) => opened,
+            Err(error) => return refused(error),
+        };
+        let mut pin = marker.filter(|_| self.may_pin());
+        let mut held = None;
+        if subject.blob.needs_file {
+            if pin.is_none() && self.options.limit.is_some() {
+                return Err(CacheError::Pins {
+                    name: self.blobs.name(number),
+                    pins: self.options.pins as u64,
+                });
+            }
+            // The caller gets the path and holds the blob; the pin must last as long.
+            held = pin.take();
+        }
+        Ok(Admitted::Yes(Outcome::Open {
+            blob: Arc::new(CachedBlob::new(number, opened, held)),
+            pin,
+            memory: 0,
+            known: Some(found),
+        }))
+    }
+
+    /// Returns whether this process may pin another blob; each pin is an open file.
+    fn may_pin(&self) -> bool {
+        self.capacity.is_limited() && self.lock().open.pins < self.options.pins
+    }
+
+    /// Returns a compressed file found in the folder, which saves a fetch. It is verified like a fetched file, so its
+    /// origin does not matter.
+    pub(crate) fn existing_packed(&self, number: usize, part: BlobPart) -> Option<Vec<u8>> {
+        let (set, _) = self.blobs.find(number)?;
+        let set = self.blobs.sets().nth(set).filter(|set| set.is_remote)?;
+        let packed = self.blobs.blob(number)?.file(part)?.packed?;
+        let file = set.local.open_file(&packed.basename).ok()?;
+        if file.len() != packed.bytes {
+            return None;
+        }
+        file.read_all(packed.bytes).ok()
+    }
+
+    /// Verifies the fetched files and stores the blob in its reserved place.
+    pub(crate) fn finish(&self, number: usize) -> Outcome<B> {
+        let (fetched, place, needed, failures) = {
+            let mut state = self.lock();
+            let Some(work) = state.work(number) else {
+                return Outcome::NotNow;
+            };
+            let stage = std::mem::replace(&mut work.stage, Stage::Running);
+            let Stage::Fetched(fetched) = stage else {
+                work.stage = stage;
+                return Outcome::NotNow;
+            };
+            let place = std::mem::take(&mut work.place);
+            (fetched, place, work.needed, work.failures)
+        };
+        match fetched.and_then(|files| self.blobs.unpack(number, files)) {
+            Ok(raw) => self
+                .store(number, raw, place, needed)
+                .unwrap_or_else(Outcome::Failed),
+            // Corruption may come from the transfer, so it is retried. A replaced or missing blob is permanent.
+            Err(CacheError::Blob(error))
+                if error.kind() == ErrorKind::Corrupt && !self.blobs.is_lasting(&error) =>
+            {
+                let mut state = self.lock();
+                state.stats.bad_fetches += 1;
+                if failures + 1 < ATTEMPTS {
+                    if let Some(work) = state.work(number) {
+                        work.failures += 1;
+                    }
+                    return Outcome::Fetch(place);
+                }
+                drop(state);
+                self.give_up(number, place);
+                Outcome::Failed(CacheError::BadBlob {
+                    name: self.blobs.name(number),
+                    attempts: failures + 1,
+                    contents: self.blobs.contents(number),
+                    source: error,
+                })
+            }
+            Err(error) => {
+                self.give_up(number, place);
+                Outcome::Failed(error)
+            }
+        }
+    }
+
+    /// Releases the reservation of a blob that cannot be fetched.
+    fn give_up(&self, number: usize, place: Place) {
+        match place {
+            Place::Unknown => {}
+            Place::Memory(bytes) => {
+                let mut state = self.lock();
+                state.budget.memory = state.budget.memory.saturating_sub(bytes);
+            }
+            Place::Disk(marker) => {
+                // A later process cleans up what cannot be removed now.
+                let _removed = self.capacity.discard(number, marker, self);
+            }
+        }
+    }
+
+    /// Stores the raw files of a blob in the reserved place.
+    fn store(
+        &self,
+        number: usize,
+        raw: RawBlob,
+        place: Place,
+        needed: bool,
+    ) -> BlobResult<Outcome<B>, B::Error> {
+        let mut marker = match place {
+            Place::Disk(marker) => marker,
+            Place::Memory(bytes) => return self.open_memory(number, raw, bytes),
+            Place::Unknown => return Ok(Outcome::NotNow),
+        };
+        let subject = self.subject(number)?;
+        let Some(folder) = &subject.folder else {
+            return Ok(Outcome::NotNow);
+        };
+        let needs_file = subject.blob.needs_file;
+        if let Err(error) = self.write(&subject, folder, &marker, &raw) {
+            self.capacity.discard(number, marker, self)?;
+            if is_too_large(&error) {
+                self.lock().checks.unwritable.insert(number);
+            }
+            if !is_full(&error) || is_too_large(&error) && needs_file {
+                return Err(error.into());
+            }
+            return match needs_file {
+                true => Ok(no_file(needed)),
+                false => self.bypass(number, raw, needed),
+            };
+        }
+        let Some(files) = folder.files(subject.blob, Some(&marker))? else {
+            // Without working locks, another process may have removed the files.
+            return match needs_file {
+                true => Ok(Outcome::NotNow),
+                false => self.bypass(number, raw, needed),
+            };
+        };
+        drop(raw);
+        folder.share(&mut marker)?;
+        match self.admit(&subject, folder, files, Some(marker), true, needed)? {
+            Admitted::Yes(outcome) => Ok(outcome),
+            Admitted::Foreign(source) => Err(foreign(&subject, folder, source)),
+            // The files changed right after they were written.
+            Admitted::Damaged => Err(self.problem(number, BlobProblem::Changed)),
+        }
+    }
+
+    /// Keeps a fetched blob for which there is no space on disk: in memory if it fits, otherwise for the next callers
+    /// without the cache.
+    fn bypass(
+        &self,
+        number: usize,
+        raw: RawBlob,
+        needed: bool,
+    ) -> BlobResult<Outcome<B>, B::Error> {
+        let bytes = raw.bytes();
+        let urgent = self.wanted(number).is_some_and(|(_, wanted)| wanted.urgent);
+        {
+            let mut state = self.lock();
+            // The fetch of a later blob is already paid for. Leave half of the memory to blobs that are needed sooner.
+            let half = self.options.memory / 2;
+            if !needed && !urgent && state.budget.memory.saturating_add(bytes) > half {
+                return Ok(Outcome::NotNow);
+            }
+            if self.fits_memory(&state, bytes, needed) {
+                state.budget.memory = state.budget.memory.saturating_add(bytes);
+                state.stats.bypasses += 1;
+                drop(state);
+                return self.open_memory(number, raw, bytes);
+            }
+        }
+        if !needed {
+            return Ok(Outcome::NotNow);
+        }
+        let open = self.blobs.in_memory(number, raw)?;
+        self.keep_uncached(Arc::new(CachedBlob::new(number, open, None)), bytes);
+        Ok(Outcome::Uncached)
+    }
+
+    /// Returns whether a blob fits in memory. One needed blob always fits, however large.
+    fn fits_memory(&self, state: &State<B>, bytes: u64, needed: bool) -> bool {
+        let memory = state.budget.memory;
+        memory.saturating_add(bytes) <= self.options.memory || (needed && memory == 0)
+    }
+
+    fn open_memory(
+        &self,
+        number: usize,
+        raw: RawBlob,
+        bytes: u64,
+    ) -> BlobResult<Outcome<B>, B::Error> {
+        match self.blobs.in_memory(number, raw) {
+            Ok(open) => Ok(Outcome::Open {
+                blob: Arc::new(CachedBlob::new(number, open, None)),
+                pin: None,
+                memory: bytes,
+                known: None,
+            }),
+            Err(error) => {
+                self.give_up(number, Place::Memory(bytes));
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a blob to the folder. If the disk is full, evicts other blobs and retries.
+    fn write(
+        &self,
+        subject: &Subject<'_>,
+        folder: &Folder,
+        marker: &Marker,
+        raw: &RawBlob,
+    ) -> Result<(), StorageError> {
+        let mut files: Vec<(&str, &[u8])> = Vec::with_capacity(4);
+        let raws = std::iter::once(&raw.data).chain(&raw.table);
+        for (file, bytes) in subject.blob.files().zip(raws) {
+            // An uncompressed file of a local set is already in the folder.
+            if subject.set.is_remote || file.packed.is_some() {
+                files.push((&file.raw.basename, bytes));
+            }
+        }
+        if subject.blob.keep_packed && subject.set.is_remote {
+            let packed = subject.blob.files().filter_map(|file| file.packed);
+            for (packed, bytes) in packed.zip(&raw.packed) {
+                files.push((&packed.basename, bytes));
+            }
+        }
+        let mut written = folder.write(marker, &files);
+        for again in [false, true] {
+            match written {
+                Err(error) if is_full(&error) && !is_too_large(&error) => {
+                    let wanted = self.wanted(subject.number);
+                    let more = wanted.map(|(_, wanted)| {
+                        // The blob itself is already reserved.
+                        self.capacity.disk_full(wanted, 0, again, self)
+                    });
+                    match more {
+                        Some(Ok(true)) => written = folder.write(marker, &files),
+                        Some(Ok(false) | Err(_)) | None => return Err(error),
+                    }
+                }
+                other => return other,
+            }
+        }
+        written
+    }
+}
+
+/// Returns the outcome for a blob that is only useful on disk, where there is no space.
+const fn no_file<B: Blobs>(needed: bool) -> Outcome<B> {
+    if needed {
+        Outcome::Full
+    } else {
+        Outcome::NotNow
+    }
+}
+
+/// Returns the error for a file with the name of a blob that the cache did not write.
+fn foreign<E: shardmill_core::Diagnostic>(
+    subject: &Subject<'_>,
+    folder: &Folder,
+    source: Box<E>,
+) -> CacheError<E> {
+    CacheError::Foreign {
+        path: folder.local().path_of(&subject.blob.data.raw.basename),
+        source,
+    }
+}

@@ -1,0 +1,392 @@
+//! The cache of shards: what the cache needs to know about shards, and samples of shards that are not cached.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shardmill_cache::{
+    Blob, BlobCatalog, BlobFile, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache,
+    CacheError, CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob,
+};
+use shardmill_core::Limits;
+use shardmill_dataset::{
+    Catalog, DatasetError, Entry, FileError, FileList, Piece, Stream, samples_of,
+};
+use shardmill_mds::{Digest, FileInfo};
+use shardmill_storage::{Dir, FileHandle, StorageError};
+
+use crate::check::{self, Trust};
+use crate::error::ReaderError;
+use crate::open::OpenShard;
+use crate::origin::{self, FileRange};
+
+/// An open shard that the cache keeps.
+pub(crate) type SharedShard = Arc<CachedBlob<OpenShard>>;
+
+/// The shards of a catalog, as the blobs of a cache.
+#[derive(Debug)]
+pub(crate) struct ShardBlobs(Arc<Catalog>);
+
+/// Returns the blob of a shard.
+pub(crate) fn blob_of<'a>(entry: Entry<'a>, is_remote: bool, keep_zip: bool) -> Blob<'a> {
+    let mut files = entry.parts().map(|part| BlobFile {
+        raw: part.raw,
+        packed: part.zip.map(|(zip, _)| zip),
+    });
+    let data = files.next().unwrap_or(BlobFile {
+        raw: entry.data(),
+        packed: None,
+    });
+    Blob {
+        data,
+        table: files.next(),
+        is_kept: is_remote || entry.is_packed(),
+        keep_packed: keep_zip,
+        needs_file: entry.needs_file(),
+        is_unhashed: entry.raw_file().is_some(),
+    }
+}
+
+/// Removes what was fetched with an outdated list of raw files. Returns how many files stay because other processes
+/// read them.
+pub(crate) fn forget_files(local: &Dir, files: &FileList) -> Result<u64, StorageError> {
+    shardmill_cache::forget(local, &files.digest(), |number| {
+        let entry = Entry::File(files.get(number)?, files.form);
+        Some(blob_of(entry, true, false))
+    })
+}
+
+impl BlobCatalog for ShardBlobs {
+    type Error = DatasetError;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn sets(&self) -> impl ExactSizeIterator<Item = BlobSet<'_>> {
+        self.0.streams().iter().map(|stream| BlobSet {
+            local: &stream.local,
+            digest: &stream.index_digest,
+            first: stream.first_shard,
+            blobs: stream.shards.len(),
+            is_remote: stream.origin.is_some(),
+        })
+    }
+
+    fn find(&self, blob: usize) -> Option<(usize, usize)> {
+        let (_, number) = self.0.stream_of(blob)?;
+        Some((origin::stream_number(&self.0, blob)?, number))
+    }
+
+    fn blob(&self, blob: usize) -> Option<Blob<'_>> {
+        let (stream, number) = self.0.stream_of(blob)?;
+        let entry = stream.shards.get(number)?;
+        Some(blob_of(entry, stream.origin.is_some(), stream.keep_zip))
+    }
+
+    fn index_bytes(&self, set: usize) -> u64 {
+        self.0.streams().get(set).map_or(0, Stream::index_bytes)
+    }
+
+    fn is_divisible(&self, blob: usize) -> bool {
+        let Some((stream, number)) = self.0.stream_of(blob) else {
+            return false;
+        };
+        stream.origin.is_some()
+            && stream.validate.is_none()
+            && stream
+                .shards
+                .get(number)
+                .is_some_and(|entry| !entry.is_packed() && entry.place_of(0).is_some())
+    }
+
+    fn name(&self, blob: usize) -> String {
+        self.0.place(blob).file
+    }
+
+    fn contents(&self, blob: usize) -> String {
+        let samples = self.0.entry(blob).map_or(0, Entry::samples);
+        samples_of(self.0.first_sample(blob), samples)
+    }
+
+    fn error(&self, blob: usize, problem: BlobProblem) -> DatasetError {
+        match problem {
+            BlobProblem::Absent => self.0.no_shard(blob),
+            BlobProblem::Changed => self.0.changed(blob),
+            BlobProblem::Unverifiable => {
+                let place = self.0.place(blob);
+                FileError::Untold { place }.into()
+            }
+        }
+    }
+}
+
+impl Blobs for ShardBlobs {
+    type Open = OpenShard;
+
+    fn fetch(&self, blob: usize, part: BlobPart, done: Done<DatasetError>) -> Pending {
+        origin::fetch(&self.0, blob, part, |result| {
+            done(result.map_err(cache_error));
+        })
+    }
+
+    fn unpack(&self, blob: usize, files: Vec<Vec<u8>>) -> BlobResult<RawBlob, DatasetError> {
+        check::unpack(&self.0, blob, files).map_err(cache_error)
+    }
+
+    fn demands(&self, blob: usize, file: &FileInfo) -> Vec<Digest> {
+        check::demands(&self.0, blob, file)
+    }
+
+    fn check_file(
+        &self,
+        blob: usize,
+        info: &FileInfo,
+        file: &FileHandle,
+        hashes: bool,
+    ) -> BlobResult<(), DatasetError> {
+        let trust = if hashes { Trust::Unknown } else { Trust::Known };
+        check::check_file(&self.0, blob, info, file, trust).map_err(cache_error)
+    }
+
+    fn open_in_place(
+        &self,
+        blob: usize,
+        known: Option<KnownFiles>,
+    ) -> BlobResult<(OpenShard, Option<KnownFiles>), DatasetError> {
+        open_in_place(&self.0, blob, known).map_err(cache_error)
+    }
+
+    fn map(
+        &self,
+        blob: usize,
+        dir: &Dir,
+        data: &FileHandle,
+        table: Option<&FileHandle>,
+    ) -> BlobResult<OpenShard, DatasetError> {
+        OpenShard::map(&self.0, blob, dir, data, table).map_err(cache_error)
+    }
+
+    fn in_memory(&self, blob: usize, raw: RawBlob) -> BlobResult<OpenShard, DatasetError> {
+        OpenShard::in_memory(&self.0, blob, raw.data, raw.table).map_err(cache_error)
+    }
+
+    fn is_lasting(&self, error: &DatasetError) -> bool {
+        match error {
+            DatasetError::Files(error) => error.is_change(),
+            error => matches!(
+                error,
+                DatasetError::ShardMissing { .. } | DatasetError::HashAbsent { .. }
+            ),
+        }
+    }
+}
+
+fn cache_error(error: DatasetError) -> CacheError<DatasetError> {
+    match error {
+        DatasetError::Storage(error) => CacheError::Storage(error),
+        error => CacheError::Blob(Box::new(error)),
+    }
+}
+
+/// Opens a shard of a dataset that is read in place. `known` are its files if this process has checked them.
+fn open_in_place(
+    catalog: &Catalog,
+    shard: usize,
+    known: Option<KnownFiles>,
+) -> Result<(OpenShard, Option<KnownFiles>), DatasetError> {
+    let absent = || catalog.no_shard(shard);
+    let (stream, number) = catalog.stream_of(shard).ok_or_else(absent)?;
+    let entry = stream.shards.get(number).ok_or_else(absent)?;
+    let dir = &stream.local;
+    let open = |name: &str| {
+        dir.open_file(name)
+            .map_err(|error| origin::named(error, origin::missing(catalog, shard)))
+    };
+    let data = open(&entry.data().basename)?;
+    if let Some(file) = entry.raw_file() {
+        origin::check_listed(catalog, shard, file, &data)?;
+        // PERF: does not store an identity per file, because there may be a million files.
+        return Ok((OpenShard::map(catalog, shard, dir, &data, None)?, None));
+    }
+    let info = entry.table();
+    let table = info.map(|info| open(&info.basename)).transpose()?;
+    let identity = table.as_ref().map(FileHandle::identity);
+    let found = (data.identity()?, identity.transpose()?);
+    let trust = if known == Some(found) {
+        Trust::Known
+    } else {
+        Trust::Own
+    };
+    let files = [Some((entry.data(), &data)), info.zip(table.as_ref())];
+    for (info, file) in files.into_iter().flatten() {
+        check::check_file(catalog, shard, info, file, trust)?;
+    }
+    let open = OpenShard::map(catalog, shard, dir, &data, table.as_ref())?;
+    Ok((open, Some(found)))
+}
+
+/// The encoded bytes of a sample, and their offset in the shard.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extract {
+    pub(crate) begin: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Extract {
+    pub(crate) fn piece(&self) -> Piece<'_> {
+        Piece {
+            begin: self.begin,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// The cache of a reader's shards.
+pub(crate) struct ShardCache {
+    catalog: Arc<Catalog>,
+    cache: Cache<ShardBlobs>,
+}
+
+impl fmt::Debug for ShardCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cache.fmt(f)
+    }
+}
+
+impl Deref for ShardCache {
+    type Target = Cache<ShardBlobs>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.cache
+    }
+}
+
+impl ShardCache {
+    pub(crate) fn new(catalog: Arc<Catalog>, options: &CacheOptions) -> Result<Self, ReaderError> {
+        let blobs = ShardBlobs(Arc::clone(&catalog));
+        let cache = Cache::new(Arc::new(blobs), options)?;
+        Ok(Self { catalog, cache })
+    }
+
+    /// Discards what is known about a shard whose files changed. The next use verifies it again.
+    pub(crate) fn distrust(&self, shard: usize) {
+        if let Some(engine) = self.started() {
+            engine.distrust(shard);
+        }
+    }
+
+    /// Returns the encoded bytes of samples, each given by its shard and its position in the shard. Samples of
+    /// uncompressed shards that are not cached are fetched individually, all at once; their hash cannot be checked.
+    /// The whole shard is fetched if it is compressed or if hashes have to be checked.
+    pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Extract>, ReaderError> {
+        let engine = self.engine()?;
+        let blobs = ShardBlobs(Arc::clone(&self.catalog));
+        let mut found: Vec<Extract> = vec![Extract::default(); wanted.len()];
+        let mut ranges = Vec::new();
+        let mut whole = Vec::new();
+        for (place, &(shard, at)) in wanted.iter().enumerate() {
+            let entry = self.catalog.entry(shard);
+            let entry = entry.ok_or_else(|| self.catalog.no_shard(shard))?;
+            if blobs.is_divisible(shard)
+                && let Some(range) = entry.place_of(at)
+                && !engine.is_at_hand(shard)
+            {
+                // INVARIANT: below the number of samples, so the offset table contains it.
+                if at >= entry.samples() {
+                    return Err(self.catalog.changed(shard).into());
+                }
+                ranges.push((place, shard, range));
+                continue;
+            }
+            whole.push((shard, at, place));
+        }
+        // Sorted by shard, so that each shard is fetched at most once, even if only one can be kept.
+        whole.sort_unstable();
+        let mut last: Option<SharedShard> = None;
+        for (shard, at, place) in whole {
+            let open = match last.take().filter(|open| open.number() == shard) {
+                Some(open) => open,
+                None => engine.whole(shard)?,
+            };
+            let piece = open.sample(at).ok_or_else(|| self.catalog.changed(shard))?;
+            let extract = Extract {
+                begin: piece.begin,
+                bytes: piece.bytes.to_vec(),
+            };
+            if let Err(error) = open.check(&self.catalog) {
+                engine.distrust(shard);
+                return Err(error.into());
+            }
+            if let Some(slot) = found.get_mut(place) {
+                *slot = extract;
+            }
+            last = Some(open);
+        }
+        if !ranges.is_empty() {
+            engine.count_parts(ranges.len() as u64);
+            self.read_individually(ranges, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Fetches the offsets of the samples, then the samples: two rounds of concurrent requests.
+    fn read_individually(
+        &self,
+        wanted: Vec<(usize, usize, Range<u64>)>,
+        found: &mut [Extract],
+    ) -> Result<(), ReaderError> {
+        let catalog = &self.catalog;
+        let offsets: Vec<FileRange> = wanted
+            .iter()
+            .map(|(_, shard, range)| {
+                let has_table = catalog
+                    .entry(*shard)
+                    .is_some_and(|entry| entry.table().is_some());
+                FileRange {
+                    shard: *shard,
+                    part: if has_table {
+                        BlobPart::Table
+                    } else {
+                        BlobPart::Data
+                    },
+                    range: range.clone(),
+                }
+            })
+            .collect();
+        let mut samples = Vec::with_capacity(offsets.len());
+        for (piece, bytes) in offsets.iter().zip(origin::read_ranges(catalog, &offsets)) {
+            let bytes = bytes?;
+            let entry = catalog.entry(piece.shard);
+            let range = entry.and_then(|entry| entry.range_in(&bytes));
+            let range = range.ok_or_else(|| catalog.changed(piece.shard))?;
+            let limit = catalog.limits().sample_bytes;
+            Limits::check("sample-bytes", range.end - range.start, limit).map_err(|source| {
+                DatasetError::Limit {
+                    path: PathBuf::from(catalog.place(piece.shard).file),
+                    source,
+                }
+            })?;
+            samples.push(FileRange {
+                shard: piece.shard,
+                part: BlobPart::Data,
+                range,
+            });
+        }
+        let read = origin::read_ranges(catalog, &samples);
+        for (((place, ..), piece), bytes) in wanted.into_iter().zip(samples).zip(read) {
+            let bytes = bytes?;
+            if bytes.len() as u64 != piece.range.end - piece.range.start {
+                return Err(catalog.changed(piece.shard).into());
+            }
+            if let Some(slot) = found.get_mut(place) {
+                *slot = Extract {
+                    begin: piece.range.start,
+                    bytes,
+                };
+            }
+        }
+        Ok(())
+    }
+}

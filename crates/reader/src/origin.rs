@@ -1,0 +1,211 @@
+//! Reads the files of shards from their origin: a store or a folder.
+
+use std::ops::Range;
+
+use shardmill_cache::{BlobPart, Pending};
+use shardmill_dataset::{Catalog, DatasetError, Entry, FileEntry, FileError, Origin, Part, Stream};
+use shardmill_mds::FileInfo;
+use shardmill_storage::{Dir, FileHandle, RemoteFault, StorageError};
+
+/// A byte range of an uncompressed file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileRange {
+    pub(crate) shard: usize,
+    pub(crate) part: BlobPart,
+    pub(crate) range: Range<u64>,
+}
+
+/// Returns the stored form of a shard's file.
+fn stored(catalog: &Catalog, shard: usize, part: BlobPart) -> Option<&FileInfo> {
+    let mut files = catalog.entry(shard)?.parts();
+    let file = match part {
+        BlobPart::Data => files.next(),
+        BlobPart::Table => files.nth(1),
+    };
+    file.as_ref().map(Part::stored)
+}
+
+/// Starts fetching the stored form of a file. Calls `done` once, on any thread, immediately or later, unless the
+/// returned value was dropped before. The bytes are not verified.
+pub(crate) fn fetch(
+    catalog: &Catalog,
+    shard: usize,
+    part: BlobPart,
+    done: impl FnOnce(Result<Vec<u8>, DatasetError>) + Send + 'static,
+) -> Pending {
+    let (Some((stream, _)), Some(info)) = (catalog.stream_of(shard), stored(catalog, shard, part))
+    else {
+        done(Err(catalog.no_shard(shard)));
+        return Box::new(());
+    };
+    let remote = match &stream.origin {
+        Some(Origin::Store(remote)) => remote,
+        origin => {
+            let dir = match origin {
+                Some(Origin::Folder(dir)) => dir,
+                _ => &stream.local,
+            };
+            done(read_whole(catalog, shard, dir, info));
+            return Box::new(());
+        }
+    };
+    if let Some(Entry::File(file, _)) = catalog.entry(shard)
+        && let Err(error) = remote.pin(std::iter::once((&*info.basename, &*file.tag)))
+    {
+        done(Err(error.into()));
+        return Box::new(());
+    }
+    let missing = missing(catalog, shard);
+    let changed = changed(catalog, shard);
+    let done = move |result: Result<Vec<u8>, StorageError>| {
+        done(result.map_err(|error| match changed {
+            Some(changed) if is_other(&error) => changed.into(),
+            _ => named(error, missing),
+        }));
+    };
+    Box::new(remote.fetch(&info.basename, info.bytes, done))
+}
+
+/// Reads ranges of uncompressed files, all at once, and returns one result for each. Blocks.
+pub(crate) fn read_ranges(
+    catalog: &Catalog,
+    wanted: &[FileRange],
+) -> Vec<Result<Vec<u8>, DatasetError>> {
+    let mut results = Vec::with_capacity(wanted.len());
+    results.resize_with(wanted.len(), || None);
+    for (number, stream) in catalog.streams().iter().enumerate() {
+        let mut places = Vec::new();
+        let mut ranges = Vec::new();
+        for (place, piece) in wanted.iter().enumerate() {
+            let own = stream_number(catalog, piece.shard) == Some(number);
+            if let Some(info) = stored(catalog, piece.shard, piece.part).filter(|_| own) {
+                places.push(place);
+                ranges.push((info.basename.to_string(), piece.range.clone()));
+            }
+        }
+        for (place, result) in places.into_iter().zip(read_from(stream, &ranges)) {
+            let shard = wanted.get(place).map_or(0, |piece| piece.shard);
+            if let Some(slot) = results.get_mut(place) {
+                *slot = Some(result.map_err(|error| named(error, missing(catalog, shard))));
+            }
+        }
+    }
+    let shards = wanted.iter().map(|piece| piece.shard);
+    results
+        .into_iter()
+        .zip(shards)
+        .map(|(result, shard)| result.unwrap_or_else(|| Err(catalog.no_shard(shard))))
+        .collect()
+}
+
+/// Returns the number of the stream of a shard.
+pub(crate) fn stream_number(catalog: &Catalog, shard: usize) -> Option<usize> {
+    let (stream, _) = catalog.stream_of(shard)?;
+    catalog
+        .streams()
+        .iter()
+        .position(|other| std::ptr::eq(other, stream))
+}
+
+fn read_from(
+    stream: &Stream,
+    wanted: &[(String, Range<u64>)],
+) -> Vec<Result<Vec<u8>, StorageError>> {
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let dir = match &stream.origin {
+        Some(Origin::Store(remote)) => return remote.read_ranges(wanted),
+        Some(Origin::Folder(dir)) => dir,
+        None => &stream.local,
+    };
+    let read = |(name, range): &(String, Range<u64>)| {
+        let file = dir.open_file(name)?;
+        file.read_range(range.start, range.end.saturating_sub(range.start))
+    };
+    wanted.iter().map(read).collect()
+}
+
+/// Reads a file of a folder, and checks that its length matches the index.
+fn read_whole(
+    catalog: &Catalog,
+    shard: usize,
+    dir: &Dir,
+    info: &FileInfo,
+) -> Result<Vec<u8>, DatasetError> {
+    let file = dir
+        .open_file(&info.basename)
+        .map_err(|error| named(error, missing(catalog, shard)))?;
+    if let Some(Entry::File(entry, _)) = catalog.entry(shard) {
+        check_listed(catalog, shard, entry, &file)?;
+        let bytes = file.read_all(catalog.limits().shard_bytes)?;
+        file.check_unchanged()?;
+        return Ok(bytes);
+    }
+    if file.len() != info.bytes {
+        return Err(DatasetError::ShardLength {
+            place: catalog.place(shard),
+            expected: info.bytes,
+            found: file.len(),
+        });
+    }
+    Ok(file.read_all(catalog.limits().shard_bytes)?)
+}
+
+/// Checks that a raw file is still the one that was listed.
+pub(crate) fn check_listed(
+    catalog: &Catalog,
+    shard: usize,
+    entry: &FileEntry,
+    file: &FileHandle,
+) -> Result<(), DatasetError> {
+    if entry.is(file) {
+        return Ok(());
+    }
+    Err(FileError::Changed {
+        place: catalog.place(shard),
+        listed: entry.info.bytes,
+        found: file.len(),
+        store: false,
+    }
+    .into())
+}
+
+/// Returns the error for a raw file in a store that changed since it was listed.
+fn changed(catalog: &Catalog, shard: usize) -> Option<FileError> {
+    let place = catalog.place(shard);
+    let is_file = matches!(catalog.entry(shard), Some(Entry::File(..)));
+    is_file.then_some(FileError::ObjectChanged { place })
+}
+
+/// Returns whether the object in a store is not the requested version.
+fn is_other(error: &StorageError) -> bool {
+    matches!(
+        error,
+        StorageError::Remote {
+            fault: RemoteFault::Changed,
+            ..
+        }
+    )
+}
+
+/// Returns the error for a missing file.
+pub(crate) fn missing(catalog: &Catalog, shard: usize) -> DatasetError {
+    if let Some(Entry::File(..)) = catalog.entry(shard) {
+        let place = catalog.place(shard);
+        return FileError::Missing { place }.into();
+    }
+    DatasetError::ShardMissing {
+        place: catalog.place(shard),
+        first_sample: catalog.first_sample(shard),
+        samples: catalog.entry(shard).map_or(0, Entry::samples),
+    }
+}
+
+pub(crate) fn named(error: StorageError, missing: DatasetError) -> DatasetError {
+    if error.is_not_found() {
+        missing
+    } else {
+        error.into()
+    }
+}
