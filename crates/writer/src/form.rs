@@ -28,6 +28,18 @@ impl ShardFormat {
             Self::Webdataset => "webdataset",
         }
     }
+
+    /// Creates an index of these entries. Entries of another format are left out.
+    pub(crate) fn index(self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
+        match self {
+            Self::Streaming(_) => DatasetIndex::Streaming(shardmill_mds::Index {
+                shards: entries.filter_map(IndexEntry::into_streaming).collect(),
+            }),
+            Self::Webdataset => DatasetIndex::Tar(shardmill_webdataset::Index {
+                shards: entries.filter_map(IndexEntry::into_tar).collect(),
+            }),
+        }
+    }
 }
 
 impl From<Format> for ShardFormat {
@@ -99,14 +111,7 @@ impl ShardForm {
     /// Creates an index of these entries. Entries of another format are left out.
     #[must_use]
     pub fn index(&self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
-        match self {
-            Self::Streaming(_) => DatasetIndex::Streaming(shardmill_mds::Index {
-                shards: entries.filter_map(IndexEntry::into_streaming).collect(),
-            }),
-            Self::Tar(_) => DatasetIndex::Tar(shardmill_webdataset::Index {
-                shards: entries.filter_map(IndexEntry::into_tar).collect(),
-            }),
-        }
+        self.format().index(entries)
     }
 
     /// Returns the start of the shard file names, before the number.

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use arrow::array::{Array, ArrayRef, AsArray, LargeStringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Decimal128Type, Decimal256Type, DecimalType, Float16Type, Float32Type, Float64Type,
-    Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, DataType, Decimal128Type, Decimal256Type, DecimalType, Float16Type,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -73,18 +74,11 @@ fn no_form(path: &str, data_type: &DataType) -> String {
 /// A downcast array. The downcasts are done once, so that reading a value costs only a match.
 pub(crate) enum Node {
     Null,
-    Bool(arrow::array::BooleanArray),
-    I8(arrow::array::Int8Array),
-    I16(arrow::array::Int16Array),
-    I32(arrow::array::Int32Array),
-    I64(arrow::array::Int64Array),
-    U8(arrow::array::UInt8Array),
-    U16(arrow::array::UInt16Array),
-    U32(arrow::array::UInt32Array),
-    U64(arrow::array::UInt64Array),
-    F16(arrow::array::Float16Array),
-    F32(arrow::array::Float32Array),
-    F64(arrow::array::Float64Array),
+    /// Booleans and numbers, with the function that writes a value.
+    Plain {
+        array: ArrayRef,
+        write: fn(&dyn Array, usize, &mut Vec<u8>),
+    },
     Text(Texts),
     Struct {
         array: ArrayRef,
@@ -123,20 +117,27 @@ impl Bounds {
 impl Node {
     /// Prepares an array. Returns `None` for types that [`is_representable`] does not support.
     pub(crate) fn new(array: &ArrayRef) -> Option<Self> {
+        let plain = |write| Self::Plain {
+            array: ArrayRef::clone(array),
+            write,
+        };
         Some(match array.data_type() {
             DataType::Null => Self::Null,
-            DataType::Boolean => Self::Bool(array.as_boolean().clone()),
-            DataType::Int8 => Self::I8(array.as_primitive::<Int8Type>().clone()),
-            DataType::Int16 => Self::I16(array.as_primitive::<Int16Type>().clone()),
-            DataType::Int32 => Self::I32(array.as_primitive::<Int32Type>().clone()),
-            DataType::Int64 => Self::I64(array.as_primitive::<Int64Type>().clone()),
-            DataType::UInt8 => Self::U8(array.as_primitive::<UInt8Type>().clone()),
-            DataType::UInt16 => Self::U16(array.as_primitive::<UInt16Type>().clone()),
-            DataType::UInt32 => Self::U32(array.as_primitive::<UInt32Type>().clone()),
-            DataType::UInt64 => Self::U64(array.as_primitive::<UInt64Type>().clone()),
-            DataType::Float16 => Self::F16(array.as_primitive::<Float16Type>().clone()),
-            DataType::Float32 => Self::F32(array.as_primitive::<Float32Type>().clone()),
-            DataType::Float64 => Self::F64(array.as_primitive::<Float64Type>().clone()),
+            DataType::Boolean => plain(|array, row, out| {
+                let value = array.as_boolean().value(row);
+                out.extend_from_slice(if value { b"true" } else { b"false" });
+            }),
+            DataType::Int8 => plain(write_int::<Int8Type>),
+            DataType::Int16 => plain(write_int::<Int16Type>),
+            DataType::Int32 => plain(write_int::<Int32Type>),
+            DataType::Int64 => plain(write_int::<Int64Type>),
+            DataType::UInt8 => plain(write_int::<UInt8Type>),
+            DataType::UInt16 => plain(write_int::<UInt16Type>),
+            DataType::UInt32 => plain(write_int::<UInt32Type>),
+            DataType::UInt64 => plain(write_int::<UInt64Type>),
+            DataType::Float16 => plain(write_number::<Float16Type>),
+            DataType::Float32 => plain(write_number::<Float32Type>),
+            DataType::Float64 => plain(write_number::<Float64Type>),
             DataType::Struct(fields) => {
                 let columns = array.as_struct();
                 let mut nodes = Vec::with_capacity(fields.len());
@@ -207,22 +208,11 @@ impl Node {
     fn is_null(&self, row: usize) -> bool {
         match self {
             Self::Null => true,
-            Self::Bool(array) => array.is_null(row),
-            Self::I8(array) => array.is_null(row),
-            Self::I16(array) => array.is_null(row),
-            Self::I32(array) => array.is_null(row),
-            Self::I64(array) => array.is_null(row),
-            Self::U8(array) => array.is_null(row),
-            Self::U16(array) => array.is_null(row),
-            Self::U32(array) => array.is_null(row),
-            Self::U64(array) => array.is_null(row),
-            Self::F16(array) => array.is_null(row),
-            Self::F32(array) => array.is_null(row),
-            Self::F64(array) => array.is_null(row),
             Self::Text(texts) => texts.is_null(row),
-            Self::Struct { array, .. } | Self::List { array, .. } | Self::Map { array, .. } => {
-                array.is_null(row)
-            }
+            Self::Plain { array, .. }
+            | Self::Struct { array, .. }
+            | Self::List { array, .. }
+            | Self::Map { array, .. } => array.is_null(row),
         }
     }
 
@@ -234,20 +224,7 @@ impl Node {
         }
         match self {
             Self::Null => {}
-            Self::Bool(array) => {
-                out.extend_from_slice(if array.value(row) { b"true" } else { b"false" })
-            }
-            Self::I8(array) => write_integer(array.value(row).into(), out),
-            Self::I16(array) => write_integer(array.value(row).into(), out),
-            Self::I32(array) => write_integer(array.value(row).into(), out),
-            Self::I64(array) => write_integer(array.value(row).into(), out),
-            Self::U8(array) => write_integer(array.value(row).into(), out),
-            Self::U16(array) => write_integer(array.value(row).into(), out),
-            Self::U32(array) => write_integer(array.value(row).into(), out),
-            Self::U64(array) => write_integer(array.value(row).into(), out),
-            Self::F16(array) => write_json_float(array.value(row).to_f64(), out),
-            Self::F32(array) => write_json_float(array.value(row).into(), out),
-            Self::F64(array) => write_json_float(array.value(row), out),
+            Self::Plain { array, write } => write(array, row, out),
             Self::Text(texts) => write_json_string(texts.value(row)?, out),
             Self::Struct { fields, .. } => {
                 out.push(b'{');
@@ -295,6 +272,22 @@ impl Node {
         }
         Ok(())
     }
+}
+
+fn write_int<T: ArrowPrimitiveType<Native: Into<i128>>>(
+    array: &dyn Array,
+    row: usize,
+    out: &mut Vec<u8>,
+) {
+    write_integer(array.as_primitive::<T>().value(row).into(), out);
+}
+
+fn write_number<T: ArrowPrimitiveType<Native: Into<f64>>>(
+    array: &dyn Array,
+    row: usize,
+    out: &mut Vec<u8>,
+) {
+    write_json_float(array.as_primitive::<T>().value(row).into(), out);
 }
 
 /// Appends an integer in plain decimal.

@@ -1,18 +1,13 @@
 //! Encodes numbers. Values of the same type are passed through; others are converted one by one and must fit.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{
-    DataType, Date32Type, Date64Type, Decimal128Type, DecimalType, DurationMicrosecondType,
-    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float16Type, Float32Type,
-    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType,
-    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
-    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Decimal128Type, DecimalType, Float64Type, Int64Type, UInt64Type};
 use half::f16;
 use shardmill_mds::DType;
 
+use super::types::is_temporal;
 use crate::error::{RowError, ValueReason};
 
 /// Returns the array dtype that stores the values of an Arrow type bit for bit.
@@ -41,12 +36,7 @@ pub(crate) const fn is_float(dtype: DType) -> bool {
 pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
     match data_type {
         DataType::Boolean => true,
-        DataType::Date32
-        | DataType::Date64
-        | DataType::Time32(_)
-        | DataType::Time64(_)
-        | DataType::Timestamp(..)
-        | DataType::Duration(_) => dtype == DType::I64,
+        other if is_temporal(other) => dtype == DType::I64,
         DataType::Decimal128(_, scale) => *scale == 0 || is_float(dtype),
         DataType::Float16 | DataType::Float32 | DataType::Float64 => is_float(dtype),
         _ => dtype_of(data_type).is_some(),
@@ -56,12 +46,20 @@ pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
 /// Returns the little-endian bytes of all values of `array` as `dtype`. There is no copy if the types are the same. The
 /// bytes of a null are unspecified.
 pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result<Buffer, RowError> {
+    let unfit = || RowError {
+        row: 0,
+        reason: mismatch(array, encoding),
+    };
     if dtype_of(array.data_type()) == Some(dtype) {
-        return raw_values(array).ok_or(RowError {
-            row: 0,
-            reason: mismatch(array, encoding),
-        });
+        // Arrow stores numbers in native byte order, which this crate requires to be little-endian.
+        let data = array.to_data();
+        let (start, length) = (data.offset() * width(dtype), data.len() * width(dtype));
+        let buffer = data.buffers().first().ok_or_else(unfit)?;
+        return Ok(buffer.slice_with_length(start, length));
     }
+    let mut out = Vec::with_capacity(array.len() * width(dtype));
+    let nulls = array.nulls();
+    let rows = (0..array.len()).map(|row| (row, nulls.is_none_or(|nulls| nulls.is_valid(row))));
     let misfit = |row: usize, value: String| RowError {
         row,
         reason: ValueReason::Range {
@@ -69,94 +67,56 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
             encoding: encoding.to_owned(),
         },
     };
-    let rows = array.len();
-    macro_rules! integers {
-        ($type:ty) => {{
-            let values = array.as_primitive::<$type>();
-            from_integers(
-                rows,
-                dtype,
-                |row| (!values.is_null(row)).then(|| i128::from(values.value(row))),
-                &misfit,
-            )
-        }};
-    }
-    macro_rules! floats {
-        ($type:ty, $to:expr) => {{
-            let values = array.as_primitive::<$type>();
-            from_floats(
-                rows,
-                dtype,
-                |row| (!values.is_null(row)).then(|| $to(values.value(row))),
-                &misfit,
-            )
-        }};
-    }
-    match array.data_type() {
-        DataType::Boolean => {
-            let values: &BooleanArray = array.as_boolean();
-            from_integers(
-                rows,
-                dtype,
-                |row| (!values.is_null(row)).then(|| i128::from(values.value(row))),
-                &misfit,
-            )
+    let mut integers = |value: &dyn Fn(usize) -> i128| {
+        for (row, is_valid) in rows.clone() {
+            let value = if is_valid { value(row) } else { 0 };
+            put_integer(dtype, value, &mut out).ok_or_else(|| misfit(row, value.to_string()))?;
         }
-        DataType::Int8 => integers!(Int8Type),
-        DataType::Int16 => integers!(Int16Type),
-        DataType::Int32 => integers!(Int32Type),
-        DataType::Int64 => integers!(Int64Type),
-        DataType::UInt8 => integers!(UInt8Type),
-        DataType::UInt16 => integers!(UInt16Type),
-        DataType::UInt32 => integers!(UInt32Type),
-        DataType::UInt64 => integers!(UInt64Type),
-        DataType::Date32 => integers!(Date32Type),
-        DataType::Date64 => integers!(Date64Type),
-        DataType::Time32(TimeUnit::Second) => integers!(Time32SecondType),
-        DataType::Time32(_) => integers!(Time32MillisecondType),
-        DataType::Time64(TimeUnit::Microsecond) => integers!(Time64MicrosecondType),
-        DataType::Time64(_) => integers!(Time64NanosecondType),
-        DataType::Timestamp(TimeUnit::Second, _) => integers!(TimestampSecondType),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => integers!(TimestampMillisecondType),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => integers!(TimestampMicrosecondType),
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => integers!(TimestampNanosecondType),
-        DataType::Duration(TimeUnit::Second) => integers!(DurationSecondType),
-        DataType::Duration(TimeUnit::Millisecond) => integers!(DurationMillisecondType),
-        DataType::Duration(TimeUnit::Microsecond) => integers!(DurationMicrosecondType),
-        DataType::Duration(TimeUnit::Nanosecond) => integers!(DurationNanosecondType),
-        DataType::Float16 => floats!(Float16Type, f64::from),
-        DataType::Float32 => floats!(Float32Type, f64::from),
-        DataType::Float64 => floats!(Float64Type, |value: f64| value),
-        DataType::Decimal128(precision, scale) if *scale == 0 => {
-            let _ = precision;
+        Ok(())
+    };
+    match array.data_type() {
+        DataType::UInt64 => {
+            let values = array.as_primitive::<UInt64Type>();
+            integers(&|row| values.value(row).into())?;
+        }
+        DataType::Decimal128(_, 0) => {
             let values = array.as_primitive::<Decimal128Type>();
-            from_integers(
-                rows,
-                dtype,
-                |row| (!values.is_null(row)).then(|| values.value(row)),
-                &misfit,
-            )
+            integers(&|row| values.value(row))?;
         }
         DataType::Decimal128(precision, scale) if is_float(dtype) => {
             let values = array.as_primitive::<Decimal128Type>();
-            let mut out = Vec::with_capacity(rows * width(dtype));
-            for row in 0..rows {
+            for (row, is_valid) in rows {
                 // The text of a decimal parses to the nearest double. Shorter computations would round twice.
                 let text = Decimal128Type::format_decimal(values.value(row), *precision, *scale);
-                let value = if values.is_null(row) {
-                    0.0
-                } else {
+                let value = if is_valid {
                     text.parse::<f64>().unwrap_or(f64::NAN)
+                } else {
+                    0.0
                 };
                 put_float(dtype, narrow(dtype, value), &mut out);
             }
-            Ok(Buffer::from_vec(out))
         }
-        _ => Err(RowError {
-            row: 0,
-            reason: mismatch(array, encoding),
-        }),
+        other if other.is_floating() && is_float(dtype) => {
+            let wide = cast(array, &DataType::Float64).map_err(|_| unfit())?;
+            let values = wide.as_primitive::<Float64Type>();
+            for (row, is_valid) in rows {
+                let value = if is_valid { values.value(row) } else { 0.0 };
+                let narrowed = narrow(dtype, value);
+                // Narrowing may round a number, but it must not turn it into infinity.
+                if value.is_finite() && !narrowed.is_finite() {
+                    return Err(misfit(row, value.to_string()));
+                }
+                put_float(dtype, narrowed, &mut out);
+            }
+        }
+        other if other.is_integer() || is_temporal(other) || *other == DataType::Boolean => {
+            let wide = cast(array, &DataType::Int64).map_err(|_| unfit())?;
+            let values = wide.as_primitive::<Int64Type>();
+            integers(&|row| values.value(row).into())?;
+        }
+        _ => return Err(unfit()),
     }
+    Ok(Buffer::from_vec(out))
 }
 
 /// Returns the reason for a column whose type does not fit.
@@ -171,72 +131,32 @@ fn width(dtype: DType) -> usize {
     usize::try_from(dtype.size_bytes()).unwrap_or(8)
 }
 
-/// Returns the values buffer of a primitive array, exactly `len` values long. Arrow stores numbers in native byte
-/// order, which this crate requires to be little-endian.
-fn raw_values(array: &ArrayRef) -> Option<Buffer> {
-    macro_rules! raw {
-        ($($variant:pat => $type:ty),+ $(,)?) => {
-            match array.data_type() {
-                $($variant => Some(array.as_primitive::<$type>().values().inner().clone()),)+
-                _ => None,
-            }
+/// Appends an integer, or returns `None` if `dtype` cannot represent it exactly.
+fn put_integer(dtype: DType, value: i128, out: &mut Vec<u8>) -> Option<()> {
+    macro_rules! put {
+        ($type:ty) => {
+            out.extend_from_slice(&<$type>::try_from(value).ok()?.to_le_bytes())
         };
     }
-    raw!(
-        DataType::Int8 => Int8Type,
-        DataType::Int16 => Int16Type,
-        DataType::Int32 => Int32Type,
-        DataType::Int64 => Int64Type,
-        DataType::UInt8 => UInt8Type,
-        DataType::UInt16 => UInt16Type,
-        DataType::UInt32 => UInt32Type,
-        DataType::UInt64 => UInt64Type,
-        DataType::Float16 => Float16Type,
-        DataType::Float32 => Float32Type,
-        DataType::Float64 => Float64Type,
-    )
-}
-
-fn from_integers(
-    rows: usize,
-    dtype: DType,
-    value: impl Fn(usize) -> Option<i128>,
-    misfit: &dyn Fn(usize, String) -> RowError,
-) -> Result<Buffer, RowError> {
-    let mut out = Vec::with_capacity(rows * width(dtype));
-    for row in 0..rows {
-        let value = value(row).unwrap_or(0);
-        macro_rules! put {
-            ($type:ty) => {
-                match <$type>::try_from(value) {
-                    Ok(value) => out.extend_from_slice(&value.to_le_bytes()),
-                    Err(_) => return Err(misfit(row, value.to_string())),
-                }
-            };
-        }
-        match dtype {
-            DType::I8 => put!(i8),
-            DType::I16 => put!(i16),
-            DType::I32 => put!(i32),
-            DType::I64 => put!(i64),
-            DType::U8 => put!(u8),
-            DType::U16 => put!(u16),
-            DType::U32 => put!(u32),
-            DType::U64 => put!(u64),
-            DType::F16 | DType::F32 | DType::F64 => {
-                #[expect(
-                    clippy::cast_precision_loss,
-                    reason = "compared with the original below"
-                )]
-                let float = narrow(dtype, value as f64);
-                if !is_exact(float, value) {
-                    return Err(misfit(row, value.to_string()));
-                }
-                put_float(dtype, float, &mut out);
-            }
+    match dtype {
+        DType::I8 => put!(i8),
+        DType::I16 => put!(i16),
+        DType::I32 => put!(i32),
+        DType::I64 => put!(i64),
+        DType::U8 => put!(u8),
+        DType::U16 => put!(u16),
+        DType::U32 => put!(u32),
+        DType::U64 => put!(u64),
+        DType::F16 | DType::F32 | DType::F64 => {
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "compared with the original below"
+            )]
+            let float = narrow(dtype, value as f64);
+            is_exact(float, value).then(|| put_float(dtype, float, out))?;
         }
     }
-    Ok(Buffer::from_vec(out))
+    Some(())
 }
 
 /// Returns whether the double equals the integer. Doubles outside the range of `i128` never do.
@@ -248,25 +168,6 @@ fn is_exact(float: f64, value: i128) -> bool {
     )]
     let back = float as i128;
     float.abs() < BOUND && back == value
-}
-
-fn from_floats(
-    rows: usize,
-    dtype: DType,
-    value: impl Fn(usize) -> Option<f64>,
-    misfit: &dyn Fn(usize, String) -> RowError,
-) -> Result<Buffer, RowError> {
-    let mut out = Vec::with_capacity(rows * width(dtype));
-    for row in 0..rows {
-        let value = value(row).unwrap_or(0.0);
-        let narrowed = narrow(dtype, value);
-        // Narrowing may round a number, but it must not turn it into infinity.
-        if value.is_finite() && !narrowed.is_finite() {
-            return Err(misfit(row, value.to_string()));
-        }
-        put_float(dtype, narrowed, &mut out);
-    }
-    Ok(Buffer::from_vec(out))
 }
 
 /// Returns the nearest value of `dtype`, as a double.

@@ -1,11 +1,11 @@
 //! Commits a job: turns the manifests of all parts into one index.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use shardmill_core::{Limits, WORK_FOLDER, escape};
+use shardmill_core::{Limits, WORK_FOLDER, escape, parallel};
 use shardmill_mds::Hasher;
 use shardmill_storage::{Dir, FileHandle, Place, PlaceLease, PublishMode, StorageError};
 
@@ -21,9 +21,9 @@ use crate::index::INDEX_NAME;
 /// The number of bytes that are hashed at a time.
 const STEP_BYTES: u64 = 1 << 20;
 /// The number of files in a store that are checked at the same time.
-const LOOKERS: usize = 16;
+const CONCURRENT_CHECKS: usize = 16;
 /// The interval at which a waiting caller checks whether to continue.
-const PATIENCE: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How thoroughly a commit checks the files of the parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,106 +84,227 @@ pub fn commit(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Committed, WriteError> {
     let manifests = in_order(place, staging, manifests, options.parts)?;
-    let ours: Vec<IndexEntry> = manifests
-        .iter()
-        .flat_map(|manifest| manifest.shards.iter().map(|shard| shard.entry.clone()))
+    let shards = manifests.iter().flat_map(|manifest| {
+        let shards = manifest.shards.iter();
+        shards.map(|shard| (manifest.part, shard))
+    });
+    let entries: Vec<IndexEntry> = shards
+        .clone()
+        .map(|(_, shard)| shard.entry.clone())
         .collect();
+    let files = shards.flat_map(|(part, shard)| shard.files.iter().map(move |file| (part, file)));
     let mut done = Committed {
-        shards: u64::try_from(ours.len()).unwrap_or(u64::MAX),
+        shards: u64::try_from(entries.len()).unwrap_or(u64::MAX),
         samples: manifests.iter().map(Manifest::samples).sum(),
         total_samples: 0,
         was_done: false,
     };
-    let files: Vec<(u64, &PartFile)> = manifests
-        .iter()
-        .flat_map(|manifest| {
-            let files = manifest.shards.iter().flat_map(|shard| &shard.files);
-            files.map(|file| (manifest.part, file))
-        })
-        .collect();
-    let text = place.read(INDEX_NAME, options.limits.index_bytes, &mut |_| go_on())?;
-    if let Some(total) = published(
+    let mut commit = Commit {
         place,
         staging,
-        text.as_deref(),
-        &ours,
-        &files,
         options,
+        entries,
+        files: files.collect(),
         go_on,
-    )? {
-        (done.total_samples, done.was_done) = (total, true);
-        gc::sweep(place, staging, go_on);
-        tidy(place, options.lease_patience, go_on);
+    };
+    if let Some(total) = commit
+        .index()?
+        .and_then(|text| commit.published(&text).transpose())
+    {
+        (done.total_samples, done.was_done) = (total?, true);
+        gc::sweep(place, staging, &options.limits, commit.go_on);
+        tidy(place, options.lease_patience, commit.go_on);
         return Ok(done);
     }
     place.make_folder(WORK_FOLDER)?;
-    let lease = claim(place, options.lease_patience, go_on)?;
-    let outcome = publish(place, staging, &files, ours, &lease, options, go_on);
+    let lease = claim(place, options.lease_patience, commit.go_on)?;
+    let outcome = commit.publish(&lease);
     if outcome.is_ok() {
-        gc::sweep(place, staging, go_on);
+        gc::sweep(place, staging, &options.limits, commit.go_on);
     }
-    release(lease, place, go_on);
+    release(lease, place, commit.go_on);
     (done.total_samples, done.was_done) = outcome?;
     Ok(done)
 }
 
-/// Publishes while holding the lease. Returns the number of samples of the dataset, and whether another call had
-/// already published the same manifests.
-fn publish(
-    place: &Place,
-    staging: &Staging,
-    files: &[(u64, &PartFile)],
-    ours: Vec<IndexEntry>,
-    lease: &PlaceLease,
-    options: &CommitOptions,
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<(u64, bool), WriteError> {
-    let text = place.read(INDEX_NAME, options.limits.index_bytes, &mut |_| go_on())?;
-    if !staging.is_base(text.as_deref()) {
-        let there = text.as_deref();
-        if let Some(total) = published(place, staging, there, &ours, files, options, go_on)? {
-            return Ok((total, true));
+/// The shards to publish.
+struct Commit<'a> {
+    place: &'a Place,
+    staging: &'a Staging,
+    options: &'a CommitOptions,
+    entries: Vec<IndexEntry>,
+    /// The files, each with the number of its part.
+    files: Vec<(u64, &'a PartFile)>,
+    go_on: &'a mut dyn FnMut() -> bool,
+}
+
+impl Commit<'_> {
+    /// Reads the existing index.
+    fn index(&mut self) -> Result<Option<Vec<u8>>, StorageError> {
+        let most = self.options.limits.index_bytes;
+        self.place.read(INDEX_NAME, most, &mut |_| (self.go_on)())
+    }
+
+    /// Publishes while holding the lease. Returns the number of samples of the dataset, and whether another call had
+    /// already published the same manifests.
+    fn publish(&mut self, lease: &PlaceLease) -> Result<(u64, bool), WriteError> {
+        let place = self.place;
+        let shown = || place.display(INDEX_NAME);
+        let text = self.index()?;
+        if !self.staging.is_base(text.as_deref()) {
+            if let Some(text) = &text
+                && let Some(total) = self.published(text)?
+            {
+                return Ok((total, true));
+            }
+            return Err(match self.staging.mode() {
+                SaveMode::Create => WriteError::DatasetExists { place: shown() },
+                SaveMode::Append | SaveMode::Overwrite => {
+                    WriteError::DatasetChanged { place: shown() }
+                }
+            });
         }
-        let place = place.display(INDEX_NAME);
-        return Err(match staging.mode() {
-            SaveMode::Create => WriteError::DatasetExists { place },
-            SaveMode::Append | SaveMode::Overwrite => WriteError::DatasetChanged { place },
-        });
+        let limits = &self.options.limits;
+        let before = text
+            .map(|text| parse_index(place, &text, limits))
+            .transpose()?;
+        let index = joined(
+            place,
+            self.staging,
+            before,
+            std::mem::take(&mut self.entries),
+        )?;
+        self.check_files()?;
+        if let Some(dir) = place.as_local() {
+            self.rename(dir, lease.is_exclusive())?;
+        }
+        // The renames must be durable before the index is published.
+        place.sync()?;
+        if lease.is_lost() {
+            return Err(WriteError::DatasetChanged { place: shown() });
+        }
+        let mode = match self.staging.has_base() {
+            false => PublishMode::CreateNew,
+            true => PublishMode::Replace,
+        };
+        let text = index.to_json();
+        let go_on = &mut |_| (self.go_on)();
+        place
+            .publish_bytes(Some(WORK_FOLDER), INDEX_NAME, text.as_bytes(), mode, go_on)
+            .map_err(|error| match error {
+                StorageError::Exists { .. } => WriteError::DatasetExists { place: shown() },
+                error => error.into(),
+            })?;
+        Ok((index.samples(), false))
     }
-    let before = text
-        .map(|text| parse_index(place, &text, &options.limits))
-        .transpose()?;
-    let index = joined(place, staging, before, ours)?;
-    look(place, files, options.verify, go_on)?;
-    if let Some(dir) = place.as_local() {
-        settle(place, dir, files, lease.is_exclusive(), go_on)?;
+
+    /// Returns the number of samples of the dataset if an earlier call has already published these shards in it. `text`
+    /// is its index.
+    fn published(&mut self, text: &[u8]) -> Result<Option<u64>, WriteError> {
+        let staging = self.staging;
+        if staging.is_base(Some(text)) {
+            return Ok(None);
+        }
+        let index = parse_index(self.place, text, &self.options.limits)?;
+        let samples = index.samples();
+        let listed: Vec<String> = index.into_entries().map(|entry| entry.to_json()).collect();
+        let own: Vec<String> = self.entries.iter().map(IndexEntry::to_json).collect();
+        // Other jobs may have appended shards after these.
+        let is_listed = match (staging.mode(), own.first()) {
+            (SaveMode::Append, None) => false,
+            (SaveMode::Append, Some(first)) if staging.has_base() => {
+                let at = listed.iter().position(|entry| entry == first);
+                at.and_then(|at| listed.get(at..))
+                    .is_some_and(|listed| listed.starts_with(&own))
+            }
+            (SaveMode::Create | SaveMode::Overwrite, None) => listed.is_empty(),
+            (_, Some(_)) => listed.starts_with(&own),
+        };
+        let is_done = is_listed
+            && match self.place.as_local() {
+                Some(dir) => self.are_renamed(dir)?,
+                // In a store, the names contain the job and the attempt.
+                None => true,
+            };
+        Ok(is_done.then_some(samples))
     }
-    // The renames must be durable before the index is published.
-    place.sync()?;
-    if lease.is_lost() {
-        return Err(WriteError::DatasetChanged {
-            place: place.display(INDEX_NAME),
-        });
+
+    /// Returns whether the files with the final names were moved there by a commit of these manifests. Another job that
+    /// began on the same index writes files with the same names, and often with the same lengths.
+    fn are_renamed(&mut self, dir: &Dir) -> Result<bool, WriteError> {
+        // INVARIANT: a commit moves all files before it writes the index.
+        for (_, file) in &self.files {
+            if dir.exists(&file.at)? {
+                return Ok(false);
+            }
+        }
+        for (_, file) in &self.files {
+            if !is_same(dir, file, self.go_on)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
-    let mode = match staging.has_base() {
-        false => PublishMode::CreateNew,
-        true => PublishMode::Replace,
-    };
-    place
-        .publish_bytes(
-            Some(WORK_FOLDER),
-            INDEX_NAME,
-            index.to_json().as_bytes(),
-            mode,
-            &mut |_| go_on(),
-        )
-        .map_err(|error| match error {
-            StorageError::Exists { .. } => WriteError::DatasetExists {
-                place: place.display(INDEX_NAME),
-            },
-            error => error.into(),
-        })?;
-    Ok((index.samples(), false))
+
+    /// Checks all files. In a store, several files are checked at the same time.
+    fn check_files(&mut self) -> Result<(), WriteError> {
+        let (place, files, verify) = (self.place, &self.files, self.options.verify);
+        let jobs = match place {
+            Place::Local(_) => 1,
+            Place::Store(_) => CONCURRENT_CHECKS,
+        };
+        let stopped = AtomicBool::new(false);
+        let stay = || !stopped.load(Ordering::Relaxed);
+        let check = |at: usize, (): &mut ()| match files.get(at) {
+            Some((part, file)) => check_file(place, *part, file, verify, &mut || stay()),
+            None => Ok(()),
+        };
+        let (running, ended) = channel::<()>();
+        let go_on = &mut *self.go_on;
+        std::thread::scope(|scope| {
+            let checks = scope.spawn(move || {
+                let _running = running;
+                parallel::for_each(files.len(), jobs, check)
+            });
+            while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                if !go_on() {
+                    stopped.store(true, Ordering::Relaxed);
+                }
+            }
+            match checks.join() {
+                _ if !stay() => Err(WriteError::Interrupted { samples: 0 }),
+                Ok(checked) => checked,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// Renames all files to their final names. Files that a killed commit has already moved are skipped.
+    fn rename(&mut self, dir: &Dir, is_exclusive: bool) -> Result<(), WriteError> {
+        for (_, file) in &self.files {
+            // No index lists the file that has this name, and no other commit is running. So a killed commit has left
+            // it.
+            let mode = match is_exclusive {
+                true => PublishMode::Replace,
+                false => PublishMode::CreateNew,
+            };
+            match dir.rename(&file.at, &file.name, mode) {
+                Ok(()) => {}
+                Err(error) if error.is_not_found() && dir.exists(&file.name)? => {}
+                Err(StorageError::Exists { .. }) => {
+                    if !is_same(dir, file, self.go_on)? {
+                        return Err(WriteError::FileInTheWay {
+                            place: self.place.display(&file.name),
+                        });
+                    }
+                    // The file was committed already, so its copy in the attempt folder is removed.
+                    dir.remove(&file.at)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Sorts the manifests by part number and checks that they are complete and compatible.
@@ -253,92 +374,19 @@ fn in_order(
     Ok(by_part.into_values().collect())
 }
 
-/// Returns the number of samples of the dataset if an earlier call has already published these shards in it.
-fn published(
-    place: &Place,
-    staging: &Staging,
-    text: Option<&[u8]>,
-    ours: &[IndexEntry],
-    files: &[(u64, &PartFile)],
-    options: &CommitOptions,
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<Option<u64>, WriteError> {
-    let Some(text) = text.filter(|text| !staging.is_base(Some(text))) else {
-        return Ok(None);
-    };
-    let index = parse_index(place, text, &options.limits)?;
-    let samples = index.samples();
-    let there: Vec<String> = index
-        .into_entries()
-        .map(|entry| entry.to_json().to_string())
-        .collect();
-    let ours: Vec<String> = ours
-        .iter()
-        .map(|entry| entry.to_json().to_string())
-        .collect();
-    // Other jobs may have appended shards after these.
-    let is_listed = match (staging.mode(), ours.first()) {
-        (SaveMode::Append, None) => false,
-        (SaveMode::Append, Some(first)) if staging.has_base() => there
-            .iter()
-            .position(|entry| entry == first)
-            .is_some_and(|at| there.iter().skip(at).take(ours.len()).eq(&ours)),
-        (SaveMode::Create | SaveMode::Overwrite, None) => there.is_empty(),
-        (_, Some(_)) => there.starts_with(&ours),
-    };
-    let is_ours = is_listed
-        && match place.as_local() {
-            Some(dir) => are_settled(dir, files, go_on)?,
-            // In a store, the names contain the job and the attempt.
-            None => true,
-        };
-    Ok(is_ours.then_some(samples))
-}
-
-/// Returns whether the files with the final names were moved there by a commit of these manifests. Another job that
-/// began on the same index writes files with the same names, and often with the same lengths.
-fn are_settled(
-    dir: &Dir,
-    files: &[(u64, &PartFile)],
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<bool, WriteError> {
-    // INVARIANT: a commit moves all files before it writes the index.
-    for (_, file) in files {
-        if dir.exists(&file.at)? {
-            return Ok(false);
-        }
-    }
-    for (_, file) in files {
-        let is_same = match open(dir, &file.name)? {
-            Some(handle) => is_same(&handle, file, go_on)?,
-            None => false,
-        };
-        if !is_same {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
 /// Combines the existing index and the new shards into one index.
 fn joined(
     place: &Place,
     staging: &Staging,
     before: Option<DatasetIndex>,
-    ours: Vec<IndexEntry>,
+    new: Vec<IndexEntry>,
 ) -> Result<DatasetIndex, WriteError> {
-    let before: Vec<IndexEntry> = before
-        .map(DatasetIndex::into_entries)
-        .into_iter()
-        .flatten()
-        .collect();
-    let mut names: BTreeSet<String> = BTreeSet::new();
-    for (name, _) in before
-        .iter()
-        .chain(&ours)
-        .flat_map(IndexEntry::stored_files)
-    {
-        if !names.insert(name.to_owned()) {
+    let before = before.into_iter().flat_map(DatasetIndex::into_entries);
+    let before: Vec<IndexEntry> = before.collect();
+    let mut names = BTreeSet::new();
+    let listed = before.iter().chain(&new);
+    for (name, _) in listed.flat_map(IndexEntry::stored_files) {
+        if !names.insert(name) {
             return Err(WriteError::NameTwice {
                 name: name.to_owned(),
             });
@@ -348,7 +396,7 @@ fn joined(
         SaveMode::Append => before,
         SaveMode::Create | SaveMode::Overwrite => Vec::new(),
     };
-    if let (Some(old), Some(new)) = (kept.last(), ours.first())
+    if let (Some(old), Some(new)) = (kept.last(), new.first())
         && !alike(old, new)
     {
         return Err(WriteError::DatasetFormat {
@@ -357,15 +405,7 @@ fn joined(
             expected: described(new),
         });
     }
-    let entries = kept.into_iter().chain(ours);
-    Ok(match staging.names() {
-        NameForm::Streaming(_) => DatasetIndex::Streaming(shardmill_mds::Index {
-            shards: entries.filter_map(IndexEntry::into_streaming).collect(),
-        }),
-        NameForm::Tar(_) => DatasetIndex::Tar(shardmill_webdataset::Index {
-            shards: entries.filter_map(IndexEntry::into_tar).collect(),
-        }),
-    })
+    Ok(staging.names().format().index(kept.into_iter().chain(new)))
 }
 
 /// Returns whether one index may list both entries.
@@ -396,55 +436,7 @@ fn described(entry: &IndexEntry) -> String {
     }
 }
 
-/// Checks all files. In a store, several files are checked at the same time.
-fn look(
-    place: &Place,
-    files: &[(u64, &PartFile)],
-    verify: Verify,
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<(), WriteError> {
-    let next = AtomicUsize::new(0);
-    let stopped = AtomicBool::new(false);
-    let lookers = match place {
-        Place::Local(_) => 1,
-        Place::Store(_) => LOOKERS.min(files.len()),
-    };
-    let (sender, receiver) = channel();
-    std::thread::scope(|scope| {
-        for _ in 0..lookers {
-            let (sender, next, stopped) = (sender.clone(), &next, &stopped);
-            scope.spawn(move || {
-                while let Some((part, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut stay = || !stopped.load(Ordering::Relaxed);
-                    let seen = match stay() {
-                        true => look_at(place, *part, file, verify, &mut stay),
-                        false => return,
-                    };
-                    if seen.is_err() {
-                        stopped.store(true, Ordering::Relaxed);
-                        // The receiver waits for all senders.
-                        let _ = sender.send(seen);
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        loop {
-            match receiver.recv_timeout(PATIENCE) {
-                Ok(seen) => return seen,
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) if go_on() => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    stopped.store(true, Ordering::Relaxed);
-                    return Err(WriteError::Interrupted { samples: 0 });
-                }
-            }
-        }
-    })
-}
-
-fn look_at(
+fn check_file(
     place: &Place,
     part: u64,
     file: &PartFile,
@@ -455,7 +447,7 @@ fn look_at(
         place: place.display(&file.at),
         part,
     };
-    let check = |at: &str, bytes: u64| match bytes == file.bytes {
+    let check_length = |at: &str, bytes: u64| match bytes == file.bytes {
         true => Ok(()),
         false => Err(WriteError::PartFileLength {
             place: place.display(at),
@@ -464,48 +456,37 @@ fn look_at(
             expected: file.bytes,
         }),
     };
-    let differs = |at: &str, found: String, expected: &str| WriteError::PartFileHash {
-        place: place.display(at),
-        part,
-        found,
-        expected: expected.to_owned(),
+    let check_hash = |at: &str, found: String, expected: &str| match found == *expected {
+        true => Ok(()),
+        false => Err(WriteError::PartFileHash {
+            place: place.display(at),
+            part,
+            found,
+            expected: expected.to_owned(),
+        }),
     };
     let Some(dir) = place.as_local() else {
-        let file_version = place
-            .file_version(&file.at, &mut |_| go_on())?
-            .ok_or_else(missing)?;
-        check(&file.at, file_version.bytes)?;
-        if let (Some(noted), Some(found)) = (&file.etag, file_version.etag)
-            && *noted != found
-        {
-            return Err(differs(&file.at, found, noted));
+        let file_version = place.file_version(&file.at, &mut |_| go_on())?;
+        let file_version = file_version.ok_or_else(missing)?;
+        check_length(&file.at, file_version.bytes)?;
+        if let (Some(noted), Some(found)) = (&file.etag, file_version.etag) {
+            check_hash(&file.at, found, noted)?;
         }
         if verify == Verify::Hashes {
-            let bytes = place
-                .read(&file.at, file.bytes, &mut |_| go_on())?
-                .ok_or_else(missing)?;
-            let found = shardmill_mds::hash_hex(file.algo, &bytes);
-            if found != file.hex {
-                return Err(differs(&file.at, found, &file.hex));
-            }
+            let bytes = place.read(&file.at, file.bytes, &mut |_| go_on())?;
+            let found = shardmill_mds::hash_hex(file.algo, &bytes.ok_or_else(missing)?);
+            check_hash(&file.at, found, &file.hex)?;
         }
         return Ok(());
     };
-    let (at, handle, is_moved) = match open(dir, &file.at)? {
-        Some(handle) => (&file.at, handle, false),
+    let (at, handle) = match open(dir, &file.at)? {
+        Some(handle) => (&file.at, handle),
         // A killed commit has already moved it.
-        None => (
-            &file.name,
-            open(dir, &file.name)?.ok_or_else(missing)?,
-            true,
-        ),
+        None => (&file.name, open(dir, &file.name)?.ok_or_else(missing)?),
     };
-    check(at, handle.len())?;
-    if verify == Verify::Hashes || is_moved {
-        let found = hash_of(&handle, file, go_on)?;
-        if found != file.hex {
-            return Err(differs(at, found, &file.hex));
-        }
+    check_length(at, handle.len())?;
+    if verify == Verify::Hashes || *at == file.name {
+        check_hash(at, hash_of(&handle, file, go_on)?, &file.hex)?;
     }
     Ok(())
 }
@@ -518,12 +499,16 @@ fn open(dir: &Dir, name: &str) -> Result<Option<FileHandle>, StorageError> {
     }
 }
 
+/// Returns whether the file with the final name is the file of the part.
 fn is_same(
-    handle: &FileHandle,
+    dir: &Dir,
     file: &PartFile,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<bool, WriteError> {
-    Ok(handle.len() == file.bytes && hash_of(handle, file, go_on)? == file.hex)
+    let Some(handle) = open(dir, &file.name)? else {
+        return Ok(false);
+    };
+    Ok(handle.len() == file.bytes && hash_of(&handle, file, go_on)? == file.hex)
 }
 
 fn hash_of(
@@ -542,40 +527,4 @@ fn hash_of(
         at += length;
     }
     Ok(hasher.finish_hex())
-}
-
-/// Renames all files to their final names. Files that a killed commit has already moved are skipped.
-fn settle(
-    place: &Place,
-    dir: &Dir,
-    files: &[(u64, &PartFile)],
-    is_exclusive: bool,
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<(), WriteError> {
-    for (_, file) in files {
-        // No index lists the file that has this name, and no other commit is running. So a killed commit has left it.
-        let mode = match is_exclusive {
-            true => PublishMode::Replace,
-            false => PublishMode::CreateNew,
-        };
-        match dir.rename(&file.at, &file.name, mode) {
-            Ok(()) => {}
-            Err(error) if error.is_not_found() && dir.exists(&file.name)? => {}
-            Err(StorageError::Exists { .. }) => {
-                let same = match open(dir, &file.name)? {
-                    Some(handle) => is_same(&handle, file, go_on)?,
-                    None => false,
-                };
-                if !same {
-                    return Err(WriteError::FileInTheWay {
-                        place: place.display(&file.name),
-                    });
-                }
-                // The file was committed already, so its copy in the attempt folder is removed.
-                dir.remove(&file.at)?;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }

@@ -1,7 +1,6 @@
 //! Finds and removes the leftovers of failed and killed jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use shardmill_core::{Limits, PARTS_FOLDER, WORK_FOLDER};
@@ -124,8 +123,13 @@ pub fn abort(
 }
 
 /// Runs [`abort`] after a commit. Errors are ignored, because [`gc`] finds the rest.
-pub(super) fn sweep(place: &Place, staging: &Staging, go_on: &mut dyn FnMut() -> bool) {
-    let _ = abort(place, staging, &Limits::default(), go_on);
+pub(super) fn sweep(
+    place: &Place,
+    staging: &Staging,
+    limits: &Limits,
+    go_on: &mut dyn FnMut() -> bool,
+) {
+    let _ = abort(place, staging, limits, go_on);
 }
 
 /// Finds garbage, and removes it if the options say so.
@@ -322,42 +326,36 @@ fn local_size(
     is_folder: bool,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Size>, WriteError> {
-    let mut last = match changed(&dir.path_of(name)) {
-        Ok(changed) => changed,
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let names = match is_folder {
-        true => {
-            let entries = place.entries(name, &mut |_| go_on())?.into_iter();
-            entries
-                .map(|entry| format!("{name}/{}", entry.name))
-                .collect()
-        }
-        false => vec![name.to_owned()],
-    };
-    let mut bytes = 0_u64;
-    for name in names {
-        match dir.open_file(&name) {
-            Ok(file) => {
-                bytes = bytes.saturating_add(file.len());
-                last = last.max(file.modified());
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
+    let mut names = vec![name.to_owned()];
+    if is_folder {
+        let entries = place.entries(name, &mut |_| go_on())?.into_iter();
+        names.extend(entries.map(|entry| format!("{name}/{}", entry.name)));
     }
-    let changed = Some(last);
-    Ok(Some(Size { bytes, changed }))
-}
-
-fn changed(path: &Path) -> Result<SystemTime, StorageError> {
-    let changed = std::fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
-    changed.map_err(|source| StorageError::Io {
-        action: "look up",
-        path: path.to_owned(),
-        source,
-    })
+    let mut total: Option<Size> = None;
+    for name in names {
+        let path = dir.path_of(&name);
+        let found = std::fs::symlink_metadata(&path)
+            .and_then(|metadata| Ok((metadata.is_file(), metadata.len(), metadata.modified()?)));
+        let (is_file, length, changed) = match found {
+            Ok(found) => found,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(source) => {
+                let action = "look up";
+                return Err(StorageError::Io {
+                    action,
+                    path,
+                    source,
+                }
+                .into());
+            }
+        };
+        let bytes = total.map_or(0, |total| total.bytes);
+        total = Some(Size {
+            bytes: bytes.saturating_add(if is_file { length } else { 0 }),
+            changed: total.and_then(|total| total.changed).max(Some(changed)),
+        });
+    }
+    Ok(total)
 }
 
 fn remove_tree(
