@@ -8,14 +8,7 @@ use shardmill_core::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::output::Console;
-
-/// A signal that asks for a stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    Interrupt,
-    Terminate,
-}
+use crate::output::{Console, Signal};
 
 static FIRST: AtomicU8 = AtomicU8::new(0);
 

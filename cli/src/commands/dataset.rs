@@ -6,12 +6,11 @@ use shardmill_dataset::{Dataset, MOST_SPLITS, OpenOptions};
 use shardmill_mds::{FileHashes, FileInfo, Layout, ShardConfig, ShardEntry};
 use shardmill_order::StreamConfig;
 use shardmill_storage::{Dir, EntryKind, Folder};
+use shardmill_writer::INDEX_NAME;
 
 use super::dataset_location::DatasetLocation;
 use crate::args::StorageArgs;
 use crate::error::{CliError, Stop};
-
-pub const INDEX_NAME: &str = "index.json";
 
 /// Opens the dataset at a location. `location` is the text that the user typed.
 pub fn open(

@@ -9,8 +9,8 @@ use shardmill_dataset::{
     unfinished_in,
 };
 use shardmill_storage::{Dir, Folder, Location, RemoteOptions};
+use shardmill_writer::INDEX_NAME;
 
-use super::dataset::INDEX_NAME;
 use super::options;
 use crate::args::StorageArgs;
 use crate::error::{CliError, Stop};

@@ -8,8 +8,8 @@ use shardmill_dataset::DatasetError;
 use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{Dir, PublishMode, StorageError};
+use shardmill_writer::INDEX_NAME;
 
-use super::dataset::INDEX_NAME;
 use super::{convert, options};
 use crate::args::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
 use crate::error::{CliError, Stop};

@@ -8,7 +8,7 @@ use shardmill_dataset::KEY_COLUMN;
 use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
 use shardmill_source::{SchemaRule, SourceOptions};
 use shardmill_storage::{Dir, Folder, read_file};
-use shardmill_writer::default_target;
+use shardmill_writer::{INDEX_NAME, default_target};
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
@@ -287,9 +287,7 @@ fn index_text(
 ) -> Result<Vec<u8>, Stop> {
     match dataset_location.store() {
         None => Ok(read_file(path, limits.index_bytes)?),
-        Some(folder) => Ok(folder
-            .open_file(dataset::INDEX_NAME)?
-            .read_all(limits.index_bytes)?),
+        Some(folder) => Ok(folder.open_file(INDEX_NAME)?.read_all(limits.index_bytes)?),
     }
 }
 

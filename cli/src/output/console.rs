@@ -7,9 +7,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use shardmill_core::ErrorKind;
 
-use super::exit_code;
+use super::{Signal, exit_code};
 use crate::error::Fault;
-use crate::signals::Signal;
 
 /// Standard error. Lines are written one at a time, above the progress bar if there is one.
 pub struct Console {

@@ -2,7 +2,12 @@ use std::process::ExitCode;
 
 use shardmill_core::ErrorKind;
 
-use crate::signals::Signal;
+/// A signal that asks for a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    Interrupt,
+    Terminate,
+}
 
 /// The result of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

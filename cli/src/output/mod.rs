@@ -9,7 +9,7 @@ mod table;
 mod value;
 
 pub use console::Console;
-pub use exit::{Exit, exit_code};
+pub use exit::{Exit, Signal, exit_code};
 pub use human::{bytes, count, many, percent, rate, ratio, seconds};
 pub use progress::{Display, ProgressMode};
 pub use table::{Align, Table};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use shardmill_core::{ErrorKind, Progress, shell_word};
+use shardmill_core::{Progress, shell_word};
 use shardmill_dataset::DatasetError;
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, check_sides};
 use shardmill_storage::{Place, StorageError};
@@ -12,12 +12,12 @@ use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
 
 use crate::error::ConvertError;
 use crate::export;
-use crate::gc;
-use crate::journal::{Found, WORK_FOLDER};
+use crate::identity::Identity;
+use crate::journal::Found;
 use crate::options::ConvertOptions;
-use crate::parts;
-use crate::provenance::{self, Identity, in_folder};
-use crate::target::Target;
+use crate::part_manifest;
+use crate::provenance;
+use crate::target::{Target, WORK_FOLDER, in_folder};
 
 /// The state of the destination.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ pub(crate) fn look_in(
     if is_published {
         return finished(target, folders, identity, options);
     }
-    if parts::are_there(target)? {
+    if part_manifest::are_there(target)? {
         return Err(ConvertError::Uncommitted { dest: path() });
     }
     // There is no journal: a work folder alone comes from a run that was killed before it began.
@@ -303,7 +303,7 @@ fn unknown_entry(
 ) -> Result<Option<String>, StorageError> {
     let ours = KnownFiles::of(target, "", options);
     let interrupted = Found::read(target, &options.limits)?;
-    let interrupted = interrupted.map_or_else(Vec::new, |found| gc::folders(&found.header));
+    let interrupted = interrupted.map_or_else(Vec::new, |found| found.folders());
     for entry in target.entries("")? {
         if entry.is_folder
             && (entry.name == WORK_FOLDER || is_exported_folder(target, &entry.name)?)
@@ -457,22 +457,6 @@ pub(crate) fn discard(
         }
     }
     Ok(())
-}
-
-/// Returns whether a failed run can be resumed: the cause is outside the data and the configuration.
-pub(crate) const fn is_resumable(kind: ErrorKind) -> bool {
-    match kind {
-        ErrorKind::Storage
-        | ErrorKind::Resource
-        | ErrorKind::Permission
-        | ErrorKind::Interrupted => true,
-        ErrorKind::InvalidInput
-        | ErrorKind::NotFound
-        | ErrorKind::Corrupt
-        | ErrorKind::Unsupported
-        | ErrorKind::Conflict
-        | ErrorKind::Bug => false,
-    }
 }
 
 fn conflict(

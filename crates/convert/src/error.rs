@@ -180,6 +180,23 @@ impl ConvertError {
         }
     }
 
+    /// Returns whether a run that failed with this error can be resumed: the cause is outside the data and the
+    /// configuration.
+    pub(crate) fn is_resumable(&self) -> bool {
+        match self.kind() {
+            ErrorKind::Storage
+            | ErrorKind::Resource
+            | ErrorKind::Permission
+            | ErrorKind::Interrupted => true,
+            ErrorKind::InvalidInput
+            | ErrorKind::NotFound
+            | ErrorKind::Corrupt
+            | ErrorKind::Unsupported
+            | ErrorKind::Conflict
+            | ErrorKind::Bug => false,
+        }
+    }
+
     fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
             Self::Config(error) => Some(error),

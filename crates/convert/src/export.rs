@@ -16,11 +16,9 @@ use shardmill_webdataset::{Consumer, Index, SampleEntry, offsets_name, write_off
 use shardmill_writer::{INDEX_NAME, ShardPattern};
 
 use crate::error::ConvertError;
-use crate::journal::WORK_FOLDER;
 use crate::options::ConvertOptions;
-use crate::provenance::in_folder;
 use crate::report::is_zero;
-use crate::target::Target;
+use crate::target::{Target, WORK_FOLDER, in_folder};
 
 /// The folder of Energon, and the files that shardmill writes into it.
 pub(crate) const ENERGON_FOLDER: &str = ".nv-meta";

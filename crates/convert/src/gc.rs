@@ -5,18 +5,17 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use serde_json::Value;
 use shardmill_core::{Limits, Progress, check_relative_path};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
-use shardmill_storage::{LEASE_PATIENCE, Location, Place, PlaceLease, RemoteOptions, StorageError};
+use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, parts as writer_parts};
 
 use crate::error::ConvertError;
-use crate::increment::recover;
-use crate::journal::{Found, LEASE_NAME, OF_PARTS, WORK_FOLDER};
-use crate::parts::{self, Part, WaitingPart};
-use crate::provenance::in_folder;
-use crate::target::Target;
+use crate::journal::Found;
+use crate::options::Part;
+use crate::part_manifest::{self, WaitingPart};
+use crate::pending::recover;
+use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder};
 
 /// The options of [`gc`].
 #[derive(Clone, Debug)]
@@ -101,7 +100,7 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
     let spool = options.temp_dir.as_deref();
     let place = Place::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&place, progress);
-    let mut waiting = parts::waiting(target, &options.limits)?;
+    let mut waiting = part_manifest::waiting(target, &options.limits)?;
     let only = match options.part {
         None => None,
         Some(part) => Some(names_of(&mut waiting, part, options)?),
@@ -163,7 +162,7 @@ fn names_of(
 fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, ConvertError> {
     let place = target.place;
     let go_on = &mut target.go_on();
-    let lease = PlaceLease::acquire(place, LEASE_NAME, options.lease_patience, go_on)?;
+    let lease = target.lease(options.lease_patience)?;
     recover(target, options.limits.index_bytes)?;
     // The files are listed while holding the lease, so no other process changes them.
     let mut files = left(target, &options.limits)?;
@@ -199,7 +198,7 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
 fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError> {
     let mut files = Vec::new();
     if let Some(found) = Found::read(target, limits)? {
-        let folders = folders(&found.header);
+        let folders = found.folders();
         for (split, folder) in folders.iter().enumerate() {
             let index = in_folder(folder, INDEX_NAME);
             let index = match target.read(&index, limits.index_bytes)? {
@@ -235,25 +234,6 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
     work.sort_by_key(|name| name == LEASE_NAME);
     add(target, work, &mut files)?;
     Ok(files)
-}
-
-/// Returns the directories of the splits, as the journal records them.
-pub(crate) fn folders(header: &Value) -> Vec<String> {
-    let splits = header
-        .pointer("/config/split")
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let names: Vec<String> = splits
-        .iter()
-        .filter_map(|split| split.get(0)?.as_str())
-        .filter(|name| check_relative_path(name).is_ok())
-        .map(str::to_owned)
-        .collect();
-    match names.is_empty() {
-        true => vec![String::new()],
-        false => names,
-    }
 }
 
 /// Adds the files that exist.

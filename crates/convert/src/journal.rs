@@ -3,18 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use shardmill_core::{JOURNAL_NAME, Limits};
+use shardmill_core::{JOURNAL_NAME, Limits, check_relative_path};
 use shardmill_mds::Hasher;
 use shardmill_storage::{Dir, GoOn, Place, PlaceLog, StorageError};
 use shardmill_writer::{Checkpoint, Content, FileCheck, IndexEntry, Position, Published};
 
-use crate::provenance::{Identity, in_folder};
-use crate::target::Target;
+use crate::identity::Identity;
+use crate::target::{Target, in_folder};
 
-/// The work folder of a running conversion in the destination.
-pub(crate) use shardmill_writer::parts::{OF_PARTS, WORK_FOLDER};
-/// The lease of the running writer.
-pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
 /// The number of bytes that are hashed at a time when published files are checked.
 const STEP_BYTES: u64 = 1 << 20;
 const MAX_BYTES: u64 = 4 << 30;
@@ -84,6 +80,26 @@ impl Found {
             }
         }
         Ok(found)
+    }
+
+    /// Returns the directories of the splits.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        let splits = self
+            .header
+            .pointer("/config/split")
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let names: Vec<String> = splits
+            .iter()
+            .filter_map(|split| split.get(0)?.as_str())
+            .filter(|name| check_relative_path(name).is_ok())
+            .map(str::to_owned)
+            .collect();
+        match names.is_empty() {
+            true => vec![String::new()],
+            false => names,
+        }
     }
 
     /// Removes the journal.

@@ -29,17 +29,22 @@
 //! ```
 
 mod columns;
+mod commit;
 mod dest;
 mod error;
 mod export;
 mod gc;
+mod identity;
 mod increment;
 mod input;
 mod journal;
 mod mds_source;
 mod nulls;
 mod options;
+mod part_manifest;
 mod parts;
+mod pending;
+mod pipeline;
 mod plan;
 mod provenance;
 mod reindex;
@@ -50,12 +55,13 @@ mod split;
 mod tar_source;
 mod target;
 
+pub use commit::{CommitPartsOptions, CommitReport, commit};
 pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};
 pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
-pub use options::{ColumnSpec, ConvertOptions, Nulls, SplitSpec, TarNames, TarOptions};
-pub use parts::{CommitPartsOptions, CommitReport, Part, WaitingPart, commit};
+pub use options::{ColumnSpec, ConvertOptions, Nulls, Part, SplitSpec, TarNames, TarOptions};
+pub use part_manifest::WaitingPart;
 pub use plan::{ConvertPlan, DestState, PlannedColumn, plan};
 pub use reindex::{ReindexOptions, reindex_tars};
 pub use report::{ConvertReport, IncrementReport, Outcome, SplitReport};

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,8 +9,6 @@ use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
 use shardmill_storage::{LEASE_PATIENCE, Location, RemoteOptions};
 use shardmill_webdataset::{Consumer, TarCompression};
 use shardmill_writer::{ShardFormat, ShardPattern};
-
-use crate::parts::Part;
 
 /// What to do with nulls. If an encoding can store nulls, `Error` and `Mask` store them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +89,21 @@ pub struct SplitSpec {
     pub name: String,
     /// Its share of the rows, above 0; shares sum to 1.
     pub share: f64,
+}
+
+/// One part of a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its number, from 0.
+    pub number: u64,
+    /// The number of parts.
+    pub count: u64,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.count)
+    }
 }
 
 /// The default number of rows of a large text file that determine the column types.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
-use shardmill_core::{Diagnostic, ErrorKind, check_relative_path, escape};
+use shardmill_core::{check_relative_path, escape};
 use shardmill_source::{
     CsvOptions, DeltaOptions, QueryOptions, ResourceOptions, SchemaOptions, SchemaRule,
     SelectColumn, Source, SourceKind, SourceOptions, TextOptions, TreeGroup, TreeOptions,
@@ -17,11 +17,14 @@ use crate::columns;
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
 use crate::export;
-use crate::increment::{self, Increment, PlannedIncrement};
+use crate::identity::Identity;
+use crate::increment::{Increment, PlannedIncrement, check_source};
+use crate::input::SourceInput;
 use crate::mds_source;
 use crate::nulls::NullPlan;
 use crate::options::{ColumnSpec, ConvertOptions, DEFAULT_INFER_ROWS, Nulls, shown};
-use crate::provenance::Identity;
+use crate::provenance::Provenance;
+use crate::report::SplitReport;
 use crate::split::{SplitPlan, can_be_key};
 use crate::tar_source;
 
@@ -90,7 +93,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     check_overlap(&options)?;
     let (source, increment) = open_source(&options)?;
     if options.incremental {
-        increment::check_source(&source)?;
+        check_source(&source)?;
     }
     let schema = source.schema();
     if schema.fields().is_empty() {
@@ -146,7 +149,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     };
     let dest_state = match &increment {
         Some(increment) => {
-            increment::check_config(increment, &identity, &options)?;
+            increment.check_config(&identity, &options)?;
             match increment.is_nothing() {
                 true => DestState::Done,
                 false => DestState::Behind,
@@ -480,9 +483,9 @@ fn open_source(
     check_source_options(kind, options)?;
     let mut increment = None;
     if options.incremental {
-        increment = increment::prepare(kind, options, &source_options)?;
+        increment = Increment::prepare(kind, options, &source_options)?;
         if let Some(increment) = &increment {
-            source_options = increment::narrowed(increment, source_options);
+            source_options = increment.narrowed(source_options);
         }
     }
     let source = match kind {
@@ -724,6 +727,29 @@ impl ConvertPlan {
         self.source.description()
     }
 
+    /// Returns the provenance of one dataset, without the values that are known after the run.
+    pub(crate) fn provenance<'a>(&'a self, split: &'a SplitReport) -> Provenance<'a> {
+        Provenance {
+            identity: &self.identity,
+            source: self.source.description(),
+            keys: self.encoder.keys(),
+            split,
+            content: None,
+            dropped_rows: None,
+            increment: None,
+            tombstones: None,
+        }
+    }
+
+    /// Returns the source as input of the writer.
+    pub(crate) fn input(&self) -> SourceInput {
+        SourceInput {
+            source: Arc::clone(&self.source),
+            nulls: Arc::clone(&self.nulls),
+            split: Arc::clone(&self.split),
+        }
+    }
+
     /// Returns the form of the shards.
     #[must_use]
     pub const fn form(&self) -> &ShardForm {
@@ -794,10 +820,4 @@ impl ConvertPlan {
             "jobs": self.options.jobs,
         })
     }
-}
-
-/// Returns whether a run can be resumed after this error. The kind of the error decides.
-pub(crate) fn is_resumable(error: &ConvertError) -> bool {
-    let kind: ErrorKind = error.kind();
-    dest::is_resumable(kind)
 }

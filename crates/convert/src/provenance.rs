@@ -5,184 +5,85 @@ use shardmill_dataset::{PROVENANCE_BYTES, PROVENANCE_NAME};
 use shardmill_source::SourceDescription;
 use shardmill_storage::StorageError;
 use shardmill_writer::{Content, TarKeys};
-use xxhash_rust::xxh3::xxh3_128;
 
-use crate::increment;
-use crate::plan::ConvertPlan;
+use crate::identity::Identity;
+use crate::pending;
 use crate::report::{IncrementReport, SplitReport};
-use crate::target::Target;
+use crate::target::{Target, in_folder};
 
 /// The maximum number of files listed by name. Larger sources are described by count, size and fingerprint.
 const FILES_NAMED: usize = 10_000;
 
-/// The identity of a conversion. Two runs are the same conversion if their identities are equal.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Identity {
-    pub(crate) config: Value,
-    pub(crate) config_fingerprint: String,
-    pub(crate) source_fingerprint: String,
+/// The contents of a provenance file.
+pub(crate) struct Provenance<'a> {
+    pub(crate) identity: &'a Identity,
+    pub(crate) source: &'a SourceDescription,
+    pub(crate) keys: Option<&'a TarKeys>,
+    pub(crate) split: &'a SplitReport,
+    pub(crate) content: Option<Content>,
+    pub(crate) dropped_rows: Option<u64>,
+    pub(crate) increment: Option<&'a IncrementReport>,
+    /// A note about the list of deleted samples.
+    pub(crate) tombstones: Option<Value>,
 }
 
-impl Identity {
-    pub(crate) fn new(config: Value, source: &SourceDescription) -> Self {
-        let config_fingerprint = format!("{:032x}", xxh3_128(config.to_string().as_bytes()));
-        Self {
-            config,
-            config_fingerprint,
-            source_fingerprint: source.fingerprint.clone(),
-        }
-    }
-
+impl Provenance<'_> {
     pub(crate) fn to_json(&self) -> Value {
+        let Self {
+            identity,
+            source,
+            split,
+            ..
+        } = self;
+        let files: Vec<Value> = source
+            .files
+            .iter()
+            .take(FILES_NAMED)
+            .map(|file| json!({"path": file.path, "bytes": file.bytes}))
+            .collect();
+        let delta = source.delta.as_ref().map(|delta| {
+            json!({
+                "version": delta.version,
+                "timestamp": delta.timestamp(),
+                "id": delta.id,
+            })
+        });
         json!({
-            "config": self.config,
-            "config_fingerprint": self.config_fingerprint,
-            "source_fingerprint": self.source_fingerprint,
+            "provenance": 1,
+            "writer": concat!("shardmill ", env!("CARGO_PKG_VERSION")),
+            "config": identity.config,
+            "config_fingerprint": identity.config_fingerprint,
+            "source_fingerprint": identity.source_fingerprint,
+            "source": {
+                "kind": source.kind.name(),
+                "delta": delta,
+                "query": source.query,
+                "rows": source.rows,
+                "bytes": source.bytes,
+                "files": files,
+                "files_not_named": source.files.len().saturating_sub(FILES_NAMED),
+            },
+            "split": split.name,
+            "samples": split.samples,
+            "shards": split.shards,
+            "raw_bytes": split.raw_bytes,
+            "stored_bytes": split.stored_bytes,
+            // Keys that are sample numbers are not part of the content.
+            "keys": self.keys.map(|keys| match keys {
+                TarKeys::Number => "number",
+                TarKeys::Column { .. } => "column",
+            }),
+            "content": self.content.map(|content| content.to_string()),
+            "dropped_rows": self.dropped_rows,
+            "increment": self.increment,
+            "tombstones": self.tombstones,
         })
     }
-
-    /// Returns whether a value can be the result of [`to_json`](Self::to_json).
-    pub(crate) fn is_in(value: &Value) -> bool {
-        value
-            .get("config_fingerprint")
-            .is_some_and(Value::is_string)
-    }
-
-    /// Describes how `other`, the identity of an earlier run, differs. Returns `None` if it does not differ.
-    pub(crate) fn difference(&self, other: &Value) -> Option<String> {
-        let text = |key: &str| other.get(key).and_then(Value::as_str).unwrap_or_default();
-        if text("config_fingerprint") != self.config_fingerprint {
-            let empty = serde_json::Map::new();
-            let theirs = other
-                .get("config")
-                .and_then(Value::as_object)
-                .unwrap_or(&empty);
-            let ours = self.config.as_object().unwrap_or(&empty);
-            let mut changes: Vec<String> = Vec::new();
-            for (key, value) in ours {
-                let before = theirs.get(key).unwrap_or(&Value::Null);
-                if before != value {
-                    let (at, before, now) = first_difference(before, value);
-                    changes.push(format!("{key}{at} was {before}, is {now}"));
-                }
-            }
-            if changes.is_empty() {
-                changes.push("it was made by another version".to_owned());
-            }
-            return Some(changes.join("; "));
-        }
-        (text("source_fingerprint") != self.source_fingerprint)
-            .then(|| "the source has changed since (names, sizes or modification times)".to_owned())
-    }
 }
 
-/// The maximum number of characters of a value in a message.
-const MOST_SHOWN: usize = 120;
-
-/// Returns the path of the first difference between two values, and both values there. Short values are returned whole.
-fn first_difference(before: &Value, now: &Value) -> (String, String, String) {
-    let (shown, is) = (before.to_string(), now.to_string());
-    let is_short = |text: &str| text.chars().count() <= MOST_SHOWN;
-    if is_short(&shown) && is_short(&is) {
-        return (String::new(), shown, is);
-    }
-    let inner = |at: String, before: Option<&Value>, now: Option<&Value>| {
-        let (before, now) = (before.unwrap_or(&Value::Null), now.unwrap_or(&Value::Null));
-        let (rest, before, now) = first_difference(before, now);
-        (at + &rest, before, now)
-    };
-    match (before, now) {
-        (Value::Array(before), Value::Array(now)) => {
-            let pairs = before.iter().zip(now);
-            let at = pairs.take_while(|(before, now)| before == now).count();
-            inner(format!("[{at}]"), before.get(at), now.get(at))
-        }
-        (Value::Object(before), Value::Object(now)) => {
-            let mut names = before.keys().chain(now.keys());
-            match names.find(|name| before.get(*name) != now.get(*name)) {
-                Some(name) => inner(format!(".{name}"), before.get(name), now.get(name)),
-                None => (String::new(), short(&shown, 0), short(&is, 0)),
-            }
-        }
-        _ => {
-            let pairs = shown.chars().zip(is.chars());
-            let same = pairs.take_while(|(before, now)| before == now).count();
-            let from = match is_short(&shown) || is_short(&is) {
-                true => 0,
-                false => same.saturating_sub(MOST_SHOWN / 4),
-            };
-            (String::new(), short(&shown, from), short(&is, from))
-        }
-    }
-}
-
-/// Returns at most [`MOST_SHOWN`] characters of a text, starting at character `from`.
-fn short(text: &str, from: usize) -> String {
-    let rest = text.chars().skip(from);
-    let shown: String = rest.clone().take(MOST_SHOWN).collect();
-    let before = if from > 0 { "…" } else { "" };
-    let after = match rest.count() > MOST_SHOWN {
-        true => "…",
-        false => "",
-    };
-    format!("{before}{shown}{after}")
-}
-
-/// Returns the contents of the provenance file. `tombstones` describes the list of deleted samples.
-pub(crate) fn provenance(
-    plan: &ConvertPlan,
-    split: &SplitReport,
-    content: Option<Content>,
-    dropped: Option<u64>,
-    (increment, tombstones): (Option<&IncrementReport>, Option<Value>),
-) -> String {
-    let (identity, source) = (&plan.identity, plan.source.description());
-    let files: Vec<Value> = source
-        .files
-        .iter()
-        .take(FILES_NAMED)
-        .map(|file| json!({"path": file.path, "bytes": file.bytes}))
-        .collect();
-    let delta = source.delta.as_ref().map(|delta| {
-        json!({
-            "version": delta.version,
-            "timestamp": delta.timestamp(),
-            "id": delta.id,
-        })
-    });
-    let value = json!({
-        "provenance": 1,
-        "writer": concat!("shardmill ", env!("CARGO_PKG_VERSION")),
-        "config": identity.config,
-        "config_fingerprint": identity.config_fingerprint,
-        "source_fingerprint": identity.source_fingerprint,
-        "source": {
-            "kind": source.kind.name(),
-            "delta": delta,
-            "query": source.query,
-            "rows": source.rows,
-            "bytes": source.bytes,
-            "files": files,
-            "files_not_named": source.files.len().saturating_sub(FILES_NAMED),
-        },
-        "split": split.name,
-        "samples": split.samples,
-        "shards": split.shards,
-        "raw_bytes": split.raw_bytes,
-        "stored_bytes": split.stored_bytes,
-        // Keys that are sample numbers are not part of the content.
-        "keys": plan.encoder.keys().map(|keys| match keys {
-            TarKeys::Number => "number",
-            TarKeys::Column { .. } => "column",
-        }),
-        "content": content.map(|content| content.to_string()),
-        "dropped_rows": dropped,
-        "increment": increment,
-        "tombstones": tombstones,
-    });
-    let mut text = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
-    text.push('\n');
-    text
+/// Returns the text of a provenance file.
+pub(crate) fn text_of(provenance: &Value) -> String {
+    format!("{provenance:#}\n")
 }
 
 /// Reads a provenance file. Returns `None` if it is missing or invalid.
@@ -200,7 +101,7 @@ pub(crate) fn of_index(
 ) -> Result<Option<Value>, StorageError> {
     // A killed increment may have left it in the pending note.
     if folder.is_empty()
-        && let Some(text) = increment::text_for(target, index, PROVENANCE_NAME)?
+        && let Some(text) = pending::text_for(target, index, PROVENANCE_NAME)?
     {
         return Ok(serde_json::from_slice(&text).ok());
     }
@@ -214,50 +115,4 @@ pub(crate) fn is_split(target: Target<'_>, folder: &str) -> bool {
         .as_ref()
         .and_then(|value| value.get("split")?.as_str());
     split == Some(folder)
-}
-
-/// Returns the path of a file in the folder of a split.
-pub(crate) fn in_folder(folder: &str, name: &str) -> String {
-    if folder.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{folder}/{name}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn difference(before: &Value, now: &Value) -> String {
-        let (at, before, now) = first_difference(before, now);
-        format!("{at} was {before}, is {now}")
-    }
-
-    #[test]
-    fn what_differs_in_long_values_is_named() {
-        assert_eq!(difference(&json!(1), &json!([2])), " was 1, is [2]");
-        let columns: Vec<Value> = (0..50).map(|at| json!([format!("c{at}"), "int"])).collect();
-        let mut other = columns.clone();
-        other[47] = json!(["c47", "str"]);
-        assert_eq!(
-            difference(&json!(columns), &json!(other)),
-            r#"[47] was ["c47","int"], is ["c47","str"]"#
-        );
-        assert_eq!(
-            difference(&json!(columns[..49]), &json!(columns)),
-            r#"[49] was null, is ["c49","int"]"#
-        );
-        let object = |last: &str| json!({"a": columns, "b": {"c": last}});
-        assert_eq!(
-            difference(&object("x"), &object("y")),
-            r#".b was {"c":"x"}, is {"c":"y"}"#
-        );
-        let text = |last: &str| json!(format!("{}{last}", "é".repeat(300)));
-        let same = "é".repeat(30);
-        assert_eq!(
-            difference(&text("x"), &text("y")),
-            format!(r#" was …{same}x", is …{same}y""#)
-        );
-    }
 }

@@ -1,28 +1,26 @@
 //! Runs a planned conversion.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
-use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError, TempFile};
-use shardmill_writer::{Base, DatasetIndex, Output, Resources, TarKeys, Written, publish_index};
+use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
+use shardmill_writer::{Base, DatasetIndex, TarKeys, publish_index};
 
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
 use crate::export;
-use crate::increment;
-use crate::input::SourceInput;
-use crate::journal::{Found, Journal, LEASE_NAME, OF_PARTS, WORK_FOLDER};
+use crate::increment::{first_record, run_increment};
+use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
 use crate::parts;
-use crate::plan::{ConvertPlan, is_resumable};
-use crate::provenance::{in_folder, provenance};
-use crate::report::{ConvertReport, Outcome, SplitReport};
-use crate::target::Target;
-
-/// The memory for encoded samples if shards have no size limit.
-const UNLIMITED_SHARD_BYTES: u64 = 64 << 20;
+use crate::pending::recover;
+use crate::pipeline::{already_done, remove_temporary, report, write};
+use crate::plan::ConvertPlan;
+use crate::provenance::{self, Provenance};
+use crate::report::{ConvertReport, Outcome};
+use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder};
 
 /// Runs a plan to its end.
 ///
@@ -44,7 +42,7 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
         return parts::run_part(&plan, part, progress);
     }
     if let Some(increment) = &plan.increment {
-        return increment::run(&plan, increment, progress);
+        return run_increment(&plan, increment, progress);
     }
     let began = Instant::now();
     let description = plan.source.description();
@@ -54,32 +52,18 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     if let Dest::Done(indexes) = state {
         let place = Place::open(&options.dest, &options.remote, options.spool())?;
         remove_leftover(Target::new(&place, progress), options)?;
-        return Ok(report(
-            &plan,
-            &indexes,
-            Outcome::AlreadyDone,
-            0,
-            began,
-            Duration::ZERO,
-        ));
+        return Ok(already_done(&plan, &indexes, began));
     }
     let existed = options.dest.as_local().is_none_or(Path::exists);
     let place = Place::create(&options.dest, &options.remote, options.spool())?;
     let target = Target::new(&place, progress);
     let go_on = &mut target.go_on();
-    let lease = PlaceLease::acquire(&place, LEASE_NAME, options.lease_patience, go_on)?;
+    let lease = target.lease(options.lease_patience)?;
     // The destination is inspected again while holding the lease, so no other process changes it.
     let found = match dest::look_in(target, &plan.folders, &plan.identity, options)? {
         Dest::Done(indexes) => {
             lease.remove_folder(&OF_PARTS, go_on)?;
-            return Ok(report(
-                &plan,
-                &indexes,
-                Outcome::AlreadyDone,
-                0,
-                began,
-                Duration::ZERO,
-            ));
+            return Ok(already_done(&plan, &indexes, began));
         }
         Dest::Replaceable => {
             dest::clear(target, options)?;
@@ -95,9 +79,9 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
             Ok(report)
         }
         // After a store error, or if another writer has the lease, no cleanup is attempted.
-        Err(error) if is_resumable(&error) && place.as_local().is_none() => Err(error),
+        Err(error) if error.is_resumable() && place.as_local().is_none() => Err(error),
         Err(error) if lease.is_lost() => Err(error),
-        Err(error) if is_resumable(&error) && has_shards(target, &options.limits) => Err(error),
+        Err(error) if error.is_resumable() && has_shards(target, &options.limits) => Err(error),
         Err(error) => {
             // The error would occur again, or no shard is complete. No index lists the shards, so the destination is
             // restored.
@@ -123,9 +107,9 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
         return Ok(());
     }
     let go_on = &mut target.go_on();
-    match PlaceLease::acquire(target.place, LEASE_NAME, options.lease_patience, go_on) {
+    match target.lease(options.lease_patience) {
         Ok(lease) => {
-            increment::recover(target, options.limits.index_bytes)?;
+            recover(target, options.limits.index_bytes)?;
             lease.remove_folder(&OF_PARTS, go_on)
         }
         // Another process holds the lease.
@@ -220,18 +204,18 @@ fn convert(
             });
         }
         if options.incremental {
-            let record = increment::first_record(plan, &written, index);
+            let record = first_record(plan, &written, index);
             let text = record.to_json();
             target.publish_bytes(RECORD_NAME, text.as_bytes(), PublishMode::Replace)?;
-            increment = Some(increment::report(&record));
+            increment = Some(record.report());
         }
-        let text = provenance(
-            plan,
-            split,
-            Some(*content),
-            Some(written.dropped),
-            (increment.as_ref(), None),
-        );
+        let provenance = Provenance {
+            content: Some(*content),
+            dropped_rows: Some(written.dropped),
+            increment: increment.as_ref(),
+            ..plan.provenance(split)
+        };
+        let text = provenance::text_of(&provenance.to_json());
         let name = in_folder(folder, PROVENANCE_NAME);
         target.publish_bytes(&name, text.as_bytes(), PublishMode::Replace)?;
         let go_on = &mut target.go_on();
@@ -242,106 +226,4 @@ fn convert(
         increment,
         ..report
     })
-}
-
-/// Reads, encodes and writes the whole source. `base` is the existing dataset.
-pub(crate) fn write(
-    plan: &ConvertPlan,
-    target: Target<'_>,
-    base: Base,
-    journal: &Journal,
-    progress: &Progress,
-) -> Result<Written, ConvertError> {
-    let options = &plan.options;
-    let input = SourceInput {
-        source: std::sync::Arc::clone(&plan.source),
-        nulls: std::sync::Arc::clone(&plan.nulls),
-        split: std::sync::Arc::clone(&plan.split),
-    };
-    let output = Output {
-        place: target.place,
-        temp_folder: WORK_FOLDER,
-        splits: &plan.folders,
-        form: plan.form.clone(),
-        samples_per_shard: options.samples_per_shard,
-        at: None,
-        key_prefix: "",
-    };
-    let resources = Resources {
-        jobs: options.jobs,
-        budget_bytes: budget(plan),
-    };
-    shardmill_writer::run(
-        &input,
-        &plan.encoder,
-        &output,
-        base,
-        resources,
-        journal,
-        progress,
-    )
-}
-
-/// Removes the temporary files of a killed run. The caller must hold the lease, so their owner is gone.
-pub(crate) fn remove_temporary(target: Target<'_>) -> Result<(), StorageError> {
-    // Temporary files for a store have no name.
-    if target.place.as_local().is_none() {
-        return Ok(());
-    }
-    for entry in target.entries(WORK_FOLDER)? {
-        if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
-            target.remove(&in_folder(WORK_FOLDER, &entry.name))?;
-        }
-    }
-    Ok(())
-}
-
-/// Returns the memory for encoded samples: one shard for each thread and one that is being filled. It is at most half of
-/// the memory limit, but at least 16 MiB.
-pub(crate) fn budget(plan: &ConvertPlan) -> u64 {
-    let shard = plan
-        .form
-        .size_limit()
-        .unwrap_or(UNLIMITED_SHARD_BYTES)
-        .max(1 << 20);
-    let jobs = u64::try_from(plan.options.jobs).unwrap_or(1);
-    let wanted = shard.saturating_mul(jobs + 1);
-    // Compressed shards and the buffers of the source need about as much again.
-    plan.options
-        .memory_limit
-        .map_or(wanted, |limit| wanted.min(limit / 2))
-        .max(16 << 20)
-}
-
-pub(crate) fn report(
-    plan: &ConvertPlan,
-    indexes: &[DatasetIndex],
-    outcome: Outcome,
-    dropped_rows: u64,
-    began: Instant,
-    idle: Duration,
-) -> ConvertReport {
-    let splits = plan
-        .folders
-        .iter()
-        .zip(indexes)
-        .map(|(name, index)| SplitReport {
-            name: name.clone(),
-            samples: index.samples(),
-            shards: index.shards(),
-            raw_bytes: index.raw_bytes(),
-            stored_bytes: index.stored_bytes(),
-        })
-        .collect();
-    ConvertReport {
-        outcome,
-        dest: plan.options.dest_text(),
-        splits,
-        dropped_rows,
-        deleted_samples: plan.source.description().deleted_samples,
-        source_bytes: plan.source.description().bytes,
-        elapsed_seconds: began.elapsed().as_secs_f64(),
-        idle_seconds: idle.as_secs_f64(),
-        increment: None,
-    }
 }

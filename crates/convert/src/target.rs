@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use shardmill_core::Progress;
 use shardmill_core::parallel::for_each;
-use shardmill_storage::{FileVersion, GoOn, Place, PlaceEntry, PublishMode, StorageError};
+use shardmill_storage::{
+    FileVersion, GoOn, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
+};
 
-use crate::journal::WORK_FOLDER;
+/// The work folder of a running conversion in the destination.
+pub(crate) use shardmill_writer::parts::{OF_PARTS, WORK_FOLDER};
+/// The lease of the running writer.
+pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
 
 /// A local directory or a prefix in a store, with the progress of a conversion. Cancelling the progress also cancels
 /// waits for the store.
@@ -26,6 +32,11 @@ impl<'a> Target<'a> {
     pub(crate) fn go_on(&self) -> impl FnMut(u64) -> bool + use<'a> {
         let progress = self.progress;
         move |_| !progress.is_cancelled()
+    }
+
+    /// Waits for the lease of the destination, and takes it over after `patience` without a heartbeat of its owner.
+    pub(crate) fn lease(&self, patience: Duration) -> Result<PlaceLease, StorageError> {
+        PlaceLease::acquire(self.place, LEASE_NAME, patience, &mut self.go_on())
     }
 
     fn with<T>(&self, work: impl FnOnce(&'a Place, &mut GoOn<'_>) -> T) -> T {
@@ -93,5 +104,14 @@ impl<'a> Target<'a> {
         mode: PublishMode,
     ) -> Result<(), StorageError> {
         self.with(|place, go_on| place.publish_bytes(Some(WORK_FOLDER), name, bytes, mode, go_on))
+    }
+}
+
+/// Returns the path of a file in the folder of a split.
+pub(crate) fn in_folder(folder: &str, name: &str) -> String {
+    if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
     }
 }

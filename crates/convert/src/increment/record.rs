@@ -8,6 +8,7 @@ use shardmill_source::DeltaFile;
 use shardmill_writer::{Content, UnitSamples};
 
 use super::ranges::Ranges;
+use crate::report::IncrementReport;
 
 /// Files of the table, and the samples that come from their rows. If there are several files, their rows were moved
 /// after the conversion, so it is unknown which file has which sample.
@@ -133,6 +134,31 @@ impl Record {
     /// Returns the current generation.
     pub(crate) fn last(&self) -> Option<&Generation> {
         self.generations.last()
+    }
+
+    /// Describes the last generation.
+    pub(crate) fn report(&self) -> IncrementReport {
+        let last = self.last();
+        let before = self.generations.iter().rev().nth(1);
+        let since = |now: Option<u64>, before: Option<u64>| {
+            now.unwrap_or(0).saturating_sub(before.unwrap_or(0))
+        };
+        IncrementReport {
+            generation: self.generations.len(),
+            version: self.version(),
+            from_version: before.map(|before| before.version),
+            added_samples: since(
+                last.map(|last| last.samples),
+                before.map(|before| before.samples),
+            ),
+            added_shards: since(
+                last.map(|last| last.shards),
+                before.map(|before| before.shards),
+            ),
+            tombstones: last.map_or(0, |last| last.tombstones),
+            all_tombstones: self.tombstones.len(),
+            restored_tombstones: false,
+        }
     }
 
     /// Returns the content of the samples in the table.

@@ -1,30 +1,33 @@
 //! Runs an increment.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use shardmill_core::{Limits, Progress};
-use shardmill_dataset::DatasetError;
 use shardmill_dataset::{
-    Dataset, OpenOptions, PROVENANCE_NAME, RECORD_NAME, SideError, TOMBSTONES_NAME, TarSet,
-    tombstones_note,
+    Dataset, DatasetError, OpenOptions, PROVENANCE_NAME, Pending, RECORD_NAME, SideError,
+    TOMBSTONES_NAME, TarSet, tombstones_note,
 };
+use shardmill_source::{DeltaFile, DeltaSummary};
 use shardmill_storage::{Place, PlaceLease, PublishMode};
 use shardmill_webdataset::ShardMap;
-use shardmill_writer::{Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, Written};
+use shardmill_writer::{
+    Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, UnitSamples, Written,
+};
 
-use super::pending;
+use super::plan::{Held, Increment, read};
 use super::ranges::Ranges;
-use super::record::Record;
-use super::{Held, Increment, add_generation, held, read, recover, report, unlisted};
+use super::record::{self, FileSamples, Generation, Record};
 use crate::error::ConvertError;
-use crate::journal::{Found, Journal, LEASE_NAME, OF_PARTS, WORK_FOLDER};
+use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
-use crate::plan::{ConvertPlan, is_resumable};
-use crate::provenance::provenance;
+use crate::pending::{self, recover};
+use crate::pipeline::{already_done, remove_temporary, report as report_of, write};
+use crate::plan::ConvertPlan;
+use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, IncrementReport, Outcome};
-use crate::run::{remove_temporary, report as report_of, write};
-use crate::target::Target;
+use crate::target::{OF_PARTS, Target, WORK_FOLDER};
 
 /// Brings a dataset up to date. Readers see either the old or the new index. The next run resumes a killed run, or
 /// discards it if the table has changed since.
@@ -48,7 +51,7 @@ pub(crate) fn run(
         ));
     }
     let go_on = &mut target.go_on();
-    let lease = PlaceLease::acquire(&place, LEASE_NAME, options.lease_patience, go_on)?;
+    let lease = target.lease(options.lease_patience)?;
     recover(target, options.limits.index_bytes)?;
     // The dataset is read again while holding the lease, so no other process changes it.
     let now = match read(target, options)? {
@@ -102,7 +105,7 @@ pub(crate) fn run(
             lease.remove_folder(&OF_PARTS, go_on)?;
             Ok(restored(report))
         }
-        Err(error) if is_published || lease.is_lost() || is_resumable(&error) => Err(error),
+        Err(error) if is_published || lease.is_lost() || error.is_resumable() => Err(error),
         Err(error) => {
             // The error would occur again. No index lists the files that were written.
             let cleaned = Found::read(target, &options.limits).and_then(|found| {
@@ -131,13 +134,12 @@ fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
 fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
     let text = record.tombstones_json();
     target.publish_bytes(TOMBSTONES_NAME, text.as_bytes(), PublishMode::Replace)?;
-    let Some(serde_json::Value::Object(mut side)) = crate::provenance::read(target, "") else {
+    let Some(serde_json::Value::Object(mut side)) = provenance::read(target, "") else {
         return Ok(());
     };
     let note = tombstones_note(text.as_bytes(), record.tombstones.len());
     side.insert("tombstones".to_owned(), note);
-    let mut text = serde_json::to_string_pretty(&side).unwrap_or_default();
-    text.push('\n');
+    let text = provenance::text_of(&serde_json::Value::Object(side));
     target.publish_bytes(PROVENANCE_NAME, text.as_bytes(), PublishMode::Replace)?;
     Ok(target.place.sync()?)
 }
@@ -162,7 +164,6 @@ fn unchanged(
     record: Record,
     began: Instant,
 ) -> ConvertReport {
-    let done = Outcome::AlreadyDone;
     let indexes = [increment.held.index.clone()];
     ConvertReport {
         increment: Some(IncrementReport {
@@ -170,10 +171,64 @@ fn unchanged(
             added_samples: 0,
             added_shards: 0,
             tombstones: 0,
-            ..report(&record)
+            ..record.report()
         }),
-        ..report_of(plan, &indexes, done, 0, began, Duration::ZERO)
+        ..already_done(plan, &indexes, began)
     }
+}
+
+/// Returns the record of a newly written dataset.
+pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &DatasetIndex) -> Record {
+    let delta = plan.source.description().delta.as_ref();
+    let table = delta.map_or("", |delta| delta.id.as_str());
+    let config = plan.identity.config.clone();
+    let mut record = Record::new(table, config, &plan.identity.config_fingerprint);
+    let content = written.contents.first().copied().unwrap_or_default();
+    add_generation(&mut record, plan, index, 0, content);
+    record.all_file_samples = held(plan, written);
+    record
+}
+
+/// Returns the samples of each file that was read.
+fn held(plan: &ConvertPlan, written: &Written) -> Vec<FileSamples> {
+    let none = Vec::new();
+    let delta = plan.source.description().delta.as_ref();
+    let files: &[DeltaFile] = delta.map_or(&none, |delta| &delta.files);
+    let units = written.units.first().into_iter().flatten();
+    let by_file = units.filter_map(|(unit, samples): (&usize, &UnitSamples)| {
+        Some((plan.source.units().get(*unit)?.file?, samples))
+    });
+    record::all_file_samples(files, by_file)
+}
+
+fn add_generation(
+    record: &mut Record,
+    plan: &ConvertPlan,
+    index: &DatasetIndex,
+    tombstones: u64,
+    content: Content,
+) {
+    let delta = plan.source.description().delta.as_ref();
+    record.generations.push(Generation {
+        version: delta.map_or(0, |delta| delta.version),
+        timestamp: delta.and_then(DeltaSummary::timestamp),
+        samples: index.samples(),
+        shards: index.shards(),
+        tombstones,
+        content: content.to_string(),
+    });
+    record.index = Pending::hash(index.to_json().as_bytes());
+}
+
+/// Returns the files that a run has written and the index does not list.
+fn unlisted(found: &Found, index: &DatasetIndex) -> Vec<String> {
+    let stored = index.stored_files();
+    let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
+    let files = found.files().map(|(_, name)| name);
+    files
+        .filter(|name| !named.contains(name))
+        .map(str::to_owned)
+        .collect()
 }
 
 struct Addition<'a> {
@@ -233,7 +288,7 @@ impl Addition<'_> {
         record.tombstones = Ranges::union([&record.tombstones, &gone]);
         if gone.is_empty() && written.indexes.iter().all(|index| index.samples() == 0) {
             let delta = plan.source.description().delta.as_ref();
-            let timestamp = delta.and_then(shardmill_source::DeltaSummary::timestamp);
+            let timestamp = delta.and_then(DeltaSummary::timestamp);
             record.has_seen(self.increment.version, timestamp);
             let text = record.to_json();
             target.publish_bytes(RECORD_NAME, text.as_bytes(), PublishMode::Replace)?;
@@ -245,7 +300,7 @@ impl Addition<'_> {
         let indexes = [index];
         let idle = written.idle;
         let mut report_all = report_of(plan, &indexes, outcome, written.dropped, began, idle);
-        report_all.increment = Some(report(&record));
+        report_all.increment = Some(record.report());
         let [index] = &indexes;
         self.publish(index, &record, &report_all, content)?;
         report_all.elapsed_seconds = began.elapsed().as_secs_f64();
@@ -274,10 +329,15 @@ impl Addition<'_> {
         }
         let tombstones = record.tombstones_json();
         let side = report.splits.first().map(|split| {
-            let dropped = Some(report.dropped_rows);
             let note = tombstones_note(tombstones.as_bytes(), record.tombstones.len());
-            let increment = (report.increment.as_ref(), Some(note));
-            provenance(plan, split, Some(content), dropped, increment)
+            let provenance = Provenance {
+                content: Some(content),
+                dropped_rows: Some(report.dropped_rows),
+                increment: report.increment.as_ref(),
+                tombstones: Some(note),
+                ..plan.provenance(split)
+            };
+            provenance::text_of(&provenance.to_json())
         });
         let files = [
             (RECORD_NAME, record.to_json()),

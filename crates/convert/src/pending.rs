@@ -14,7 +14,7 @@ use shardmill_writer::INDEX_NAME;
 use crate::target::Target;
 
 /// Replaces the index, then its side files.
-pub(super) fn publish(
+pub(crate) fn publish(
     target: Target<'_>,
     index: &str,
     files: impl IntoIterator<Item = (&'static str, String)>,

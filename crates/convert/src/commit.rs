@@ -1,0 +1,231 @@
+//! Publishes the parts of a conversion as one dataset.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use shardmill_core::{Limits, Progress, shell_word};
+use shardmill_dataset::PROVENANCE_NAME;
+use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions};
+use shardmill_writer::parts::{CommitOptions, PARTS_FOLDER, Verify, tidy};
+use shardmill_writer::{Content, DatasetIndex, INDEX_NAME, IndexEntry};
+
+use crate::error::ConvertError;
+use crate::part_manifest::{PartManifest, manifests};
+use crate::provenance;
+use crate::target::{Target, in_folder};
+
+/// The options of [`commit`].
+#[derive(Clone, Debug)]
+pub struct CommitPartsOptions {
+    /// The destination of the parts.
+    pub dest: Location,
+    /// How thoroughly files are checked.
+    pub verify: Verify,
+    /// The options for accessing stores.
+    pub remote: RemoteOptions,
+    /// The directory for temporary files that are uploaded to a store.
+    pub temp_dir: Option<PathBuf>,
+    /// The time without a heartbeat after which the lease of another writer in a store is taken over.
+    pub lease_patience: Duration,
+    /// The limits for reading files.
+    pub limits: Limits,
+}
+
+impl CommitPartsOptions {
+    /// Creates options with the defaults of the command line.
+    #[must_use]
+    pub fn new(dest: Location) -> Self {
+        Self {
+            dest,
+            verify: Verify::Sizes,
+            remote: RemoteOptions::default(),
+            temp_dir: None,
+            lease_patience: LEASE_PATIENCE,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// The result of [`commit`].
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct CommitReport {
+    /// The location of the dataset.
+    pub dest: String,
+    /// The number of parts.
+    pub parts: u64,
+    /// The number of samples.
+    pub samples: u64,
+    /// The number of shards.
+    pub shards: u64,
+    /// The size before compression in bytes.
+    pub raw_bytes: u64,
+    /// The size of the stored files in bytes.
+    pub stored_bytes: u64,
+    /// Whether an earlier commit had already published the dataset.
+    pub was_done: bool,
+}
+
+/// Publishes the parts of a conversion as one dataset, in the order of the parts. All parts and all their files must
+/// exist and be intact. Files of other attempts are removed.
+///
+/// # Errors
+///
+/// - `InvalidInput`: parts are missing, for example `parts-none` or `part-missing`.
+/// - `Conflict`: another dataset exists, or the parts belong to several conversions.
+/// - A file differs from what was written.
+/// - The error of the disk or the store.
+pub fn commit(
+    options: &CommitPartsOptions,
+    progress: &Progress,
+) -> Result<CommitReport, ConvertError> {
+    let spool = options.temp_dir.as_deref();
+    let place = Place::open(&options.dest, &options.remote, spool)?;
+    let target = Target::new(&place, progress);
+    let known = manifests(target, &options.limits)?;
+    let dest = options.dest.to_string();
+    let Some(first) = known.first() else {
+        return done_before(target, options);
+    };
+    let (staging, count) = (first.staging.clone(), first.count);
+    let held = u64::try_from(known.len()).unwrap_or(u64::MAX);
+    if held < count && is_published(target, first)? {
+        // An earlier commit was killed while it removed the manifests.
+        return done_before(target, options);
+    }
+    let dropped = known.iter().map(|known| known.dropped).sum::<u64>();
+    let content: Content = known.iter().map(|known| known.content).collect();
+    let mut side = Value::Null;
+    let mixed = conversions(&known);
+    let mut parts = Vec::with_capacity(known.len());
+    for known in known {
+        if known.staging != staging || known.count != count {
+            let hint = format!(
+                "`shardmill gc {dest} --part {part} --delete` removes one of them, `shardmill gc {dest} --delete --older-than 0` all; then make all parts in the same way",
+                dest = shell_word(&dest),
+                part = known.part(),
+            );
+            return Err(ConvertError::Conflict {
+                dest,
+                reason: format!("it holds parts of several conversions: {mixed}"),
+                id: "parts-conflict",
+                hint: hint.into(),
+            });
+        }
+        if known.manifest.part == 0 {
+            side = known.provenance;
+        }
+        parts.push(known.manifest);
+    }
+    let entries: Vec<IndexEntry> = parts
+        .iter()
+        .flat_map(|part| part.shards.iter().map(|shard| shard.entry.clone()))
+        .collect();
+    let commit = CommitOptions {
+        parts: Some(count),
+        verify: options.verify,
+        lease_patience: Some(options.lease_patience),
+        limits: options.limits.clone(),
+    };
+    let go_on = &mut || !progress.is_cancelled();
+    let done = shardmill_writer::parts::commit(&place, &staging, parts, &commit, go_on)?;
+    let sum = |bytes: &dyn Fn(&IndexEntry) -> u64| entries.iter().map(bytes).sum::<u64>();
+    let report = CommitReport {
+        dest,
+        parts: count,
+        samples: done.samples,
+        shards: done.shards,
+        raw_bytes: sum(&IndexEntry::raw_bytes),
+        stored_bytes: sum(&IndexEntry::stored_bytes),
+        was_done: done.was_done,
+    };
+    if let Value::Object(side) = &mut side {
+        for (key, value) in [
+            ("parts", report.parts),
+            ("samples", report.samples),
+            ("shards", report.shards),
+            ("raw_bytes", report.raw_bytes),
+            ("stored_bytes", report.stored_bytes),
+            ("dropped_rows", dropped),
+        ] {
+            side.insert(key.to_owned(), json!(value));
+        }
+        side.insert("content".to_owned(), json!(content.to_string()));
+        let text = provenance::text_of(&json!(side));
+        // A killed commit leaves the temporary file next to the manifests, which are removed last.
+        target.publish_from(PARTS_FOLDER, PROVENANCE_NAME, text.as_bytes())?;
+    }
+    clean(target, options)?;
+    Ok(report)
+}
+
+/// Removes the leftovers of this commit and of killed commits after the dataset was published.
+fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), ConvertError> {
+    let entries = target.entries(PARTS_FOLDER)?;
+    let names: Vec<String> = entries
+        .iter()
+        .filter(|entry| !entry.is_folder)
+        .map(|entry| in_folder(PARTS_FOLDER, &entry.name))
+        .collect();
+    target.for_each(names.len(), 1, |at| {
+        names.get(at).map_or(Ok(()), |name| target.remove(name))
+    })?;
+    let mut go_on = target.go_on();
+    tidy(target.place, Some(options.lease_patience), &mut || go_on(0));
+    Ok(())
+}
+
+/// Returns whether the existing dataset was made from the same conversion as this part.
+fn is_published(target: Target<'_>, known: &PartManifest) -> Result<bool, ConvertError> {
+    if target.file_version(INDEX_NAME)?.is_none() {
+        return Ok(false);
+    }
+    let Some(side) = provenance::read(target, "") else {
+        return Ok(false);
+    };
+    let is_same = |key: &str| side.get(key).is_some() && side.get(key) == known.config.get(key);
+    Ok(
+        side.get("parts").and_then(Value::as_u64) == Some(known.count)
+            && is_same("config_fingerprint")
+            && is_same("source_fingerprint"),
+    )
+}
+
+/// Returns the report of a dataset that an earlier commit published.
+fn done_before(
+    target: Target<'_>,
+    options: &CommitPartsOptions,
+) -> Result<CommitReport, ConvertError> {
+    let dest = options.dest.to_string();
+    let side = provenance::read(target, "");
+    let parts = side.as_ref().and_then(|side| side.get("parts")?.as_u64());
+    let index = target.read(INDEX_NAME, options.limits.index_bytes)?;
+    let (Some(parts), Some(index)) = (parts, index) else {
+        return Err(ConvertError::NoParts { dest });
+    };
+    let Ok(index) = DatasetIndex::parse(&index, &options.limits) else {
+        return Err(ConvertError::NoParts { dest });
+    };
+    clean(target, options)?;
+    Ok(CommitReport {
+        dest,
+        parts,
+        samples: index.samples(),
+        shards: index.shards(),
+        raw_bytes: index.raw_bytes(),
+        stored_bytes: index.stored_bytes(),
+        was_done: true,
+    })
+}
+
+/// Lists the parts of each conversion, for messages.
+fn conversions(known: &[PartManifest]) -> String {
+    let mut jobs: BTreeMap<(&str, u64), Vec<String>> = BTreeMap::new();
+    for known in known {
+        let job = (known.staging.job(), known.count);
+        jobs.entry(job).or_default().push(known.part().to_string());
+    }
+    let jobs: Vec<String> = jobs.into_values().map(|parts| parts.join(", ")).collect();
+    format!("one of them made {}", jobs.join(", another "))
+}

@@ -1,0 +1,139 @@
+//! What all conversions share: the call of the writer, and the report.
+
+use std::time::{Duration, Instant};
+
+use shardmill_core::Progress;
+use shardmill_storage::{StorageError, TempFile};
+use shardmill_writer::{Base, Checkpoint, DatasetIndex, Input, Output, Resources, Written};
+
+use crate::error::ConvertError;
+use crate::plan::ConvertPlan;
+use crate::report::{ConvertReport, Outcome, SplitReport};
+use crate::target::{Target, WORK_FOLDER, in_folder};
+
+/// The memory for encoded samples if shards have no size limit.
+const UNLIMITED_SHARD_BYTES: u64 = 64 << 20;
+
+/// Reads, encodes and writes the whole source. `base` is the existing dataset.
+pub(crate) fn write(
+    plan: &ConvertPlan,
+    target: Target<'_>,
+    base: Base,
+    checkpoint: &dyn Checkpoint,
+    progress: &Progress,
+) -> Result<Written, ConvertError> {
+    let output = output(plan, target);
+    write_input(plan, &plan.input(), &output, base, checkpoint, progress)
+}
+
+/// Reads, encodes and writes an input.
+pub(crate) fn write_input(
+    plan: &ConvertPlan,
+    input: &impl Input<Error = ConvertError>,
+    output: &Output<'_>,
+    base: Base,
+    checkpoint: &dyn Checkpoint,
+    progress: &Progress,
+) -> Result<Written, ConvertError> {
+    let resources = Resources {
+        jobs: plan.options.jobs,
+        budget_bytes: budget(plan),
+    };
+    let encoder = &plan.encoder;
+    shardmill_writer::run(
+        input, encoder, output, base, resources, checkpoint, progress,
+    )
+}
+
+/// Returns the output of a conversion whose shards get their final names at once.
+pub(crate) fn output<'a>(plan: &'a ConvertPlan, target: Target<'a>) -> Output<'a> {
+    Output {
+        place: target.place,
+        temp_folder: WORK_FOLDER,
+        splits: &plan.folders,
+        form: plan.form.clone(),
+        samples_per_shard: plan.options.samples_per_shard,
+        at: None,
+        key_prefix: "",
+    }
+}
+
+/// Removes the temporary files of a killed run. The caller must hold the lease, so their owner is gone.
+pub(crate) fn remove_temporary(target: Target<'_>) -> Result<(), StorageError> {
+    // Temporary files for a store have no name.
+    if target.place.as_local().is_none() {
+        return Ok(());
+    }
+    for entry in target.entries(WORK_FOLDER)? {
+        if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
+            target.remove(&in_folder(WORK_FOLDER, &entry.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the memory for encoded samples: one shard for each thread and one that is being filled. It is at most half of
+/// the memory limit, but at least 16 MiB.
+fn budget(plan: &ConvertPlan) -> u64 {
+    let shard = plan
+        .form
+        .size_limit()
+        .unwrap_or(UNLIMITED_SHARD_BYTES)
+        .max(1 << 20);
+    let jobs = u64::try_from(plan.options.jobs).unwrap_or(1);
+    let wanted = shard.saturating_mul(jobs + 1);
+    // Compressed shards and the buffers of the source need about as much again.
+    plan.options
+        .memory_limit
+        .map_or(wanted, |limit| wanted.min(limit / 2))
+        .max(16 << 20)
+}
+
+pub(crate) fn report(
+    plan: &ConvertPlan,
+    indexes: &[DatasetIndex],
+    outcome: Outcome,
+    dropped_rows: u64,
+    began: Instant,
+    idle: Duration,
+) -> ConvertReport {
+    let splits = plan
+        .folders
+        .iter()
+        .zip(indexes)
+        .map(|(name, index)| SplitReport {
+            name: name.clone(),
+            samples: index.samples(),
+            shards: index.shards(),
+            raw_bytes: index.raw_bytes(),
+            stored_bytes: index.stored_bytes(),
+        })
+        .collect();
+    ConvertReport {
+        outcome,
+        dest: plan.options.dest_text(),
+        splits,
+        dropped_rows,
+        deleted_samples: plan.source.description().deleted_samples,
+        source_bytes: plan.source.description().bytes,
+        elapsed_seconds: began.elapsed().as_secs_f64(),
+        idle_seconds: idle.as_secs_f64(),
+        increment: None,
+    }
+}
+
+/// Returns the report of a conversion that had already finished.
+pub(crate) fn already_done(
+    plan: &ConvertPlan,
+    indexes: &[DatasetIndex],
+    began: Instant,
+) -> ConvertReport {
+    report(
+        plan,
+        indexes,
+        Outcome::AlreadyDone,
+        0,
+        began,
+        Duration::ZERO,
+    )
+}
