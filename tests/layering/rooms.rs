@@ -231,7 +231,6 @@ pub const IN_CYCLES: &[(&str, usize)] = &[
 pub const WIDE_STRUCTS: &[(&str, usize)] = &[
     ("shardmill", 6),
     ("shardmill-cache", 1),
-    ("shardmill-convert", 1),
     ("shardmill-core", 1),
     ("shardmill-dataset", 1),
     ("shardmill-order", 2),

@@ -23,7 +23,7 @@ use crate::signals;
 
 pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let mut options = convert_options(args, limits)?;
-    options::announce_waits(&mut options.remote, out);
+    options::announce_waits(&mut options.source.remote, out);
     if args.dry_run {
         let plan = shardmill_convert::plan(options)?;
         return show_plan(&plan, out);
@@ -57,15 +57,15 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         ToName::Webdataset => ShardFormat::Webdataset,
     };
     let mut options = ConvertOptions::new(sources, Location::parse(&args.dest)?);
-    options.remote = options::remote(&args.storage)?;
-    options.part = args.part.as_deref().map(options::part).transpose()?;
-    options.lease_patience = takeover;
-    options.temp_dir = args
+    options.source.remote = options::remote(&args.storage)?;
+    options.run.part = args.part.as_deref().map(options::part).transpose()?;
+    options.run.lease_patience = takeover;
+    options.source.resources.temp_dir = args
         .temp_dir
         .as_deref()
         .map(options::location)
         .transpose()?;
-    options.from = match args.from {
+    options.source.kind = match args.from {
         FromName::Auto => None,
         FromName::Delta => Some(SourceKind::Delta),
         FromName::Parquet => Some(SourceKind::Parquet),
@@ -77,82 +77,84 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         FromName::Mds => Some(SourceKind::Mds),
         FromName::Webdataset => Some(SourceKind::Webdataset),
     };
-    options.to = to;
-    options.columns = column_specs(&args.columns, to)?;
-    options.select = options::not_blank("select", args.select.as_ref())?;
-    options.filter = options::not_blank("where", args.filter.as_ref())?;
-    options.sql = options::not_blank("sql", args.sql.as_ref())?;
-    options.version = args
+    options.shards.to = to;
+    options.columns.specs = column_specs(&args.columns, to)?;
+    options.source.query.select = options::not_blank("select", args.select.as_ref())?;
+    options.source.query.filter = options::not_blank("where", args.filter.as_ref())?;
+    options.source.query.sql = options::not_blank("sql", args.sql.as_ref())?;
+    options.source.delta.version = args
         .version
         .as_deref()
         .map(options::table_version)
         .transpose()?;
-    options.timestamp_ms = args
+    options.source.delta.timestamp_ms = args
         .timestamp
         .as_deref()
         .map(options::table_time)
         .transpose()?;
-    options.key = options::not_blank("key", Some(&args.key))?.unwrap_or_default();
-    options.schema = match args.schema {
+    options.source.tree.key_column =
+        options::not_blank("key", Some(&args.key))?.unwrap_or_default();
+    options.source.schema.rule = match args.schema {
         SchemaName::Widen => SchemaRule::Widen,
         SchemaName::Union => SchemaRule::Union,
         SchemaName::Strict => SchemaRule::Strict,
     };
-    options.group = match args.group {
+    options.source.tree.group = match args.group {
         GroupName::Stem => TreeGroup::Stem,
         GroupName::Key => TreeGroup::Key,
         GroupName::File => TreeGroup::File,
     };
-    options.follow_links = args.follow_links;
+    options.source.tree.follow_links = args.follow_links;
     let delimiter = args.csv_delimiter.as_deref();
-    options.csv_delimiter = delimiter.map(csv_delimiter).transpose()?;
+    options.source.csv.delimiter = delimiter.map(csv_delimiter).transpose()?;
     if !args.csv_null.is_empty() {
-        options.csv_nulls.clone_from(&args.csv_null);
+        options.source.csv.nulls.clone_from(&args.csv_null);
     }
-    options.csv_header = !args.csv_no_header;
-    options.infer_rows = infer_rows(&args.infer_rows)?;
+    options.source.csv.header = !args.csv_no_header;
+    options.source.text.infer_rows = infer_rows(&args.infer_rows)?;
     let splits = args
         .split
         .as_deref()
         .map_or(Ok(Vec::new()), columns::split)?;
-    options.split = splits
+    options.columns.split = splits
         .into_iter()
         .map(|(name, share)| SplitSpec { name, share })
         .collect();
-    options.split_key = options::not_blank("split-key", args.split_key.as_ref())?;
+    options.columns.split_key = options::not_blank("split-key", args.split_key.as_ref())?;
     match to {
         ShardFormat::Streaming(_) => {
             if let Some(text) = &args.compression {
-                options.compression = compression(text)?;
+                options.shards.compression = compression(text)?;
             }
             no_tar_options(args, to)?;
         }
-        ShardFormat::Webdataset => options.tar = tar_options(args)?,
+        ShardFormat::Webdataset => options.shards.tar = tar_options(args)?,
     }
-    options.hashes = hashes(&args.hashes)?;
-    options.size_limit = size_limit(&args.size_limit, to)?;
-    options.samples_per_shard = args
+    options.shards.hashes = hashes(&args.hashes)?;
+    options.shards.size_limit = size_limit(&args.size_limit, to)?;
+    options.shards.samples_per_shard = args
         .samples_per_shard
         .as_deref()
         .map(samples_per_shard)
         .transpose()?;
-    options.nulls = match args.nulls {
+    options.columns.nulls = match args.nulls {
         NullsName::Error => Nulls::Error,
         NullsName::Mask => Nulls::Mask,
         NullsName::Drop => Nulls::Drop,
         NullsName::Omit => Nulls::Omit,
     };
-    options.null_as = columns::null_as(&args.null_as)?;
-    options.jobs = options::jobs(args.jobs.as_deref())?;
-    options.memory_limit = args.memory_limit.as_deref().map(memory_limit).transpose()?;
-    options.overwrite = args.overwrite;
-    options.incremental = args.incremental;
-    options.with_deleted = args.with_deleted;
-    options.separator = separator(args.separator.as_deref(), to)?;
+    options.columns.null_as = columns::null_as(&args.null_as)?;
+    options.source.resources.jobs = options::jobs(args.jobs.as_deref())?;
+    options.source.resources.memory_limit =
+        args.memory_limit.as_deref().map(memory_limit).transpose()?;
+    options.run.overwrite = args.overwrite;
+    options.run.incremental = args.incremental;
+    options.source.with_deleted = args.with_deleted;
+    options.shards.separator = separator(args.separator.as_deref(), to)?;
     if let Some(newline) = newline(args.newline.as_deref(), to)? {
-        options.newline = newline;
+        options.shards.newline = newline;
     }
-    options.limits = limits;
+    options.source.limits = limits;
     Ok(options)
 }
 
@@ -410,11 +412,12 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
         row("query", query.clone());
     }
     row("destination", format!("{}: {state}", plan.options.dest));
-    if !plan.options.split.is_empty() {
+    if !plan.options.columns.split.is_empty() {
         let share = |split: &SplitSpec| format!("{}={}", split.name, split.share);
         row(
             "split",
             plan.options
+                .columns
                 .split
                 .iter()
                 .map(share)
@@ -434,14 +437,14 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     );
     row("size limit", form.size_limit().map_or_else(none, bytes));
     if form.format() == ShardFormat::Webdataset {
-        row("shards", plan.options.tar.pattern.to_string());
+        row("shards", plan.options.shards.tar.pattern.to_string());
         row("keys", plan.key_source());
     }
-    if let Some(samples) = plan.options.samples_per_shard {
+    if let Some(samples) = plan.options.shards.samples_per_shard {
         row("samples per shard", count(samples));
     }
-    row("nulls", plan.options.nulls.name().to_owned());
-    row("jobs", count(plan.options.jobs as u64));
+    row("nulls", plan.options.columns.nulls.name().to_owned());
+    row("jobs", count(plan.options.source.resources.jobs as u64));
     out.text(table)?;
     let mut table = Table::with_heading(&[
         ("column", Align::Left),

@@ -27,8 +27,8 @@ pub(crate) fn targets(
         .fields()
         .iter()
         .map(|field| match asked(options, field.name()) {
-            Some(encoding) => parse_target(field.name(), encoding, options.to),
-            None => Ok(default_target(field, options.to)?),
+            Some(encoding) => parse_target(field.name(), encoding, options.shards.to),
+            None => Ok(default_target(field, options.shards.to)?),
         })
         .collect()
 }
@@ -38,10 +38,12 @@ pub(crate) fn targets(
 pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
     let plain = options
         .columns
+        .specs
         .iter()
         .filter(|column| column.expr.is_none());
     let number = |column: &ColumnSpec| {
-        let target = parse_target(&column.name, column.encoding.as_deref()?, options.to).ok()?;
+        let target =
+            parse_target(&column.name, column.encoding.as_deref()?, options.shards.to).ok()?;
         let data_type = match target {
             Target::Mds(Encoding::Number(DType::U64)) => DataType::UInt64,
             Target::Mds(Encoding::Number(DType::F16 | DType::F32 | DType::F64))
@@ -63,7 +65,11 @@ pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
 }
 
 fn asked<'a>(options: &'a ConvertOptions, name: &str) -> Option<&'a str> {
-    let spec: Option<&ColumnSpec> = options.columns.iter().find(|column| column.name == name);
+    let spec: Option<&ColumnSpec> = options
+        .columns
+        .specs
+        .iter()
+        .find(|column| column.name == name);
     spec.and_then(|column| column.encoding.as_deref())
 }
 
@@ -117,7 +123,7 @@ pub(crate) fn null_plan(
     options: &ConvertOptions,
     null_count: impl Fn(usize) -> Option<u64>,
 ) -> Result<NullPlan, ConvertError> {
-    for (name, _) in &options.null_as {
+    for (name, _) in &options.columns.null_as {
         if schema.field_with_name(name).is_err() {
             return Err(ConvertError::option(
                 "null-as",
@@ -128,6 +134,7 @@ pub(crate) fn null_plan(
     let mut policies = Vec::with_capacity(schema.fields().len());
     for (position, (field, target)) in schema.fields().iter().zip(targets).enumerate() {
         let given = options
+            .columns
             .null_as
             .iter()
             .find(|(name, _)| name == field.name());
@@ -150,14 +157,14 @@ pub(crate) fn null_plan(
         let without = !field.is_nullable() || null_count(position) == Some(0);
         // In text that already is JSON, a null becomes the JSON `null`, as in values that are converted to JSON.
         if !without
-            && !matches!(options.nulls, Nulls::Omit | Nulls::Drop)
+            && !matches!(options.columns.nulls, Nulls::Omit | Nulls::Drop)
             && is_json_text(field, target)
             && let Some(value) = parse("null", field.data_type())
         {
             policies.push(NullPolicy::Fill { value, mask: false });
             continue;
         }
-        policies.push(match options.nulls {
+        policies.push(match options.columns.nulls {
             // A column with only nulls needs no policy.
             _ if without || *field.data_type() == DataType::Null => NullPolicy::Leave,
             Nulls::Drop => NullPolicy::Drop,
@@ -252,7 +259,7 @@ pub(crate) fn compile(
                 ),
             ));
         }
-        targets.push(default_target(field, options.to)?);
+        targets.push(default_target(field, options.shards.to)?);
     }
     let mut encoders = Vec::with_capacity(targets.len());
     for (position, (field, target)) in schema.fields().iter().zip(targets).enumerate() {
@@ -262,15 +269,16 @@ pub(crate) fn compile(
         // A column that was requested by name keeps its name.
         let is_named = options
             .columns
+            .specs
             .iter()
             .any(|column| column.name == *field.name());
         let mut field = field.as_ref().clone();
-        if options.to == ShardFormat::Webdataset && !is_named {
+        if options.shards.to == ShardFormat::Webdataset && !is_named {
             let name = default_field(&field)?.0;
             field.set_name(name);
         }
-        let encoder = ColumnEncoder::compile(position, &field, target, &options.limits)?;
-        encoders.push(match options.nulls {
+        let encoder = ColumnEncoder::compile(position, &field, target, &options.source.limits)?;
+        encoders.push(match options.columns.nulls {
             Nulls::Omit if field.is_nullable() => encoder.omitting_nulls(),
             _ => encoder,
         });
@@ -286,7 +294,7 @@ pub(crate) fn compile(
         ));
     }
     // Readers have a limit on the number of columns.
-    let most = options.limits.columns;
+    let most = options.source.limits.columns;
     if encoders.len() as u64 > most {
         return Err(ConvertError::option_hint(
             "column",
@@ -297,7 +305,7 @@ pub(crate) fn compile(
             "choose some with --column or --select, or raise the limit with --limit columns=N",
         ));
     }
-    let most = options.limits.string_bytes;
+    let most = options.source.limits.string_bytes;
     if let Some(long) = encoders
         .iter()
         .map(|encoder| encoder.name())
@@ -315,10 +323,11 @@ pub(crate) fn compile(
         ));
     }
     encoders.sort_by(|a, b| a.name().cmp(b.name()));
-    match options.to {
+    match options.shards.to {
         ShardFormat::Streaming(format) => {
             let config = shard_config(&encoders, format, options)?;
-            let encoder = RowEncoder::new(encoders, &config.layout, options.limits.sample_bytes);
+            let encoder =
+                RowEncoder::new(encoders, &config.layout, options.source.limits.sample_bytes);
             Ok(Compiled {
                 encoder,
                 form: ShardForm::Streaming(Arc::new(config)),
@@ -350,7 +359,7 @@ fn tar_form(
     key: Option<Key>,
     options: &ConvertOptions,
 ) -> Result<Compiled, ConvertError> {
-    let profile = match options.tar.names {
+    let profile = match options.shards.tar.names {
         TarNames::Portable => Profile::default(),
         TarNames::Any => Profile {
             style: TarStyle {
@@ -422,16 +431,16 @@ fn tar_form(
         sometimes: names(sometimes),
     };
     let form = TarForm {
-        pattern: options.tar.pattern.clone(),
+        pattern: options.shards.tar.pattern.clone(),
         profile,
         fields: Arc::new(fields),
-        compression: options.tar.compression,
-        hashes: options.hashes.clone(),
-        size_limit: options.size_limit,
+        compression: options.shards.tar.compression,
+        hashes: options.shards.hashes.clone(),
+        size_limit: options.shards.size_limit,
     };
     let rows = TarRows { profile, keys };
     Ok(Compiled {
-        encoder: RowEncoder::tar(encoders, rows, options.limits.sample_bytes),
+        encoder: RowEncoder::tar(encoders, rows, options.source.limits.sample_bytes),
         form: ShardForm::Tar(Arc::new(form)),
     })
 }
@@ -466,11 +475,11 @@ fn shard_config(
         }
     }
     let (compression, hashes, limit) = (
-        options.compression,
-        options.hashes.clone(),
-        options.size_limit,
+        options.shards.compression,
+        options.shards.hashes.clone(),
+        options.shards.size_limit,
     );
-    let separator = options.separator.as_deref();
+    let separator = options.shards.separator.as_deref();
     if format == Format::Xsv && separator.is_none() {
         return Err(ConvertError::option_hint(
             "separator",
@@ -480,11 +489,13 @@ fn shard_config(
     }
     Ok(match format {
         Format::Mds => ShardConfig::new_mds(mds, compression, hashes, limit)?,
-        Format::Json => ShardConfig::new_json(text, &options.newline, compression, hashes, limit)?,
+        Format::Json => {
+            ShardConfig::new_json(text, &options.shards.newline, compression, hashes, limit)?
+        }
         Format::Csv | Format::Tsv | Format::Xsv => ShardConfig::new_xsv(
             format,
             text,
-            &options.newline,
+            &options.shards.newline,
             separator,
             compression,
             hashes,

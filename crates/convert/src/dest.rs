@@ -39,7 +39,7 @@ pub(crate) fn look(
     options: &ConvertOptions,
     progress: &Progress,
 ) -> Result<Dest, ConvertError> {
-    let place = match Place::open(&options.dest, &options.remote, options.spool()) {
+    let place = match Place::open(&options.dest, &options.source.remote, options.spool()) {
         Ok(place) => place,
         Err(error) if error.is_not_found() => return Ok(Dest::Empty),
         Err(StorageError::NotDirectory { .. }) => {
@@ -61,7 +61,7 @@ pub(crate) fn look_if_whole(
     identity: &Identity,
     options: &ConvertOptions,
 ) -> Result<Dest, ConvertError> {
-    match options.part {
+    match options.run.part {
         Some(_) => Ok(Dest::Empty),
         None => look(folders, identity, options, &Progress::new()),
     }
@@ -74,9 +74,9 @@ pub(crate) fn look_in(
     identity: &Identity,
     options: &ConvertOptions,
 ) -> Result<Dest, ConvertError> {
-    let limits = &options.limits;
+    let limits = &options.source.limits;
     let path = || options.dest_text();
-    if options.overwrite {
+    if options.run.overwrite {
         // An interrupted run with `overwrite` has already removed the old dataset, so it can resume.
         let published = folders
             .iter()
@@ -153,7 +153,7 @@ pub(crate) fn finished(
     identity: &Identity,
     options: &ConvertOptions,
 ) -> Result<Dest, ConvertError> {
-    let limits = &options.limits;
+    let limits = &options.source.limits;
     let path = || options.dest_text();
     let mut indexes = Vec::with_capacity(folders.len());
     for folder in folders {
@@ -191,7 +191,7 @@ pub(crate) fn finished(
             )
         })?;
         check_noted(target, folder, &index, options)?;
-        if let Some(name) = first_damaged(target, folder, &index, options.jobs)? {
+        if let Some(name) = first_damaged(target, folder, &index, options.source.resources.jobs)? {
             return Err(conflict(
                 path(),
                 "dest-damaged",
@@ -216,7 +216,7 @@ fn check_noted(
 ) -> Result<(), ConvertError> {
     let read = |name: &str, most| target.read(&in_folder(folder, name), most);
     let counts = (index.samples(), index.shards());
-    check_sides(&read, counts, options.limits.index_bytes).map_err(|fault| {
+    check_sides(&read, counts, options.source.limits.index_bytes).map_err(|fault| {
         let name = in_folder(folder, fault.name());
         DatasetError::Side {
             path: target.place.display(&name).into(),
@@ -262,10 +262,13 @@ struct KnownFiles {
 impl KnownFiles {
     fn of(target: Target<'_>, folder: &str, options: &ConvertOptions) -> Self {
         let index = target
-            .read(&in_folder(folder, INDEX_NAME), options.limits.index_bytes)
+            .read(
+                &in_folder(folder, INDEX_NAME),
+                options.source.limits.index_bytes,
+            )
             .ok()
             .flatten()
-            .and_then(|bytes| DatasetIndex::parse(&bytes, &options.limits).ok());
+            .and_then(|bytes| DatasetIndex::parse(&bytes, &options.source.limits).ok());
         let listed = match &index {
             Some(index @ DatasetIndex::Tar(_)) => {
                 let files = index.stored_files().into_iter();
@@ -274,7 +277,7 @@ impl KnownFiles {
             _ => BTreeSet::new(),
         };
         Self {
-            pattern: options.tar.pattern.clone(),
+            pattern: options.shards.tar.pattern.clone(),
             listed,
         }
     }
@@ -289,7 +292,7 @@ impl KnownFiles {
             || name == WORK_FOLDER
             || is_shard_name(name)
             || self.listed.contains(name)
-            || (options.to == ShardFormat::Webdataset && self.pattern.matches(name))
+            || (options.shards.to == ShardFormat::Webdataset && self.pattern.matches(name))
             || default.matches(name)
             || export::is_exported(name, &[&self.pattern, &default], self.listed.iter())
     }
@@ -302,7 +305,7 @@ fn unknown_entry(
     options: &ConvertOptions,
 ) -> Result<Option<String>, StorageError> {
     let ours = KnownFiles::of(target, "", options);
-    let interrupted = Found::read(target, &options.limits)?;
+    let interrupted = Found::read(target, &options.source.limits)?;
     let interrupted = interrupted.map_or_else(Vec::new, |found| found.folders());
     for entry in target.entries("")? {
         if entry.is_folder
@@ -427,7 +430,7 @@ pub(crate) fn discard(
     folders: &[String],
     options: &ConvertOptions,
 ) -> Result<(), StorageError> {
-    if let Some(found) = Found::read(target, &options.limits)? {
+    if let Some(found) = Found::read(target, &options.source.limits)? {
         let mut published = Vec::with_capacity(folders.len());
         for folder in folders {
             published.push(has_index(target, folder)?);

@@ -200,7 +200,7 @@ pub(crate) fn export_index(
     options: &ConvertOptions,
     progress: &Progress,
 ) -> Result<Exported, ConvertError> {
-    let mut root = Folder::open(&target.place.location(), &options.remote)?;
+    let mut root = Folder::open(&target.place.location(), &options.source.remote)?;
     if !folder.is_empty() {
         root = root.open_folder(folder)?;
     }
@@ -209,11 +209,11 @@ pub(crate) fn export_index(
         .map(|entry| TarFile::of_entry(&root, entry))
         .collect();
     let options = ExportOptions {
-        readers: options.tar.index_for.clone(),
-        jobs: options.jobs,
+        readers: options.shards.tar.index_for.clone(),
+        jobs: options.source.resources.jobs,
         replace: true,
-        limits: options.limits.clone(),
-        remote: options.remote.clone(),
+        limits: options.source.limits.clone(),
+        remote: options.source.remote.clone(),
     };
     let side_files = SideFiles {
         target,

@@ -60,7 +60,10 @@ pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};
 pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
-pub use options::{ColumnSpec, ConvertOptions, Nulls, Part, SplitSpec, TarNames, TarOptions};
+pub use options::{
+    ColumnOptions, ColumnSpec, ConvertOptions, Nulls, Part, RunOptions, ShardOptions, SplitSpec,
+    TarNames, TarOptions,
+};
 pub use part_manifest::WaitingPart;
 pub use plan::{ConvertPlan, DestState, PlannedColumn, plan};
 pub use reindex::{ReindexOptions, reindex_tars};

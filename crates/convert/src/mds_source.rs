@@ -30,7 +30,6 @@ use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::ConvertError;
-use crate::options::ConvertOptions;
 
 /// The maximum number of samples of a batch, and the size in bytes at which it ends earlier.
 pub(crate) const BATCH_SAMPLES: u64 = 8192;
@@ -65,7 +64,7 @@ pub(crate) fn open(
 pub(crate) fn has_column(
     locations: &[Location],
     name: &str,
-    options: &ConvertOptions,
+    options: &SourceOptions,
 ) -> Result<bool, ConvertError> {
     let Some(location) = locations.first() else {
         return Ok(false);

@@ -1,12 +1,12 @@
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use shardmill_core::{Format, Limits};
+use shardmill_core::Format;
 use shardmill_mds::{Compression, HashAlgo};
-use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
-use shardmill_storage::{LEASE_PATIENCE, Location, RemoteOptions};
+use shardmill_source::{SchemaRule, SourceOptions, TreeGroup};
+use shardmill_storage::{LEASE_PATIENCE, Location};
 use shardmill_webdataset::{Consumer, TarCompression};
 use shardmill_writer::{ShardFormat, ShardPattern};
 
@@ -106,62 +106,47 @@ impl fmt::Display for Part {
     }
 }
 
-/// The default number of rows of a large text file that determine the column types.
-pub(crate) const DEFAULT_INFER_ROWS: usize = 100_000;
-
 /// The options of a conversion.
 ///
-/// These fields do not change the output: `jobs`, `memory_limit` without `sql`, `overwrite`, `limits`, and the options
-/// for accessing stores.
+/// These fields do not change the output: the threads, the memory limit without a query, `overwrite`, the limits, and
+/// the options for accessing stores.
 #[derive(Clone, Debug)]
 pub struct ConvertOptions {
     /// Files, directories or patterns.
     pub sources: Vec<Location>,
     /// The directory to write, or the prefix in a store.
     pub dest: Location,
-    /// The options for accessing stores.
-    pub remote: RemoteOptions,
-    /// The directory for temporary files that are uploaded to a store. `None` means the system's temporary directory.
-    pub temp_dir: Option<PathBuf>,
-    /// The time without a heartbeat after which a conversion into a store takes over the lease of another one.
-    pub lease_patience: Duration,
-    /// The kind of the sources. `None` means detect it.
-    pub from: Option<SourceKind>,
-    /// The format to write.
-    pub to: ShardFormat,
-    /// The columns to write; empty for all.
-    pub columns: Vec<ColumnSpec>,
-    /// A select list.
-    pub select: Option<String>,
-    /// A condition on rows.
-    pub filter: Option<String>,
-    /// A query over the table `source`.
-    pub sql: Option<String>,
-    /// The version of a Delta table. `None` means the version at `timestamp_ms`, or else the latest.
-    pub version: Option<u64>,
-    /// A time in milliseconds since 1970. The latest version of a Delta table at this time is read.
-    pub timestamp_ms: Option<i64>,
-    /// The name of the key column. Trees and tar files as sources create it; tar files as output take their keys from
-    /// it.
-    pub key: String,
-    /// How the columns of several Parquet or Arrow files are combined into one schema.
-    pub schema: SchemaRule,
-    /// How files of a tree are grouped into samples.
-    pub group: TreeGroup,
-    /// Whether symbolic links in a tree are followed.
-    pub follow_links: bool,
-    /// The delimiter of CSV values, one byte.
-    pub csv_delimiter: Option<u8>,
-    /// Whether the first line of a CSV file names the columns.
-    pub csv_header: bool,
-    /// Unquoted CSV values that mean null.
-    pub csv_nulls: Vec<String>,
-    /// The number of rows of a large CSV or JSON Lines file that determine the column types.
-    pub infer_rows: usize,
+    /// How the sources are read. The threads, the temporary directory, the limits and the access to stores also apply
+    /// to the destination. The plan sets `exclude`, and every field that follows from the columns to write.
+    pub source: SourceOptions,
+    /// The columns and rows to write.
+    pub columns: ColumnOptions,
+    /// The form of the shards.
+    pub shards: ShardOptions,
+    /// What the run does.
+    pub run: RunOptions,
+}
+
+/// The columns and rows to write.
+#[derive(Clone, Debug, Default)]
+pub struct ColumnOptions {
+    /// The columns; empty for all.
+    pub specs: Vec<ColumnSpec>,
+    /// What to do with nulls.
+    pub nulls: Nulls,
+    /// Values that replace the nulls of single columns, as text.
+    pub null_as: Vec<(String, String)>,
     /// The splits. Empty for a single dataset.
     pub split: Vec<SplitSpec>,
     /// The column whose value determines the split. `None` means the number of the row.
     pub split_key: Option<String>,
+}
+
+/// The form of the shards.
+#[derive(Clone, Debug)]
+pub struct ShardOptions {
+    /// The format.
+    pub to: ShardFormat,
     /// The compression of shards, except tar shards.
     pub compression: Option<Compression>,
     /// The options that only WebDataset has.
@@ -172,74 +157,65 @@ pub struct ConvertOptions {
     pub size_limit: Option<u64>,
     /// The maximum number of samples in a shard.
     pub samples_per_shard: Option<u64>,
-    /// What to do with nulls.
-    pub nulls: Nulls,
-    /// Values that replace the nulls of single columns, as text.
-    pub null_as: Vec<(String, String)>,
-    /// The number of threads; at least 1.
-    pub jobs: usize,
-    /// The approximate memory limit in bytes. `None` means enough for `jobs` shards.
-    pub memory_limit: Option<u64>,
-    /// Whether an existing dataset is replaced.
-    pub overwrite: bool,
-    /// Whether the dataset is made for incremental updates from its table, and updated incrementally if it exists.
-    pub incremental: bool,
-    /// The part to write, if several runs share the conversion. [`commit`](crate::commit) publishes all parts.
-    pub part: Option<Part>,
     /// The separator of values in XSV.
     pub separator: Option<String>,
     /// The end of a line in JSON and the XSV family.
     pub newline: String,
-    /// The limits for reading input files.
-    pub limits: Limits,
-    /// Whether deleted samples of a source dataset are converted too.
-    pub with_deleted: bool,
 }
 
-impl ConvertOptions {
-    /// Creates options with the defaults of the command line: MDS, `zstd:3`, `sha256`, 64 MiB, one thread.
-    #[must_use]
-    pub fn new(sources: Vec<Location>, dest: Location) -> Self {
+impl Default for ShardOptions {
+    /// Returns the defaults of the command line: MDS, `zstd:3`, `sha256`, 64 MiB.
+    fn default() -> Self {
         Self {
-            sources,
-            dest,
-            remote: RemoteOptions::default(),
-            temp_dir: None,
-            lease_patience: LEASE_PATIENCE,
-            from: None,
             to: Format::Mds.into(),
-            columns: Vec::new(),
-            select: None,
-            filter: None,
-            sql: None,
-            version: None,
-            timestamp_ms: None,
-            key: "__key__".to_owned(),
-            schema: SchemaRule::Widen,
-            group: TreeGroup::Stem,
-            follow_links: false,
-            csv_delimiter: None,
-            csv_header: true,
-            csv_nulls: vec![String::new()],
-            infer_rows: DEFAULT_INFER_ROWS,
-            split: Vec::new(),
-            split_key: None,
             compression: "zstd:3".parse().ok(),
             tar: TarOptions::default(),
             hashes: vec![HashAlgo::Sha256],
             size_limit: Some(64 << 20),
             samples_per_shard: None,
-            nulls: Nulls::Error,
-            null_as: Vec::new(),
-            jobs: 1,
-            memory_limit: None,
+            separator: None,
+            newline: "\n".to_owned(),
+        }
+    }
+}
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Whether an existing dataset is replaced.
+    pub overwrite: bool,
+    /// Whether the dataset is made for incremental updates from its table, and updated incrementally if it exists.
+    pub incremental: bool,
+    /// The part to write, if several runs share the conversion. [`commit`](crate::commit()) publishes all parts.
+    pub part: Option<Part>,
+    /// The time without a heartbeat after which a conversion into a store takes over the lease of another one.
+    pub lease_patience: Duration,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
             overwrite: false,
             incremental: false,
             part: None,
-            separator: None,
-            newline: "\n".to_owned(),
-            limits: Limits::default(),
-            with_deleted: false,
+            lease_patience: LEASE_PATIENCE,
+        }
+    }
+}
+
+impl ConvertOptions {
+    /// Creates options with the defaults of the command line, and one thread.
+    #[must_use]
+    pub fn new(sources: Vec<Location>, dest: Location) -> Self {
+        let mut source = SourceOptions::default();
+        source.resources.jobs = 1;
+        Self {
+            sources,
+            dest,
+            source,
+            columns: ColumnOptions::default(),
+            shards: ShardOptions::default(),
+            run: RunOptions::default(),
         }
     }
 
@@ -249,7 +225,7 @@ impl ConvertOptions {
     }
 
     pub(crate) fn spool(&self) -> Option<&Path> {
-        self.temp_dir.as_deref()
+        self.source.resources.temp_dir.as_deref()
     }
 
     /// Returns all options that determine the bytes of the output, in a fixed order. `columns` are the resolved
@@ -259,7 +235,7 @@ impl ConvertOptions {
         let mut put = |key: &str, value: Value| {
             config.insert(key.to_owned(), value);
         };
-        put("to", json!(self.to.name()));
+        put("to", json!(self.shards.to.name()));
         put(
             "columns",
             json!(
@@ -271,74 +247,80 @@ impl ConvertOptions {
         );
         let exprs: Vec<Value> = self
             .columns
+            .specs
             .iter()
             .filter_map(|column| column.expr.as_ref().map(|expr| json!([column.name, expr])))
             .collect();
         put("expressions", json!(exprs));
-        put("select", json!(self.select));
-        put("where", json!(self.filter));
-        put("sql", json!(self.sql));
+        put("select", json!(self.source.query.select));
+        put("where", json!(self.source.query.filter));
+        put("sql", json!(self.source.query.sql));
         // A query that spills to disk may return its rows in another order.
-        if self.sql.is_some() {
-            put("memory_limit", json!(self.memory_limit));
+        if self.source.query.sql.is_some() {
+            put("memory_limit", json!(self.source.resources.memory_limit));
         }
-        put("key", json!(self.key));
+        put("key", json!(self.source.tree.key_column));
         put(
             "group",
-            json!(match self.group {
+            json!(match self.source.tree.group {
                 TreeGroup::Stem => "stem",
                 TreeGroup::Key => "key",
                 TreeGroup::File => "file",
             }),
         );
         // Only a value other than the default is included, so that datasets of earlier versions can still be updated.
-        if self.schema != SchemaRule::Widen {
-            put("schema", json!(self.schema.name()));
+        if self.source.schema.rule != SchemaRule::Widen {
+            put("schema", json!(self.source.schema.rule.name()));
         }
-        put("follow_links", json!(self.follow_links));
-        put("csv_delimiter", json!(self.csv_delimiter.unwrap_or(b',')));
-        put("csv_header", json!(self.csv_header));
-        put("infer_rows", json!(self.infer_rows));
+        put("follow_links", json!(self.source.tree.follow_links));
+        put(
+            "csv_delimiter",
+            json!(self.source.csv.delimiter.unwrap_or(b',')),
+        );
+        put("csv_header", json!(self.source.csv.header));
+        put("infer_rows", json!(self.source.text.infer_rows));
         // The default is left out, so that conversions of earlier versions keep their fingerprint.
-        if self.csv_nulls != [""] {
-            put("csv_nulls", json!(self.csv_nulls));
+        if self.source.csv.nulls != [""] {
+            put("csv_nulls", json!(self.source.csv.nulls));
         }
         put(
             "split",
             json!(
-                self.split
+                self.columns
+                    .split
                     .iter()
                     .map(|split| json!([split.name, split.share]))
                     .collect::<Vec<_>>()
             ),
         );
-        put("split_key", json!(self.split_key));
-        let compression = match self.to {
-            ShardFormat::Streaming(_) => self.compression.map(|name| name.to_string()),
-            ShardFormat::Webdataset => self.tar.compression.map(|name| name.to_string()),
+        put("split_key", json!(self.columns.split_key));
+        let compression = match self.shards.to {
+            ShardFormat::Streaming(_) => self.shards.compression.map(|name| name.to_string()),
+            ShardFormat::Webdataset => self.shards.tar.compression.map(|name| name.to_string()),
         };
         put("compression", json!(compression));
-        if self.to == ShardFormat::Webdataset {
-            put("shard_pattern", json!(self.tar.pattern.to_string()));
-            put("names", json!(self.tar.names.name()));
-            let readers = self.tar.index_for.iter().map(|reader| reader.name());
+        if self.shards.to == ShardFormat::Webdataset {
+            put("shard_pattern", json!(self.shards.tar.pattern.to_string()));
+            put("names", json!(self.shards.tar.names.name()));
+            let readers = self.shards.tar.index_for.iter().map(|reader| reader.name());
             put("index_for", json!(readers.collect::<Vec<_>>()));
         }
         put(
             "hashes",
             json!(
-                self.hashes
+                self.shards
+                    .hashes
                     .iter()
                     .map(ToString::to_string)
                     .collect::<Vec<_>>()
             ),
         );
-        put("size_limit", json!(self.size_limit));
-        put("samples_per_shard", json!(self.samples_per_shard));
-        put("nulls", json!(self.nulls.name()));
-        put("null_as", json!(self.null_as));
-        put("separator", json!(self.separator));
-        put("newline", json!(self.newline));
+        put("size_limit", json!(self.shards.size_limit));
+        put("samples_per_shard", json!(self.shards.samples_per_shard));
+        put("nulls", json!(self.columns.nulls.name()));
+        put("null_as", json!(self.columns.null_as));
+        put("separator", json!(self.shards.separator));
+        put("newline", json!(self.shards.newline));
         Value::Object(config)
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn run_part(
 ) -> Result<ConvertReport, ConvertError> {
     let began = Instant::now();
     let options = &plan.options;
-    let place = Place::create(&options.dest, &options.remote, options.spool())?;
+    let place = Place::create(&options.dest, &options.source.remote, options.spool())?;
     let target = Target::new(&place, progress);
     if let Some(Dest::Done(indexes)) = look(target, plan)? {
         return Ok(already_done(plan, &indexes, began));
@@ -51,8 +51,8 @@ pub(crate) fn run_part(
         part.number
     );
     if let Some(text) = target.read(&name, MOST_BYTES)?
-        && let Ok(known) = PartManifest::parse(&text, &options.limits)
-        && is_intact(target, &known.manifest, options.jobs)?
+        && let Ok(known) = PartManifest::parse(&text, &options.source.limits)
+        && is_intact(target, &known.manifest, options.source.resources.jobs)?
     {
         let shards = known.manifest.shards.into_iter();
         let index = plan.form.index(shards.map(|shard| shard.entry));
@@ -107,7 +107,7 @@ fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertE
     if target.file_version(INDEX_NAME)?.is_some() {
         return dest::finished(target, &plan.folders, &plan.identity, options).map(Some);
     }
-    if Found::read(target, &options.limits)?.is_some() {
+    if Found::read(target, &options.source.limits)?.is_some() {
         return Err(ConvertError::Conflict {
             dest: options.dest_text(),
             reason: "it holds an interrupted conversion that is not in parts".to_owned(),

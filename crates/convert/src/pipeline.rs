@@ -36,7 +36,7 @@ pub(crate) fn write_input(
     progress: &Progress,
 ) -> Result<Written, ConvertError> {
     let resources = Resources {
-        jobs: plan.options.jobs,
+        jobs: plan.options.source.resources.jobs,
         budget_bytes: budget(plan),
     };
     let encoder = &plan.encoder;
@@ -52,7 +52,7 @@ pub(crate) fn output<'a>(plan: &'a ConvertPlan, target: Target<'a>) -> Output<'a
         temp_folder: WORK_FOLDER,
         splits: &plan.folders,
         form: plan.form.clone(),
-        samples_per_shard: plan.options.samples_per_shard,
+        samples_per_shard: plan.options.shards.samples_per_shard,
         at: None,
         key_prefix: "",
     }
@@ -80,10 +80,12 @@ fn budget(plan: &ConvertPlan) -> u64 {
         .size_limit()
         .unwrap_or(UNLIMITED_SHARD_BYTES)
         .max(1 << 20);
-    let jobs = u64::try_from(plan.options.jobs).unwrap_or(1);
+    let jobs = u64::try_from(plan.options.source.resources.jobs).unwrap_or(1);
     let wanted = shard.saturating_mul(jobs + 1);
     // Compressed shards and the buffers of the source need about as much again.
     plan.options
+        .source
+        .resources
         .memory_limit
         .map_or(wanted, |limit| wanted.min(limit / 2))
         .max(16 << 20)

@@ -6,10 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
 use shardmill_core::{check_relative_path, escape};
-use shardmill_source::{
-    CsvOptions, DeltaOptions, QueryOptions, ResourceOptions, SchemaOptions, SchemaRule,
-    SelectColumn, Source, SourceKind, SourceOptions, TextOptions, TreeGroup, TreeOptions,
-};
+use shardmill_source::{SchemaRule, SelectColumn, Source, SourceKind, TextOptions, TreeGroup};
 use shardmill_storage::Location;
 use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
 
@@ -22,7 +19,7 @@ use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;
 use crate::mds_source;
 use crate::nulls::NullPlan;
-use crate::options::{ColumnSpec, ConvertOptions, DEFAULT_INFER_ROWS, Nulls, shown};
+use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
 use crate::provenance::Provenance;
 use crate::report::SplitReport;
 use crate::split::{SplitPlan, can_be_key};
@@ -89,10 +86,10 @@ pub struct ConvertPlan {
 /// - `Conflict`: the destination holds something else.
 pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     check_options(&options)?;
-    options.jobs = options.jobs.max(1);
+    options.source.resources.jobs = options.source.resources.jobs.max(1);
     check_overlap(&options)?;
     let (source, increment) = open_source(&options)?;
-    if options.incremental {
+    if options.run.incremental {
         check_source(&source)?;
     }
     let schema = source.schema();
@@ -131,17 +128,18 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         .map(|column| (column.name.clone(), column.encoding.clone()))
         .collect();
     let identity = Identity::new(options.fingerprinted(&named), source.description());
-    let split_key = match &options.split_key {
+    let split_key = match &options.columns.split_key {
         Some(name) => schema
             .fields()
             .iter()
             .position(|field| field.name() == name),
         None => None,
     };
-    let folders = if options.split.is_empty() {
+    let folders = if options.columns.split.is_empty() {
         vec![String::new()]
     } else {
         options
+            .columns
             .split
             .iter()
             .map(|split| split.name.clone())
@@ -164,7 +162,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
             Dest::Replaceable => DestState::Replaced,
         },
     };
-    let split = Arc::new(SplitPlan::new(&options.split, split_key));
+    let split = Arc::new(SplitPlan::new(&options.columns.split, split_key));
     Ok(ConvertPlan {
         columns: planned,
         dest_state,
@@ -195,22 +193,24 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
     if options.sources.is_empty() {
         return Err(ConvertError::option("source", "there is no source"));
     }
-    if options.sql.is_some() && (options.select.is_some() || options.filter.is_some()) {
+    if options.source.query.sql.is_some()
+        && (options.source.query.select.is_some() || options.source.query.filter.is_some())
+    {
         return Err(ConvertError::option_hint(
             "sql",
             "a query cannot be combined with --select or --where",
             "put the columns and the condition into the query",
         ));
     }
-    let sum: f64 = options.split.iter().map(|split| split.share).sum();
-    if !options.split.is_empty() && (sum - 1.0).abs() > 1e-9 {
+    let sum: f64 = options.columns.split.iter().map(|split| split.share).sum();
+    if !options.columns.split.is_empty() && (sum - 1.0).abs() > 1e-9 {
         return Err(ConvertError::option(
             "split",
             format!("the shares sum to {sum}, not to 1"),
         ));
     }
     let mut names: Vec<&str> = Vec::new();
-    for split in &options.split {
+    for split in &options.columns.split {
         if !split.share.is_finite() || split.share <= 0.0 {
             return Err(ConvertError::option(
                 "split",
@@ -240,7 +240,7 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
         }
         names.push(&split.name);
     }
-    if options.split.is_empty() && options.split_key.is_some() {
+    if options.columns.split.is_empty() && options.columns.split_key.is_some() {
         return Err(ConvertError::option(
             "split-key",
             "there is no --split whose key it could be",
@@ -248,10 +248,11 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
     }
     check_tar_options(options)?;
     check_part(options)?;
-    if options.separator.is_some() && options.to != shardmill_core::Format::Xsv.into() {
+    if options.shards.separator.is_some() && options.shards.to != shardmill_core::Format::Xsv.into()
+    {
         return Err(ConvertError::option_hint(
             "separator",
-            format!("{} has no separator of your own", options.to),
+            format!("{} has no separator of your own", options.shards.to),
             "use --to xsv",
         ));
     }
@@ -259,7 +260,7 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
 }
 
 fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
-    let Some(part) = options.part else {
+    let Some(part) = options.run.part else {
         return Ok(());
     };
     if part.number >= part.count {
@@ -270,9 +271,9 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
         ));
     }
     let other = match () {
-        () if options.overwrite => "--overwrite",
-        () if !options.split.is_empty() => "--split",
-        () if !options.tar.index_for.is_empty() => "--index-for",
+        () if options.run.overwrite => "--overwrite",
+        () if !options.columns.split.is_empty() => "--split",
+        () if !options.shards.tar.index_for.is_empty() => "--index-for",
         () => return Ok(()),
     };
     Err(ConvertError::option_hint(
@@ -283,25 +284,25 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
 }
 
 fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
-    if options.to != ShardFormat::Webdataset {
-        if options.nulls == Nulls::Omit {
+    if options.shards.to != ShardFormat::Webdataset {
+        if options.columns.nulls == Nulls::Omit {
             return Err(ConvertError::option_hint(
                 "nulls",
-                format!("every sample of {} has every column", options.to),
+                format!("every sample of {} has every column", options.shards.to),
                 "choose mask or drop, or --to webdataset",
             ));
         }
-        if !options.tar.index_for.is_empty() {
+        if !options.shards.tar.index_for.is_empty() {
             return Err(ConvertError::option_hint(
                 "index-for",
-                format!("these readers do not read {}", options.to),
+                format!("these readers do not read {}", options.shards.to),
                 "use --to webdataset",
             ));
         }
         return Ok(());
     }
-    for reader in &options.tar.index_for {
-        export::check_reader(*reader, options.tar.compression.is_some())?;
+    for reader in &options.shards.tar.index_for {
+        export::check_reader(*reader, options.shards.tar.compression.is_some())?;
     }
     Ok(())
 }
@@ -312,10 +313,10 @@ fn key_column(
     source: &Arc<dyn Source>,
     options: &ConvertOptions,
 ) -> Result<Option<columns::Key>, ConvertError> {
-    if options.to != ShardFormat::Webdataset {
+    if options.shards.to != ShardFormat::Webdataset {
         return Ok(None);
     }
-    let name = &options.key;
+    let name = &options.source.tree.key_column;
     let position = schema
         .fields()
         .iter()
@@ -334,11 +335,20 @@ fn key_column(
     let unique = description.kind == SourceKind::Tree
         && description.query.is_none()
         && options.sources.len() == 1
-        && options.columns.iter().all(|column| column.expr.is_none());
+        && options
+            .columns
+            .specs
+            .iter()
+            .all(|column| column.expr.is_none());
     Ok(Some(columns::Key {
         position,
         unique,
-        is_field: *name != DEFAULT_KEY && options.columns.iter().any(|column| column.name == *name),
+        is_field: *name != DEFAULT_KEY
+            && options
+                .columns
+                .specs
+                .iter()
+                .any(|column| column.name == *name),
     }))
 }
 
@@ -398,6 +408,7 @@ fn open_source(
 ) -> Result<(Arc<dyn Source>, Option<Increment>), ConvertError> {
     let mut selected: Vec<SelectColumn> = options
         .columns
+        .specs
         .iter()
         .map(|column| SelectColumn {
             name: column.name.clone(),
@@ -405,75 +416,42 @@ fn open_source(
         })
         .collect();
     // The split key may determine the split without being stored.
-    if let Some(key) = &options.split_key
+    if let Some(key) = &options.columns.split_key
         && !selected.is_empty()
         && selected.iter().all(|column| column.name != *key)
     {
         selected.push(SelectColumn::named(key));
     }
-    let kind = match options.from {
+    let kind = match options.source.kind {
         Some(kind) => kind,
         None if options.sources.is_empty() => {
             return Err(ConvertError::option("source", "there is no source"));
         }
-        None => shardmill_source::detect(&options.sources, &options.remote)?,
+        None => shardmill_source::detect(&options.sources, &options.source.remote)?,
     };
     // Keys are read even if they do not become a field.
-    if options.to == ShardFormat::Webdataset
+    if options.shards.to == ShardFormat::Webdataset
         && !selected.is_empty()
-        && selected.iter().all(|column| column.name != options.key)
-        && (options.key != DEFAULT_KEY || has_keys(kind, options)?)
+        && selected
+            .iter()
+            .all(|column| column.name != options.source.tree.key_column)
+        && (options.source.tree.key_column != DEFAULT_KEY || has_keys(kind, options)?)
     {
-        selected.push(SelectColumn::named(&options.key));
+        selected.push(SelectColumn::named(&options.source.tree.key_column));
     }
-    let mut source_options = SourceOptions {
-        kind: Some(kind),
-        exclude: Some(options.dest.clone()),
-        with_deleted: options.with_deleted,
-        query: QueryOptions {
-            columns: selected,
-            select: options.select.clone(),
-            filter: options.filter.clone(),
-            sql: options.sql.clone(),
-        },
-        schema: SchemaOptions {
-            rule: options.schema,
-            read_as: columns::read_as(options),
-        },
-        delta: DeltaOptions {
-            version: options.version,
-            timestamp_ms: options.timestamp_ms,
-            only: None,
-        },
-        tree: TreeOptions {
-            group: options.group,
-            key_column: options.key.clone(),
-            follow_links: options.follow_links,
-            text_as_bytes: takes_bytes(options),
-        },
-        text: TextOptions {
-            json_columns: columns_as(options, |encoding| encoding == "json"),
-            // Columns encoded as text keep all digits of their numbers.
-            text_columns: columns_as(options, |encoding| encoding.starts_with("str")),
-            raw_objects: stores_json(options) && options.sql.is_none(),
-            typed_columns: typed_columns(options),
-            infer_rows: options.infer_rows,
-        },
-        csv: CsvOptions {
-            delimiter: options.csv_delimiter,
-            header: options.csv_header,
-            nulls: options.csv_nulls.clone(),
-        },
-        resources: ResourceOptions {
-            jobs: options.jobs,
-            memory_limit: options.memory_limit,
-            temp_dir: options.temp_dir.clone(),
-            ..ResourceOptions::default()
-        },
-        limits: options.limits.clone(),
-        remote: options.remote.clone(),
-    };
-    if options.group != TreeGroup::Stem && kind != SourceKind::Tree {
+    let mut source_options = options.source.clone();
+    source_options.kind = Some(kind);
+    source_options.exclude = Some(options.dest.clone());
+    source_options.query.columns = selected;
+    source_options.schema.read_as = columns::read_as(options);
+    source_options.tree.text_as_bytes = takes_bytes(options);
+    let text = &mut source_options.text;
+    text.json_columns = columns_as(options, |encoding| encoding == "json");
+    // Columns encoded as text keep all digits of their numbers.
+    text.text_columns = columns_as(options, |encoding| encoding.starts_with("str"));
+    text.raw_objects = stores_json(options) && options.source.query.sql.is_none();
+    text.typed_columns = typed_columns(options);
+    if options.source.tree.group != TreeGroup::Stem && kind != SourceKind::Tree {
         return Err(ConvertError::option_hint(
             "group",
             format!("the source holds {kind}, and only the files of a tree are grouped"),
@@ -482,7 +460,7 @@ fn open_source(
     }
     check_source_options(kind, options)?;
     let mut increment = None;
-    if options.incremental {
+    if options.run.incremental {
         increment = Increment::prepare(kind, options, &source_options)?;
         if let Some(increment) = &increment {
             source_options = increment.narrowed(source_options);
@@ -498,12 +476,18 @@ fn open_source(
 
 /// Returns whether the output can store objects as JSON.
 fn stores_json(options: &ConvertOptions) -> bool {
-    options.to == ShardFormat::Webdataset || options.to == shardmill_core::Format::Mds.into()
+    options.shards.to == ShardFormat::Webdataset
+        || options.shards.to == shardmill_core::Format::Mds.into()
 }
 
 /// Returns the source columns with a matching encoding. Returns none if expressions may use the columns.
 fn columns_as(options: &ConvertOptions, is_one: impl Fn(&str) -> bool) -> Vec<String> {
-    if (&options.select, &options.filter, &options.sql) != (&None, &None, &None) {
+    if (
+        &options.source.query.select,
+        &options.source.query.filter,
+        &options.source.query.sql,
+    ) != (&None, &None, &None)
+    {
         return Vec::new();
     }
     let is_wanted = |column: &&ColumnSpec| {
@@ -511,12 +495,13 @@ fn columns_as(options: &ConvertOptions, is_one: impl Fn(&str) -> bool) -> Vec<St
         match column.encoding.as_deref() {
             Some(encoding) => is_one(encoding),
             None => {
-                let is_json = options.to == ShardFormat::Webdataset && extension == Some("json");
+                let is_json =
+                    options.shards.to == ShardFormat::Webdataset && extension == Some("json");
                 is_json && is_one("json")
             }
         }
     };
-    let columns = options.columns.iter().filter(is_wanted);
+    let columns = options.columns.specs.iter().filter(is_wanted);
     columns.filter_map(source_column).collect()
 }
 
@@ -535,16 +520,19 @@ fn source_column(column: &ColumnSpec) -> Option<String> {
 /// Returns the columns whose objects stay structs: columns with another encoding than JSON, and columns used in
 /// expressions.
 fn typed_columns(options: &ConvertOptions) -> Vec<String> {
-    let encoded = options.columns.iter().filter(|column| {
+    let encoded = options.columns.specs.iter().filter(|column| {
         let encoding = column.encoding.as_deref();
         encoding.is_some_and(|encoding| encoding != "json")
     });
     let mut typed: Vec<String> = encoded.filter_map(source_column).collect();
-    let computed = options.columns.iter().filter_map(|column| {
+    let computed = options.columns.specs.iter().filter_map(|column| {
         let expr = column.expr.as_deref();
         expr.filter(|_| source_column(column).is_none())
     });
-    let texts = [options.select.as_deref(), options.filter.as_deref()];
+    let texts = [
+        options.source.query.select.as_deref(),
+        options.source.query.filter.as_deref(),
+    ];
     for text in texts.into_iter().flatten().chain(computed) {
         let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
         let words = text.split(|letter| !is_letter(letter));
@@ -558,11 +546,15 @@ fn typed_columns(options: &ConvertOptions) -> Vec<String> {
 /// Returns whether files are copied into tar files unchanged, and no expression uses their text.
 fn takes_bytes(options: &ConvertOptions) -> bool {
     let is_plain = |column: &ColumnSpec| column.expr.is_none() && column.encoding.is_none();
-    options.to == ShardFormat::Webdataset
-        && options.columns.iter().all(is_plain)
-        && (&options.select, &options.filter, &options.sql) == (&None, &None, &None)
-        && options.null_as.is_empty()
-        && options.split_key.is_none()
+    options.shards.to == ShardFormat::Webdataset
+        && options.columns.specs.iter().all(is_plain)
+        && (
+            &options.source.query.select,
+            &options.source.query.filter,
+            &options.source.query.sql,
+        ) == (&None, &None, &None)
+        && options.columns.null_as.is_empty()
+        && options.columns.split_key.is_none()
 }
 
 /// Checks that all options apply to this kind of source.
@@ -570,39 +562,43 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
     let is_csv = matches!(kind, SourceKind::Csv | SourceKind::Tsv);
     let is_tree = kind == SourceKind::Tree;
     let has_keys =
-        is_tree || kind == SourceKind::Webdataset || options.to == ShardFormat::Webdataset;
+        is_tree || kind == SourceKind::Webdataset || options.shards.to == ShardFormat::Webdataset;
     let is_text = is_csv || kind == SourceKind::JsonLines;
     let misplaced = [
         (
             "infer-rows",
-            options.infer_rows != DEFAULT_INFER_ROWS && !is_text,
+            options.source.text.infer_rows != TextOptions::default().infer_rows && !is_text,
             "CSV files and JSON lines",
         ),
         (
             "schema",
-            options.schema != SchemaRule::Widen
+            options.source.schema.rule != SchemaRule::Widen
                 && !matches!(kind, SourceKind::Parquet | SourceKind::Arrow),
             "Parquet and Arrow files",
         ),
-        ("csv-no-header", !options.csv_header && !is_csv, "CSV files"),
+        (
+            "csv-no-header",
+            !options.source.csv.header && !is_csv,
+            "CSV files",
+        ),
         (
             "csv-delimiter",
-            options.csv_delimiter.is_some() && !is_csv,
+            options.source.csv.delimiter.is_some() && !is_csv,
             "CSV files",
         ),
         (
             "csv-null",
-            options.csv_nulls != [""] && !is_csv,
+            options.source.csv.nulls != [""] && !is_csv,
             "CSV files",
         ),
         (
             "follow-links",
-            options.follow_links && !is_tree,
+            options.source.tree.follow_links && !is_tree,
             "the files of a tree",
         ),
         (
             "key",
-            options.key != DEFAULT_KEY && !has_keys,
+            options.source.tree.key_column != DEFAULT_KEY && !has_keys,
             "trees and tar files, and sources of them",
         ),
     ];
@@ -624,13 +620,13 @@ const DEFAULT_KEY: &str = "__key__";
 
 /// Returns whether a source has a key column that was not requested.
 fn has_keys(kind: SourceKind, options: &ConvertOptions) -> Result<bool, ConvertError> {
-    if options.sql.is_some() || options.select.is_some() {
+    if options.source.query.sql.is_some() || options.source.query.select.is_some() {
         return Ok(false);
     }
     match kind {
         SourceKind::Tree | SourceKind::Webdataset => Ok(true),
         // A dataset that was converted from tar files may have kept its keys.
-        SourceKind::Mds => mds_source::has_column(&options.sources, DEFAULT_KEY, options),
+        SourceKind::Mds => mds_source::has_column(&options.sources, DEFAULT_KEY, &options.source),
         _ => Ok(false),
     }
 }
@@ -640,7 +636,7 @@ fn split_key_to_skip(
     options: &ConvertOptions,
     source: &Arc<dyn Source>,
 ) -> Result<Option<usize>, ConvertError> {
-    let Some(key) = &options.split_key else {
+    let Some(key) = &options.columns.split_key else {
         return Ok(None);
     };
     let schema = source.schema();
@@ -661,8 +657,12 @@ fn split_key_to_skip(
             "name a column of text, bytes, numbers, dates or times, or one of its fields with --select",
         ));
     }
-    let asked =
-        options.columns.is_empty() || options.columns.iter().any(|column| column.name == *key);
+    let asked = options.columns.specs.is_empty()
+        || options
+            .columns
+            .specs
+            .iter()
+            .any(|column| column.name == *key);
     Ok((!asked).then_some(at))
 }
 
@@ -673,7 +673,7 @@ fn refuse_known_nulls(
     nulls: &NullPlan,
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
-    if options.nulls != Nulls::Error {
+    if options.columns.nulls != Nulls::Error {
         return Ok(());
     }
     let schema = source.schema();
@@ -716,7 +716,7 @@ fn refuse_known_nulls(
         source_name,
         columns,
         tree,
-        may_omit: options.to == ShardFormat::Webdataset,
+        may_omit: options.shards.to == ShardFormat::Webdataset,
     })
 }
 
@@ -817,7 +817,7 @@ impl ConvertPlan {
             "config_fingerprint": self.identity.config_fingerprint,
             "source_fingerprint": self.identity.source_fingerprint,
             "increment": self.increment(),
-            "jobs": self.options.jobs,
+            "jobs": self.options.source.resources.jobs,
         })
     }
 }

@@ -38,7 +38,7 @@ use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder};
 /// - `Conflict`: another writer is running, or the destination has changed since it was planned.
 /// - `Interrupted`: the run was cancelled.
 pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, ConvertError> {
-    if let Some(part) = plan.options.part {
+    if let Some(part) = plan.options.run.part {
         return parts::run_part(&plan, part, progress);
     }
     if let Some(increment) = &plan.increment {
@@ -50,15 +50,15 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     let options = &plan.options;
     let state = dest::look(&plan.folders, &plan.identity, options, progress)?;
     if let Dest::Done(indexes) = state {
-        let place = Place::open(&options.dest, &options.remote, options.spool())?;
+        let place = Place::open(&options.dest, &options.source.remote, options.spool())?;
         remove_leftover(Target::new(&place, progress), options)?;
         return Ok(already_done(&plan, &indexes, began));
     }
     let existed = options.dest.as_local().is_none_or(Path::exists);
-    let place = Place::create(&options.dest, &options.remote, options.spool())?;
+    let place = Place::create(&options.dest, &options.source.remote, options.spool())?;
     let target = Target::new(&place, progress);
     let go_on = &mut target.go_on();
-    let lease = target.lease(options.lease_patience)?;
+    let lease = target.lease(options.run.lease_patience)?;
     // The destination is inspected again while holding the lease, so no other process changes it.
     let found = match dest::look_in(target, &plan.folders, &plan.identity, options)? {
         Dest::Done(indexes) => {
@@ -81,7 +81,9 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
         // After a store error, or if another writer has the lease, no cleanup is attempted.
         Err(error) if error.is_resumable() && place.as_local().is_none() => Err(error),
         Err(error) if lease.is_lost() => Err(error),
-        Err(error) if error.is_resumable() && has_shards(target, &options.limits) => Err(error),
+        Err(error) if error.is_resumable() && has_shards(target, &options.source.limits) => {
+            Err(error)
+        }
         Err(error) => {
             // The error would occur again, or no shard is complete. No index lists the shards, so the destination is
             // restored.
@@ -107,9 +109,9 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
         return Ok(());
     }
     let go_on = &mut target.go_on();
-    match target.lease(options.lease_patience) {
+    match target.lease(options.run.lease_patience) {
         Ok(lease) => {
-            recover(target, options.limits.index_bytes)?;
+            recover(target, options.source.limits.index_bytes)?;
             lease.remove_folder(&OF_PARTS, go_on)
         }
         // Another process holds the lease.
@@ -152,13 +154,13 @@ fn convert(
     );
     // A record also needs the samples of every unit.
     let may_start_in_the_middle =
-        plan.split.is_single() && !plan.nulls.drops() && forgets_keys && !options.incremental;
+        plan.split.is_single() && !plan.nulls.drops() && forgets_keys && !options.run.incremental;
     let journal = Journal::open(
         target,
         &plan.identity,
         found,
         &plan.folders,
-        options.jobs,
+        options.source.resources.jobs,
         may_start_in_the_middle,
     )?;
     // The journal is written first. A later run uses it to recognise these folders.
@@ -190,7 +192,7 @@ fn convert(
         .zip(&written.contents)
     {
         if let DatasetIndex::Tar(index) = index
-            && !options.tar.index_for.is_empty()
+            && !options.shards.tar.index_for.is_empty()
         {
             export::export_index(target, folder, index, options, progress)?;
         }
@@ -203,7 +205,7 @@ fn convert(
                 hint: "wait until it is done, and run it again".into(),
             });
         }
-        if options.incremental {
+        if options.run.incremental {
             let record = first_record(plan, &written, index);
             let text = record.to_json();
             target.publish_bytes(RECORD_NAME, text.as_bytes(), PublishMode::Replace)?;

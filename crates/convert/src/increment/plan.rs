@@ -67,10 +67,10 @@ impl Increment {
         let [source] = options.sources.as_slice() else {
             return Err(refused("a table is converted alone".to_owned()));
         };
-        if options.overwrite {
+        if options.run.overwrite {
             return Ok(None);
         }
-        let place = match Place::open(&options.dest, &options.remote, options.spool()) {
+        let place = match Place::open(&options.dest, &options.source.remote, options.spool()) {
             Ok(place) => place,
             Err(error) if error.is_not_found() => return Ok(None),
             // The later inspection of the destination reports this error.
@@ -165,11 +165,11 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
         )));
     }
     let reason = match () {
-        () if options.part.is_some() => {
+        () if options.run.part.is_some() => {
             "it does not go with --part: which rows are new is known to who has seen all of them"
         }
-        () if !options.split.is_empty() => {
-            let reason = match options.split_key {
+        () if !options.columns.split.is_empty() => {
+            let reason = match options.columns.split_key {
                 None => "the split of a row depends on its place in the table, which changes",
                 Some(_) => "several datasets cannot be replaced at once",
             };
@@ -179,7 +179,7 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
                 "make each split a dataset of its own, as in --where \"md5(key) < 'cc'\"",
             ));
         }
-        () if !options.tar.index_for.is_empty() => {
+        () if !options.shards.tar.index_for.is_empty() => {
             return Err(ConvertError::option_hint(
                 "incremental",
                 "it does not go with --index-for: the indexes of others cannot be replaced together with ours",
@@ -242,7 +242,7 @@ pub(super) fn read(
     target: Target<'_>,
     options: &ConvertOptions,
 ) -> Result<Option<Held>, ConvertError> {
-    let limits = &options.limits;
+    let limits = &options.source.limits;
     let conflict = |reason: String, hint: &'static str| ConvertError::Conflict {
         dest: options.dest_text(),
         reason,

@@ -38,7 +38,7 @@ pub(crate) fn run(
 ) -> Result<ConvertReport, ConvertError> {
     let began = Instant::now();
     let options = &plan.options;
-    let place = Place::open(&options.dest, &options.remote, options.spool())?;
+    let place = Place::open(&options.dest, &options.source.remote, options.spool())?;
     let target = Target::new(&place, progress);
     let entries = target.entries("")?;
     let is_left = entries.iter().any(|entry| entry.name == WORK_FOLDER);
@@ -51,8 +51,8 @@ pub(crate) fn run(
         ));
     }
     let go_on = &mut target.go_on();
-    let lease = target.lease(options.lease_patience)?;
-    recover(target, options.limits.index_bytes)?;
+    let lease = target.lease(options.run.lease_patience)?;
+    recover(target, options.source.limits.index_bytes)?;
     // The dataset is read again while holding the lease, so no other process changes it.
     let now = match read(target, options)? {
         Some(now) if now.text == increment.held.text => now,
@@ -83,7 +83,7 @@ pub(crate) fn run(
         report
     };
     let identity = increment.identity(&plan.identity);
-    let mut found = Found::read(target, &options.limits)?;
+    let mut found = Found::read(target, &options.source.limits)?;
     if let Some(other) = found.take_if(|found| identity.difference(&found.header).is_some()) {
         forget(target, &other, &increment.held.index)?;
     }
@@ -108,7 +108,7 @@ pub(crate) fn run(
         Err(error) if is_published || lease.is_lost() || error.is_resumable() => Err(error),
         Err(error) => {
             // The error would occur again. No index lists the files that were written.
-            let cleaned = Found::read(target, &options.limits).and_then(|found| {
+            let cleaned = Found::read(target, &options.source.limits).and_then(|found| {
                 found.map_or(Ok(()), |found| {
                     forget(target, &found, &increment.held.index)
                 })
@@ -251,7 +251,7 @@ impl Addition<'_> {
         let is_resumed = found.is_some();
         remove_temporary(target)?;
         let identity = self.increment.identity(&plan.identity);
-        let (folders, jobs) = (&plan.folders, plan.options.jobs);
+        let (folders, jobs) = (&plan.folders, plan.options.source.resources.jobs);
         // The record needs the samples of every unit, so all units are read.
         let journal = Journal::open(target, &identity, found, folders, jobs, false)?;
         let dedup_index = match step.touched.is_empty() {
@@ -358,7 +358,7 @@ fn contents(
     progress: &Progress,
 ) -> Result<Vec<(Content, u64)>, ConvertError> {
     let options = &plan.options;
-    let limits = &options.limits;
+    let limits = &options.source.limits;
     let mut first = 0;
     let entries: Vec<IndexEntry> = held.index.clone().into_entries().collect();
     let shards: Vec<(usize, std::ops::Range<u64>)> = entries
@@ -373,21 +373,25 @@ fn contents(
         .collect();
     let all = Mutex::new(Vec::new());
     let samples = Shards::open(held, options)?;
-    shardmill_core::parallel::for_each(shards.len(), options.jobs, |at, memory: &mut Vec<u8>| {
-        let Some((number, own)) = shards.get(at) else {
-            return Ok(());
-        };
-        if progress.is_cancelled() {
-            return Err(shardmill_writer::WriteError::Interrupted { samples: 0 }.into());
-        }
-        let numbers: Vec<u64> = wanted.within(own).collect();
-        let inner = numbers.iter().map(|number| number - own.start);
-        let encoder = &plan.encoder;
-        let found = samples.contents(*number, inner, encoder, memory, limits)?;
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extend(found.into_iter().zip(numbers));
-        Ok::<(), ConvertError>(())
-    })?;
+    shardmill_core::parallel::for_each(
+        shards.len(),
+        options.source.resources.jobs,
+        |at, memory: &mut Vec<u8>| {
+            let Some((number, own)) = shards.get(at) else {
+                return Ok(());
+            };
+            if progress.is_cancelled() {
+                return Err(shardmill_writer::WriteError::Interrupted { samples: 0 }.into());
+            }
+            let numbers: Vec<u64> = wanted.within(own).collect();
+            let inner = numbers.iter().map(|number| number - own.start);
+            let encoder = &plan.encoder;
+            let found = samples.contents(*number, inner, encoder, memory, limits)?;
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(found.into_iter().zip(numbers));
+            Ok::<(), ConvertError>(())
+        },
+    )?;
     Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -402,17 +406,17 @@ impl Shards {
         match &held.index {
             DatasetIndex::Streaming(_) => {
                 let open = OpenOptions {
-                    limits: options.limits.clone(),
+                    limits: options.source.limits.clone(),
                     // The record determines which samples are read.
                     with_deleted: true,
                     ..OpenOptions::default()
                 };
-                let dataset = Dataset::open_at(&options.dest, &open, &options.remote)?;
+                let dataset = Dataset::open_at(&options.dest, &open, &options.source.remote)?;
                 Ok(Self::Streaming(Box::new(dataset)))
             }
             DatasetIndex::Tar(_) => {
                 let dest = std::slice::from_ref(&options.dest);
-                let set = TarSet::open_at(dest, &options.limits, &options.remote)?;
+                let set = TarSet::open_at(dest, &options.source.limits, &options.source.remote)?;
                 Ok(Self::Tar(set))
             }
         }
