@@ -222,7 +222,6 @@ pub const IN_CYCLES: &[(&str, usize)] = &[
     ("shardmill-dataset", 27),
     ("shardmill-order", 8),
     ("shardmill-reader", 2),
-    ("shardmill-source", 13),
     ("shardmill-storage", 29),
     ("shardmill-testing", 5),
 ];
@@ -235,7 +234,7 @@ pub const WIDE_STRUCTS: &[(&str, usize)] = &[
     ("shardmill-dataset", 1),
     ("shardmill-order", 2),
     ("shardmill-reader", 2),
-    ("shardmill-source", 4),
+    ("shardmill-source", 3),
     ("shardmill-storage", 2),
     ("shardmill-testing", 2),
     ("shardmill-webdataset", 2),

@@ -1,9 +1,10 @@
 //! The interface of the native readers: columns by number, units, and no computed columns.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::{Array as _, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 
 use crate::{RowPlace, Rows, SourceDescription, SourceError, Unit};
@@ -132,4 +133,21 @@ pub(crate) fn batch(
             what: format!("columns do not fit their schema: {error}"),
         }
     })
+}
+
+/// Returns columns of a file by name, in the order of a schema. Columns that the file lacks are null.
+pub(crate) fn by_name(
+    found: &RecordBatch,
+    own: &BTreeMap<String, usize>,
+    wanted: &Fields,
+) -> Vec<ArrayRef> {
+    let column = |field: &FieldRef| {
+        let place = own
+            .get(field.name())
+            .and_then(|place| found.columns().get(*place));
+        place
+            .cloned()
+            .unwrap_or_else(|| new_null_array(field.data_type(), found.num_rows()))
+    };
+    wanted.iter().map(column).collect()
 }

@@ -12,16 +12,15 @@ use rayon::prelude::*;
 use shardmill_core::{LimitExceeded, escape};
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, batch, by_name, project};
 use crate::catch_panic::{catch, one_line};
 use crate::csv_fields::{mark_nulls, parse};
 use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
 use crate::exact::{inexact, is_exact_text};
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
-use crate::input::Text;
-use crate::json::{WHOLE_BYTES, by_name};
-use crate::parquet::match_fields;
+use crate::input::{Text, WHOLE_BYTES};
+use crate::unite::match_fields;
 use crate::walk::on_pool;
 use crate::{CsvProblem, Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 

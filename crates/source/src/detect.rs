@@ -13,7 +13,8 @@ use std::sync::Arc;
 use shardmill_core::{Contents, FileClass, JOURNAL_NAME, Verdict};
 use shardmill_storage::{Location, RemoteLocation, RemoteOptions};
 
-use crate::files::{Expanded, expand, has_extension, is_hidden, kind_of_name, place, stat};
+use crate::file_names::{has_extension, is_hidden, kind_of_name};
+use crate::files::{Expanded, expand, place, stat};
 use crate::objects::{self, Found, Holds, Object, Store};
 use crate::walk::{FileVersion, MAX_DEPTH, shown};
 use crate::{SourceError, SourceKind, SourceOptions};

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use crate::base::{Base, batch, project};
-use crate::names::near_names;
+use crate::hints::near_names;
 use crate::{RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
 
 /// A native reader as a source.

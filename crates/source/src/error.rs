@@ -6,9 +6,9 @@ use shardmill_core::{
 
 use shardmill_storage::StorageError;
 
-use crate::hints::{choices, column_of};
-use crate::unite::quoted;
-use crate::{CsvProblem, DeltaError, SourceKind};
+use crate::hints::{CsvProblem, choices, column_of, quoted};
+use crate::options::SourceKind;
+use crate::time::shown_time;
 
 /// An error that occurs when a source is opened or read.
 ///
@@ -50,9 +50,6 @@ pub enum SourceError {
     /// A store reported an error, or has a name that cannot be a file name.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A Delta table is invalid, or does not have what was requested.
-    #[error(transparent)]
-    Delta(#[from] DeltaError),
     /// The destination of an unfinished conversion: it does not contain all of its data.
     #[error("{found}")]
     Unfinished {
@@ -451,6 +448,131 @@ pub enum SourceError {
         at: usize,
     },
 
+    /// A directory without a table log.
+    #[error("has no `_delta_log` with a version in it")]
+    DeltaNoTable {
+        /// The table.
+        table: String,
+    },
+    /// A version that does not exist.
+    #[error("there is no version {asked}: versions {earliest} to {latest} can be read")]
+    DeltaVersion {
+        /// The table.
+        table: String,
+        /// The requested version.
+        asked: u64,
+        /// The oldest version that can be read.
+        earliest: u64,
+        /// The latest version.
+        latest: u64,
+    },
+    /// A time before the first version.
+    #[error(
+        "no version that can be read is as old as {}: the oldest is version {earliest}{}",
+        shown_time(*asked_ms),
+        earliest_ms.map(|at| format!(" of {}", shown_time(at))).unwrap_or_default()
+    )]
+    DeltaTimestamp {
+        /// The table.
+        table: String,
+        /// The requested time, in milliseconds since 1970.
+        asked_ms: i64,
+        /// The oldest version that can be read.
+        earliest: u64,
+        /// Its time.
+        earliest_ms: Option<i64>,
+    },
+    /// A table that requires a reader feature that this crate does not support.
+    #[error("needs {feature}, which is not supported")]
+    DeltaFeature {
+        /// The table.
+        table: String,
+        /// The feature, by its name in the protocol.
+        feature: String,
+        /// What to do instead.
+        hint: Option<&'static str>,
+    },
+    /// A log that contradicts itself or the protocol.
+    #[error("table log: {reason}")]
+    DeltaLog {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A path in the log that is not valid.
+    #[error("the log names the file `{}`, {reason}", escape(path))]
+    DeltaPath {
+        /// The table.
+        table: String,
+        /// The path as in the log.
+        path: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A data file or deletion vector that the log lists and that no longer exists.
+    #[error(
+        "version {version} of the table consists of this file among others, and it does not exist: vacuumed?"
+    )]
+    DeltaFileMissing {
+        /// The file.
+        file: String,
+        /// The version of the table.
+        version: u64,
+    },
+    /// A deletion vector that is not valid.
+    #[error("deletion vector: {reason}")]
+    DeltaDeletionVector {
+        /// The data file that it belongs to.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A data file whose number of rows differs from the log.
+    #[error("has {found} rows, and the table log says {claimed}")]
+    DeltaRowCount {
+        /// The file.
+        file: String,
+        /// Rows according to the log.
+        claimed: u64,
+        /// Rows according to the file.
+        found: u64,
+    },
+    /// A data file without field ids, in a table that identifies its columns by them.
+    #[error(
+        "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"
+    )]
+    DeltaFieldIds {
+        /// The file.
+        file: String,
+    },
+    /// A column of a data file that does not match the table.
+    #[error("column `{}`: {reason}", escape(column))]
+    DeltaColumn {
+        /// The file.
+        file: String,
+        /// The column; for a nested one, the path to it.
+        column: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A partition value that does not parse as the type of its column.
+    #[error(
+        "the table log gives the partition column `{}` the value `{}`, which is no {data_type}",
+        escape(column),
+        escape(value)
+    )]
+    DeltaPartitionValue {
+        /// The file.
+        file: String,
+        /// The column.
+        column: String,
+        /// The value as in the log.
+        value: String,
+        /// The column's type.
+        data_type: String,
+    },
+
     /// An expression or query that does not parse.
     #[error("{reason}")]
     SqlSyntax {
@@ -530,17 +652,19 @@ fn missing_hint(kind: SourceKind, column: &str) -> String {
 impl Diagnostic for SourceError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::NotFound { .. } | Self::DeltaNoTable { .. } | Self::DeltaFileMissing { .. } => {
+                ErrorKind::NotFound
+            }
             Self::Io { source, .. } => ErrorKind::from(source),
             Self::Bug { .. } => ErrorKind::Bug,
             Self::Unfinished { .. } => ErrorKind::Conflict,
             Self::Foreign { kind, .. } => *kind,
-            Self::Delta(error) => error.kind(),
             Self::Storage(error) => error.kind(),
             Self::Unsupported { .. }
             | Self::ParquetEncrypted { .. }
             | Self::ParquetCodec { .. }
-            | Self::TypeUnsupported { .. } => ErrorKind::Unsupported,
+            | Self::TypeUnsupported { .. }
+            | Self::DeltaFeature { .. } => ErrorKind::Unsupported,
             Self::SqlMemory { .. } => ErrorKind::Resource,
             Self::Option { .. }
             | Self::Mixed { .. }
@@ -558,6 +682,8 @@ impl Diagnostic for SourceError {
             | Self::TreeDepth { .. }
             | Self::TreeEmpty { .. }
             | Self::TreeCollision { .. }
+            | Self::DeltaVersion { .. }
+            | Self::DeltaTimestamp { .. }
             | Self::SqlSyntax { .. }
             | Self::SqlPlan { .. }
             | Self::SqlRefused { .. } => ErrorKind::InvalidInput,
@@ -580,6 +706,13 @@ impl Diagnostic for SourceError {
             | Self::CsvRow { .. }
             | Self::JsonRow { .. }
             | Self::TreeText { .. }
+            | Self::DeltaLog { .. }
+            | Self::DeltaPath { .. }
+            | Self::DeltaDeletionVector { .. }
+            | Self::DeltaRowCount { .. }
+            | Self::DeltaFieldIds { .. }
+            | Self::DeltaColumn { .. }
+            | Self::DeltaPartitionValue { .. }
             | Self::SqlRun { .. } => ErrorKind::Corrupt,
         }
     }
@@ -590,7 +723,6 @@ impl Diagnostic for SourceError {
             Self::Io { source, .. } => io_error_id(source),
             Self::Bug { .. } => "bug",
             Self::Foreign { id, .. } => id,
-            Self::Delta(error) => error.id(),
             Self::Storage(error) => error.id(),
             Self::Limit { limit, .. } => limit.id(),
             Self::Option { .. } => "source-option",
@@ -654,6 +786,18 @@ impl Diagnostic for SourceError {
             Self::TreeEmpty { .. } => "tree-empty",
             Self::TreeCollision { .. } => "tree-collision",
             Self::TreeText { .. } => "tree-text",
+            Self::DeltaNoTable { .. } => "delta-no-table",
+            Self::DeltaVersion { .. } => "delta-version",
+            Self::DeltaTimestamp { .. } => "delta-timestamp",
+            Self::DeltaFeature { .. } => "delta-feature",
+            Self::DeltaLog { .. } => "delta-log",
+            Self::DeltaPath { .. } => "delta-path",
+            Self::DeltaFileMissing { .. } => "delta-file-missing",
+            Self::DeltaDeletionVector { .. } => "delta-deletion-vector",
+            Self::DeltaRowCount { .. } => "delta-row-count",
+            Self::DeltaFieldIds { .. } => "delta-field-ids",
+            Self::DeltaColumn { .. } => "delta-column",
+            Self::DeltaPartitionValue { .. } => "delta-partition-value",
             Self::SqlSyntax { .. } => "sql-syntax",
             Self::SqlPlan { .. } => "sql-plan",
             Self::SqlRun { .. } => "sql-run",
@@ -665,7 +809,6 @@ impl Diagnostic for SourceError {
     fn object(&self) -> Option<String> {
         let shown = match self {
             Self::Foreign { object, .. } => return object.clone(),
-            Self::Delta(error) => return error.object(),
             Self::Storage(error) => return error.object(),
             Self::NotFound { location }
             | Self::Unsupported { location, .. }
@@ -688,6 +831,18 @@ impl Diagnostic for SourceError {
             | Self::Partition { object, .. }
             | Self::ParquetLimit { object, .. }
             | Self::TreeCollision { object, .. } => object,
+            Self::DeltaNoTable { table }
+            | Self::DeltaVersion { table, .. }
+            | Self::DeltaTimestamp { table, .. }
+            | Self::DeltaFeature { table, .. }
+            | Self::DeltaLog { table, .. }
+            | Self::DeltaPath { table, .. } => table,
+            Self::DeltaFileMissing { file, .. }
+            | Self::DeltaDeletionVector { file, .. }
+            | Self::DeltaRowCount { file, .. }
+            | Self::DeltaFieldIds { file }
+            | Self::DeltaColumn { file, .. }
+            | Self::DeltaPartitionValue { file, .. } => file,
             Self::Mixed { second, .. } => second,
             Self::MixedFiles { location, .. } => location,
             Self::Compression { file, .. }
@@ -743,7 +898,6 @@ impl Diagnostic for SourceError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Foreign { hint, .. } => return hint.clone(),
-            Self::Delta(error) => return error.hint(),
             Self::Storage(error) => return error.hint(),
             Self::Limit { limit, .. } => return Some(limit.hint()),
             Self::Unfinished { location, found } => return Some(found.hint(location)),
@@ -755,6 +909,16 @@ impl Diagnostic for SourceError {
                 return Some(format!("did you mean {}?", names.join(", ")));
             }
             Self::Unsupported { hint, .. } | Self::SqlRefused { hint, .. } => hint,
+            Self::DeltaVersion { .. } | Self::DeltaTimestamp { .. } => {
+                "`shardmill inspect` shows which versions there are"
+            }
+            Self::DeltaFeature { hint, .. } => (*hint)?,
+            Self::DeltaFileMissing { .. } => {
+                "read a later version with --version, or bring the file back from a backup"
+            }
+            Self::DeltaFieldIds { .. } => {
+                "the file was not written for this table: write its rows again with a writer that knows column mapping"
+            }
             Self::TreeText { .. } => {
                 "leave the field out with --column, or write --to webdataset, which takes files as they are"
             }

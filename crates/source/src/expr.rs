@@ -19,7 +19,7 @@ use shardmill_core::escape;
 
 use crate::base::{Base, batch, null_position, place, project};
 use crate::catch_panic::catch;
-use crate::names::near_names;
+use crate::hints::near_names;
 use crate::query::{Phase, TABLE, check_scalar, convert, parse_expr, parse_select, session};
 use crate::{
     RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions, Unit,

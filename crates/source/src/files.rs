@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shardmill_core::FileClass;
 use shardmill_storage::{Location, RemoteLocation};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::file_names::{file_of, has_extension, is_hidden, is_pattern, join, kind_of_name};
 use crate::objects::{self, Found, Holds, Match, Object, Store};
 use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, special, walk};
 use crate::{SourceError, SourceFile, SourceKind, SourceOptions};
@@ -305,17 +305,6 @@ fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceE
     store.listing(&|name| is_bare(name, kind))
 }
 
-/// Returns whether a component of a name begins with `.` or `_`, as do the files that Spark, Hive and editors keep next
-/// to the data. Folders called `key=value` do not count.
-pub(crate) fn is_hidden(name: &str) -> bool {
-    let (folders, file) = name.rsplit_once('/').unwrap_or(("", name));
-    let hides = |part: &str| part.starts_with(['.', '_']);
-    hides(file)
-        || folders
-            .split('/')
-            .any(|part| hides(part) && !part.contains('='))
-}
-
 /// Returns whether an object below a prefix is of a kind.
 fn is_wanted(name: &str, kind: SourceKind) -> bool {
     let file = file_of(name);
@@ -332,19 +321,6 @@ fn is_bare(name: &str, kind: SourceKind) -> bool {
 /// Returns whether a file may be of a kind, in a folder where no name identifies that kind.
 fn may_be(file: &str, kind: SourceKind) -> bool {
     !file.contains('.') || (kind == SourceKind::Csv && kind_of_name(file) == Some(SourceKind::Tsv))
-}
-
-/// Returns the last component of a name.
-fn file_of(name: &str) -> &str {
-    name.rsplit_once('/').map_or(name, |(_, file)| file)
-}
-
-fn join(directory: &str, below: &str) -> String {
-    if directory.is_empty() {
-        below.to_owned()
-    } else {
-        format!("{directory}/{below}")
-    }
 }
 
 /// Lists the files of a kind below a directory. If no name has a fitting extension (Hive writes `000000_0`), files
@@ -371,27 +347,6 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
     )
 }
 
-pub(crate) fn has_extension(name: &str, extensions: &[&str]) -> bool {
-    name.rsplit_once('.').is_some_and(|(stem, extension)| {
-        !stem.is_empty()
-            && extensions
-                .iter()
-                .any(|known| extension.eq_ignore_ascii_case(known))
-    })
-}
-
-/// Returns the kind of table that a file name indicates.
-pub(crate) fn kind_of_name(name: &str) -> Option<SourceKind> {
-    match FileClass::of(name) {
-        FileClass::Parquet => Some(SourceKind::Parquet),
-        FileClass::Arrow => Some(SourceKind::Arrow),
-        FileClass::Csv => Some(SourceKind::Csv),
-        FileClass::Tsv => Some(SourceKind::Tsv),
-        FileClass::JsonLines => Some(SourceKind::JsonLines),
-        FileClass::DeltaLog | FileClass::Tar | FileClass::MdsShard | FileClass::Plain => None,
-    }
-}
-
 pub(crate) fn stat(path: &Path) -> Result<fs::Metadata, SourceError> {
     fs::metadata(path).map_err(|source| {
         if source.kind() == std::io::ErrorKind::NotFound {
@@ -412,11 +367,6 @@ pub(crate) enum Expanded {
         base: PathBuf,
         matches: Vec<PathBuf>,
     },
-}
-
-/// Returns whether a text contains a wildcard.
-pub(crate) fn is_pattern(text: &str) -> bool {
-    text.contains(['*', '?', '['])
 }
 
 /// Expands a pattern with `*`, `?` or `[…]`, unless a file has exactly that name.

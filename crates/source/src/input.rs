@@ -20,6 +20,9 @@ pub(crate) enum Packing {
     Zstd,
 }
 
+/// In files up to this size, all rows take part in type inference.
+pub(crate) const WHOLE_BYTES: u64 = 64 << 20;
+
 const BUFFER: usize = 256 << 10;
 
 /// A text file being read.

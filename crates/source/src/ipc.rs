@@ -17,11 +17,10 @@ use arrow::ipc::{
 use rayon::prelude::*;
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, batch, by_name, project};
 use crate::catch_panic::{catch, one_line};
+use crate::conform::plain_type;
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
-use crate::json::by_name;
-use crate::parquet::plain_type;
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
 use crate::walk::on_pool;

@@ -1,12 +1,11 @@
 //! Reads JSON lines: one object on each line. Nested objects become structs, arrays become lists.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, new_null_array};
-use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use arrow::json::ReaderBuilder;
 use rayon::prelude::*;
 use shardmill_storage::Location;
@@ -15,15 +14,13 @@ use crate::base::{Base, batch, project};
 use crate::catch_panic::{catch, one_line};
 use crate::exact::EXACT_DIGITS;
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
-use crate::input::{Lines, Packing, Range, Text, packing};
+use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 
-/// In files up to this size, all rows take part in type inference.
-pub(crate) const WHOLE_BYTES: u64 = 64 << 20;
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
 
@@ -490,21 +487,4 @@ impl Rows for JsonRows {
         }
         result
     }
-}
-
-/// Returns columns of a file by name, in the order of a schema. Columns that the file lacks are null.
-pub(crate) fn by_name(
-    found: &RecordBatch,
-    own: &BTreeMap<String, usize>,
-    wanted: &Fields,
-) -> Vec<ArrayRef> {
-    let column = |field: &FieldRef| {
-        let place = own
-            .get(field.name())
-            .and_then(|place| found.columns().get(*place));
-        place
-            .cloned()
-            .unwrap_or_else(|| new_null_array(field.data_type(), found.num_rows()))
-    };
-    wanted.iter().map(column).collect()
 }

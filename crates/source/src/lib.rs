@@ -35,50 +35,70 @@
 //! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC
 //! 4180, JSON lines. The limits are L4 and L9 of the reliability rules.
 
-mod adapter;
-mod base;
-mod casts;
-mod catch_panic;
-mod conform;
-mod csv;
-mod csv_fields;
-mod csv_scanner;
-mod csv_values;
-mod delta;
-mod detect;
-mod direct;
-mod error;
-mod exact;
-mod expr;
-mod files;
-mod hints;
-mod hive;
-mod ignored;
-mod input;
-mod ipc;
-mod json;
-mod media;
-mod names;
-mod objects;
-mod options;
-mod parquet;
-mod prefetch;
-mod query;
-mod raw_json_fields;
-mod shape;
-mod shape_reader;
-mod slices;
-mod source;
-mod sql;
-mod tree;
-mod unite;
-mod walk;
+// The modules, from the bottom up: each uses only modules above it in this list.
+
+mod catch_panic; // Panics of decoders as errors.
+mod time; // Timestamps as text.
+
+mod options; // What a caller can choose.
+
+mod hints; // Remedies for errors, and similar names.
+
+mod error; // The error of this crate.
+
+mod source; // A source, its units and its rows.
+
+mod base; // The interface of the readers of this crate.
+mod slices; // Large batches in slices.
+
+mod conform; // Arrays as another type.
+mod exact; // Whole numbers that floats represent exactly.
+
+mod file_names; // Classes of files by their names.
+mod walk; // Parallel listing of directories.
+
+mod objects; // Files in stores.
+
+mod prefetch; // Downloads of row groups ahead of their use.
+
+mod files; // The files of a location.
+
+mod detect; // What a location holds.
+mod hive; // Columns from names of directories.
+mod input; // Text files, compressed or not.
+mod unite; // The columns of several files as those of one table.
+
+mod csv_fields; // Nulls and numbers of CSV fields.
+mod csv_scanner; // Quotes of CSV files.
+mod csv_values; // Types of CSV values.
+mod raw_json_fields; // Fields of JSON objects as their text.
+mod shape; // Types of JSON values.
+mod shape_reader; // Types of the values of one line.
+
+mod csv; // CSV files.
+mod ipc; // Arrow IPC files and streams.
+mod json; // JSON lines files.
+mod parquet; // Parquet files.
+mod tree; // Trees of plain files.
+
+mod delta; // Delta tables.
+
+mod adapter; // Sources of other crates as readers.
+mod direct; // Selected columns of a reader.
+mod ignored; // Clauses that the query engine ignores.
+mod media; // Images and audio.
+mod query; // Parsing and checks of expressions and queries.
+
+mod expr; // Computed columns and filtered rows.
+
+mod casts; // Types that expressions cast columns to.
+mod sql; // Whole queries.
 
 use std::sync::Arc;
 
 use shardmill_storage::{Location, RemoteOptions};
 
-pub use delta::{DeltaError, history as delta_history};
+pub use delta::history as delta_history;
 pub use detect::detect;
 pub use error::SourceError;
 pub use hints::CsvProblem;
@@ -153,7 +173,7 @@ pub fn expand_patterns(
                     found.extend(matches.into_iter().map(Location::from));
                 }
             },
-            Location::Remote(remote) if files::is_pattern(remote.prefix()) => {
+            Location::Remote(remote) if file_names::is_pattern(remote.prefix()) => {
                 match objects::find(remote, &options)? {
                     objects::Found::Pattern(store, matches) => {
                         found.extend(matches.iter().map(|found| store.location(&found.name)));
@@ -190,7 +210,7 @@ pub fn over(
 ///
 /// [`SourceError::Option`] for any other text.
 pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
-    delta::parse_time(text).map_err(|reason| SourceError::Option {
+    time::parse_time(text).map_err(|reason| SourceError::Option {
         option: "--timestamp",
         reason,
     })

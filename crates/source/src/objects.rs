@@ -16,7 +16,7 @@ use shardmill_storage::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::files::{has_extension, is_pattern, kind_of_name};
+use crate::file_names::{has_extension, is_pattern, kind_of_name};
 use crate::walk::{FileVersion, Listing, MAX_DEPTH};
 use crate::{SourceError, SourceOptions};
 

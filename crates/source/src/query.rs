@@ -20,8 +20,8 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::catch_panic::{catch, one_line};
+use crate::hints::near_names;
 use crate::ignored::ignored_clause;
-use crate::names::near_names;
 use crate::{SourceError, SourceOptions};
 
 /// The name of the only table.

@@ -224,7 +224,7 @@ impl DeltaSummary {
     /// Returns the time of the version as RFC 3339 in UTC.
     #[must_use]
     pub fn timestamp(&self) -> Option<String> {
-        self.timestamp_ms.map(crate::delta::shown_time)
+        self.timestamp_ms.map(crate::time::shown_time)
     }
 }
 

@@ -12,6 +12,7 @@ use arrow::error::ArrowError;
 
 use crate::conform::conform;
 use crate::files::InputFile;
+use crate::hints::quoted;
 use crate::{ReadAs, SchemaRule, SourceError, SourceKind, SourceOptions};
 
 /// The most schemas that are remembered. A file with a remembered schema costs one comparison.
@@ -354,15 +355,6 @@ fn hint(name: &str, expected: &DataType, found: &DataType, rule: SchemaRule) -> 
         None => format!(
             "leave the column out, with --select '* EXCEPT ({name})', or convert these files apart"
         ),
-    }
-}
-
-/// Returns a column name as it is written in SQL.
-pub(crate) fn quoted(name: &str) -> String {
-    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    match name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit()) {
-        true if !name.is_empty() => name.to_owned(),
-        _ => format!("\"{}\"", name.replace('"', "\"\"")),
     }
 }
 

@@ -3,7 +3,7 @@
 mod alias;
 mod commits;
 mod history;
-mod line;
+mod log_file;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,12 +26,14 @@ use serde::Deserialize;
 use shardmill_storage::Location;
 use url::Url;
 
-use super::error::DeltaError;
 use super::store::KernelStore;
+use log_file::{Deletion, LogPath, vector_id};
+
 use crate::catch_panic::{catch, one_line};
 use crate::objects::Store;
-use crate::source::{DeltaFile, DeltaHistory, DeltaSummary};
+use crate::source::{DeltaHistory, DeltaSummary};
 use crate::{SourceError, SourceOptions};
+pub(crate) use log_file::LogFile;
 
 /// The table features that this crate supports. It refuses a table that requires any other.
 const READABLE: &[TableFeature] = &[
@@ -67,46 +69,6 @@ pub(crate) struct Version {
     /// For a table in a store: the whole bucket, so that the path of a file is its key.
     pub bucket: Option<Arc<Store>>,
     kernel: Option<KernelStore>,
-}
-
-/// A data file as recorded in the log.
-#[derive(Debug)]
-pub(crate) struct LogFile {
-    pub path: LogPath,
-    pub bytes: u64,
-    /// The number of rows, including deleted ones, if the log records it.
-    pub records: Option<u64>,
-    /// Partition values by physical column name.
-    pub partition_values: Vec<(String, Option<String>)>,
-    pub deletion: Option<Deletion>,
-}
-
-impl LogFile {
-    /// Returns the file as the public API describes it.
-    pub(crate) fn named(&self) -> DeltaFile {
-        DeltaFile {
-            path: self.path.shown.clone(),
-            deletion: self.deletion.as_ref().map(|deletion| deletion.id.clone()),
-        }
-    }
-}
-
-/// The deletion vector of a file.
-#[derive(Debug)]
-pub(crate) struct Deletion {
-    descriptor: DeletionVectorDescriptor,
-    /// Distinguishes it from other deletion vectors.
-    pub id: String,
-}
-
-/// Where a data file is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LogPath {
-    /// Relative to the table, or absolute, with `/` as the separator.
-    pub shown: String,
-    pub file: PathBuf,
-    /// Whether the log gives an absolute path.
-    pub is_absolute: bool,
 }
 
 /// Opens the version that the options request, or the latest.
@@ -207,20 +169,18 @@ struct Log<'a> {
 
 impl Log<'_> {
     fn wrong(&self, reason: String) -> SourceError {
-        DeltaError::Log {
+        SourceError::DeltaLog {
             table: self.shown.to_owned(),
             reason,
         }
-        .into()
     }
 
     fn feature(&self, feature: impl Into<String>, hint: Option<&'static str>) -> SourceError {
-        DeltaError::Feature {
+        SourceError::DeltaFeature {
             table: self.shown.to_owned(),
             feature: feature.into(),
             hint,
         }
-        .into()
     }
 
     /// Converts an error of the kernel.
@@ -240,19 +200,17 @@ impl Log<'_> {
             KernelError::MaxCatalogVersion(_) => {
                 self.feature("catalogManaged or catalogOwned-preview", Some(CATALOG))
             }
-            KernelError::EmptyLog => DeltaError::NoTable {
+            KernelError::EmptyLog => SourceError::DeltaNoTable {
                 table: self.shown.to_owned(),
-            }
-            .into(),
+            },
             KernelError::IOError(error) => {
                 let again = std::io::Error::new(error.kind(), one_line(&error.to_string()));
                 SourceError::io("read", self.shown, again)
             }
             KernelError::LogHistory(error) => match error.as_ref() {
-                LogHistoryError::NoCommitsFound { .. } => DeltaError::NoTable {
+                LogHistoryError::NoCommitsFound { .. } => SourceError::DeltaNoTable {
                     table: self.shown.to_owned(),
-                }
-                .into(),
+                },
                 other => self.wrong(one_line(&other.to_string())),
             },
             other => {
@@ -348,13 +306,12 @@ impl Log<'_> {
                 let latest = self.at(engine, None).map(|snapshot| snapshot.version());
                 match (self.earliest(engine), latest) {
                     (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
-                        DeltaError::Version {
+                        SourceError::DeltaVersion {
                             table: self.shown.to_owned(),
                             asked,
                             earliest,
                             latest,
                         }
-                        .into()
                     }
                     _ => self.blamed(engine, &error),
                 }
@@ -380,13 +337,12 @@ impl Log<'_> {
             && let Some(earliest) = self.earliest(engine)
         {
             let first = self.at(engine, Some(earliest)).ok();
-            return DeltaError::Timestamp {
+            return SourceError::DeltaTimestamp {
                 table: self.shown.to_owned(),
                 asked_ms,
                 earliest,
                 earliest_ms: first.and_then(|first| first.get_timestamp(engine).ok()),
-            }
-            .into();
+            };
         }
         self.failed(error)
     }
@@ -476,11 +432,10 @@ impl Log<'_> {
             None => None,
             Some(Ok(found)) => Some(found),
             Some(Err(error)) => {
-                return Err(DeltaError::DeletionVector {
+                return Err(SourceError::DeltaDeletionVector {
                     file: format!("{}/{}", self.shown, path.shown),
                     reason: one_line(&error.to_string()),
-                }
-                .into());
+                });
             }
         };
         Ok(Some(LogFile {
@@ -496,12 +451,10 @@ impl Log<'_> {
 
     /// Resolves a path of the log, which is a URL, either absolute or relative to the table.
     fn path(&self, path: &str) -> Result<LogPath, SourceError> {
-        let wrong = |reason| {
-            SourceError::from(DeltaError::Path {
-                table: self.shown.to_owned(),
-                path: path.to_owned(),
-                reason,
-            })
+        let wrong = |reason| SourceError::DeltaPath {
+            table: self.shown.to_owned(),
+            path: path.to_owned(),
+            reason,
         };
         // A URL parser drops these characters, so the path would name another file.
         let is_bare = |letter: char| letter.is_control() || letter == ' ';
@@ -553,12 +506,10 @@ impl Log<'_> {
 impl Log<'_> {
     /// Resolves a path of a table in a store, whose files are objects of the same bucket.
     fn key(&self, path: &str, url: &Url) -> Result<LogPath, SourceError> {
-        let wrong = |reason| {
-            SourceError::from(DeltaError::Path {
-                table: self.shown.to_owned(),
-                path: path.to_owned(),
-                reason,
-            })
+        let wrong = |reason| SourceError::DeltaPath {
+            table: self.shown.to_owned(),
+            path: path.to_owned(),
+            reason,
         };
         if Url::parse(path).is_ok() || url.host_str() != self.root.host_str() {
             return Err(wrong(
@@ -587,35 +538,33 @@ impl Version {
     ///
     /// # Errors
     ///
-    /// [`DeltaError::FileMissing`] and [`DeltaError::DeletionVector`].
+    /// [`SourceError::DeltaFileMissing`] and [`SourceError::DeltaDeletionVector`].
     pub(crate) fn deleted(
         &self,
         file: &str,
         deletion: &Deletion,
     ) -> Result<RoaringTreemap, SourceError> {
-        let wrong = |reason: String| {
-            SourceError::from(DeltaError::DeletionVector {
-                file: file.to_owned(),
-                reason,
-            })
+        let wrong = |reason: String| SourceError::DeltaDeletionVector {
+            file: file.to_owned(),
+            reason,
         };
         let storage = self.engine.storage_handler();
         let read = catch(|| deletion.descriptor.read(storage, &self.root)).map_err(wrong)?;
         let deleted = read.map_err(|error| match error.without_backtrace() {
-            KernelError::FileNotFound(_) if self.bucket.is_some() => DeltaError::FileMissing {
-                file: file.to_owned(),
-                version: self.summary.version,
+            KernelError::FileNotFound(_) if self.bucket.is_some() => {
+                SourceError::DeltaFileMissing {
+                    file: file.to_owned(),
+                    version: self.summary.version,
+                }
             }
-            .into(),
             KernelError::FileNotFound(_) => {
                 let place = deletion.descriptor.absolute_path(&self.root).ok().flatten();
                 let place = place.and_then(|place| place.to_file_path().ok());
-                DeltaError::FileMissing {
+                SourceError::DeltaFileMissing {
                     file: place
                         .map_or_else(|| file.to_owned(), |place| place.display().to_string()),
                     version: self.summary.version,
                 }
-                .into()
             }
             other => match self.kernel.as_ref().and_then(KernelStore::take_failure) {
                 Some(failure) => failure.into(),
@@ -631,11 +580,6 @@ impl Version {
         }
         Ok(deleted)
     }
-}
-
-/// Returns an id that distinguishes a deletion vector from others.
-fn vector_id(storage: &str, place: &str, offset: Option<i32>) -> String {
-    format!("{storage}{place}@{}", offset.unwrap_or(0))
 }
 
 /// Returns the number of rows that the statistics of a file claim.

@@ -1,11 +1,9 @@
 //! Reads Delta tables: the Delta kernel replays the log, and the Parquet reader of this crate reads the files.
 
-mod error;
 mod log;
 mod schema;
 mod shape;
 mod store;
-mod time;
 mod values;
 mod variant;
 
@@ -37,10 +35,6 @@ use log::{LogFile, Version};
 use schema::{Column, Mapping, Node, columns, mapping};
 use shape::{Finder, Found, file_fields, has_ids};
 use values::parse_value;
-
-pub use error::DeltaError;
-pub(crate) use shape::Shape;
-pub(crate) use time::{parse_time, shown_time};
 
 /// One version of a Delta table.
 pub(crate) struct DeltaTable {
@@ -155,7 +149,7 @@ fn the_table<'a>(
         }
     };
     if !is_table {
-        return Err(DeltaError::NoTable { table: name }.into());
+        return Err(SourceError::DeltaNoTable { table: name });
     }
     Ok((given, name))
 }
@@ -263,11 +257,10 @@ impl<'a> Opening<'a> {
     }
 
     fn missing(&self, file: String) -> SourceError {
-        DeltaError::FileMissing {
+        SourceError::DeltaFileMissing {
             file,
             version: self.version.summary.version,
         }
-        .into()
     }
 
     /// Fetches the ends of those files that are in a store.
@@ -302,23 +295,21 @@ impl<'a> Opening<'a> {
         let groups = group_sizes(&metadata);
         let rows: u64 = groups.iter().map(|(rows, _)| rows).sum();
         if let Some(claimed) = file.records.filter(|claimed| *claimed != rows) {
-            return Err(DeltaError::RowCount {
+            return Err(SourceError::DeltaRowCount {
                 file: input.shown,
                 claimed,
                 found: rows,
-            }
-            .into());
+            });
         }
         let deleted = match &file.deletion {
             None => None,
             Some(deletion) => {
                 let deleted = self.version.deleted(&input.shown, deletion)?;
                 if let Some(last) = deleted.max().filter(|last| *last >= rows) {
-                    return Err(DeltaError::DeletionVector {
+                    return Err(SourceError::DeltaDeletionVector {
                         file: input.shown,
                         reason: format!("deletes row {last} of {rows}"),
-                    }
-                    .into());
+                    });
                 }
                 Some(deleted)
             }
@@ -368,10 +359,9 @@ impl<'a> Opening<'a> {
             .zip(&self.partitions)
             .any(|(column, partition)| partition.is_none() && !matches!(column.node, Node::Void));
         if self.mapping == Mapping::Id && reads && !has_ids(fields) {
-            return Err(DeltaError::FieldIds {
+            return Err(SourceError::DeltaFieldIds {
                 file: file.to_owned(),
-            }
-            .into());
+            });
         }
         Ok(Finder {
             file,
@@ -397,7 +387,7 @@ impl<'a> Opening<'a> {
             let data_type = column.field.data_type();
             let value = parse_value(text, data_type)
                 .filter(|value| column.field.is_nullable() || !value.is_null());
-            values.push(value.ok_or_else(|| DeltaError::PartitionValue {
+            values.push(value.ok_or_else(|| SourceError::DeltaPartitionValue {
                 file: shown.to_owned(),
                 column: column.field.name().clone(),
                 value: text.unwrap_or_default().to_owned(),
@@ -569,7 +559,10 @@ impl DeltaTable {
             origins.push(match self.find(data, *column, &fields)? {
                 Some(found) => {
                     leaves.extend(found.leaves);
-                    Origin::Decoded(found.root, Form::Shape(found.shape))
+                    Origin::Decoded(
+                        found.root,
+                        Form::Table(Arc::new(move |column| found.shape.apply(column))),
+                    )
                 }
                 None => Origin::Missing,
             });

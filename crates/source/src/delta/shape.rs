@@ -13,7 +13,6 @@ use arrow::error::ArrowError;
 use parquet::arrow::{PARQUET_FIELD_ID_META_KEY, parquet_to_arrow_schema};
 use parquet::file::metadata::ParquetMetaData;
 
-use super::error::DeltaError;
 use super::schema::{Column, Item, Mapping, Node};
 use super::variant::to_json;
 use crate::SourceError;
@@ -42,7 +41,7 @@ pub(crate) struct Found {
     pub root: usize,
     /// The leaves of the file that are read for it, ascending.
     pub leaves: Vec<usize>,
-    pub shape: Arc<Shape>,
+    pub shape: Shape,
 }
 
 /// Returns the columns of a data file as the decoder should return them. An embedded Arrow schema is ignored, because
@@ -108,7 +107,7 @@ impl Finder<'_> {
     ///
     /// # Errors
     ///
-    /// [`DeltaError::Column`] when the column in the file does not match.
+    /// [`SourceError::DeltaColumn`] when the column in the file does not match.
     pub(crate) fn find(
         &self,
         column: &Column,
@@ -120,17 +119,16 @@ impl Finder<'_> {
         Ok(found.map(|(root, shape)| Found {
             root,
             leaves,
-            shape: Arc::new(shape),
+            shape,
         }))
     }
 
     fn wrong<T>(&self, path: &str, reason: String) -> Result<T, SourceError> {
-        Err(DeltaError::Column {
+        Err(SourceError::DeltaColumn {
             file: self.file.to_owned(),
             column: path.to_owned(),
             reason,
-        }
-        .into())
+        })
     }
 
     /// Finds a column among fields; `first` is the number of their first leaf.

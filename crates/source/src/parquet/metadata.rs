@@ -5,18 +5,21 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
+use arrow::datatypes::{DataType, Fields, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::{
     FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema,
 };
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
 use rayon::prelude::*;
 
 use super::int96::in_microseconds;
 use super::thrift::{Fault, check_footer};
 use crate::SourceError;
 use crate::catch_panic::{catch, one_line};
+use crate::conform::plain_field;
 use crate::files::InputFile;
 use crate::objects::Object;
 
@@ -266,6 +269,52 @@ pub(crate) fn group_ranges(
         .collect()
 }
 
+/// Returns the rows and stored bytes of each row group.
+pub(crate) fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
+    let size = |group: &RowGroupMetaData| {
+        let bytes = group
+            .columns()
+            .iter()
+            .filter_map(|column| u64::try_from(column.compressed_size()).ok())
+            .sum();
+        (u64::try_from(group.num_rows()).unwrap_or(0), bytes)
+    };
+    metadata.row_groups().iter().map(size).collect()
+}
+
+/// Returns the nulls of a top-level column in a row group. A required column has none, and a column of the null type
+/// has one in each row. For a leaf, statistics record the number; for a nested column, it is unknown.
+pub(crate) fn group_null_count(
+    metadata: &ParquetMetaData,
+    group: &RowGroupMetaData,
+    fields: &Fields,
+    column: usize,
+) -> Option<u64> {
+    let rows = u64::try_from(group.num_rows()).ok();
+    match fields.get(column) {
+        // In columns with only nulls, writers count no nulls and may mark the column as required.
+        Some(field) if *field.data_type() == DataType::Null => return rows,
+        Some(field) if !field.is_nullable() => return Some(0),
+        _ if rows == Some(0) => return rows,
+        _ => {}
+    }
+    let leaf = leaf_of(metadata, column)?;
+    group.columns().get(leaf)?.statistics()?.null_count_opt()
+}
+
+/// Returns the leaf of a top-level column that is itself a leaf.
+pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
+    let schema = metadata.file_metadata().schema_descr();
+    let root = schema.root_schema().get_fields().get(column)?;
+    if !root.is_primitive()
+        || root.get_basic_info().has_repetition()
+            && root.get_basic_info().repetition() == parquet::basic::Repetition::REPEATED
+    {
+        return None;
+    }
+    (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == column)
+}
+
 /// Returns the Arrow fields of a file. They follow the embedded Arrow schema, with plain values instead of dictionaries
 /// and views.
 ///
@@ -363,32 +412,6 @@ pub(crate) fn levels(
             file: file.to_owned(),
             reason: one_line(&error.to_string()),
         })
-}
-
-fn plain_field(field: &FieldRef) -> FieldRef {
-    let plain = plain_type(field.data_type());
-    if &plain == field.data_type() {
-        return Arc::clone(field);
-    }
-    Arc::new(Field::clone(field).with_data_type(plain))
-}
-
-/// Returns a type without dictionaries, views and run ends.
-pub(crate) fn plain_type(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Dictionary(_, value) => plain_type(value),
-        DataType::RunEndEncoded(_, value) => plain_type(value.data_type()),
-        DataType::Utf8View => DataType::Utf8,
-        DataType::BinaryView => DataType::Binary,
-        DataType::List(field) | DataType::ListView(field) => DataType::List(plain_field(field)),
-        DataType::LargeList(field) | DataType::LargeListView(field) => {
-            DataType::LargeList(plain_field(field))
-        }
-        DataType::FixedSizeList(field, size) => DataType::FixedSizeList(plain_field(field), *size),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain_field).collect()),
-        DataType::Map(field, sorted) => DataType::Map(plain_field(field), *sorted),
-        other => other.clone(),
-    }
 }
 
 /// Caches parsed footers within a budget, and reads the others again on demand. The footers of ten thousand wide files

@@ -9,9 +9,9 @@ mod thrift;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Fields, Schema, SchemaRef};
+use arrow::datatypes::{Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::ParquetMetaData;
 use shardmill_storage::Location;
 
 use crate::base::{Base, project};
@@ -23,10 +23,10 @@ use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 use metadata::arrow_fields;
 
-pub(crate) use crate::unite::match_fields;
 pub(crate) use int96::{in_microseconds, leaf_count, leaves_of};
 pub(crate) use metadata::{
-    FooterCache, Tail, add_nulls, fold_in_order, group_ranges, plain_type, read_footer, read_tails,
+    FooterCache, Tail, add_nulls, fold_in_order, group_null_count, group_ranges, group_sizes,
+    read_footer, read_tails,
 };
 pub(crate) use prune::{FileView, Prunable, may_match};
 pub(crate) use rows::{Form, GroupRows, Origin, Sizes, Task};
@@ -110,52 +110,6 @@ fn summarise(
         null_counts,
         metadata,
     })
-}
-
-/// Returns the rows and stored bytes of each row group.
-pub(crate) fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
-    let size = |group: &RowGroupMetaData| {
-        let bytes = group
-            .columns()
-            .iter()
-            .filter_map(|column| u64::try_from(column.compressed_size()).ok())
-            .sum();
-        (u64::try_from(group.num_rows()).unwrap_or(0), bytes)
-    };
-    metadata.row_groups().iter().map(size).collect()
-}
-
-/// Returns the nulls of a top-level column in a row group. A required column has none, and a column of the null type
-/// has one in each row. For a leaf, statistics record the number; for a nested column, it is unknown.
-pub(crate) fn group_null_count(
-    metadata: &ParquetMetaData,
-    group: &RowGroupMetaData,
-    fields: &Fields,
-    column: usize,
-) -> Option<u64> {
-    let rows = u64::try_from(group.num_rows()).ok();
-    match fields.get(column) {
-        // In columns with only nulls, writers count no nulls and may mark the column as required.
-        Some(field) if *field.data_type() == DataType::Null => return rows,
-        Some(field) if !field.is_nullable() => return Some(0),
-        _ if rows == Some(0) => return rows,
-        _ => {}
-    }
-    let leaf = leaf_of(metadata, column)?;
-    group.columns().get(leaf)?.statistics()?.null_count_opt()
-}
-
-/// Returns the leaf of a top-level column that is itself a leaf.
-pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
-    let schema = metadata.file_metadata().schema_descr();
-    let root = schema.root_schema().get_fields().get(column)?;
-    if !root.is_primitive()
-        || root.get_basic_info().has_repetition()
-            && root.get_basic_info().repetition() == parquet::basic::Repetition::REPEATED
-    {
-        return None;
-    }
-    (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == column)
 }
 
 /// Merges files, in order, into one table.

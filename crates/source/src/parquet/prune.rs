@@ -14,7 +14,7 @@ use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 
-use super::leaf_of;
+use super::metadata::{group_null_count, leaf_of};
 use crate::Unit;
 use crate::catch_panic::catch;
 
@@ -185,10 +185,11 @@ impl PruningStatistics for FileStatistics<'_> {
         }
         let (place, _) = self.own(&column.name)?;
         let view = &self.view;
-        let counts =
-            view.metadata.row_groups().iter().map(|group| {
-                super::group_null_count(&view.metadata, group, view.own.fields(), place)
-            });
+        let counts = view
+            .metadata
+            .row_groups()
+            .iter()
+            .map(|group| group_null_count(&view.metadata, group, view.own.fields(), place));
         Some(Arc::new(counts.collect::<UInt64Array>()))
     }
 

@@ -18,7 +18,6 @@ use super::metadata::levels;
 use super::pages::{FaultSlot, OneGroup, PageFault, codec_name};
 use crate::base::batch;
 use crate::catch_panic::{catch, one_line};
-use crate::delta::Shape;
 use crate::files::InputFile;
 use crate::unite::Form as Conform;
 use crate::{Rows, SourceError, SourceOptions};
@@ -43,8 +42,11 @@ pub(crate) enum Form {
     /// A column of one of several files.
     Conform(Conform),
     /// A column of a Delta table.
-    Shape(Arc<Shape>),
+    Table(Convert),
 }
+
+/// Converts a column of a file to that of a table.
+pub(crate) type Convert = Arc<dyn Fn(&ArrayRef) -> Result<ArrayRef, ArrowError> + Send + Sync>;
 
 /// Target sizes of batches, and limits on what a file may claim.
 #[derive(Clone, Copy, Debug)]
@@ -325,9 +327,9 @@ impl GroupRows {
                         Form::Conform(form) => form
                             .apply(column, field.data_type())
                             .map_err(|error| self.unfit(field, &error))?,
-                        Form::Shape(shape) => shape
-                            .apply(column)
-                            .map_err(|error| self.in_column(field.name(), &error))?,
+                        Form::Table(convert) => {
+                            convert(column).map_err(|error| self.in_column(field.name(), &error))?
+                        }
                     }
                 }
                 Origin::Constant(value) => {

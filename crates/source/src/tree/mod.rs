@@ -1,5 +1,6 @@
 //! Reads trees of plain files. Files that belong together are one sample, and their common path is its key.
 
+mod files;
 mod group;
 mod rows;
 
@@ -13,13 +14,14 @@ use shardmill_storage::{Location, RemoteLocation};
 
 use crate::base::{Base, place, project};
 use crate::files::{Expanded, Fingerprint, check_overlap, expand, place as place_of, stat};
-use crate::objects::{self, Found, Holds, Match, Store};
+use crate::objects::{self, Found, Holds, Match};
 use crate::source::ENCODING_KEY;
 use crate::walk::{Listing, WalkOptions, on_pool, resolve, shown, walk};
 use crate::{
     RowPlace, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
     TreeField, TreeGroup, TreeSummary, Unit,
 };
+use files::{Files, Root, Shared, shown_at};
 use group::{Samples, by_key, by_stem};
 
 /// A unit ends when it has this many bytes …
@@ -32,34 +34,6 @@ const MAX_FILE: u64 = 3 << 29;
 /// The largest batch, regardless of the options.
 const MAX_BATCH: usize = 256 << 20;
 
-/// One directory of a tree source, or one prefix of a store.
-struct Root {
-    /// The location as given.
-    location: Location,
-    files: Files,
-    listing: Listing,
-}
-
-/// The directory or store that files are opened in.
-enum Files {
-    Directory(File),
-    Store(Arc<Store>, String),
-}
-
-impl Root {
-    fn shown(&self, name: &str) -> String {
-        shown_at(&self.location, name)
-    }
-}
-
-/// Returns the printed name of a file below a location.
-fn shown_at(location: &Location, name: &str) -> String {
-    match location {
-        Location::Local(path) => shown(path, name),
-        Location::Remote(_) => place_of(&location.join(name)),
-    }
-}
-
 /// A source of file trees.
 pub(crate) struct Tree {
     shared: Arc<Shared>,
@@ -68,14 +42,6 @@ pub(crate) struct Tree {
     /// The first sample of each unit, and the end of the last unit.
     starts: Vec<usize>,
     description: SourceDescription,
-}
-
-/// What the rows of all units share.
-struct Shared {
-    locations: Vec<Root>,
-    samples: Samples,
-    follow_links: bool,
-    batch_bytes: u64,
 }
 
 /// Lists the trees and groups their files.
@@ -351,33 +317,6 @@ fn cut(shared: &Shared) -> (Vec<Unit>, Vec<usize>) {
     }
     starts.push(shared.samples.len());
     (units, starts)
-}
-
-impl Shared {
-    fn file_version(&self, file: group::FileId) -> crate::walk::FileVersion {
-        let listing = self
-            .locations
-            .get(file.location)
-            .map(|location| &location.listing);
-        listing.map_or(
-            crate::walk::FileVersion {
-                bytes: 0,
-                mtime_ns: 0,
-            },
-            |listing| listing.file_version(file.number),
-        )
-    }
-
-    fn path(&self, file: group::FileId) -> &str {
-        self.locations
-            .get(file.location)
-            .map_or("", |location| location.listing.path(file.number))
-    }
-
-    fn key(&self, sample: usize) -> &str {
-        let first = self.samples.files(sample).next();
-        first.map_or("", |file| self.samples.key_of(self.path(file)))
-    }
 }
 
 impl Tree {

@@ -7,14 +7,10 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BinaryArray, BooleanBufferBuilder, RecordBatch, StringArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, SchemaRef};
-use rustix::buffer::spare_capacity;
-use rustix::fs::{Mode, OFlags, openat};
 
+use super::files::Shared;
 use super::group::FileId;
-use super::{Files, Shared};
 use crate::base::batch;
-use crate::objects::Object;
-use crate::walk::FileVersion;
 use crate::{Rows, SourceError};
 
 /// The samples of one unit.
@@ -137,97 +133,6 @@ impl SampleRows {
                 path: self.shared.shown(file),
                 at: error.valid_up_to(),
             })
-    }
-}
-
-impl Shared {
-    pub(super) fn shown(&self, file: FileId) -> String {
-        let location = self.locations.get(file.location);
-        location
-            .map(|location| location.shown(self.path(file)))
-            .unwrap_or_default()
-    }
-
-    /// Fetches those of the files that are in stores, with concurrent requests.
-    fn fetch(&self, files: &[FileId]) -> Result<BTreeMap<(usize, usize), Vec<u8>>, SourceError> {
-        let mut fetched = BTreeMap::new();
-        for same in files.chunk_by(|a, b| a.location == b.location) {
-            let Some(Files::Store(store, folder)) = same
-                .first()
-                .and_then(|file| self.locations.get(file.location))
-                .map(|root| &root.files)
-            else {
-                continue;
-            };
-            let wanted: Vec<(String, u64)> = same
-                .iter()
-                .map(|file| {
-                    let name = format!("{folder}{}", self.path(*file));
-                    (name, self.file_version(*file).bytes)
-                })
-                .collect();
-            let found = store.remote().read_many(&wanted);
-            for ((file, (name, _)), found) in same.iter().zip(wanted).zip(found) {
-                let object = Object {
-                    store: Arc::clone(store),
-                    name,
-                };
-                let file_version = self.file_version(*file);
-                let bytes = found.map_err(|error| object.changed(error.into(), file_version))?;
-                fetched.insert((file.location, file.number), bytes);
-            }
-        }
-        Ok(fetched)
-    }
-
-    /// Appends the contents of a file, provided that it is still the one that was listed.
-    fn read(&self, file: FileId, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
-        let root = self.locations.get(file.location);
-        let Some(Files::Directory(directory)) = root.map(|root| &root.files) else {
-            return Ok(());
-        };
-        let file_version = self.file_version(file);
-        let failed = |action, error: rustix::io::Errno| {
-            SourceError::io(action, self.shown(file), error.into())
-        };
-        // Do not block: since the listing, a pipe may have replaced the file.
-        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        if !self.follow_links {
-            flags |= OFlags::NOFOLLOW;
-        }
-        let opened = openat(directory, self.path(file), flags, Mode::empty());
-        let opened = opened.map_err(|error| match error {
-            rustix::io::Errno::LOOP if !self.follow_links => SourceError::TreeSymlink {
-                path: self.shown(file),
-            },
-            error => failed("open", error),
-        })?;
-        let start = bytes.len();
-        let size = usize::try_from(file_version.bytes).unwrap_or(usize::MAX);
-        bytes.reserve(size);
-        while bytes.len() - start < size {
-            match rustix::io::read(&opened, spare_capacity(bytes)) {
-                Ok(0) => break,
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(failed("read", error)),
-            }
-        }
-        let metadata = std::fs::File::from(opened).metadata();
-        let metadata =
-            metadata.map_err(|source| SourceError::io("read", self.shown(file), source))?;
-        // Check after reading, so that a change before or during it is noticed.
-        if file_version != FileVersion::of(&metadata) {
-            file_version.check(&self.shown(file), &metadata)?;
-        }
-        if bytes.len() - start == size {
-            return Ok(());
-        }
-        Err(SourceError::Changed {
-            path: self.shown(file),
-            listed_bytes: file_version.bytes,
-            found_bytes: (bytes.len() - start) as u64,
-            touched: false,
-        })
     }
 }
 

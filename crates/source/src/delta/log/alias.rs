@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use delta_kernel::{Engine, KernelError, SnapshotRef};
 
-use super::LogFile;
-use super::line::Line;
+use super::log_file::{Line, LogFile};
 
 /// A file and its deletion vector.
 type Key = (PathBuf, Option<String>);

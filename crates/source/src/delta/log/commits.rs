@@ -4,7 +4,7 @@ use delta_kernel::{Engine, KernelError};
 use serde::de::IgnoredAny;
 use url::Url;
 
-use super::{DeltaError, Log};
+use super::Log;
 use crate::SourceError;
 use crate::catch_panic::one_line;
 
@@ -17,9 +17,7 @@ impl Log<'_> {
         let failed = self.failed(error);
         // The kernel reports what it could not parse, but not the file.
         let is_syntax = match &failed {
-            SourceError::Delta(DeltaError::Log { reason, .. }) => {
-                reason.to_ascii_lowercase().contains("json")
-            }
+            SourceError::DeltaLog { reason, .. } => reason.to_ascii_lowercase().contains("json"),
             _ => false,
         };
         if !is_syntax {

@@ -2,8 +2,8 @@
 
 use delta_kernel::{Engine, KernelError};
 
-use super::line::{Action, Line};
-use super::{Log, LogFile};
+use super::Log;
+use super::log_file::{Action, Line, LogFile};
 use crate::catch_panic::one_line;
 use crate::source::{DeltaCommit, DeltaFile, DeltaHistory};
 use crate::{SourceError, SourceOptions};
