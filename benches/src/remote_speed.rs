@@ -79,8 +79,8 @@ fn serve(root: &Path, latency: u64, bytes_per_second: u64, percent: u64) -> Resu
             out,
             "{requests} {keys} {} {} {}",
             counts.heads,
-            counts.most_transfers,
-            busy(&counts.transfers),
+            counts.load.most_transfers,
+            busy(&counts.load.transfers),
         )?;
         out.flush()?;
         server.forget_counts();

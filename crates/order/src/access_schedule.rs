@@ -17,7 +17,7 @@ use crate::batch_plan::Method;
 use crate::epoch::{Epoch, Source};
 use crate::error::OrderError;
 use crate::num::{count, index};
-use crate::shuffle::positions_of;
+use crate::shuffle::layout::positions_of;
 
 /// A range of batches in which samples of a shard are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

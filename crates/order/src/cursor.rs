@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::batch_plan::Method;
 use crate::epoch::{Entry, Epoch, Inner, SampleId};
+use crate::error::OrderError;
 use crate::num::{count, index, low32};
 use crate::shuffle::{Follow, Scratch};
 use crate::units::Drawn;
@@ -97,8 +98,24 @@ impl Held {
     }
 }
 
+impl Epoch {
+    /// Returns a cursor over the samples of one rank of the world before replication.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the rank does not exist.
+    pub fn rank(&self, rank: u64) -> Result<Cursor, OrderError> {
+        Ok(Cursor::new(self.clone(), self.entries_of_rank(rank)?))
+    }
+
+    /// Returns a cursor over the samples of all ranks, with replicas counted once: node by node, rank by rank.
+    #[must_use]
+    pub fn everyone(&self) -> Cursor {
+        Cursor::new(self.clone(), 0..self.global_batch())
+    }
+}
+
 impl Cursor {
-    pub(crate) fn new(epoch: Epoch, entries: Range<u64>) -> Self {
+    fn new(epoch: Epoch, entries: Range<u64>) -> Self {
         let inner = &epoch.inner;
         let active = match &inner.batch_plan.method {
             Method::Random(partition) => partition.nodes_dealt(&entries),

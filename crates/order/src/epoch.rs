@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::batch_plan::{BatchPlan, Method, Terms};
 use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State};
-use crate::cursor::Cursor;
 use crate::error::OrderError;
 use crate::num::{count, real, trunc};
 use crate::rng_checkpoints::{Kept, Writer};
-use crate::shuffle::{Shuffle, ShuffleConfig};
+use crate::shuffle::Shuffle;
+use crate::shuffle::layout::ShuffleConfig;
 use crate::units::{Sampling, ShardTable, Units};
 use crate::weights::{self, Share};
 
@@ -254,20 +254,6 @@ impl Epoch {
         }
         let batch_size = self.inner.batch_plan.batch_size;
         Ok(place * batch_size..(place + 1) * batch_size)
-    }
-
-    /// Returns a cursor over the samples of one rank of the world before replication.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the rank does not exist.
-    pub fn rank(&self, rank: u64) -> Result<Cursor, OrderError> {
-        Ok(Cursor::new(self.clone(), self.entries_of_rank(rank)?))
-    }
-
-    /// Returns a cursor over the samples of all ranks, with replicas counted once: node by node, rank by rank.
-    #[must_use]
-    pub fn everyone(&self) -> Cursor {
-        Cursor::new(self.clone(), 0..self.global_batch())
     }
 
     /// Returns the sample at a position of the shuffled order, before partitioning. This needs random access: no

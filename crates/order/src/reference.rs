@@ -9,8 +9,7 @@ use crate::config::ShuffleAlgo;
 use crate::error::OrderError;
 use crate::num::{count, index, low32, real};
 use crate::rng::Pcg64;
-use crate::shuffle::layout::{Layout, Span, cut};
-use crate::shuffle::{ShuffleConfig, block_range};
+use crate::shuffle::layout::{Layout, ShuffleConfig, Span, block_range, cut};
 use crate::units::Units;
 
 /// Returns the whole order, from position to big id. `None` for `shardmill`, which only has a lazy form.

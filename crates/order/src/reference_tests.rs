@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::shuffle::layout::node_of;
-use crate::shuffle::{Follow, Scratch, Shuffle, positions_of};
+use crate::shuffle::layout::{node_of, positions_of};
+use crate::shuffle::{Follow, Scratch, Shuffle};
 use crate::units::{Sampling, ShardTable};
 
 fn units(sizes: &[u64]) -> Units {

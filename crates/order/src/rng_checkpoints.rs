@@ -16,8 +16,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::num::{count, index};
 use crate::rng::Checkpoint;
-use crate::shuffle::ShuffleConfig;
-use crate::shuffle::layout::CheckpointList;
+use crate::shuffle::layout::{CheckpointList, ShuffleConfig};
 
 const MAGIC: &[u8; 8] = b"SMWALK1\n";
 /// The length of a checkpoint.

@@ -15,25 +15,18 @@ use std::ops::Range;
 
 use crate::config::ShuffleAlgo;
 use crate::error::OrderError;
-use crate::num::{index, low32, real, room, trunc};
+use crate::num::{index, low32, room};
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::{self, Kept};
 use crate::units::Units;
+pub use layout::ShuffleConfig;
+
 use keyed::Keyed;
-use layout::{CheckpointList, Layout, Span, border};
+use layout::{CheckpointList, Layout, Window, border, positions_of};
 use py1br::Py1br;
 use py1e::Py1e;
 use py1s::Py1s;
 use py2s::Py2s;
-
-/// The big ids of consecutive positions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window {
-    /// The first position.
-    pub(crate) start: u64,
-    /// The ids, from that position on.
-    pub(crate) ids: Vec<u64>,
-}
 
 /// Where a window ended, so that the next one needs no search.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,21 +39,6 @@ pub(crate) struct Follow(Option<(f64, u64)>);
 pub(crate) struct Scratch {
     pub(crate) window: Window,
     py1e: py1e::Scratch,
-}
-
-/// The inputs of a shuffle, besides the units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShuffleConfig {
-    /// The algorithm.
-    pub algo: ShuffleAlgo,
-    /// The fixed division of sample space.
-    pub canonical_nodes: u64,
-    /// The seed of the run.
-    pub seed: u64,
-    /// The epoch number, which is added to the seed.
-    pub epoch: u64,
-    /// The shuffle block size, in samples.
-    pub block: u64,
 }
 
 /// The order of an epoch, or of one stream in it.
@@ -294,29 +272,4 @@ impl Shuffle {
             out.section(self.identity, &checkpoint_lists);
         }
     }
-}
-
-/// Returns the range from which block sizes are drawn, upper end exclusive.
-pub(crate) fn block_range(block: u64) -> (u64, u64) {
-    let part = |share: f64| trunc(share * real(block)).unwrap_or(0);
-    (part(0.75), part(1.25))
-}
-
-/// Appends the shuffled ids of a span.
-fn shuffled_span(rng: &mut Pcg64, span: Span, out: &mut Vec<u64>) {
-    let begin = out.len();
-    out.extend(span.start..span.start + span.length);
-    rng.shuffle(&mut out[begin..]);
-}
-
-/// Shuffles the places of a span of fewer than 2^32 samples.
-fn shuffled_places(rng: &mut Pcg64, length: u64, places: &mut Vec<u32>) {
-    places.clear();
-    places.extend(0..low32(length));
-    rng.shuffle(places);
-}
-
-/// Returns the positions of a canonical node.
-pub(crate) fn positions_of(samples: u64, node: u64, nodes: u64) -> Range<u64> {
-    border(samples, node, nodes)..border(samples, node + 1, nodes)
 }

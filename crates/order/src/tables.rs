@@ -16,7 +16,8 @@ use crate::error::OrderError;
 use crate::num::{count, index, room};
 use crate::partition::{Cut, Partition};
 use crate::reference;
-use crate::shuffle::{Shuffle, ShuffleConfig};
+use crate::shuffle::Shuffle;
+use crate::shuffle::layout::ShuffleConfig;
 use crate::units::{Drawn, Sampling, ShardTable, Units, counts};
 use crate::weights::{MOST_SAMPLES, Share};
 

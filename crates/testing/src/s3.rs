@@ -20,184 +20,35 @@
 //! ```
 
 mod answer;
+mod checksum;
 mod connection;
 mod fault;
 mod flavor;
+mod handler;
 mod login;
 mod objects;
-mod sha256;
+mod request;
+mod settings;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod uploads;
 
 pub use fault::{Action, Asked, Fault, Script};
 pub use flavor::Flavor;
-pub use login::Login;
 pub use objects::Objects;
+pub use settings::{Login, Settings};
+pub use shared::{Counts, Load};
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use shared::Shared;
 use uploads::Uploads;
-
-/// The behaviour of the server.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The time from the end of a request to the first byte of its answer.
-    pub latency: Duration,
-    /// The bandwidth of a connection in bytes of bodies per second; `None` for no limit.
-    pub bytes_per_second: Option<u64>,
-    /// The faults.
-    pub faults: Script,
-    /// The number of objects on a page of a listing; `None` for 1,000.
-    pub page: Option<usize>,
-    /// The body of the answer to every listing.
-    pub listing: Option<String>,
-    /// The kind of store. It cannot be changed after the start.
-    pub flavor: Flavor,
-    /// Conditions such as `If-None-Match` are answered with an error.
-    pub no_conditions: bool,
-    /// Conditions are silently ignored.
-    pub ignores_conditions: bool,
-    /// `x-amz-checksum-sha256` is answered with an error.
-    pub no_sums: bool,
-    /// The login of a Databricks volume, whose tokens all requests need. `None` if no token is needed.
-    pub login: Option<Login>,
-}
-
-/// The requests that a server has received.
-#[derive(Clone, Debug, Default)]
-pub struct Counts {
-    /// Requests of any kind.
-    pub requests: u64,
-    /// `HEAD` requests.
-    pub heads: u64,
-    /// Requests for a listing.
-    pub lists: u64,
-    /// Requests with an `Authorization` header.
-    pub signed: u64,
-    /// Tokens issued.
-    pub tokens: u64,
-    /// Requests without a valid token.
-    pub denied: u64,
-    /// Requests with an injected fault.
-    pub faults: u64,
-    /// Bytes sent in bodies.
-    pub bytes: u64,
-    /// Connections that were accepted.
-    pub connections: u64,
-    /// The peak number of open connections.
-    pub most_connections: usize,
-    /// The peak number of answers in flight, from the end of the request to the last byte.
-    pub most_transfers: usize,
-    /// Bytes received in bodies.
-    pub received: u64,
-    /// Requests per key.
-    pub by_key: BTreeMap<String, u64>,
-    /// Requests per action.
-    pub by_action: BTreeMap<Action, u64>,
-    /// The canned ACL of each uploaded object.
-    pub acls: BTreeMap<String, String>,
-    /// The number of answers in flight after each change, with the time since the start of the server.
-    pub transfers: Vec<(Duration, usize)>,
-}
-
-impl Counts {
-    /// Returns the mean number of answers in flight between the first and the last change.
-    #[must_use]
-    pub fn mean_transfers(&self) -> f64 {
-        let (Some(first), Some(last)) = (self.transfers.first(), self.transfers.last()) else {
-            return 0.0;
-        };
-        let whole = (last.0 - first.0).as_secs_f64();
-        let weighted: f64 = self
-            .transfers
-            .windows(2)
-            .filter_map(|pair| match pair {
-                [(from, active), (to, _)] => Some(
-                    to.saturating_sub(*from).as_secs_f64()
-                        * f64::from(u32::try_from(*active).unwrap_or(u32::MAX)),
-                ),
-                _ => None,
-            })
-            .sum();
-        if whole > 0.0 { weighted / whole } else { 0.0 }
-    }
-}
-
-/// The state that the threads of a server share.
-#[derive(Debug)]
-struct Shared {
-    flavor: Flavor,
-    objects: Objects,
-    uploads: Uploads,
-    settings: Mutex<Settings>,
-    began: Instant,
-    state: Mutex<State>,
-    /// Notified when the server stops.
-    stopped: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    counts: Counts,
-    /// The number of requests per key and action.
-    of_action: BTreeMap<(String, Action), u64>,
-    transfers: usize,
-    /// The issued tokens, and how often each was used.
-    tokens: BTreeMap<String, u64>,
-    /// The total number of issued tokens.
-    given: u64,
-    stop: bool,
-    /// Open connections, to be closed at the end.
-    open: BTreeMap<usize, TcpStream>,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Waits. Returns whether the server is still running.
-    fn wait(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        let mut state = self.state();
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if state.stop || left.is_zero() {
-                return !state.stop;
-            }
-            state = match self.stopped.wait_timeout(state, left) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
-    }
-
-    fn transfer(&self, begins: bool) {
-        let at = self.began.elapsed();
-        let mut state = self.state();
-        state.transfers = if begins {
-            state.transfers + 1
-        } else {
-            state.transfers.saturating_sub(1)
-        };
-        let active = state.transfers;
-        state.counts.most_transfers = state.counts.most_transfers.max(active);
-        state.counts.transfers.push((at, active));
-    }
-}
 
 /// A server that runs until it is dropped.
 #[derive(Debug)]
@@ -376,9 +227,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let Ok(kept) = stream.try_clone() else { break };
         state.open.insert(id, kept);
-        state.counts.connections += 1;
         let open = state.open.len();
-        state.counts.most_connections = state.counts.most_connections.max(open);
+        let load = &mut state.counts.load;
+        load.connections += 1;
+        load.most_connections = load.most_connections.max(open);
         drop(state);
         let for_thread = Arc::clone(shared);
         let spawned = std::thread::Builder::new()

@@ -1,13 +1,38 @@
 //! The common first stage of `py1s`, `py1br`, `py1e` and `shardmill`: units in a random order, cut at the borders of
-//! canonical nodes and mixed within each node.
+//! canonical nodes and mixed within each node. Also the inputs of a shuffle, and the geometry of its windows.
 //!
 //! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1s.py`.
 
 use std::ops::Range;
 
-use crate::num::{count, index, share};
+use crate::config::ShuffleAlgo;
+use crate::num::{count, index, low32, real, share, trunc};
 use crate::rng::{Checkpoint, Pcg64};
 use crate::units::Units;
+
+/// The inputs of a shuffle, besides the units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShuffleConfig {
+    /// The algorithm.
+    pub algo: ShuffleAlgo,
+    /// The fixed division of sample space.
+    pub canonical_nodes: u64,
+    /// The seed of the run.
+    pub seed: u64,
+    /// The epoch number, which is added to the seed.
+    pub epoch: u64,
+    /// The shuffle block size, in samples.
+    pub block: u64,
+}
+
+/// The big ids of consecutive positions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// The first position.
+    pub(crate) start: u64,
+    /// The ids, from that position on.
+    pub(crate) ids: Vec<u64>,
+}
 
 /// A range of consecutive big ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +214,31 @@ impl CheckpointList {
     pub(crate) fn len(&self) -> u64 {
         count(self.marks.len())
     }
+}
+
+/// Returns the range from which block sizes are drawn, upper end exclusive.
+pub(crate) fn block_range(block: u64) -> (u64, u64) {
+    let part = |share: f64| trunc(share * real(block)).unwrap_or(0);
+    (part(0.75), part(1.25))
+}
+
+/// Appends the shuffled ids of a span.
+pub(crate) fn shuffled_span(rng: &mut Pcg64, span: Span, out: &mut Vec<u64>) {
+    let begin = out.len();
+    out.extend(span.start..span.start + span.length);
+    rng.shuffle(&mut out[begin..]);
+}
+
+/// Shuffles the places of a span of fewer than 2^32 samples.
+pub(crate) fn shuffled_places(rng: &mut Pcg64, length: u64, places: &mut Vec<u32>) {
+    places.clear();
+    places.extend(0..low32(length));
+    rng.shuffle(places);
+}
+
+/// Returns the positions of a canonical node.
+pub(crate) fn positions_of(samples: u64, node: u64, nodes: u64) -> Range<u64> {
+    border(samples, node, nodes)..border(samples, node + 1, nodes)
 }
 
 #[cfg(test)]

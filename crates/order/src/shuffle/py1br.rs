@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use super::layout::{CheckpointList, Layout};
-use super::{Window, block_range};
+use super::layout::{CheckpointList, Layout, Window, block_range};
 use crate::error::OrderError;
 use crate::num::index;
 use crate::rng::Pcg64;

@@ -10,8 +10,7 @@
 
 use std::ops::Range;
 
-use super::layout::{CheckpointList, Layout};
-use super::{Window, block_range, shuffled_places};
+use super::layout::{CheckpointList, Layout, Window, block_range, shuffled_places};
 use crate::error::OrderError;
 use crate::num::{count, index, low32, real, trunc};
 use crate::rng::{Jump, Pcg64};

@@ -3,8 +3,7 @@
 //! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1s.py`. Differs in that a window of spans can be
 //! shuffled without the spans before it.
 
-use super::layout::{CheckpointList, Layout};
-use super::{Window, shuffled_span};
+use super::layout::{CheckpointList, Layout, Window, shuffled_span};
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::CheckpointLists;
 

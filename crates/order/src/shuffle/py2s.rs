@@ -4,8 +4,7 @@
 
 use std::ops::Range;
 
-use super::layout::{CheckpointList, Span, cut};
-use super::{Window, shuffled_span};
+use super::layout::{CheckpointList, Span, Window, cut, shuffled_span};
 use crate::num::{count, index};
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::CheckpointLists;

@@ -127,7 +127,7 @@ fn objects_and_ranges_are_read_with_one_request_each() {
     let counts = server.counts();
     assert_eq!((counts.requests, counts.heads), (6, 0));
     // A connection may return to the pool too late for the next request.
-    assert!(counts.connections < 6, "{}", counts.connections);
+    assert!(counts.load.connections < 6, "{}", counts.load.connections);
     assert_eq!(counts.signed, 6);
     let stats = remote.stats();
     assert_eq!((stats.requests, stats.retries), (6, 0));

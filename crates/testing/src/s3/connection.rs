@@ -1,94 +1,28 @@
 //! Serves one connection at the configured speed.
 
-use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use percent_encoding::percent_decode_str;
-
-use super::Shared;
-use super::answer::{Answer, End, answer};
-use super::fault::{Action, Asked, Fault};
-use super::flavor::Flavor;
+use super::answer::{Answer, End};
+use super::fault::{Asked, Fault};
+use super::handler::answer;
+use super::request::Request;
+use super::settings::Settings;
+use super::shared::Shared;
 
 /// The bytes written at once if the bandwidth is limited.
 const STEP: usize = 32 << 10;
-
-/// The maximum number of bytes of a request line and its headers.
-const HEAD: u64 = 64 << 10;
-
-/// A parsed request.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) method: String,
-    /// Decoded, without the leading slash.
-    pub(super) path: String,
-    pub(super) query: Vec<(String, String)>,
-    pub(super) range: Option<(u64, Option<u64>)>,
-    pub(super) if_match: Option<String>,
-    /// `If-None-Match: *`.
-    pub(super) only_new: bool,
-    /// `x-amz-checksum-sha256`.
-    pub(super) sum: Option<String>,
-    /// `x-amz-content-sha256`.
-    pub(super) content: Option<String>,
-    /// Whether the checksum of the object is requested.
-    pub(super) wants_sum: bool,
-    /// `x-amz-acl`.
-    pub(super) acl: Option<String>,
-    /// `Content-MD5`.
-    pub(super) md5: Option<String>,
-    /// `x-ms-blob-type`.
-    pub(super) blob: Option<String>,
-    /// Whether there are headers that begin with `x-amz-`.
-    pub(super) amazon: bool,
-    /// `x-goog-if-generation-match: 0`.
-    pub(super) no_generation: bool,
-    /// `Authorization`.
-    pub(super) authorization: Option<String>,
-    pub(super) close: bool,
-    /// Whether the client waits for `100 Continue` before it sends the body.
-    pub(super) asks: bool,
-    /// The length of the body.
-    pub(super) length: u64,
-    pub(super) body: Vec<u8>,
-}
-
-impl Request {
-    pub(super) fn of(&self, name: &str) -> Option<&str> {
-        let found = self.query.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    fn action(&self, flavor: Flavor, key: Option<&str>) -> Action {
-        if flavor != Flavor::S3 && flavor != Flavor::Google {
-            return flavor.action(self, key);
-        }
-        let (_, key) = self.path.split_once('/').unwrap_or_default();
-        let (method, upload) = (self.method.as_str(), self.of("uploadId").is_some());
-        match (method, upload) {
-            ("GET", false) if key.is_empty() => Action::List,
-            _ if key.is_empty() => Action::Other,
-            ("GET", false) => Action::Get,
-            ("HEAD", false) => Action::Head,
-            ("PUT", false) => Action::Put,
-            ("PUT", true) => Action::Part,
-            ("POST", true) => Action::Complete,
-            ("POST", false) if self.of("uploads").is_some() => Action::Create,
-            ("DELETE", true) => Action::Abort,
-            ("DELETE", false) => Action::Delete,
-            _ => Action::Other,
-        }
-    }
-}
 
 /// Serves a connection until either side closes it.
 pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
-    while let Some(mut request) = read_request(&mut reader)? {
+    while let Some(mut request) = Request::read(&mut reader)? {
         let settings = shared.settings();
+        let closes = request
+            .header("connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let key = shared.flavor.key(&request.path, shared.objects.bucket());
         let asked = count(shared, &request, key.as_deref());
         let fault = settings.faults.decide(&asked);
@@ -109,7 +43,7 @@ pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
             key.as_deref(),
             fault.as_ref(),
         )?;
-        if !send(stream, transfer, &settings, &request, answer)? || request.close {
+        if !send(stream, transfer, &settings, &request, answer)? || closes {
             break;
         }
     }
@@ -121,12 +55,11 @@ fn count(shared: &Shared, request: &Request, key: Option<&str>) -> Asked {
     let counts = &mut state.counts;
     let number = counts.requests;
     counts.requests += 1;
-    let action = request.action(shared.flavor, key);
+    let action = shared.flavor.action(request, key);
     let key = key.unwrap_or_default();
     counts.heads += u64::from(request.method == "HEAD");
-    counts.lists += u64::from(action == Action::List);
     *counts.by_action.entry(action).or_default() += 1;
-    counts.signed += u64::from(request.authorization.is_some());
+    counts.signed += u64::from(request.header("authorization").is_some());
     let of_key = counts.by_key.entry(key.to_owned()).or_default();
     let nth = *of_key;
     *of_key += 1;
@@ -140,7 +73,7 @@ fn count(shared: &Shared, request: &Request, key: Option<&str>) -> Asked {
         nth_action,
         key: key.to_owned(),
         range: request
-            .range
+            .range()
             .map(|(from, last)| from..last.map_or(u64::MAX, |last| last.saturating_add(1))),
     }
 }
@@ -175,7 +108,7 @@ impl Drop for Transfer<'_> {
 fn send(
     mut stream: &TcpStream,
     mut transfer: Transfer<'_>,
-    settings: &super::Settings,
+    settings: &Settings,
     request: &Request,
     answer: Answer,
 ) -> io::Result<bool> {
@@ -274,77 +207,6 @@ fn wait_for_the_end(mut stream: &TcpStream) {
     while matches!(stream.read(&mut buffer), Ok(read) if read > 0) {}
 }
 
-fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request>> {
-    let mut limited = reader.take(HEAD);
-    let mut line = String::new();
-    if limited.read_line(&mut line)? == 0 {
-        return Ok(None);
-    }
-    let bad = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut words = line.split_whitespace();
-    let method = words.next().ok_or_else(bad)?.to_owned();
-    let target = words.next().ok_or_else(bad)?;
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let mut request = Request {
-        method,
-        path: decode(path.trim_start_matches('/')),
-        query: query
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-            .map(|(name, value)| (decode(name), decode(value)))
-            .collect(),
-        range: None,
-        if_match: None,
-        only_new: false,
-        sum: None,
-        content: None,
-        wants_sum: false,
-        acl: None,
-        md5: None,
-        blob: None,
-        amazon: false,
-        no_generation: false,
-        authorization: None,
-        close: false,
-        asks: false,
-        length: 0,
-        body: Vec::new(),
-    };
-    loop {
-        let mut line = String::new();
-        if limited.read_line(&mut line)? == 0 {
-            return Err(bad());
-        }
-        let line = line.trim_end();
-        if line.is_empty() {
-            return Ok(Some(request));
-        }
-        let (name, value) = line.split_once(':').ok_or_else(bad)?;
-        let value = value.trim();
-        let name = name.to_ascii_lowercase();
-        request.amazon |= name.starts_with("x-amz-");
-        match name.as_str() {
-            "content-md5" => request.md5 = Some(value.to_owned()),
-            "x-ms-blob-type" => request.blob = Some(value.to_owned()),
-            "x-goog-if-generation-match" => request.no_generation = value == "0",
-            "range" => request.range = parse_range(value),
-            "if-match" => request.if_match = Some(value.to_owned()),
-            "if-none-match" => request.only_new = value == "*",
-            "x-amz-checksum-sha256" => request.sum = Some(value.to_owned()),
-            "x-amz-content-sha256" => request.content = Some(value.to_owned()),
-            "x-amz-checksum-mode" => request.wants_sum = value.eq_ignore_ascii_case("enabled"),
-            "x-amz-acl" => request.acl = Some(value.to_owned()),
-            "content-length" => request.length = value.parse().map_err(|_| bad())?,
-            "transfer-encoding" => return Err(bad()),
-            "expect" => request.asks = true,
-            "authorization" => request.authorization = Some(value.to_owned()),
-            "connection" => request.close = value.eq_ignore_ascii_case("close"),
-            _ => {}
-        }
-    }
-}
-
 /// Reads the body of a request as far as the fault allows. Returns `false` if the connection has to be closed.
 fn read_body(
     reader: &mut BufReader<&TcpStream>,
@@ -352,7 +214,7 @@ fn read_body(
     request: &mut Request,
     fault: Option<&Fault>,
 ) -> io::Result<bool> {
-    if request.asks {
+    if request.header("expect").is_some() {
         reader
             .get_mut()
             .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
@@ -383,34 +245,4 @@ fn read_body(
         _ => {}
     }
     Ok(true)
-}
-
-fn parse_range(value: &str) -> Option<(u64, Option<u64>)> {
-    let (from, last) = value.strip_prefix("bytes=")?.split_once('-')?;
-    let last = if last.is_empty() {
-        None
-    } else {
-        Some(last.parse().ok()?)
-    };
-    Some((from.parse().ok()?, last))
-}
-
-fn decode(text: &str) -> String {
-    percent_decode_str(text).decode_utf8_lossy().into_owned()
-}
-
-/// Returns the bytes of a range within an object; `None` if it starts after the end.
-pub(super) fn within(range: (u64, Option<u64>), bytes: u64) -> Option<Range<u64>> {
-    let end = range
-        .1
-        .map_or(bytes, |last| last.saturating_add(1).min(bytes));
-    (range.0 < end).then_some(range.0..end)
-}
-
-/// Returns whether a fault applies to a successful answer.
-pub(super) const fn spoils_success(fault: &Fault) -> bool {
-    !matches!(
-        fault,
-        Fault::Status { .. } | Fault::CloseBefore | Fault::StallBefore | Fault::ErrorInside(_)
-    )
 }

@@ -4,9 +4,9 @@ use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::answer::{Answer, escape};
-use super::connection::Request;
 use super::fault::Action;
 use super::objects::Page;
+use super::request::Request;
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,11 @@ impl Flavor {
         }
     }
 
+    /// Returns what a request for a key does.
     pub(super) fn action(self, request: &Request, key: Option<&str>) -> Action {
+        if let Self::S3 | Self::Google = self {
+            return s3_action(request);
+        }
         let is_folder = request.path.starts_with("api/2.0/fs/directories/");
         let comp = request.of("comp");
         let no_key = key.is_none_or(str::is_empty);
@@ -66,8 +70,13 @@ impl Flavor {
     /// Returns the error for a write that the store would refuse.
     pub(super) fn refuses(self, request: &Request, action: Action) -> Option<Answer> {
         let wrong = match self {
-            Self::Google => request.amazon,
-            Self::Azure => action == Action::Put && request.blob.as_deref() != Some("BlockBlob"),
+            Self::Google => request
+                .headers
+                .keys()
+                .any(|name| name.starts_with("x-amz-")),
+            Self::Azure => {
+                action == Action::Put && request.header("x-ms-blob-type") != Some("BlockBlob")
+            }
             _ => false,
         };
         wrong.then(|| Answer::error(400, "InvalidArgument"))
@@ -76,8 +85,8 @@ impl Flavor {
     /// Returns whether the request is conditional on a missing object.
     pub(super) fn only_new(self, request: &Request) -> bool {
         match self {
-            Self::S3 | Self::Azure => request.only_new,
-            Self::Google => request.no_generation,
+            Self::S3 | Self::Azure => request.header("if-none-match") == Some("*"),
+            Self::Google => request.header("x-goog-if-generation-match") == Some("0"),
             Self::Files => request.of("overwrite") == Some("false"),
             Self::Web => false,
         }
@@ -190,6 +199,24 @@ impl Flavor {
         *answer = Answer::new(status, kind, body.into_bytes());
         answer.headers.extend(kept);
         (answer.end, answer.drip) = (end, drip);
+    }
+}
+
+fn s3_action(request: &Request) -> Action {
+    let (_, key) = request.path.split_once('/').unwrap_or_default();
+    let has_upload = request.of("uploadId").is_some();
+    match (request.method.as_str(), has_upload) {
+        ("GET", false) if key.is_empty() => Action::List,
+        _ if key.is_empty() => Action::Other,
+        ("GET", false) => Action::Get,
+        ("HEAD", false) => Action::Head,
+        ("PUT", false) => Action::Put,
+        ("PUT", true) => Action::Part,
+        ("POST", true) => Action::Complete,
+        ("POST", false) if request.of("uploads").is_some() => Action::Create,
+        ("DELETE", true) => Action::Abort,
+        ("DELETE", false) => Action::Delete,
+        _ => Action::Other,
     }
 }
 

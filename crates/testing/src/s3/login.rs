@@ -2,43 +2,12 @@
 
 use serde_json::json;
 
-use super::Shared;
 use super::answer::Answer;
-use super::connection::Request;
+use super::checksum::base64;
 use super::fault::Action;
-use super::sha256::base64;
-
-/// A client that requests tokens with `POST /oidc/v1/token`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Login {
-    /// The client id.
-    pub id: String,
-    /// The client secret.
-    pub secret: String,
-    /// The lifetime of a token in seconds, as the answer declares it.
-    pub expires_in: u64,
-    /// The number of requests for which a token is really valid; `None` for any number.
-    pub uses: Option<u64>,
-    /// A personal token, which is always valid.
-    pub personal: Option<String>,
-    /// An answer with status 200 that replaces that with the token.
-    pub answer: Option<String>,
-}
-
-impl Login {
-    /// Creates a client whose tokens are valid for an hour.
-    #[must_use]
-    pub fn new(id: &str, secret: &str) -> Self {
-        Self {
-            id: id.to_owned(),
-            secret: secret.to_owned(),
-            expires_in: 3600,
-            uses: None,
-            personal: None,
-            answer: None,
-        }
-    }
-}
+use super::request::Request;
+use super::settings::Login;
+use super::shared::Shared;
 
 /// Returns a token, or the refusal of a request without a valid one; `None` if the request is allowed.
 pub(super) fn answer(shared: &Shared, request: &Request, action: Action) -> Option<Answer> {
@@ -46,7 +15,7 @@ pub(super) fn answer(shared: &Shared, request: &Request, action: Action) -> Opti
     if action == Action::Login {
         return Some(token(shared, request, login));
     }
-    let given = request.authorization.as_deref().unwrap_or_default();
+    let given = request.header("authorization").unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default();
     if login.personal.as_deref() == Some(given) {
         return None;
@@ -73,7 +42,7 @@ fn token(shared: &Shared, request: &Request, login: Login) -> Answer {
         json(status, body.to_string())
     };
     let pair = base64(format!("{}:{}", login.id, login.secret).as_bytes());
-    if request.authorization != Some(format!("Basic {pair}")) {
+    if request.header("authorization") != Some(&format!("Basic {pair}")) {
         return refused(401, "invalid_client");
     }
     let mut fields: Vec<_> = request.body.split(|byte| *byte == b'&').collect();

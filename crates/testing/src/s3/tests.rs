@@ -123,11 +123,11 @@ fn objects_ranges_and_heads_on_one_connection() {
     }
     let counts = server.counts();
     assert_eq!(
-        (counts.requests, counts.heads, counts.connections),
+        (counts.requests, counts.heads, counts.load.connections),
         (9, 1, 1)
     );
     assert_eq!(counts.by_key["a/one"], 6);
-    assert_eq!(counts.most_transfers, 1);
+    assert_eq!(counts.load.most_transfers, 1);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn listings_have_pages() {
         "{page}"
     );
     assert!(page.contains("<IsTruncated>false</IsTruncated>"), "{page}");
-    assert_eq!(server.counts().lists, 2);
+    assert_eq!(server.counts().lists(), 2);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::checksum::{base64, sha256};
 use super::objects::tag;
-use super::sha256::{base64, sha256};
 
 /// The uploads of a server, by their ids.
 #[derive(Debug, Default)]

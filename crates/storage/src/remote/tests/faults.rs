@@ -262,5 +262,5 @@ fn a_tenth_of_faults_costs_little() {
         began.elapsed()
     );
     assert!(counts.faults > 0 && counts.requests * 10 <= OBJECTS * 13);
-    assert!(counts.most_connections <= 16 + usize::try_from(counts.faults).unwrap());
+    assert!(counts.load.most_connections <= 16 + usize::try_from(counts.faults).unwrap());
 }

@@ -57,7 +57,7 @@ fn listings_are_put_together_from_their_pages() {
     let remote = alone(&quick(&server));
     let expected: Vec<_> = (0..25).map(|at| format!("a&<b>/{at:02}")).collect();
     assert_eq!(names(&remote, "a&"), expected);
-    assert_eq!(server.counts().lists, 4);
+    assert_eq!(server.counts().lists(), 4);
     assert_eq!(names(&remote, "a&<b>/0").len(), 10);
     let listed = remote.list("", MOST, &mut go_on).unwrap();
     assert_eq!(listed.len(), 28);

@@ -85,7 +85,7 @@ fn listed(name: &str, count: u64, key: fn(u64) -> String, latency: u64) {
         report.pages as f64 * 1000.0 / count as f64,
         peak(),
         std::fs::metadata(root.path().join("list")).unwrap().len() >> 20,
-        server.counts().mean_transfers(),
+        server.counts().load.mean_transfers(),
     );
     let manifest = Manifest::open(&dir, "list").unwrap();
     let began = Instant::now();

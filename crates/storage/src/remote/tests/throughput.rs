@@ -45,12 +45,16 @@ fn many_objects_use_many_connections_and_one_request_each() {
             began.elapsed(),
             first.unwrap_or_default(),
             counts.requests,
-            counts.most_transfers,
-            counts.mean_transfers(),
-            counts.connections,
+            counts.load.most_transfers,
+            counts.load.mean_transfers(),
+            counts.load.connections,
         );
         assert_eq!(counts.requests, OBJECTS as u64);
-        assert!(counts.most_transfers >= 8, "{}", counts.most_transfers);
+        assert!(
+            counts.load.most_transfers >= 8,
+            "{}",
+            counts.load.most_transfers
+        );
     }
 }
 
@@ -71,6 +75,6 @@ fn no_more_connections_than_allowed() {
     assert!(remote.read_ranges(&wanted).iter().all(Result::is_ok));
     assert_eq!(remote.stats().most_connections, 5);
     // The server may count an answer as in flight slightly longer than the client, once per connection.
-    let seen = server.counts().most_transfers;
+    let seen = server.counts().load.most_transfers;
     assert!((1..=10).contains(&seen), "{seen}");
 }

@@ -82,7 +82,7 @@ fn many_keys_are_listed_in_a_fraction_of_the_time() {
         let (alone, slow) = listed(&server, &keys, &one, "alone");
         server.forget_counts();
         let (side, fast) = listed(&server, &keys, &ListOptions::default(), "side by side");
-        let at_once = server.counts().mean_transfers();
+        let at_once = server.counts().load.mean_transfers();
         let times = slow.as_secs_f64() / fast.as_secs_f64();
         println!(
             "{shape:?}: {count} keys, alone {} pages in {slow:.2?}, side by side {} pages in {fast:.2?}: {times:.1} times as fast, {:.2} times the pages, {at_once:.1} at once",

@@ -145,7 +145,11 @@ fn long_files_are_put_in_equal_parts() {
     let counts = server.counts();
     assert_eq!(counts.by_action[&Action::Part], 7);
     assert_eq!(counts.requests, 9);
-    assert!(counts.most_transfers <= 3, "{}", counts.most_transfers);
+    assert!(
+        counts.load.most_transfers <= 3,
+        "{}",
+        counts.load.most_transfers
+    );
     assert!(steps.iter().all(|bytes| *bytes <= LARGE as u64));
     assert_eq!(steps.last(), Some(&(LARGE as u64)));
     assert_eq!(server.open_uploads(), 0);

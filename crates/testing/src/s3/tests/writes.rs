@@ -1,6 +1,6 @@
 //! Uploads of whole objects and of parts.
 
-use super::super::sha256::{base64, hex, sha256};
+use super::super::checksum::{base64, hex, sha256};
 use super::*;
 
 /// Sends a request with a body on a new connection. Returns the status, head and body of the answer.
