@@ -234,7 +234,6 @@ pub const WIDE_STRUCTS: &[(&str, usize)] = &[
     ("shardmill-reader", 2),
     ("shardmill-source", 3),
     ("shardmill-storage", 2),
-    ("shardmill-testing", 2),
     ("shardmill-webdataset", 2),
 ];
 
