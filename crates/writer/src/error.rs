@@ -1,3 +1,4 @@
+use arrow::datatypes::DataType;
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 use shardmill_mds::MdsError;
 use shardmill_storage::StorageError;
@@ -565,6 +566,26 @@ pub(crate) struct RowError {
 }
 
 impl RowError {
+    /// Returns a function that adds the row to a reason.
+    pub(crate) fn at<E: Into<ValueReason>>(row: usize) -> impl FnOnce(E) -> Self {
+        move |reason| Self {
+            row,
+            reason: reason.into(),
+        }
+    }
+
+    /// Returns the error of a column whose type does not fit the encoding. The type check should have rejected it
+    /// before.
+    pub(crate) fn unfit(data_type: &DataType, encoding: impl ToString) -> Self {
+        Self {
+            row: 0,
+            reason: ValueReason::Range {
+                value: format!("a value of type {data_type}"),
+                encoding: encoding.to_string(),
+            },
+        }
+    }
+
     /// Adds the column and the location of the row.
     pub(crate) fn locate(self, column: &str, place: impl Fn(usize) -> String) -> WriteError {
         WriteError::Value {

@@ -1,34 +1,59 @@
 //! The encoded values of one column of one batch, before they are scattered into samples.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{Buffer, OffsetBuffer};
+use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use shardmill_core::Limits;
 use shardmill_mds::{Encoding, MdsError, check_datum, check_new_json};
 
+use super::types::is_text;
 use crate::error::RowError;
 
-/// The start of each value in a buffer of concatenated values.
+/// The start of each value in a sequence of concatenated values.
 #[derive(Clone, Debug)]
 pub(crate) enum Offsets {
     I32(OffsetBuffer<i32>),
     I64(OffsetBuffer<i64>),
+    /// Every value has this length.
+    Fixed(usize),
     Owned(Vec<usize>),
 }
 
 impl Offsets {
     /// Returns the bounds of value `row`. Arrow validates offsets when it creates an array: they are not negative, do
     /// not decrease, and end within the buffer.
-    fn range(&self, row: usize) -> Range<usize> {
+    pub(crate) fn range(&self, row: usize) -> Range<usize> {
         match self {
             Self::I32(offsets) => {
                 to_usize(i64::from(offsets[row]))..to_usize(i64::from(offsets[row + 1]))
             }
             Self::I64(offsets) => to_usize(offsets[row])..to_usize(offsets[row + 1]),
+            Self::Fixed(len) => row * len..(row + 1) * len,
             Self::Owned(offsets) => offsets[row]..offsets[row + 1],
         }
+    }
+
+    /// Returns the bounds of the lists of a column, and their values. Returns `None` for other types.
+    pub(crate) fn of_lists(array: &ArrayRef) -> Option<(Self, &ArrayRef)> {
+        Some(match array.data_type() {
+            DataType::List(_) => {
+                let list = array.as_list::<i32>();
+                (Self::I32(list.offsets().clone()), list.values())
+            }
+            DataType::LargeList(_) => {
+                let list = array.as_list::<i64>();
+                (Self::I64(list.offsets().clone()), list.values())
+            }
+            DataType::FixedSizeList(_, len) => {
+                let len = usize::try_from(*len).unwrap_or(0);
+                (Self::Fixed(len), array.as_fixed_size_list().values())
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -64,12 +89,80 @@ pub(crate) enum EncodedColumn {
 }
 
 impl EncodedColumn {
-    /// Creates a column of values that were rendered into their own buffer.
-    pub(crate) fn rendered(bytes: Vec<u8>, offsets: Vec<usize>) -> Self {
-        Self::Sliced {
+    /// Creates a column of values that are rendered into their own buffer.
+    pub(crate) fn render(rows: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Self {
+        let rendered = Self::try_render(rows, |row, out| {
+            write(row, out);
+            Ok::<(), Infallible>(())
+        });
+        rendered.unwrap_or_else(|never| match never {})
+    }
+
+    /// Renders every row into one buffer, and stops at the first error.
+    pub(crate) fn try_render<E>(
+        rows: usize,
+        mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut bytes = Vec::with_capacity(rows * 8);
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        for row in 0..rows {
+            write(row, &mut bytes)?;
+            offsets.push(bytes.len());
+        }
+        Ok(Self::Sliced {
             bytes: Buffer::from_vec(bytes),
             offsets: Offsets::Owned(offsets),
-        }
+        })
+    }
+
+    /// Returns a column of strings or bytes as slices of its existing buffer. Returns `None` for other types.
+    pub(crate) fn slices(array: &ArrayRef) -> Option<Self> {
+        // Strings become bytes without a copy.
+        let array = match array.data_type() {
+            DataType::Utf8 => &cast(array, &DataType::Binary).ok()?,
+            DataType::LargeUtf8 => &cast(array, &DataType::LargeBinary).ok()?,
+            DataType::Utf8View => &cast(array, &DataType::BinaryView).ok()?,
+            _ => array,
+        };
+        let (bytes, offsets) = match array.data_type() {
+            DataType::Binary => {
+                let values = array.as_binary::<i32>();
+                (values.values(), Offsets::I32(values.offsets().clone()))
+            }
+            DataType::LargeBinary => {
+                let values = array.as_binary::<i64>();
+                (values.values(), Offsets::I64(values.offsets().clone()))
+            }
+            DataType::BinaryView => {
+                let values = array.as_binary_view();
+                return Some(Self::render(values.len(), |row, out| {
+                    out.extend_from_slice(values.value(row));
+                }));
+            }
+            DataType::FixedSizeBinary(width) => {
+                let width = usize::try_from(*width).ok()?;
+                let values = array.as_fixed_size_binary();
+                (values.values(), Offsets::Fixed(width))
+            }
+            _ => return None,
+        };
+        Some(Self::Sliced {
+            bytes: bytes.clone(),
+            offsets,
+        })
+    }
+
+    /// Returns [`slices`](Self::slices) of a string column.
+    pub(crate) fn texts(array: &ArrayRef) -> Option<Self> {
+        is_text(array.data_type()).then(|| Self::slices(array))?
+    }
+
+    /// Appends the bytes of value `row`.
+    pub(crate) fn append_to(&self, row: usize, out: &mut Vec<u8>) {
+        let (prefix, value) = self.value(row);
+        out.extend_from_slice(prefix);
+        out.extend_from_slice(value);
     }
 
     /// Returns the length of value `row` in bytes.
@@ -171,81 +264,6 @@ pub(crate) fn first_null(array: &ArrayRef) -> Option<usize> {
     (0..array.len()).find(|row| nulls.is_null(*row))
 }
 
-/// Returns a string column as slices of its existing buffer.
-pub(crate) fn string_slices(array: &ArrayRef) -> Option<EncodedColumn> {
-    Some(match array.data_type() {
-        DataType::Utf8 => {
-            let values = array.as_string::<i32>();
-            EncodedColumn::Sliced {
-                bytes: values.values().clone(),
-                offsets: Offsets::I32(values.offsets().clone()),
-            }
-        }
-        DataType::LargeUtf8 => {
-            let values = array.as_string::<i64>();
-            EncodedColumn::Sliced {
-                bytes: values.values().clone(),
-                offsets: Offsets::I64(values.offsets().clone()),
-            }
-        }
-        DataType::Utf8View => {
-            let values = array.as_string_view();
-            gathered((0..values.len()).map(|row| values.value(row).as_bytes()))
-        }
-        _ => return None,
-    })
-}
-
-/// Returns a binary column as slices of its existing buffer.
-pub(crate) fn bytes_slices(array: &ArrayRef) -> Option<EncodedColumn> {
-    Some(match array.data_type() {
-        DataType::Binary => {
-            let values = array.as_binary::<i32>();
-            EncodedColumn::Sliced {
-                bytes: values.values().clone(),
-                offsets: Offsets::I32(values.offsets().clone()),
-            }
-        }
-        DataType::LargeBinary => {
-            let values = array.as_binary::<i64>();
-            EncodedColumn::Sliced {
-                bytes: values.values().clone(),
-                offsets: Offsets::I64(values.offsets().clone()),
-            }
-        }
-        DataType::BinaryView => {
-            let values = array.as_binary_view();
-            gathered((0..values.len()).map(|row| values.value(row)))
-        }
-        DataType::FixedSizeBinary(width) => {
-            let values = array.as_fixed_size_binary();
-            let width = usize::try_from(*width).ok()?;
-            let bytes = if width == 0 {
-                Buffer::from_vec(Vec::<u8>::new())
-            } else {
-                values.values().clone()
-            };
-            let offsets = (0..=values.len()).map(|row| row * width).collect();
-            EncodedColumn::Sliced {
-                bytes,
-                offsets: Offsets::Owned(offsets),
-            }
-        }
-        _ => return None,
-    })
-}
-
-/// Concatenates copies of the values.
-fn gathered<'a>(values: impl Iterator<Item = &'a [u8]>) -> EncodedColumn {
-    let mut bytes = Vec::new();
-    let mut offsets = vec![0];
-    for value in values {
-        bytes.extend_from_slice(value);
-        offsets.push(bytes.len());
-    }
-    EncodedColumn::rendered(bytes, offsets)
-}
-
 /// Checks that all values are valid for their encoding.
 pub(super) fn checked(
     encoded_column: EncodedColumn,
@@ -255,10 +273,7 @@ pub(super) fn checked(
 ) -> Result<EncodedColumn, RowError> {
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
         let (_, value) = encoded_column.value(row);
-        check_new(encoding, value, limits).map_err(|error| RowError {
-            row,
-            reason: error.into(),
-        })?;
+        check_new(encoding, value, limits).map_err(RowError::at(row))?;
     }
     Ok(encoded_column)
 }

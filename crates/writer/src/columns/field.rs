@@ -1,13 +1,13 @@
 //! Encodes Arrow columns as fields of WebDataset samples.
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef};
 use arrow::compute::{filter, is_not_null};
 use arrow::datatypes::{DataType, Field};
 use shardmill_core::{Limits, escape};
 use shardmill_mds::{DType, Encoding, ImageKind, NdArray, TextEncoding, Value};
 use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, npy_header};
 
-use super::encoded_column::{EncodedColumn, bytes_slices, checked, string_slices};
+use super::encoded_column::{EncodedColumn, checked};
 use super::list::{self, npy_type, tensor};
 use super::target::FieldEncoding;
 use super::types::{
@@ -268,15 +268,10 @@ impl FieldEncoder {
             return Ok(encoded_column);
         }
         let mut raw = Vec::new();
-        text::try_render(array.len(), |row, out| {
-            let (prefix, value) = encoded_column.value(row);
+        EncodedColumn::try_render(array.len(), |row, out| {
             raw.clear();
-            raw.extend_from_slice(prefix);
-            raw.extend_from_slice(value);
-            deflate(name, &raw, out).map_err(|error| RowError {
-                row,
-                reason: error.into(),
-            })
+            encoded_column.append_to(row, &mut raw);
+            deflate(name, &raw, out).map_err(RowError::at(row))
         })
     }
 
@@ -287,25 +282,22 @@ impl FieldEncoder {
         limits: &Limits,
     ) -> Result<EncodedColumn, RowError> {
         let target = self.encoding.name();
-        let unfit = || RowError {
-            row: 0,
-            reason: number::mismatch(array, target),
-        };
+        let unfit = || RowError::unfit(array.data_type(), target);
         let data_type = array.data_type();
-        let plain = || bytes_slices(array).or_else(|| string_slices(array));
+        let slices = || EncodedColumn::slices(array);
         match self.encoding {
-            FieldEncoding::Bytes => plain().ok_or_else(unfit),
+            FieldEncoding::Bytes => slices().ok_or_else(unfit),
             FieldEncoding::Str if is_binary(data_type) => {
-                checked(plain().ok_or_else(unfit)?, array, &Encoding::Str, limits)
+                checked(slices().ok_or_else(unfit)?, array, &Encoding::Str, limits)
             }
             FieldEncoding::Str if data_type.is_floating() => text::float_texts(array, target),
             FieldEncoding::Str if data_type.is_integer() => text::number_texts(array, target),
             FieldEncoding::Str => text::rendered(array, target),
-            FieldEncoding::Int => match string_slices(array) {
+            FieldEncoding::Int => match EncodedColumn::texts(array) {
                 Some(encoded_column) => checked(encoded_column, array, &Encoding::StrInt, limits),
                 None => text::plain_values(array, TextEncoding::Int),
             },
-            FieldEncoding::Json => match plain() {
+            FieldEncoding::Json => match slices() {
                 Some(encoded_column) if self.encoded == Some(Encoding::Json) => Ok(encoded_column),
                 Some(encoded_column) => checked(encoded_column, array, &Encoding::Json, limits),
                 None => text::json_texts(array, target),
@@ -349,19 +341,13 @@ impl FieldEncoder {
                 row: rows.get(error.row).copied().unwrap_or(error.row),
                 reason: error.reason,
             })?;
-        let mut bytes = Vec::new();
-        let mut offsets = vec![0];
         let mut next = 0;
-        for row in 0..array.len() {
+        Ok(EncodedColumn::render(array.len(), |row, out| {
             if array.is_valid(row) {
-                let (prefix, value) = encoded_column.value(next);
-                bytes.extend_from_slice(prefix);
-                bytes.extend_from_slice(value);
+                encoded_column.append_to(next, out);
                 next += 1;
             }
-            offsets.push(bytes.len());
-        }
-        Ok(EncodedColumn::rendered(bytes, offsets))
+        }))
     }
 }
 
@@ -372,25 +358,16 @@ fn from_mds(
     limits: &Limits,
     write: impl Fn(&NdArray<'_>, &mut Vec<u8>) -> Result<(), WebdatasetError>,
 ) -> Result<EncodedColumn, RowError> {
-    let mut bytes = Vec::new();
-    let mut offsets = Vec::with_capacity(array.len() + 1);
-    offsets.push(0);
-    for row in 0..array.len() {
-        let fail = |reason| RowError { row, reason };
-        let datum = match array.data_type() {
-            DataType::Binary => array.as_binary::<i32>().value(row),
-            DataType::LargeBinary => array.as_binary::<i64>().value(row),
-            DataType::BinaryView => array.as_binary_view().value(row),
-            _ => &[],
-        };
-        let value =
-            shardmill_mds::decode(encoding, datum, limits).map_err(|error| fail(error.into()))?;
-        if let Value::NdArray(value) = value {
-            write(&value, &mut bytes).map_err(|error| fail(error.into()))?;
+    let values = EncodedColumn::slices(array);
+    let values = values.ok_or_else(|| RowError::unfit(array.data_type(), encoding))?;
+    EncodedColumn::try_render(array.len(), |row, out| {
+        let datum = values.value(row).1;
+        let value = shardmill_mds::decode(encoding, datum, limits).map_err(RowError::at(row))?;
+        match value {
+            Value::NdArray(value) => write(&value, out).map_err(RowError::at(row)),
+            _ => Ok(()),
         }
-        offsets.push(bytes.len());
-    }
-    Ok(EncodedColumn::rendered(bytes, offsets))
+    })
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use shardmill_core::escape;
 use shardmill_mds::{write_json_float, write_json_string};
 
 use super::cell_text::{Texts, Unwritable, texts};
-use super::encoded_column::bytes_slices;
+use super::encoded_column::{EncodedColumn, Offsets};
 use super::types::is_binary;
 
 /// Returns whether values of this type can be written as JSON. Decimals, times and durations become strings, bytes
@@ -86,32 +86,15 @@ pub(crate) enum Node {
     },
     List {
         array: ArrayRef,
-        bounds: Bounds,
+        bounds: Offsets,
         values: Box<Node>,
     },
     Map {
         array: ArrayRef,
-        bounds: Bounds,
+        bounds: Offsets,
         keys: Texts,
         values: Box<Node>,
     },
-}
-
-pub(crate) enum Bounds {
-    I32(arrow::buffer::OffsetBuffer<i32>),
-    I64(arrow::buffer::OffsetBuffer<i64>),
-    Fixed(usize),
-}
-
-impl Bounds {
-    fn range(&self, row: usize) -> std::ops::Range<usize> {
-        let usize_of = |offset: i64| usize::try_from(offset).unwrap_or(0);
-        match self {
-            Self::I32(offsets) => usize_of(offsets[row].into())..usize_of(offsets[row + 1].into()),
-            Self::I64(offsets) => usize_of(offsets[row])..usize_of(offsets[row + 1]),
-            Self::Fixed(len) => row * len..(row + 1) * len,
-        }
-    }
 }
 
 impl Node {
@@ -152,27 +135,19 @@ impl Node {
                     fields: nodes,
                 }
             }
-            DataType::List(_) => {
-                let list = array.as_list::<i32>();
-                Self::list(array, Bounds::I32(list.offsets().clone()), list.values())?
-            }
-            DataType::LargeList(_) => {
-                let list = array.as_list::<i64>();
-                Self::list(array, Bounds::I64(list.offsets().clone()), list.values())?
-            }
-            DataType::FixedSizeList(_, len) => {
-                let len = usize::try_from(*len).ok()?;
-                Self::list(
-                    array,
-                    Bounds::Fixed(len),
-                    array.as_fixed_size_list().values(),
-                )?
+            DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
+                let (bounds, values) = Offsets::of_lists(array)?;
+                Self::List {
+                    array: ArrayRef::clone(array),
+                    bounds,
+                    values: Box::new(Self::new(values)?),
+                }
             }
             DataType::Map(..) => {
                 let map = array.as_map();
                 Self::Map {
                     array: ArrayRef::clone(array),
-                    bounds: Bounds::I32(map.offsets().clone()),
+                    bounds: Offsets::I32(map.offsets().clone()),
                     keys: match binary_texts(map.keys()) {
                         Some(keys) => keys.into(),
                         None => texts(map.keys())?,
@@ -194,14 +169,6 @@ impl Node {
             | DataType::Timestamp(..)
             | DataType::Duration(_) => Self::Text(texts(array)?),
             _ => Self::Text(binary_texts(array)?.into()),
-        })
-    }
-
-    fn list(array: &ArrayRef, bounds: Bounds, values: &ArrayRef) -> Option<Self> {
-        Some(Self::List {
-            array: ArrayRef::clone(array),
-            bounds,
-            values: Box::new(Self::new(values)?),
         })
     }
 
@@ -299,7 +266,7 @@ pub(crate) fn write_integer(value: i128, out: &mut Vec<u8>) {
 
 /// Encodes a binary column as base64 with padding. Returns `None` for other types.
 fn binary_texts(array: &ArrayRef) -> Option<LargeStringArray> {
-    let bytes = bytes_slices(array)?;
+    let bytes = is_binary(array.data_type()).then(|| EncodedColumn::slices(array))??;
     let rows = 0..array.len();
     let texts = rows.map(|row| {
         array

@@ -2,52 +2,20 @@
 
 use std::ops::Range;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 use shardmill_mds::{DType, Encoding, ndarray_header};
 use shardmill_webdataset::{Array as Tensor, Datum, WebdatasetError, encode, npy_header};
 
-use super::encoded_column::{EncodedColumn, Prefixes};
+use super::encoded_column::{EncodedColumn, Offsets, Prefixes};
 use super::number;
 use crate::error::{RowError, ValueReason};
 
 /// One nesting level of a list column.
-enum Level {
-    Fixed {
-        len: usize,
-        nulls: Option<NullBuffer>,
-    },
-    Var32 {
-        offsets: OffsetBuffer<i32>,
-        nulls: Option<NullBuffer>,
-    },
-    Var64 {
-        offsets: OffsetBuffer<i64>,
-        nulls: Option<NullBuffer>,
-    },
-}
-
-impl Level {
-    /// Returns the range of the elements of value `at` in the next level.
-    fn range(&self, at: usize) -> Range<usize> {
-        let usize_of = |offset: i64| usize::try_from(offset).unwrap_or(0);
-        match self {
-            Self::Fixed { len, .. } => at * len..(at + 1) * len,
-            Self::Var32 { offsets, .. } => {
-                usize_of(offsets[at].into())..usize_of(offsets[at + 1].into())
-            }
-            Self::Var64 { offsets, .. } => usize_of(offsets[at])..usize_of(offsets[at + 1]),
-        }
-    }
-
-    fn is_null(&self, at: usize) -> bool {
-        match self {
-            Self::Fixed { nulls, .. } | Self::Var32 { nulls, .. } | Self::Var64 { nulls, .. } => {
-                nulls.as_ref().is_some_and(|nulls| nulls.is_null(at))
-            }
-        }
-    }
+struct Level {
+    offsets: Offsets,
+    nulls: Option<NullBuffer>,
 }
 
 /// Returns the number type at the bottom of nested lists, and the number of list levels above it.
@@ -77,37 +45,13 @@ pub(crate) fn static_shape(data_type: &DataType) -> Option<Vec<u64>> {
 
 fn peel(array: &ArrayRef) -> (Vec<Level>, ArrayRef) {
     let mut levels = Vec::new();
-    let mut at = ArrayRef::clone(array);
-    loop {
-        at = match at.data_type() {
-            DataType::List(_) => {
-                let list = at.as_list::<i32>();
-                levels.push(Level::Var32 {
-                    offsets: list.offsets().clone(),
-                    nulls: list.nulls().cloned(),
-                });
-                ArrayRef::clone(list.values())
-            }
-            DataType::LargeList(_) => {
-                let list = at.as_list::<i64>();
-                levels.push(Level::Var64 {
-                    offsets: list.offsets().clone(),
-                    nulls: list.nulls().cloned(),
-                });
-                ArrayRef::clone(list.values())
-            }
-            DataType::FixedSizeList(_, len) => {
-                let list = at.as_fixed_size_list();
-                let len = usize::try_from(*len).unwrap_or(0);
-                levels.push(Level::Fixed {
-                    len,
-                    nulls: list.nulls().cloned(),
-                });
-                ArrayRef::clone(list.values())
-            }
-            _ => return (levels, at),
-        };
+    let mut at = array;
+    while let Some((offsets, values)) = Offsets::of_lists(at) {
+        let nulls = at.nulls().cloned();
+        levels.push(Level { offsets, nulls });
+        at = values;
     }
+    (levels, ArrayRef::clone(at))
 }
 
 /// Encodes a list column as an array encoding. Values of null rows are not inspected; they become an empty range. The
@@ -135,10 +79,7 @@ pub(crate) fn prepare(
         Some(dtype)
     };
     prefixed(&extents, bytes, item, |row, dims, out| {
-        ndarray_header(to_write, dims, out).map_err(|error| RowError {
-            row,
-            reason: error.into(),
-        })
+        ndarray_header(to_write, dims, out).map_err(RowError::at(row))
     })
 }
 
@@ -152,10 +93,7 @@ pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowErro
     } = numbers(array, name, None, true)?;
     let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
     prefixed(&extents, bytes, item, |row, dims, out| {
-        npy_header(name, npy_type(dtype), dims, out).map_err(|error| RowError {
-            row,
-            reason: error.into(),
-        })
+        npy_header(name, npy_type(dtype), dims, out).map_err(RowError::at(row))
     })
 }
 
@@ -163,21 +101,13 @@ pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowErro
 pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowError> {
     let numbers = numbers(array, name, None, true)?;
     let item = usize::try_from(numbers.dtype.size_bytes()).unwrap_or(1);
-    let mut out = Vec::with_capacity(numbers.bytes.len());
-    let mut offsets = Vec::with_capacity(numbers.extents.len() + 1);
-    offsets.push(0);
-    for (row, extent) in numbers.extents.iter().enumerate() {
+    EncodedColumn::try_render(array.len(), |row, out| {
+        let extent = &numbers.extents[row];
         let range = extent.leaf.start * item..extent.leaf.end * item;
         let data = numbers.bytes.get(range).unwrap_or_default();
-        tensor(name, npy_type(numbers.dtype), &extent.dims, data, &mut out).map_err(|error| {
-            RowError {
-                row,
-                reason: error.into(),
-            }
-        })?;
-        offsets.push(out.len());
-    }
-    Ok(EncodedColumn::rendered(out, offsets))
+        let dtype = npy_type(numbers.dtype);
+        tensor(name, dtype, &extent.dims, data, out).map_err(RowError::at(row))
+    })
 }
 
 /// The numbers of a list column, and the range of each row.
@@ -196,21 +126,12 @@ fn numbers(
 ) -> Result<Numbers, RowError> {
     let (levels, leaf) = peel(array);
     let dtype = declared.or_else(|| number::dtype_of(leaf.data_type()));
-    let Some(dtype) = dtype else {
-        let reason = ValueReason::Range {
-            value: format!("a list of {}", leaf.data_type()),
-            encoding: name.to_owned(),
-        };
-        return Err(RowError { row: 0, reason });
-    };
+    let dtype = dtype.ok_or_else(|| RowError::unfit(array.data_type(), name))?;
     let extents = extents(&levels, array.len(), name, may_be_empty)?;
     if leaf.null_count() > 0 {
         for (row, extent) in extents.iter().enumerate() {
             if extent.leaf.clone().any(|at| leaf.is_null(at)) {
-                return Err(RowError {
-                    row,
-                    reason: ValueReason::NullInside,
-                });
+                return Err(RowError::at(row)(ValueReason::NullInside));
             }
         }
     }
@@ -246,22 +167,19 @@ fn prefixed(
         .map(|extent| extent.leaf.start * item..extent.leaf.end * item)
         .collect();
     let same = extents.windows(2).all(|pair| pair[0].dims == pair[1].dims);
-    let prefixes = match extents.first() {
-        Some(first) if same => {
-            let mut bytes = Vec::new();
-            header(0, &first.dims, &mut bytes)?;
-            Prefixes::Same(bytes)
-        }
-        _ => {
-            let mut bytes = Vec::with_capacity(rows * 4);
-            let mut offsets = Vec::with_capacity(rows + 1);
-            offsets.push(0);
-            for (row, extent) in extents.iter().enumerate() {
-                header(row, &extent.dims, &mut bytes)?;
-                offsets.push(bytes.len());
-            }
-            Prefixes::Each { bytes, offsets }
-        }
+    let distinct = if same { rows.min(1) } else { rows };
+    let mut headers = Vec::with_capacity(distinct * 4);
+    let mut offsets = vec![0];
+    for (row, extent) in extents.iter().enumerate().take(distinct) {
+        header(row, &extent.dims, &mut headers)?;
+        offsets.push(headers.len());
+    }
+    let prefixes = match same {
+        true => Prefixes::Same(headers),
+        false => Prefixes::Each {
+            bytes: headers,
+            offsets,
+        },
     };
     Ok(EncodedColumn::Prefixed {
         prefixes,
@@ -330,16 +248,13 @@ fn extents(
         let mut range = row..row + 1;
         let mut dims = Vec::with_capacity(levels.len());
         for level in levels {
-            let first = level.range(range.start);
+            let first = level.offsets.range(range.start);
             let mut end = first.end;
             for at in range.clone() {
-                if level.is_null(at) {
-                    return Err(RowError {
-                        row,
-                        reason: ValueReason::NullInside,
-                    });
+                if level.nulls.as_ref().is_some_and(|nulls| nulls.is_null(at)) {
+                    return Err(RowError::at(row)(ValueReason::NullInside));
                 }
-                let next = level.range(at);
+                let next = level.offsets.range(at);
                 if next.len() != first.len() {
                     let reason = ValueReason::Ragged {
                         first: first.len(),

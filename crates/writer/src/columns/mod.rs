@@ -11,20 +11,20 @@ mod target;
 mod text;
 mod types;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, encode_jpeg_array, encode_list};
 
-pub(crate) use encoded_column::{EncodedColumn, first_null, string_slices};
+pub(crate) use encoded_column::{EncodedColumn, first_null};
 pub use field::default_field;
 pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
 pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};
 
 use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
-use encoded_column::{bytes_slices, checked};
+use encoded_column::{Offsets, checked};
 use field::FieldEncoder;
 use types::{encoded_as, is_binary, is_integer_text, is_temporal, is_text, stored_type};
 
@@ -299,7 +299,7 @@ impl ColumnEncoder {
             Target::Json(TextEncoding::Int) | Target::Xsv(TextEncoding::Int)
                 if self.integer_text =>
             {
-                string_slices(array).ok_or_else(|| self.unfit(array))
+                EncodedColumn::texts(array).ok_or_else(|| self.unfit(array))
             }
             _ if self.integer_text => self.prepare_as(&self.parsed(array)?),
             _ => self.prepare_as(array),
@@ -325,7 +325,7 @@ impl ColumnEncoder {
         match (0..numbers.len()).find(|row| numbers.is_null(*row) && !array.is_null(*row)) {
             None => Ok(numbers),
             Some(row) => {
-                let value = string_slices(array)
+                let value = EncodedColumn::texts(array)
                     .map(|texts| String::from_utf8_lossy(texts.value(row).1).into_owned())
                     .unwrap_or_default();
                 Err(RowError {
@@ -340,48 +340,23 @@ impl ColumnEncoder {
     }
 
     fn mds(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
-        let name = || encoding.to_string();
-        match encoding {
-            Encoding::Number(dtype) => self.number(array, *dtype),
-            Encoding::Int => self.number(array, DType::I64),
-            Encoding::Str => match string_slices(array) {
-                Some(encoded_column) => Ok(encoded_column),
-                None if is_binary(array.data_type()) => self.bytes(array, encoding),
-                None => text::rendered(array, &name()),
-            },
-            Encoding::Bytes => bytes_slices(array)
-                .or_else(|| string_slices(array))
-                .ok_or_else(|| self.unfit(array)),
-            Encoding::Json => match string_slices(array) {
-                Some(encoded_column) => checked(encoded_column, array, encoding, &self.limits),
-                None if is_binary(array.data_type()) => self.bytes(array, encoding),
-                None => text::json_texts(array, &name()),
-            },
-            Encoding::StrInt | Encoding::StrDecimal => match string_slices(array) {
-                Some(encoded_column) => checked(encoded_column, array, encoding, &self.limits),
-                None => text::number_texts(array, &name()),
-            },
-            Encoding::StrFloat => match string_slices(array) {
-                Some(encoded_column) => checked(encoded_column, array, encoding, &self.limits),
-                None => text::float_texts(array, &name()),
-            },
-            Encoding::NdArray { .. } if is_binary(array.data_type()) => self.bytes(array, encoding),
-            Encoding::NdArray { dtype, shape } => {
-                list::prepare(array, encoding, &name(), *dtype, shape.as_deref())
+        let name = encoding.to_string();
+        match (encoding, EncodedColumn::slices(array)) {
+            (Encoding::Number(dtype), _) => self.number(array, *dtype),
+            (Encoding::Int, _) => self.number(array, DType::I64),
+            (Encoding::Bytes, Some(values)) => Ok(values),
+            (Encoding::Str, Some(values)) if is_text(array.data_type()) => Ok(values),
+            (_, Some(values)) => checked(values, array, encoding, &self.limits),
+            (Encoding::Str, None) => text::rendered(array, &name),
+            (Encoding::Json, None) => text::json_texts(array, &name),
+            (Encoding::StrInt | Encoding::StrDecimal, None) => text::number_texts(array, &name),
+            (Encoding::StrFloat, None) => text::float_texts(array, &name),
+            (Encoding::NdArray { dtype, shape }, None) => {
+                list::prepare(array, encoding, &name, *dtype, shape.as_deref())
             }
-            Encoding::JpegArray { .. } | Encoding::List(_) if !is_binary(array.data_type()) => {
-                self.framed(array, encoding)
-            }
-            Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl => {
-                self.bytes(array, encoding)
-            }
+            (Encoding::JpegArray { .. } | Encoding::List(_), None) => self.framed(array, encoding),
+            (Encoding::Bytes | Encoding::Image(_) | Encoding::Pkl, None) => Err(self.unfit(array)),
         }
-    }
-
-    /// Checks bytes from outside and passes them through.
-    fn bytes(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
-        let values = bytes_slices(array).ok_or_else(|| self.unfit(array))?;
-        checked(values, array, encoding, &self.limits)
     }
 
     fn number(&self, array: &ArrayRef, dtype: DType) -> Result<EncodedColumn, RowError> {
@@ -394,8 +369,7 @@ impl ColumnEncoder {
 
     /// Passes through bytes that already are values of the encoding. Only the length of fixed-size values is checked.
     fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
-        let encoded_column = bytes_slices(array)
-            .or_else(|| string_slices(array))
+        let encoded_column = EncodedColumn::slices(array)
             .or_else(|| {
                 number::dtype_of(array.data_type()).and_then(|dtype| self.number(array, dtype).ok())
             })
@@ -418,51 +392,25 @@ impl ColumnEncoder {
 
     /// Encodes a list of files as one value.
     fn framed(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
-        let mut bytes = Vec::new();
-        let mut offsets = Vec::with_capacity(array.len() + 1);
-        offsets.push(0);
-        for row in 0..array.len() {
-            let values = match array.data_type() {
-                DataType::List(_) => array.as_list::<i32>().value(row),
-                DataType::LargeList(_) => array.as_list::<i64>().value(row),
-                DataType::FixedSizeList(..) => array.as_fixed_size_list().value(row),
-                _ => return Err(self.unfit(array)),
-            };
-            if values.null_count() > 0 {
-                return Err(RowError {
-                    row,
-                    reason: ValueReason::NullInside,
-                });
+        let (bounds, values) = Offsets::of_lists(array).ok_or_else(|| self.unfit(array))?;
+        let files = EncodedColumn::slices(values).ok_or_else(|| self.unfit(array))?;
+        let framed = EncodedColumn::try_render(array.len(), |row, out| {
+            let items = bounds.range(row);
+            if items.clone().any(|at| values.is_null(at)) {
+                return Err(RowError::at(row)(ValueReason::NullInside));
             }
-            let files = bytes_slices(&values).ok_or_else(|| self.unfit(array))?;
-            let files: Vec<&[u8]> = (0..values.len()).map(|at| files.value(at).1).collect();
+            let files: Vec<&[u8]> = items.map(|at| files.value(at).1).collect();
             let framed = match encoding {
-                Encoding::JpegArray { .. } => encode_jpeg_array(&files, &mut bytes),
-                _ => encode_list(&files, &mut bytes),
+                Encoding::JpegArray { .. } => encode_jpeg_array(&files, out),
+                _ => encode_list(&files, out),
             };
-            framed.map_err(|error| RowError {
-                row,
-                reason: error.into(),
-            })?;
-            offsets.push(bytes.len());
-        }
-        checked(
-            EncodedColumn::rendered(bytes, offsets),
-            array,
-            encoding,
-            &self.limits,
-        )
+            framed.map_err(RowError::at(row))
+        })?;
+        checked(framed, array, encoding, &self.limits)
     }
 
     fn unfit(&self, array: &ArrayRef) -> RowError {
-        let value = format!("a value of type {}", array.data_type());
-        RowError {
-            row: 0,
-            reason: ValueReason::Range {
-                value,
-                encoding: self.target.name(),
-            },
-        }
+        RowError::unfit(array.data_type(), self.target.name())
     }
 }
 

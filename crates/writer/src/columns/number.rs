@@ -46,10 +46,7 @@ pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
 /// Returns the little-endian bytes of all values of `array` as `dtype`. There is no copy if the types are the same. The
 /// bytes of a null are unspecified.
 pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result<Buffer, RowError> {
-    let unfit = || RowError {
-        row: 0,
-        reason: mismatch(array, encoding),
-    };
+    let unfit = || RowError::unfit(array.data_type(), encoding);
     if dtype_of(array.data_type()) == Some(dtype) {
         // Arrow stores numbers in native byte order, which this crate requires to be little-endian.
         let data = array.to_data();
@@ -117,14 +114,6 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
         _ => return Err(unfit()),
     }
     Ok(Buffer::from_vec(out))
-}
-
-/// Returns the reason for a column whose type does not fit.
-pub(crate) fn mismatch(array: &ArrayRef, encoding: &str) -> ValueReason {
-    ValueReason::Range {
-        value: format!("a value of type {}", array.data_type()),
-        encoding: encoding.to_owned(),
-    }
 }
 
 fn width(dtype: DType) -> usize {

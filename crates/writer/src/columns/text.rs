@@ -8,9 +8,8 @@ use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, UInt64Ty
 use shardmill_mds::{TextEncoding, write_float, write_json_float, write_json_string};
 
 use super::cell_text::{Unwritable, texts};
-use super::encoded_column::{EncodedColumn, string_slices};
+use super::encoded_column::EncodedColumn;
 use super::json::{self, Node};
-use super::number;
 use super::types::{is_binary, is_temporal, is_text};
 use crate::error::RowError;
 
@@ -20,55 +19,21 @@ pub(crate) fn is_representable(data_type: &DataType) -> bool {
     json::is_representable(data_type) && !is_binary(data_type)
 }
 
-/// Renders every row into one buffer.
-fn render(rows: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> EncodedColumn {
-    let mut bytes = Vec::with_capacity(rows * 8);
-    let mut offsets = Vec::with_capacity(rows + 1);
-    offsets.push(0);
-    for row in 0..rows {
-        write(row, &mut bytes);
-        offsets.push(bytes.len());
-    }
-    EncodedColumn::rendered(bytes, offsets)
-}
-
-/// Renders every row into one buffer, and stops at the first error.
-pub(crate) fn try_render(
-    rows: usize,
-    mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<(), RowError>,
-) -> Result<EncodedColumn, RowError> {
-    let mut failed = None;
-    let encoded_column = render(rows, |row, out| {
-        if failed.is_none() {
-            failed = write(row, out).err();
-        }
-    });
-    failed.map_or(Ok(encoded_column), Err)
-}
-
-/// Returns the error of a column whose type does not fit. The type check should have rejected it before.
-fn unfit(array: &ArrayRef, encoding: &str) -> RowError {
-    RowError {
-        row: 0,
-        reason: number::mismatch(array, encoding),
-    }
-}
-
 /// Renders any representable value: strings unchanged, times in ISO 8601, decimals in full, nested values as JSON.
 /// `encoding` is for messages.
 pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     match array.data_type() {
         data_type if is_text(data_type) => {
-            string_slices(array).ok_or_else(|| unfit(array, encoding))
+            EncodedColumn::texts(array).ok_or_else(|| RowError::unfit(array.data_type(), encoding))
         }
         data_type if is_temporal(data_type) => {
-            let texts = texts(array).ok_or_else(|| unfit(array, encoding))?;
+            let texts = texts(array).ok_or_else(|| RowError::unfit(array.data_type(), encoding))?;
             if let Some((row, value)) = texts.misfits.into_iter().next() {
                 let reason = Unwritable::Time(value).reason(encoding);
                 return Err(RowError { row, reason });
             }
             let array: ArrayRef = Arc::new(texts.array);
-            string_slices(&array).ok_or_else(|| unfit(&array, encoding))
+            EncodedColumn::texts(&array).ok_or_else(|| RowError::unfit(array.data_type(), encoding))
         }
         DataType::Decimal128(..) | DataType::Decimal256(..) => number_texts(array, encoding),
         _ => json_texts(array, encoding),
@@ -77,12 +42,10 @@ pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn
 
 /// Renders JSON texts. Nulls become `null`.
 pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
-    let node = Node::new(array).ok_or_else(|| unfit(array, encoding))?;
-    try_render(array.len(), |row, out| {
-        node.write(row, out).map_err(|error| RowError {
-            row,
-            reason: error.reason(encoding),
-        })
+    let node = Node::new(array).ok_or_else(|| RowError::unfit(array.data_type(), encoding))?;
+    EncodedColumn::try_render(array.len(), |row, out| {
+        node.write(row, out)
+            .map_err(|error| RowError::at(row)(error.reason(encoding)))
     })
 }
 
@@ -90,31 +53,32 @@ pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColu
 pub(crate) fn number_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     match array.data_type() {
         DataType::Decimal128(..) | DataType::Decimal256(..) => {
-            try_render(array.len(), |row, out| {
-                json::write_decimal_at(array, row, out).ok_or_else(|| unfit(array, encoding))
+            EncodedColumn::try_render(array.len(), |row, out| {
+                json::write_decimal_at(array, row, out)
+                    .ok_or_else(|| RowError::unfit(array.data_type(), encoding))
             })
         }
-        _ => integers(array).ok_or_else(|| unfit(array, encoding)),
+        _ => integers(array).ok_or_else(|| RowError::unfit(array.data_type(), encoding)),
     }
 }
 
 fn integers(array: &ArrayRef) -> Option<EncodedColumn> {
     if *array.data_type() == DataType::UInt64 {
         let values = array.as_primitive::<UInt64Type>();
-        return Some(render(array.len(), |row, out| {
+        return Some(EncodedColumn::render(array.len(), |row, out| {
             json::write_integer(values.value(row).into(), out)
         }));
     }
     let wide = cast(array, &DataType::Int64).ok()?;
     let values = wide.as_primitive::<arrow::datatypes::Int64Type>();
-    Some(render(array.len(), |row, out| {
+    Some(EncodedColumn::render(array.len(), |row, out| {
         json::write_integer(values.value(row).into(), out)
     }))
 }
 
 /// Formats floats like Python's `str(float)`. Like Python, it widens single and half precision first.
 pub(crate) fn float_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
-    floats(array, write_float).ok_or_else(|| unfit(array, encoding))
+    floats(array, write_float).ok_or_else(|| RowError::unfit(array.data_type(), encoding))
 }
 
 fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<EncodedColumn> {
@@ -122,20 +86,20 @@ fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<EncodedColum
     Some(match array.data_type() {
         DataType::Float16 => {
             let values = array.as_primitive::<Float16Type>();
-            render(rows, |row, out| write(values.value(row).to_f64(), out))
+            EncodedColumn::render(rows, |row, out| write(values.value(row).to_f64(), out))
         }
         DataType::Float32 => {
             let values = array.as_primitive::<Float32Type>();
-            render(rows, |row, out| write(values.value(row).into(), out))
+            EncodedColumn::render(rows, |row, out| write(values.value(row).into(), out))
         }
         DataType::Float64 => {
             let values = array.as_primitive::<Float64Type>();
-            render(rows, |row, out| write(values.value(row), out))
+            EncodedColumn::render(rows, |row, out| write(values.value(row), out))
         }
         data_type if data_type.is_integer() => {
             let wide = cast(array, &DataType::Float64).ok()?;
             let values = wide.as_primitive::<Float64Type>();
-            render(rows, |row, out| write(values.value(row), out))
+            EncodedColumn::render(rows, |row, out| write(values.value(row), out))
         }
         _ => return None,
     })
@@ -147,13 +111,13 @@ pub(crate) fn json_values(
     encoding: TextEncoding,
 ) -> Result<EncodedColumn, RowError> {
     let name = encoding.to_string();
-    let unfit = || unfit(array, &name);
+    let unfit = || RowError::unfit(array.data_type(), &name);
     match encoding {
         TextEncoding::Int => integers(array).ok_or_else(unfit),
         TextEncoding::Float => floats(array, write_json_float).ok_or_else(unfit),
         TextEncoding::Str => {
             let texts = rendered(array, &name)?;
-            try_render(array.len(), |row, out| {
+            EncodedColumn::try_render(array.len(), |row, out| {
                 let text = std::str::from_utf8(texts.value(row).1).map_err(|_| unfit())?;
                 write_json_string(text, out);
                 Ok(())
@@ -168,7 +132,7 @@ pub(crate) fn plain_values(
     encoding: TextEncoding,
 ) -> Result<EncodedColumn, RowError> {
     let name = encoding.to_string();
-    let unfit = || unfit(array, &name);
+    let unfit = || RowError::unfit(array.data_type(), &name);
     match encoding {
         TextEncoding::Int => integers(array).ok_or_else(unfit),
         TextEncoding::Float => floats(array, write_float).ok_or_else(unfit),

@@ -11,7 +11,7 @@ use shardmill_core::escape;
 use shardmill_webdataset::{KEY_DIGITS, Profile, member_bytes, write_member_head};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::columns::{ColumnEncoder, EncodedColumn, first_null, string_slices};
+use crate::columns::{ColumnEncoder, EncodedColumn, first_null};
 use crate::error::{ValueReason, WriteError, check_size};
 
 /// The block size of tar files. Every member is padded to a multiple of it.
@@ -230,7 +230,7 @@ fn keys(
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(ArrayRef::clone(array)),
         _ => cast(array, &DataType::LargeUtf8),
     };
-    let keys = text.ok().and_then(|text| string_slices(&text));
+    let keys = text.ok().and_then(|text| EncodedColumn::texts(&text));
     keys.ok_or_else(|| WriteError::Value {
         column: name.to_owned(),
         row: place(0),
