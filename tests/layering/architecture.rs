@@ -1,7 +1,10 @@
-//! Writes the table of crates of `docs/architecture.md` from [`ROOMS`](crate::rooms::ROOMS) and the manifests.
+//! Writes the table of crates of `docs/architecture.md` from [`ROOMS`](crate::rooms::ROOMS) and the manifests, and
+//! finds files that documents name although they do not exist.
 //!
 //! The manifest of a crate says what the crate does (`description`); the table of rooms says on which floor it is and
 //! which crates it uses.
+
+use std::path::Path;
 
 use cargo_metadata::Metadata;
 
@@ -63,4 +66,36 @@ fn short(name: &str) -> &str {
 
 fn floor(floor: Floor) -> String {
     format!("{floor:?}").to_lowercase()
+}
+
+/// Returns the source files that the documents below `folder` name and that are missing below `root`.
+///
+/// A source file is named by its path from the root, in backticks. Decisions describe the tree of their date.
+pub fn missing_files(root: &Path, folder: &Path) -> Vec<String> {
+    let mut missing = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && !path.ends_with("decisions") {
+            missing.extend(missing_files(root, &path));
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            let text = std::fs::read_to_string(&path).expect("documents are readable");
+            missing.extend(
+                text.split('`')
+                    .filter(|quoted| is_source(quoted) && !root.join(quoted).exists())
+                    .map(|quoted| format!("{}: {quoted}", path.display())),
+            );
+        }
+    }
+    missing
+}
+
+fn is_source(quoted: &str) -> bool {
+    const FOLDERS: [&str; 5] = [
+        "cli/",
+        "crates/",
+        "formats/",
+        "python/src/",
+        "python/shardmill/",
+    ];
+    FOLDERS.iter().any(|folder| quoted.starts_with(folder)) && !quoted.contains(['{', '*', ' '])
 }

@@ -198,6 +198,13 @@ fn the_architecture_page_lists_the_crates() {
 }
 
 #[test]
+fn the_files_that_documents_name_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let missing = architecture::missing_files(&root, &root.join("docs"));
+    assert_eq!(missing, Vec::<String>::new(), "files that do not exist");
+}
+
+#[test]
 fn files_of_a_crate_form_no_new_import_cycle() {
     let mut wrong = Vec::new();
     for package in METADATA.workspace_packages() {
