@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::{ErrorKind, Limits};
 use shardmill_dataset::{
-    FileForm, FileOptions, KnownFiles, Schema, SchemaColumn, StreamOptions, TarPattern, TarSetError,
+    DatasetError, FileForm, FileOptions, KnownFiles, Schema, SchemaColumn, StreamOptions,
+    TarPattern,
 };
 use shardmill_mds::HashAlgo;
 use shardmill_order::{EpochConfig, State, Weight, World};
@@ -216,7 +217,7 @@ pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
             folder => folder.to_string(),
         })),
         // A store that only Python can read.
-        Err(TarSetError::Storage(StorageError::Url {
+        Err(DatasetError::Storage(StorageError::Url {
             fault: UrlFault::Scheme { .. },
             ..
         })) => Ok(None),

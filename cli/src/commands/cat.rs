@@ -277,7 +277,6 @@ impl Cat<'_> {
                     file: entry
                         .map(|entry| dataset::stored_files(entry).0.basename.to_string())
                         .unwrap_or_default(),
-                    shard: sample.shard_number() as u64,
                     sample: Some(sample.number()),
                     column: Some(field.name.to_owned()),
                 },

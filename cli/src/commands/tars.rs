@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress};
-use shardmill_dataset::{KEY_COLUMN, TarData, TarSet, TarSetError, each_in_order};
+use shardmill_dataset::{DatasetError, KEY_COLUMN, TarData, TarSet, each_in_order};
 use shardmill_mds::{DType, NdArray, Value};
 use shardmill_storage::Dir;
 use shardmill_webdataset::{
@@ -99,7 +99,7 @@ impl Tars {
             if from < to {
                 let data: TarData = shard.load(&self.limits)?;
                 let view = ShardView::open(data.as_ref(), &self.limits)
-                    .map_err(|source| TarSetError::tar(shard.path(), source))?;
+                    .map_err(|source| DatasetError::tar_file(&shard.path(), source))?;
                 let places = shard.live_ranges(facts.stored).into_iter().flatten();
                 let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
                 for (sample, at) in (from..to).zip(places.skip(skipped)) {
@@ -114,7 +114,7 @@ impl Tars {
     }
 }
 
-fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, TarSetError> {
+fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, DatasetError> {
     let empty = || TarFacts {
         name: String::new(),
         samples: 0,
@@ -142,7 +142,7 @@ fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, Ta
     }
     let data = shard.load(limits)?;
     let map = ShardMap::read(data.as_ref(), limits)
-        .map_err(|source| TarSetError::tar(shard.path(), source))?;
+        .map_err(|source| DatasetError::tar_file(&shard.path(), source))?;
     let compression = shard.compression()?;
     Ok(TarFacts {
         name: shard.name().to_owned(),
@@ -316,7 +316,7 @@ impl TarCat<'_> {
         for (shard, facts) in self.tars.set.shards().iter().zip(&self.tars.facts) {
             first = first.saturating_add(facts.samples);
             if number < first {
-                return TarSetError::tar(shard.path(), source).into();
+                return DatasetError::tar_file(&shard.path(), source).into();
             }
         }
         CliError::NoDataset {

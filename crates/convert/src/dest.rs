@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use shardmill_core::{Progress, shell_word};
-use shardmill_dataset::DatasetError;
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, check_sides};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::parts::is_shard_name;
@@ -216,13 +215,9 @@ fn check_noted(
 ) -> Result<(), ConvertError> {
     let read = |name: &str, most| target.read(&in_folder(folder, name), most);
     let counts = (index.samples(), index.shards());
-    check_sides(&read, counts, options.source.limits.index_bytes).map_err(|fault| {
-        let name = in_folder(folder, fault.name());
-        DatasetError::Side {
-            path: target.place.display(&name).into(),
-            fault: Box::new(fault),
-        }
-    })?;
+    let path = |name: &str| target.place.display(&in_folder(folder, name)).into();
+    check_sides(&read, counts, options.source.limits.index_bytes)
+        .map_err(|error| error.with_side_path(path))?;
     Ok(())
 }
 

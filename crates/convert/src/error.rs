@@ -2,7 +2,6 @@ use std::borrow::Cow;
 
 use shardmill_core::{Diagnostic, ErrorKind, Unfinished, escape, shell_word};
 use shardmill_dataset::DatasetError;
-use shardmill_dataset::TarSetError;
 use shardmill_mds::MdsError;
 use shardmill_source::SourceError;
 use shardmill_storage::StorageError;
@@ -75,10 +74,7 @@ pub enum ConvertError {
     Source(#[from] SourceError),
     /// A dataset cannot be read.
     #[error(transparent)]
-    Reader(#[from] DatasetError),
-    /// Tar files cannot be read.
-    #[error(transparent)]
-    Tars(#[from] TarSetError),
+    Dataset(#[from] DatasetError),
     /// The index format of another reader cannot express the dataset.
     #[error(transparent)]
     Sidecar(#[from] WebdatasetError),
@@ -201,8 +197,7 @@ impl ConvertError {
         match self {
             Self::Config(error) => Some(error),
             Self::Source(error) => Some(error),
-            Self::Reader(error) => Some(error),
-            Self::Tars(error) => Some(error),
+            Self::Dataset(error) => Some(error),
             Self::Sidecar(error) => Some(error),
             Self::Fix { source, .. } => Some(&**source),
             Self::Write(error) => Some(error),

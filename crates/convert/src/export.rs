@@ -5,7 +5,7 @@ mod sqlite_index;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{Limits, Progress, escape, parallel};
-use shardmill_dataset::{TarFile, TarPattern, TarSet, TarSetError, each_in_order, is_tar_name};
+use shardmill_dataset::{DatasetError, TarFile, TarPattern, TarSet, each_in_order, is_tar_name};
 use shardmill_storage::{
     Folder, Location, Place, PublishMode, RemoteLocation, RemoteOptions, StorageError,
 };
@@ -142,7 +142,7 @@ pub fn export_pattern(
 
 fn export_to(
     root: &Location,
-    open: impl FnOnce() -> Result<TarSet, TarSetError>,
+    open: impl FnOnce() -> Result<TarSet, DatasetError>,
     options: &ExportOptions,
     progress: &Progress,
 ) -> Result<Exported, ConvertError> {
@@ -298,7 +298,7 @@ fn write(
             grouped.push((*reader, samples));
         }
         if let Some(source) = problem {
-            return Err(TarSetError::tar(shard.path(), source));
+            return Err(DatasetError::tar_file(&shard.path(), source));
         }
         if let Some(shown) = shown {
             shown.add_samples(count(&grouped));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress, escape};
-use shardmill_dataset::{TarFile, TarSet, TarSetError, each_in_order};
+use shardmill_dataset::{DatasetError, TarFile, TarSet, each_in_order};
 use shardmill_mds::{FileHashes, HashAlgo, Hasher};
 use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{
@@ -49,7 +49,7 @@ pub fn reindex_tars(
     progress: &Progress,
 ) -> Result<Option<Index>, ConvertError> {
     let set = match TarSet::lying_in(folder) {
-        Err(TarSetError::NoShards { .. }) => return Ok(None),
+        Err(DatasetError::NoTars { .. }) => return Ok(None),
         set => set?,
     };
     let shards = set.shards();
@@ -75,7 +75,7 @@ pub fn reindex_tars(
             && let Err(error) = side_files.publish(&file.basename, &table, options.replace)
         {
             failure = Some(error);
-            return Err(TarSetError::Interrupted);
+            return Err(DatasetError::Interrupted);
         }
         // Shards with the same fields share one set, because there may be a million of them.
         if let Some(last) = index.shards.last()
@@ -119,7 +119,7 @@ fn check_names(shards: &[TarFile]) -> Result<(), ConvertError> {
 fn describe(
     shard: &TarFile,
     options: &ReindexOptions,
-) -> Result<(IndexShard, Vec<u8>), TarSetError> {
+) -> Result<(IndexShard, Vec<u8>), DatasetError> {
     let limits = &options.limits;
     let file = |name: String, bytes: &[u8]| FileInfo {
         basename: name.into(),
@@ -129,12 +129,12 @@ fn describe(
     let compression = shard.compression()?;
     let data = shard.load(limits)?;
     let bytes = data.as_ref();
-    let map =
-        ShardMap::read(bytes, limits).map_err(|source| TarSetError::tar(shard.path(), source));
+    let map = ShardMap::read(bytes, limits)
+        .map_err(|source| DatasetError::tar_file(&shard.path(), source));
     let raw_data = file(shard.raw_name(), bytes);
     // Missing pages of a damaged mapping read as zeros, which would cause misleading errors.
     if data.is_damaged() {
-        return Err(TarSetError::Changed { path: shard.path() });
+        return Err(DatasetError::FileChanged { path: shard.path() });
     }
     let map = map?;
     let zip_data = match compression {

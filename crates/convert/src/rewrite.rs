@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{Limits, Progress, escape};
-use shardmill_dataset::{TarFile, TarSet, TarSetError, each_in_order};
+use shardmill_dataset::{DatasetError, TarFile, TarSet, each_in_order};
 use shardmill_mds::{HashAlgo, Hasher};
 use shardmill_storage::{Dir, PublishMode, StorageError, TempFile};
 use shardmill_webdataset::{
@@ -219,7 +219,7 @@ fn write(
             Some(Err(error)) => {
                 failure.get_or_insert(error);
                 // The first error stops the rewrite.
-                return Err(TarSetError::Interrupted);
+                return Err(DatasetError::Interrupted);
             }
             Some(Ok(_)) | None => {}
         }
@@ -323,7 +323,7 @@ fn repaired(shard: &TarFile, limits: &Limits) -> Result<NewShard, ConvertError> 
 /// Checks that the mapping was intact while data was copied from it.
 fn check(shard: &TarFile, data: &shardmill_dataset::TarData) -> Result<(), ConvertError> {
     if data.is_damaged() {
-        return Err(TarSetError::Changed { path: shard.path() }.into());
+        return Err(DatasetError::FileChanged { path: shard.path() }.into());
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Limits, Progress};
-use shardmill_dataset::{TarData, TarFile, TarSet, TarSetError, each_in_order, version_of};
+use shardmill_dataset::{DatasetError, TarData, TarFile, TarSet, each_in_order, version_of};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
@@ -44,14 +44,14 @@ struct Known {
     fields: Arc<FieldSet>,
 }
 
-fn look(shard: &TarFile, limits: &Limits) -> Result<Known, TarSetError> {
+fn look(shard: &TarFile, limits: &Limits) -> Result<Known, DatasetError> {
     let file = shard.open()?;
     let version = version_of(&file);
     let (samples, fields) = match shard.entry() {
         Some(entry) => (entry.samples, Arc::clone(&entry.fields)),
         None => {
             let survey = shard.survey(limits)?;
-            let tar = |source| TarSetError::tar(shard.path(), source);
+            let tar = |source| DatasetError::tar_file(&shard.path(), source);
             let (samples, problems) = survey.samples(Consumer::Webdataset, limits);
             if let Some(problem) = survey.error.into_iter().chain(problems).next() {
                 return Err(tar(problem));
@@ -216,7 +216,7 @@ impl Source for TarSource {
             .load_checked(&self.limits)
             .map_err(|error| foreign(&error))?;
         let shard = OwnedShard::open(data, &self.limits)
-            .map_err(|source| foreign(&TarSetError::tar(path.clone(), source)))?;
+            .map_err(|source| foreign(&DatasetError::tar_file(&path, source)))?;
         if declared.is_some_and(|rows| rows != shard.view().len()) {
             return Err(SourceError::Foreign {
                 kind: shardmill_core::ErrorKind::Corrupt,
@@ -299,7 +299,7 @@ impl Rows for ShardRows {
         {
             let key = view
                 .fields_into(next, &mut found)
-                .map_err(|source| foreign(&TarSetError::tar(self.path.clone(), source)))?;
+                .map_err(|source| foreign(&DatasetError::tar_file(&self.path, source)))?;
             keys.append_value(&key);
             for field in &found {
                 let place = self.places.get(&*field.name).copied();
@@ -318,7 +318,7 @@ impl Rows for ShardRows {
             self.left.skip();
         }
         if self.shard.data().is_damaged() {
-            return Err(foreign(&TarSetError::Changed {
+            return Err(foreign(&DatasetError::FileChanged {
                 path: self.path.clone(),
             }));
         }

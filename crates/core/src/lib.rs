@@ -33,7 +33,9 @@ pub use contents::{Contents, FileClass, Verdict, accompanies, stray_among_tars};
 pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{Format, ParseFormatError};
 pub use limits::{LimitExceeded, Limits};
-pub use name::{JOURNAL_NAME, NameError, PARTS_FOLDER, WORK_FOLDER, check_relative_path, escape};
+pub use name::{
+    INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, WORK_FOLDER, check_relative_path, escape,
+};
 pub use progress::{Progress, Snapshot};
 pub use size::{ByteSize, SizeError, parse_sample_count};
 pub use unfinished::{Unfinished, shell_word};

@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 /// The working folder of writers in a destination.
 pub const WORK_FOLDER: &str = ".shardmill";
 
+/// The file name of an index.
+pub const INDEX_NAME: &str = "index.json";
+
 /// The journal of a conversion: its finished shards until it publishes their index. In a store it is a folder of
 /// objects.
 pub const JOURNAL_NAME: &str = ".shardmill/journal";

@@ -1,37 +1,12 @@
 //! The bytes of a shard whose structure has been checked.
 
 use shardmill_mds::OwnedShard as MdsShard;
-use shardmill_mmap::Mapping;
-use shardmill_storage::{FileHandle, StorageError};
 use shardmill_webdataset::{OwnedShard as TarShard, read_offsets};
 
 use crate::catalog::Catalog;
 use crate::entry::Entry;
 use crate::error::DatasetError;
-
-/// Maps a file.
-pub fn map(file: &FileHandle) -> Result<Mapping, StorageError> {
-    use std::os::fd::AsFd as _;
-
-    let bytes = usize::try_from(file.len()).map_err(|_| StorageError::OutOfMemory {
-        path: file.path().to_owned(),
-        bytes: file.len(),
-    })?;
-    Mapping::new(file.as_fd(), bytes).map_err(|source| StorageError::Io {
-        action: "map",
-        path: file.path().to_owned(),
-        source,
-    })
-}
-
-/// Bytes of a shard, and their position in it.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
-    /// The offset of the bytes in the shard.
-    pub begin: u64,
-    /// The bytes.
-    pub bytes: &'a [u8],
-}
+use crate::mapped::Piece;
 
 /// The bytes of a shard whose structure has been checked.
 #[derive(Debug)]

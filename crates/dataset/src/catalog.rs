@@ -4,21 +4,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{Diagnostic as _, ErrorKind, Limits, escape};
-use shardmill_mds::{CodecError, HashAlgo};
+use shardmill_core::{Diagnostic as _, ErrorKind, INDEX_NAME, Limits, escape};
+use shardmill_mds::HashAlgo;
 use shardmill_order::{StreamConfig, Weight};
 use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError};
 
-use crate::body::Piece;
-use crate::dataset::{INDEX_NAME, check_expected_index};
-use crate::entry::{Entry, Shards};
+use crate::entry::{Entry, Shards, check_hashes_present};
 use crate::error::{DatasetError, Place};
-use crate::files::{self, FileError, FileList, FileOptions, ForgetFiles, KnownFiles, open_list};
-use crate::scan::{Found, ListedTars, Offsets, Shelf, find_tars, list_tars, scan};
+use crate::files::{self, FileList, FileOptions, ForgetFiles, KnownFiles, open_list};
+use crate::index_file::check_expected_index;
+use crate::mapped::Piece;
+use crate::origin::{Origin, Shelf};
+use crate::scan::{Found, ListedTars, Offsets, find_tars, list_tars, scan};
 use crate::schema::Schema;
 use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tar::{Subsets, TarProblem, TarSample};
-use crate::tars::{TarPattern, TarSetError};
+use crate::tars::TarPattern;
 use shardmill_cache::private_folder;
 
 /// The options of one dataset of a mix.
@@ -55,7 +56,7 @@ impl StreamOptions {
     /// # Errors
     ///
     /// As [`TarPattern::named`]; [`StorageError::Url`].
-    pub fn named(remote: Option<&str>, local: Option<PathBuf>) -> Result<Self, TarSetError> {
+    pub fn named(remote: Option<&str>, local: Option<PathBuf>) -> Result<Self, DatasetError> {
         let pattern = match (remote, local.as_deref().and_then(Path::to_str)) {
             (Some(remote), _) => TarPattern::named(remote)?,
             (None, Some(local)) => TarPattern::named(local)?,
@@ -92,15 +93,6 @@ impl StreamOptions {
             ..Self::default()
         }
     }
-}
-
-/// The source that missing shards of a stream are fetched from.
-#[derive(Clone, Debug)]
-pub enum Origin {
-    /// An object store.
-    Store(Remote),
-    /// A directory, such as a network file system.
-    Folder(Dir),
 }
 
 /// One opened dataset of a mix.
@@ -199,7 +191,7 @@ impl Catalog {
             let stream = open_stream(stream, first_shard, options)?;
             first_shard += stream.shards.len();
             if let Some(algo) = stream.validate {
-                check_hashes_present(&stream, algo)?;
+                check_hashes_present(stream.shards.iter(), algo)?;
             }
             opened.push(stream);
         }
@@ -213,12 +205,11 @@ impl Catalog {
                 let trees = catalog.streams.iter();
                 let trees = trees.filter(|stream| matches!(stream.shards, Shards::Files(_)));
                 let names: Vec<&str> = trees.map(|stream| stream.shown.as_str()).collect();
-                return Err(FileError::Digest {
+                return Err(DatasetError::FilesDigest {
                     location: names.join(", "),
                     expected: expected.clone(),
                     found,
-                }
-                .into());
+                });
             }
         }
         Ok(catalog)
@@ -386,7 +377,7 @@ impl Catalog {
     }
 
     /// Returns the sample number of a raw file, by its path in the first stream that is a tree of raw files.
-    pub fn find_file(&self, path: &str) -> Result<u64, FileError> {
+    pub fn find_file(&self, path: &str) -> Result<u64, DatasetError> {
         let mut trees = self
             .streams
             .iter()
@@ -394,10 +385,10 @@ impl Catalog {
                 Shards::Files(files) => Some((stream, files)),
                 Shards::Mds(_) | Shards::Tar(_) => None,
             });
-        let (stream, files) = trees.next().ok_or(FileError::NoTree)?;
+        let (stream, files) = trees.next().ok_or(DatasetError::NoTree)?;
         match files.find(path) {
             Some(number) => Ok(self.first_sample(stream.first_shard + number)),
-            None => Err(FileError::NoFile {
+            None => Err(DatasetError::NoSuchFile {
                 path: path.to_owned(),
                 location: stream.shown.clone(),
             }),
@@ -548,7 +539,7 @@ impl Catalog {
                 format!("{}/{name}", stream.root.trim_end_matches('/'))
             })
         });
-        Place::file(shard as u64, file.as_deref().unwrap_or("?"))
+        Place::file(file.as_deref().unwrap_or("?"))
     }
 
     /// Returns the configurations of the streams for `shardmill-order`.
@@ -560,22 +551,6 @@ impl Catalog {
         };
         self.streams.iter().map(config).collect()
     }
-}
-
-/// Checks when a stream is opened that all hashes are present, rather than failing at shard 900,000.
-fn check_hashes_present(stream: &Stream, algo: HashAlgo) -> Result<(), DatasetError> {
-    for (number, entry) in stream.shards.iter().enumerate() {
-        for part in entry.parts() {
-            let stored = part.stored();
-            if stored.hashes.get(algo).is_none() {
-                return Err(DatasetError::HashAbsent {
-                    place: Place::file((stream.first_shard + number) as u64, &stored.basename),
-                    source: Box::new(CodecError::HashAbsent { algo }),
-                });
-            }
-        }
-    }
-    Ok(())
 }
 
 fn open_stream(
@@ -731,11 +706,8 @@ fn open_files(
         }
         .into());
     }
-    let (shelf, local) = match origin {
-        None => (files::Shelf::Folder(dir), None),
-        Some(Origin::Folder(from)) => (files::Shelf::Folder(from), Some(dir)),
-        Some(Origin::Store(store)) => (files::Shelf::Store(store), Some(dir)),
-    };
+    let shelf = Shelf::of(dir, origin);
+    let local = origin.map(|_| dir);
     open_list(shelf, local, shown, files, &options.limits, options.forget)
 }
 
@@ -769,11 +741,7 @@ fn scan_tars(
     pattern: Option<&TarPattern>,
     limits: &Limits,
 ) -> Result<(Vec<u8>, Shards, Vec<Offsets>), DatasetError> {
-    let shelf = match origin {
-        None => Shelf::Folder(dir),
-        Some(Origin::Folder(from)) => Shelf::Folder(from),
-        Some(Origin::Store(store)) => Shelf::Store(store),
-    };
+    let shelf = Shelf::of(dir, origin);
     let found = match pattern {
         Some(pattern) => ListedTars::All(find_tars(shelf, pattern)?),
         None => match list_tars(shelf) {

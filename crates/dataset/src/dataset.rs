@@ -1,22 +1,19 @@
-use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::Limits;
-use shardmill_mds::{CodecError, Digest, HashAlgo, Hasher, Index, ShardEntry, digest};
-use shardmill_storage::{Dir, FileHandle, Folder, Location, RemoteOptions, StorageError, Stored};
+use shardmill_core::{INDEX_NAME, Limits};
+use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry};
+use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
+use crate::entry::{Entry, Packing, Part, check_hashes_present};
 use crate::error::{DatasetError, Place};
+use crate::index_file::{expected_digest, open_index, parse_index, read_index};
 use crate::live::LiveSamples;
-use crate::load::{Loader, parts};
 use crate::place::InPlace;
 use crate::shard::{Sample, Shard};
-use crate::side_files::{Care, SideFiles, read_file, unfinished, unfinished_in};
-use crate::tars::version_of;
-
-/// The file name of an index.
-pub(crate) const INDEX_NAME: &str = "index.json";
+use crate::side_files::{SideFiles, read_file, unfinished_in};
+use crate::version::version_of;
 
 /// Options for opening a dataset.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +68,7 @@ impl Dataset {
     /// have the hash to validate.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DatasetError> {
         let (dir, file) = open_index(path)?;
-        let expected = expected_of(options)?;
+        let expected = expected_digest(options.expect_index.as_deref())?;
         let index = read_index(&file, expected, &options.limits)?;
         let place = (file.path().to_owned(), file.len());
         Self::new(Folder::Local(dir), index, place, options)
@@ -113,7 +110,7 @@ impl Dataset {
         if let Folder::Local(dir) = &folder {
             return Self::open(&dir.path_of(name), options);
         }
-        let expected = expected_of(options)?;
+        let expected = expected_digest(options.expect_index.as_deref())?;
         folder.keep(name, options.limits.index_bytes)?;
         let file = match folder.open_file(name) {
             Ok(file) => file,
@@ -166,25 +163,9 @@ impl Dataset {
             last: Mutex::default(),
         };
         if let Some(algo) = options.validate_hash {
-            dataset.check_hashes_present(algo)?;
+            check_hashes_present(dataset.index.shards.iter().map(Entry::Mds), algo)?;
         }
         Ok(dataset)
-    }
-
-    /// Checks all hashes when the dataset is opened, rather than failing at shard 900,000.
-    fn check_hashes_present(&self, algo: HashAlgo) -> Result<(), DatasetError> {
-        for (shard, entry) in self.index.shards.iter().enumerate() {
-            for part in parts(entry) {
-                let stored = part.stored();
-                if stored.hashes.get(algo).is_none() {
-                    return Err(DatasetError::HashAbsent {
-                        place: Place::file(shard as u64, &stored.basename),
-                        source: Box::new(CodecError::HashAbsent { algo }),
-                    });
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Returns the index.
@@ -393,226 +374,145 @@ fn live_samples(
     index_bytes: u64,
 ) -> Result<LiveSamples, DatasetError> {
     let read = |name: &str, most| read_file(folder, name, most);
-    let side_files = SideFiles::read(&read, counts, index_bytes, Care::Thorough);
-    side_files.into_checked_live().map_err(|fault| {
-        let path = folder.path_of(fault.name());
-        let fault = Box::new(fault);
-        DatasetError::Side { path, fault }
-    })
+    let side_files = SideFiles::read(&read, counts, index_bytes);
+    side_files
+        .into_checked_live()
+        .map_err(|error| error.with_side_path(|name| folder.path_of(name)))
 }
 
-/// Opens the directory and the index that a path of the user refers to.
-pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), DatasetError> {
-    match Dir::open(path) {
-        Ok(dir) => match dir.open_file(INDEX_NAME) {
-            Ok(file) => Ok((dir, file)),
-            Err(error) if error.is_not_found() => Err(DatasetError::IndexMissing {
-                path: path.to_owned(),
-                unfinished: unfinished(&dir).unwrap_or_default(),
-            }),
-            Err(error) => Err(error.into()),
-        },
-        Err(StorageError::NotDirectory { .. }) => {
-            let file = FileHandle::open(path)?;
-            let dir = Dir::open(path.parent().unwrap_or_else(|| Path::new("")))?;
-            Ok((dir, file))
-        }
-        Err(error) => Err(error.into()),
+/// Returns the parts of an MDS shard: the data, then the offsets if they have their own file.
+pub(crate) fn parts(entry: &ShardEntry) -> impl Iterator<Item = Part<'_>> {
+    Entry::Mds(entry).parts()
+}
+
+/// Reads the files of a dataset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loader<'a> {
+    pub(crate) dataset: &'a Dataset,
+    hash: Option<HashAlgo>,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) const fn new(dataset: &'a Dataset, hash: Option<HashAlgo>) -> Self {
+        Self { dataset, hash }
     }
-}
 
-/// Checks that an index has the expected hash. Error messages name `path`.
-pub(crate) fn check_expected_index(
-    bytes: &[u8],
-    path: &Path,
-    expect: Option<&str>,
-) -> Result<(), DatasetError> {
-    match expect.map(parse_expected).transpose()? {
-        Some(expected) => check_expected(path, expected, digest(expected.algo(), bytes)),
-        None => Ok(()),
+    fn limits(&self) -> &'a Limits {
+        self.dataset.limits()
     }
-}
 
-fn check_expected(path: &Path, expected: Digest, found: Digest) -> Result<(), DatasetError> {
-    if expected == found {
-        return Ok(());
+    /// Reads a whole shard.
+    pub(crate) fn load(&self, shard: usize, entry: &ShardEntry) -> Result<Shard, DatasetError> {
+        let mut files = parts(entry).map(|part| self.raw_bytes(shard, entry, part));
+        let data = files.next().transpose()?.unwrap_or_default();
+        let meta = files.next().transpose()?;
+        drop(files);
+        let first = self.dataset.stored_samples(shard).start;
+        let file = parts(entry)
+            .next()
+            .map_or("", |part| &part.stored().basename);
+        Shard::open(entry, shard, first, file, (data, meta), self.limits())
     }
-    Err(DatasetError::IndexMismatch {
-        path: path.to_owned(),
-        algo: expected.algo(),
-        expected: expected.to_string(),
-        found: found.to_string(),
-    })
-}
 
-fn expected_of(options: &OpenOptions) -> Result<Option<Digest>, DatasetError> {
-    let expected = options.expect_index.as_deref();
-    expected.map(parse_expected).transpose()
-}
-
-/// Reads and parses a whole index in memory.
-fn parse_index(
-    file: &Stored,
-    expected: Option<Digest>,
-    limits: &Limits,
-) -> Result<Index, DatasetError> {
-    let bytes = file.read_all(limits.index_bytes)?;
-    if let Some(expected) = expected {
-        check_expected(file.path(), expected, digest(expected.algo(), &bytes))?;
-    }
-    Index::parse(&bytes, limits).map_err(|source| DatasetError::Index {
-        path: file.path().to_owned(),
-        source: Box::new(source),
-    })
-}
-
-/// Reads an index and checks that it has the hash `expected`.
-pub(crate) fn read_index(
-    file: &FileHandle,
-    expected: Option<Digest>,
-    limits: &Limits,
-) -> Result<Index, DatasetError> {
-    /// PERF: parsing from memory is faster, but the text of a large index takes more memory than the parsed index. A
-    /// million shards take 530 MB as text, and 340 MB parsed.
-    const IN_MEMORY: u64 = 64 << 20;
-
-    read_index_within(file, expected, limits, IN_MEMORY)
-}
-
-/// Reads an index of up to `in_memory` bytes into memory, and a larger one as a stream.
-fn read_index_within(
-    file: &FileHandle,
-    expected: Option<Digest>,
-    limits: &Limits,
-    in_memory: u64,
-) -> Result<Index, DatasetError> {
-    let path = || file.path().to_owned();
-    Limits::check("index-bytes", file.len(), limits.index_bytes).map_err(|source| {
-        DatasetError::Limit {
-            path: path(),
-            source,
-        }
-    })?;
-    let (parsed, found) = if file.len() <= in_memory {
-        let bytes = file.read_all(in_memory)?;
-        let found = expected.map(|expected| digest(expected.algo(), &bytes));
-        (Index::parse(&bytes, limits), found)
-    } else {
-        let mut reader = Hashing {
-            reader: file.reader(),
-            hasher: expected.map(|expected| Hasher::new(expected.algo())),
+    fn raw_bytes(
+        &self,
+        shard: usize,
+        entry: &ShardEntry,
+        part: Part<'_>,
+    ) -> Result<Vec<u8>, DatasetError> {
+        let Some((zip, packing)) = part.zip else {
+            let file = self.open(shard, entry, part.raw)?;
+            return self.read(part.raw, &file);
         };
-        let parsed = Index::read(&mut reader, limits);
-        // The error of a wrong hash takes precedence, so the rest of the bytes must be hashed as well.
-        if parsed.is_err() && expected.is_some() {
-            io::copy(&mut reader, &mut io::sink()).map_err(|source| StorageError::Io {
-                action: "read",
-                path: path(),
-                source,
-            })?;
-        }
-        file.check_unchanged()?;
-        (parsed, reader.hasher.map(Hasher::finish))
-    };
-    if let (Some(expected), Some(found)) = (expected, found) {
-        check_expected(file.path(), expected, found)?;
-    }
-    parsed.map_err(|source| DatasetError::Index {
-        path: path(),
-        source: Box::new(source),
-    })
-}
-
-/// A reader that hashes the bytes that it returns.
-struct Hashing<R> {
-    reader: R,
-    hasher: Option<Hasher>,
-}
-
-impl<R: Read> Read for Hashing<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer)?;
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(buffer.get(..read).unwrap_or_default());
-        }
-        Ok(read)
-    }
-}
-
-/// Parses `sha256:…`. Hash algorithms that can be forged are errors: they are no root of trust.
-fn parse_expected(text: &str) -> Result<Digest, DatasetError> {
-    let error = || DatasetError::ExpectIndex {
-        text: text.to_owned(),
-    };
-    let (algo, hex) = text.split_once(':').ok_or_else(error)?;
-    let algo: HashAlgo = algo.parse().map_err(|_| error())?;
-    let weak = matches!(
-        algo,
-        HashAlgo::Md5
-            | HashAlgo::Sha1
-            | HashAlgo::Xxh32
-            | HashAlgo::Xxh64
-            | HashAlgo::Xxh128
-            | HashAlgo::Xxh3_64
-            | HashAlgo::Xxh3_128
-    );
-    if weak {
-        return Err(error());
-    }
-    Digest::parse(algo, &hex.to_ascii_lowercase()).map_err(|_| error())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use shardmill_core::Diagnostic;
-
-    use super::*;
-
-    #[test]
-    fn a_streamed_index_is_the_same_and_has_the_same_errors() {
-        let temp = tempfile::tempdir().unwrap();
-        let path = temp.path().join("index.json");
-        let sound = r#"{"shards": [{"column_encodings": ["int"], "column_names": ["a"], "column_sizes": [8], "compression": null, "format": "mds", "hashes": [], "raw_data": {"basename": "shard.00000.mds", "bytes": 292, "hashes": {}}, "samples": 10, "size_limit": null, "version": 2, "zip_data": null}], "version": 2}"#;
-        let cut = &sound[..sound.len() - 20];
-        let other = sound.replace("292", "293");
-        let large = format!("{sound}{}", " ".repeat(1 << 20));
-        for text in [
-            sound,
-            cut,
-            other.as_str(),
-            large.as_str(),
-            "",
-            "{}",
-            "<html>",
-        ] {
-            fs::write(&path, text).unwrap();
-            let file = FileHandle::open(&path).unwrap();
-            let expected = [
-                None,
-                Some(digest(HashAlgo::Sha256, sound.as_bytes())),
-                Some(digest(HashAlgo::Sha256, text.as_bytes())),
-            ];
-            for expected in expected {
-                let read =
-                    |in_memory| read_index_within(&file, expected, &Limits::default(), in_memory);
-                let (whole, streamed) = (read(u64::MAX), read(0));
-                let outcome = |result: &Result<Index, DatasetError>| match result {
-                    Ok(index) => index.to_json(),
-                    Err(error) => format!("{} {}", error.id(), error.chain()),
-                };
-                assert_eq!(outcome(&whole), outcome(&streamed), "{text:.40}");
-                if expected == Some(digest(HashAlgo::Sha256, sound.as_bytes())) && text != sound {
-                    assert_eq!(whole.unwrap_err().id(), "index-mismatch");
-                }
+        // PERF: a store holds no files of a cache, so the compressed file is tried first: this saves a request.
+        if self.dataset.dir().is_store() {
+            match self.open(shard, entry, zip) {
+                Err(DatasetError::ShardMissing { .. }) => {}
+                file => return self.unpack(part, zip, packing, &file?),
             }
         }
-        assert_eq!(
-            read_index(&FileHandle::open(&path).unwrap(), None, &Limits::default())
-                .unwrap_err()
-                .id(),
-            "index-not-json"
-        );
+        let raw = match self.open(shard, entry, part.raw) {
+            Ok(file) => return self.read(part.raw, &file),
+            Err(error @ (DatasetError::ShardMissing { .. } | DatasetError::ShardLength { .. })) => {
+                error
+            }
+            Err(error) => return Err(error),
+        };
+        let file = match self.open(shard, entry, zip) {
+            // Without a compressed file, the error is the wrong length of the raw file.
+            Err(DatasetError::ShardMissing { .. })
+                if matches!(raw, DatasetError::ShardLength { .. }) =>
+            {
+                return Err(raw);
+            }
+            other => other?,
+        };
+        self.unpack(part, zip, packing, &file)
+    }
+
+    fn unpack(
+        &self,
+        part: Part<'_>,
+        zip: &FileInfo,
+        packing: Packing,
+        file: &Stored,
+    ) -> Result<Vec<u8>, DatasetError> {
+        let zipped = self.read(zip, file)?;
+        let place = || Place::file(&zip.basename);
+        packing.unpack(&zipped, part.raw.bytes, place, self.limits())
+    }
+
+    /// Opens a file of a shard and checks that it has the length that the index declares.
+    pub(crate) fn open(
+        &self,
+        shard: usize,
+        entry: &ShardEntry,
+        info: &FileInfo,
+    ) -> Result<Stored, DatasetError> {
+        let file = match self.dataset.dir().open_file(&info.basename) {
+            Ok(file) => file,
+            Err(error) if error.is_not_found() => {
+                return Err(DatasetError::ShardMissing {
+                    place: Place::file(&info.basename),
+                    first_sample: self.dataset.stored_samples(shard).start,
+                    samples: entry.samples,
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if file.len() != info.bytes {
+            return Err(DatasetError::ShardLength {
+                place: Place::file(&info.basename),
+                expected: info.bytes,
+                found: file.len(),
+            });
+        }
+        Ok(file)
+    }
+
+    /// Reads an open file into a buffer that may be reused.
+    pub(crate) fn read_into(&self, file: &Stored, bytes: &mut Vec<u8>) -> Result<(), DatasetError> {
+        let limit = self.limits().shard_bytes;
+        Limits::check("shard-bytes", file.len(), limit).map_err(|source| DatasetError::Limit {
+            path: file.path().to_owned(),
+            source,
+        })?;
+        Ok(file.read_all_into(bytes, limit)?)
+    }
+
+    fn read(&self, info: &FileInfo, file: &Stored) -> Result<Vec<u8>, DatasetError> {
+        let mut bytes = Vec::new();
+        self.read_into(file, &mut bytes)?;
+        // A file that is read whole is always compared with a hash of the index, even if the caller requests none.
+        if let Some(algo) = self.hash.or_else(|| info.hashes.quickest()) {
+            info.hashes
+                .check(algo, &bytes)
+                .map_err(|source| DatasetError::Hash {
+                    place: Place::file(&info.basename),
+                    raw: false,
+                    source: Box::new(source),
+                })?;
+        }
+        Ok(bytes)
     }
 }

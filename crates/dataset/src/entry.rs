@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardmill_core::Limits;
-use shardmill_mds::{Compression, FileInfo, ShardConfig, ShardEntry};
+use shardmill_mds::{CodecError, Compression, FileInfo, HashAlgo, ShardConfig, ShardEntry};
 use shardmill_webdataset::{FieldSet, IndexShard};
 
 use crate::error::{DatasetError, Place};
 use crate::files::{FileEntry, FileForm, FileList};
+use crate::index_file::begins_as_tar_index;
 
 /// The shards of a dataset, in order.
 #[derive(Clone, Debug)]
@@ -66,12 +67,22 @@ impl Shards {
     }
 }
 
-/// Returns whether an index is one of a WebDataset dataset, judged by its first key. Only those indexes have `format`
-/// at the top level, and their keys are sorted. Everything else is parsed as MDS, whose parser then reports what is
-/// wrong.
-pub fn begins_as_tar_index(bytes: &[u8]) -> bool {
-    let body = bytes.trim_ascii_start().strip_prefix(b"{");
-    body.is_some_and(|body| body.trim_ascii_start().starts_with(br#""format""#))
+/// Checks that the index has a hash of every stored file. This is checked when a dataset is opened, rather than failing
+/// at shard 900,000.
+pub(crate) fn check_hashes_present<'a>(
+    entries: impl Iterator<Item = Entry<'a>>,
+    algo: HashAlgo,
+) -> Result<(), DatasetError> {
+    for part in entries.flat_map(Entry::parts) {
+        let stored = part.stored();
+        if stored.hashes.get(algo).is_none() {
+            return Err(DatasetError::HashAbsent {
+                place: Place::file(&stored.basename),
+                source: Box::new(CodecError::HashAbsent { algo }),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// One shard, as its index describes it.

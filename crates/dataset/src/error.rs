@@ -2,21 +2,18 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, Unfinished, escape};
+use shardmill_core::{
+    Diagnostic, ErrorKind, FileClass, LimitExceeded, NameError, Unfinished, escape,
+};
 use shardmill_mds::{CodecError, HashAlgo, MdsError};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::WebdatasetError;
-
-use crate::files::FileError;
-use crate::side_files::SideError;
 
 /// A place in a dataset: a file, and optionally a sample and a column of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file, relative to the dataset.
     pub file: String,
-    /// The number of the shard in the index, from 0.
-    pub shard: u64,
     /// The number of the sample in the dataset, from 0, if the place is one sample.
     pub sample: Option<u64>,
     /// The column, if the place is one value.
@@ -25,10 +22,10 @@ pub struct Place {
 
 impl Place {
     /// Returns the place of a whole file of a shard.
-    pub fn file(shard: u64, file: &str) -> Self {
+    #[must_use]
+    pub fn file(file: &str) -> Self {
         Self {
             file: file.to_owned(),
-            shard,
             sample: None,
             column: None,
         }
@@ -55,9 +52,50 @@ pub enum DatasetError {
     /// A file or directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// An error about raw files.
+    /// A pattern of tar files that cannot be expanded.
     #[error(transparent)]
-    Files(#[from] FileError),
+    Braces(#[from] WebdatasetError),
+    /// A pattern whose tar files are in several stores or buckets.
+    #[error(
+        "the pattern `{}` names tar files that have no folder in common",
+        escape(pattern)
+    )]
+    PatternApart {
+        /// The pattern.
+        pattern: String,
+    },
+    /// A pattern that names a file twice.
+    #[error("the pattern `{}` names `{}` twice", escape(pattern), escape(name))]
+    PatternTwice {
+        /// The pattern.
+        pattern: String,
+        /// The name of the file.
+        name: String,
+    },
+    /// A pattern with an invalid name.
+    #[error("the pattern `{}` names `{}`", escape(pattern), escape(name))]
+    PatternName {
+        /// The pattern.
+        pattern: String,
+        /// The name.
+        name: String,
+        /// The rule that it breaks.
+        source: NameError,
+    },
+    /// A folder without tar files and without an index.
+    #[error("there is neither a tar file nor an index.json here")]
+    NoTars {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// An index of another format than tar files.
+    #[error("the index is of {format} shards, and not of tar files")]
+    OtherFormat {
+        /// The path of the index.
+        path: PathBuf,
+        /// The format of its shards.
+        format: &'static str,
+    },
     /// A directory without an index.
     #[error("there is no index.json in this directory{}", uncommitted(*.unfinished))]
     IndexMissing {
@@ -80,13 +118,15 @@ pub enum DatasetError {
         /// The first file of another kind.
         other: String,
     },
-    /// An index was requested of shards that an unfinished conversion has written so far.
+    /// A directory without an index that contains the shards that an unfinished conversion has written so far.
     #[error("{found}")]
     Unfinished {
         /// The directory.
         path: PathBuf,
         /// What the conversion left there.
         found: Unfinished,
+        /// Whether the shards are tar files, which can be read one by one.
+        tars: bool,
     },
     /// An index that cannot be used.
     #[error("cannot read the index{}", at(source))]
@@ -106,13 +146,50 @@ pub enum DatasetError {
         #[source]
         source: Box<shardmill_webdataset::WebdatasetError>,
     },
-    /// A side file of the index that lists the deleted samples is invalid.
-    #[error("{fault}")]
-    Side {
-        /// The file.
+    /// The provenance is missing, although a file that belongs to one exists.
+    #[error("there is none, though {name} belongs to one")]
+    ProvenanceMissing {
+        /// The path of the provenance.
         path: PathBuf,
-        /// The error in it.
-        fault: Box<SideError>,
+        /// The existing file.
+        name: &'static str,
+    },
+    /// The provenance is invalid.
+    #[error("it cannot be read: {reason}")]
+    ProvenanceDamaged {
+        /// The path of the provenance.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The provenance belongs to another index.
+    #[error(
+        "the conversion noted {} samples in {} shards, and the index has {} in {}",
+        noted.0, noted.1, found.0, found.1
+    )]
+    ProvenanceOther {
+        /// The path of the provenance.
+        path: PathBuf,
+        /// The samples and shards that the conversion recorded.
+        noted: (u64, u64),
+        /// The samples and shards of the index.
+        found: (u64, u64),
+    },
+    /// The list of deleted samples is missing.
+    #[error("the file is missing, and with it which {count} samples are gone from the table")]
+    TombstonesMissing {
+        /// The path of the list.
+        path: PathBuf,
+        /// The number of deleted samples.
+        count: u64,
+    },
+    /// The list of deleted samples is invalid, or not the one that the provenance records.
+    #[error("{reason}")]
+    TombstonesDamaged {
+        /// The path of the list.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Indexes that cannot be merged.
     #[error("cannot merge the indexes beneath this directory{}", at(source))]
@@ -403,6 +480,125 @@ pub enum DatasetError {
         /// The place in the dataset.
         place: Place,
     },
+    /// A file that changed, or became unreadable, while it was read.
+    #[error("the file changed, or could not be read, while it was read")]
+    FileChanged {
+        /// The path of the file.
+        path: PathBuf,
+    },
+    /// A tree without files to read.
+    #[error("there are no files{}", if *filtered { " that the patterns take" } else { "" })]
+    TreeEmpty {
+        /// The tree.
+        location: String,
+        /// Whether patterns were given, which may exclude all files.
+        filtered: bool,
+    },
+    /// An invalid pattern of files.
+    #[error("`{}` is no pattern: {reason}", escape(pattern))]
+    FilePattern {
+        /// The option that it was passed in.
+        option: &'static str,
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// An object of a store whose name is also a folder of other objects, which a local folder cannot represent.
+    #[error("it is a file, and `{}` lies in a folder of that name", escape(other))]
+    TreeClash {
+        /// The object.
+        object: String,
+        /// An object in the folder of that name.
+        other: String,
+    },
+    /// The local folder contains the files of another tree, or of other patterns.
+    #[error(
+        "the folder keeps the files of {}, by other patterns or from another place",
+        escape(kept)
+    )]
+    OtherTree {
+        /// The list in the folder.
+        path: PathBuf,
+        /// The source of those files.
+        kept: String,
+    },
+    /// The stored list of files is damaged.
+    #[error("the list of files cannot be read: {what}")]
+    FileList {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The list of files does not have the digest that the caller expects.
+    #[error(
+        "the list of files has the digest {found}, not {expected}: files came, went or have other lengths"
+    )]
+    FilesDigest {
+        /// The tree, or all trees.
+        location: String,
+        /// The expected digest.
+        expected: String,
+        /// The digest of the list.
+        found: String,
+    },
+    /// Files of the previous list are in use.
+    #[error("{files} files of the old list are in use")]
+    FilesInUse {
+        /// The list.
+        path: PathBuf,
+        /// The number of files in use.
+        files: u64,
+    },
+    /// A listed file does not exist any more.
+    #[error("the file is gone since it was listed")]
+    FileMissing {
+        /// The place of the file.
+        place: Place,
+    },
+    /// A listed file has changed.
+    #[error(
+        "the file has changed since it was listed: {listed} bytes then, {found} now{}",
+        match (listed == found, store) {
+            (false, _) => "",
+            (true, false) => ", and another time of change",
+            (true, true) => ", and another ETag",
+        }
+    )]
+    ListedFileChanged {
+        /// The place of the file.
+        place: Place,
+        /// Its length in the list.
+        listed: u64,
+        /// Its length now.
+        found: u64,
+        /// Whether it is an object of a store.
+        store: bool,
+    },
+    /// A listed object of a store has changed.
+    #[error("the object has changed since it was listed: it has another ETag")]
+    ObjectChanged {
+        /// The place of the file.
+        place: Place,
+    },
+    /// A file in the local folder that the cache did not write, so that it may not be the listed one.
+    #[error("nothing tells whether it is the file that was listed")]
+    FileUnknown {
+        /// The place of the file.
+        place: Place,
+    },
+    /// The list has no such file.
+    #[error("the list of {} has no such file", escape(location))]
+    NoSuchFile {
+        /// The path.
+        path: String,
+        /// The tree.
+        location: String,
+    },
+    /// Files were requested by name, but no stream is a tree of raw files.
+    #[error("the dataset has no raw files")]
+    NoTree,
     /// The streams have no shard of that number.
     #[error("there is no shard {shard}: the streams have {shards}")]
     NoSuchShard {
@@ -457,6 +653,9 @@ fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
     }
 }
 
+/// The hint for a folder that mixes tar files with other files.
+const STRAY_HINT: &str = "name the tar files, as in train-{000..146}.tar, or the folder that has nothing but them; `shardmill convert --from tree` and `FileDataset` take every file as it is";
+
 impl DatasetError {
     /// Makes an error about a shard from one of the format crate. Sample numbers within the shard become numbers in the
     /// dataset, both in the place and in the message.
@@ -504,6 +703,15 @@ impl DatasetError {
         }
     }
 
+    /// Makes an error about a damaged tar file.
+    #[must_use]
+    pub fn tar_file(path: &Path, source: WebdatasetError) -> Self {
+        Self::Tar {
+            place: Place::file(&path.to_string_lossy()),
+            source: Box::new(source),
+        }
+    }
+
     /// Makes an error about the sample of a tar file with this number.
     pub fn tar(mut place: Place, sample: u64, source: WebdatasetError) -> Self {
         place.sample = Some(sample);
@@ -517,7 +725,6 @@ impl DatasetError {
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
-            Self::Files(error) => error.place(),
             Self::ShardMissing { place, .. }
             | Self::ShardLength { place, .. }
             | Self::Hash { place, .. }
@@ -532,6 +739,10 @@ impl DatasetError {
             | Self::StoredForm { place, .. }
             | Self::PartnerMissing { place, .. }
             | Self::ShardChanged { place }
+            | Self::FileMissing { place }
+            | Self::ListedFileChanged { place, .. }
+            | Self::ObjectChanged { place }
+            | Self::FileUnknown { place }
             | Self::Format { place, .. } => Some(place),
             _ => None,
         }
@@ -540,13 +751,22 @@ impl DatasetError {
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Storage(error) => error.path(),
-            Self::Files(error) => error.path(),
             Self::IndexMissing { path, .. }
             | Self::Stray { path, .. }
             | Self::Unfinished { path, .. }
             | Self::Index { path, .. }
             | Self::TarIndex { path, .. }
-            | Self::Side { path, .. }
+            | Self::ProvenanceMissing { path, .. }
+            | Self::ProvenanceDamaged { path, .. }
+            | Self::ProvenanceOther { path, .. }
+            | Self::TombstonesMissing { path, .. }
+            | Self::TombstonesDamaged { path, .. }
+            | Self::NoTars { path }
+            | Self::OtherFormat { path, .. }
+            | Self::FileChanged { path }
+            | Self::OtherTree { path, .. }
+            | Self::FileList { path, .. }
+            | Self::FilesInUse { path, .. }
             | Self::Merge { path, .. }
             | Self::IndexMismatch { path, .. }
             | Self::Limit { path, .. }
@@ -563,6 +783,39 @@ impl DatasetError {
         }
     }
 
+    /// Replaces the path of an error about a side file of an index.
+    #[must_use]
+    pub fn with_side_path(mut self, path_of: impl FnOnce(&str) -> PathBuf) -> Self {
+        if let Self::ProvenanceMissing { path, .. }
+        | Self::ProvenanceDamaged { path, .. }
+        | Self::ProvenanceOther { path, .. }
+        | Self::TombstonesMissing { path, .. }
+        | Self::TombstonesDamaged { path, .. } = &mut self
+            && let Some(name) = path.file_name()
+        {
+            *path = path_of(&name.to_string_lossy());
+        }
+        self
+    }
+
+    /// Returns the name of the side file that the error is about.
+    #[must_use]
+    pub const fn side_name(&self) -> &'static str {
+        match self {
+            Self::TombstonesMissing { .. } | Self::TombstonesDamaged { .. } => "index.tombstones",
+            _ => "index.provenance",
+        }
+    }
+
+    /// Returns whether a raw file at the source differs from the listed one, so that retries cannot help.
+    #[must_use]
+    pub const fn is_file_change(&self) -> bool {
+        matches!(
+            self,
+            Self::ListedFileChanged { .. } | Self::ObjectChanged { .. }
+        )
+    }
+
     /// Returns the object of the error. A path within `root` is shown relative to it.
     pub fn object_beneath(&self, root: &Path) -> Option<String> {
         match self.path().and_then(|path| path.strip_prefix(root).ok()) {
@@ -577,9 +830,8 @@ impl DatasetError {
     fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
             Self::Storage(source) => Some(source),
-            Self::Files(source) => Some(source),
+            Self::Braces(source) => Some(source),
             Self::Index { source, .. } | Self::Merge { source, .. } => Some(source.as_ref()),
-            Self::Side { fault, .. } => Some(fault.as_ref()),
             Self::Hash { source, .. } | Self::HashAbsent { source, .. } => Some(source.as_ref()),
             Self::Decompress { source, .. } => Some(source.as_ref()),
             Self::TarIndex { source, .. } => Some(source.as_ref()),
@@ -616,13 +868,23 @@ impl Diagnostic for DatasetError {
             Self::IndexMissing { .. }
             | Self::NoShards { .. }
             | Self::NothingToMerge { .. }
-            | Self::PatternShard { .. } => ErrorKind::NotFound,
-            Self::Limit { .. } => ErrorKind::Unsupported,
+            | Self::PatternShard { .. }
+            | Self::NoTars { .. }
+            | Self::TreeEmpty { .. }
+            | Self::FileMissing { .. }
+            | Self::NoSuchFile { .. } => ErrorKind::NotFound,
+            Self::Limit { .. } | Self::TreeClash { .. } => ErrorKind::Unsupported,
             Self::NoStreams
             | Self::Stray { .. }
             | Self::StreamNowhere
             | Self::StreamLocal { .. }
             | Self::PatternSplit { .. }
+            | Self::PatternApart { .. }
+            | Self::PatternTwice { .. }
+            | Self::PatternName { .. }
+            | Self::OtherFormat { .. }
+            | Self::FilePattern { .. }
+            | Self::NoTree
             | Self::NoKeys
             | Self::NoSuchShard { .. }
             | Self::ExpectIndex { .. }
@@ -630,7 +892,11 @@ impl Diagnostic for DatasetError {
             | Self::NoShard { .. }
             | Self::Outside { .. }
             | Self::DirectoryName { .. } => ErrorKind::InvalidInput,
-            Self::CacheForeign { .. } | Self::Unfinished { .. } => ErrorKind::Conflict,
+            Self::CacheForeign { .. }
+            | Self::Unfinished { .. }
+            | Self::OtherTree { .. }
+            | Self::FilesDigest { .. }
+            | Self::FilesInUse { .. } => ErrorKind::Conflict,
             Self::OutOfMemory { .. } => ErrorKind::Resource,
             Self::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Corrupt,
@@ -647,7 +913,28 @@ impl Diagnostic for DatasetError {
                 ..
             }
             | Self::Unfinished { found, .. } => found.id(),
-            Self::IndexMissing { .. } => "index-missing",
+            Self::IndexMissing { .. } | Self::NoTars { .. } => "index-missing",
+            Self::OtherFormat { .. } => "index-format",
+            Self::PatternApart { .. } | Self::PatternTwice { .. } | Self::PatternName { .. } => {
+                "pattern-names"
+            }
+            Self::ProvenanceMissing { .. } => "provenance-missing",
+            Self::ProvenanceDamaged { .. } => "provenance-damaged",
+            Self::ProvenanceOther { .. } => "provenance-other",
+            Self::TombstonesMissing { .. } => "tombstones-missing",
+            Self::TombstonesDamaged { .. } => "tombstones-damaged",
+            Self::FileChanged { .. } | Self::ListedFileChanged { .. } => "file-changed",
+            Self::TreeEmpty { .. } => "tree-empty",
+            Self::FilePattern { .. } => "config-pattern",
+            Self::TreeClash { .. } => "tree-clash",
+            Self::FileList { .. } => "files-list",
+            Self::FilesDigest { .. } => "files-digest",
+            Self::FilesInUse { .. } => "files-in-use",
+            Self::FileMissing { .. } => "file-missing",
+            Self::ObjectChanged { .. } => "remote-changed",
+            Self::FileUnknown { .. } => "file-untold",
+            Self::NoSuchFile { .. } => "no-such-file",
+            Self::NoTree => "config-files",
             Self::Stray { .. } => "source-mixed",
             Self::IndexMismatch { .. } => "index-mismatch",
             Self::ExpectIndex { .. } => "config-expect-index",
@@ -664,7 +951,7 @@ impl Diagnostic for DatasetError {
             Self::NoShard { .. } | Self::NoSuchShard { .. } => "no-such-shard",
             Self::NoStreams | Self::StreamNowhere => "config-streams",
             Self::StreamLocal { .. } => "config-local",
-            Self::CacheForeign { .. } => "cache-foreign",
+            Self::CacheForeign { .. } | Self::OtherTree { .. } => "cache-foreign",
             Self::ShardChanged { .. } => "shard-changed",
             Self::OutOfMemory { .. } => "out-of-memory",
             Self::NoShards { .. } => "index-no-shards",
@@ -686,10 +973,15 @@ impl Diagnostic for DatasetError {
         }
         match self {
             Self::Storage(source) => source.object(),
-            Self::Files(source) => source.object(),
             Self::ExpectIndex { .. } => Some("--expect-index".to_owned()),
             Self::StreamLocal { remote } => Some(escape(remote).into_owned()),
             Self::PatternSplit { pattern, .. } => Some(escape(pattern).into_owned()),
+            Self::TreeEmpty { location, .. } | Self::FilesDigest { location, .. } => {
+                Some(escape(location).into_owned())
+            }
+            Self::FilePattern { option, .. } => Some((*option).to_owned()),
+            Self::TreeClash { object, .. } => Some(escape(object).into_owned()),
+            Self::NoSuchFile { path, .. } => Some(escape(path).into_owned()),
             _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
         }
     }
@@ -704,17 +996,62 @@ impl Diagnostic for DatasetError {
                     path,
                     unfinished: Some(found),
                 }
-                | Self::Unfinished { path, found } => {
+                | Self::Unfinished {
+                    path,
+                    found,
+                    tars: false,
+                } => {
                     return Some(found.hint(&path.to_string_lossy()));
+                }
+                Self::Unfinished { path, found, .. } => {
+                    let hint = found.hint(&path.to_string_lossy());
+                    return Some(match found {
+                        Unfinished::Conversion => {
+                            format!("{hint}; name tar files to read those that are there")
+                        }
+                        Unfinished::Parts => hint,
+                    });
                 }
                 Self::IndexMissing { .. } => {
                     "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
                 }
-                Self::Stray { .. } => crate::tars::STRAY_HINT,
+                Self::Stray { .. } => STRAY_HINT,
                 Self::ExpectIndex { .. } => "as in sha256:9f86d081…",
                 Self::ShardMissing { .. } => "fetch or write the file again",
                 Self::PatternSplit { .. } => "write the folder into the pattern",
                 Self::TarSamples { .. } | Self::TarFields { .. } => "make the index anew from the shards",
+                Self::ShardLength { place, .. } if FileClass::of(&place.file) == FileClass::Tar => {
+                    "write or fetch the shard again, or keep the samples that are whole with `shardmill repair`"
+                }
+                Self::OtherFormat { .. } => "`shardmill convert --to webdataset` makes tar files of it",
+                Self::PatternApart { .. } => "give a stream for each",
+                Self::PatternTwice { .. } => "a stream has each of its shards once; `repeat` has it twice",
+                Self::ProvenanceMissing { .. } | Self::ProvenanceDamaged { .. } => {
+                    "fetch it again with the dataset, or convert the dataset again"
+                }
+                Self::ProvenanceOther { .. } => {
+                    "fetch index.json and index.provenance again, or convert the dataset again with --overwrite"
+                }
+                Self::TombstonesMissing { .. } | Self::TombstonesDamaged { .. } => {
+                    "fetch it again, or run convert --incremental, which restores it"
+                }
+                Self::TreeEmpty { filtered: true, .. } => "see `include` and `exclude`",
+                Self::TreeEmpty { .. } => "see whether the place is the right one",
+                Self::TreeClash { .. } => "leave one of them out with `exclude`",
+                Self::OtherTree { .. } => "name another local folder",
+                Self::FileList { .. }
+                | Self::FileMissing { .. }
+                | Self::ListedFileChanged { .. }
+                | Self::ObjectChanged { .. } => {
+                    "list the files anew (`relist`), or name another local folder"
+                }
+                Self::FilesDigest { .. } => {
+                    "go on with the files that the run began with, or begin anew"
+                }
+                Self::FilesInUse { .. } => {
+                    "end the processes that read them, or name another local folder"
+                }
+                Self::FileUnknown { .. } => "move it away, or name another local folder",
                 Self::ShardLength { .. } => "the file was cut short, or belongs to another index; fetch or write it again",
                 Self::Gap { .. } => "an index without it would number the samples differently; find the file first",
                 Self::Ambiguous { .. } => "move one of the files away",

@@ -1,13 +1,12 @@
 //! Finds samples of tar files by their keys.
 
-use std::hash::{DefaultHasher, Hasher as _};
-
 use shardmill_webdataset::IndexShard;
 
-use crate::catalog::{Catalog, Origin};
+use crate::catalog::Catalog;
 use crate::entry::Shards;
 use crate::error::DatasetError;
-use crate::scan::{Found, Shelf, hash_keys};
+use crate::origin::Shelf;
+use crate::scan::{Found, hash_key, hash_keys};
 
 /// A map from the hash of a key to the samples that may have that key. It takes 16 bytes for each sample, however long
 /// the keys are: the keys themselves are read from the tar files.
@@ -15,13 +14,6 @@ use crate::scan::{Found, Shelf, hash_keys};
 pub struct Keys {
     /// Pairs of key hash and sample number; sorted.
     rows: Vec<(u64, u64)>,
-}
-
-/// Returns the hash of a key. The hash is valid only in this process.
-pub fn hash_key(key: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(key.as_bytes());
-    hasher.finish()
 }
 
 impl Keys {
@@ -35,11 +27,7 @@ impl Keys {
             };
             any = true;
             let found: Vec<Found> = shards.iter().map(Found::listed).collect();
-            let shelf = match &stream.origin {
-                None => Shelf::Folder(&stream.local),
-                Some(Origin::Folder(from)) => Shelf::Folder(from),
-                Some(Origin::Store(store)) => Shelf::Store(store),
-            };
+            let shelf = Shelf::of(&stream.local, stream.origin.as_ref());
             let hashes = hash_keys(shelf, &found, catalog.limits())?;
             for (number, (hashes, entry)) in hashes.into_iter().zip(shards).enumerate() {
                 let shard = stream.first_shard + number;

@@ -39,10 +39,12 @@ mod dataset;
 mod entry;
 mod error;
 mod files;
+mod index_file;
 mod keys;
 mod live;
-mod load;
+mod mapped;
 mod merge;
+mod origin;
 mod place;
 mod rebuild;
 mod report;
@@ -54,33 +56,36 @@ mod stream_live;
 mod tar;
 mod tars;
 mod verify;
+mod version;
 
-pub use body::{Body, Piece, map};
-pub use catalog::{Catalog, CatalogOptions, Origin, Stream, StreamOptions};
+pub use body::Body;
+pub use catalog::{Catalog, CatalogOptions, Stream, StreamOptions};
 pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
 pub use error::{DatasetError, Place, samples_of};
 pub use files::{
-    DATA_COLUMN, FILE_COLUMN, FileEntry, FileError, FileForm, FileList, FileOptions, ForgetFiles,
-    KnownFiles, PATH_COLUMN,
+    DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, ForgetFiles, KnownFiles,
+    PATH_COLUMN,
 };
 pub use keys::Keys;
 pub use live::LiveSamples;
+pub use mapped::{Piece, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
+pub use origin::{Origin, Shelf};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};
 pub use scan::Offsets;
-pub use schema::{SampleForm, Schema, SchemaColumn};
+pub use schema::{KEY_COLUMN, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
 pub use side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
-    SIDE_BYTES, SideError, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
+    SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
 };
 pub use stream_live::StreamLive;
-pub use tar::{KEY_COLUMN, TarProblem, TarSample};
+pub use tar::{TarProblem, TarSample};
 pub use tars::{
-    FoundIndex, MOST_SPLITS, PatternFault, RepeatedKey, RepeatedKeys, TarData, TarFile, TarPattern,
-    TarSet, TarSetError, each_in_order, folder_holds_tars, holds_tars, is_tar_name, verify_tars,
-    version_of,
+    FoundIndex, MOST_SPLITS, RepeatedKey, RepeatedKeys, TarData, TarFile, TarPattern, TarSet,
+    each_in_order, folder_holds_tars, holds_tars, is_tar_name, verify_tars,
 };
 pub use verify::{VerifyOptions, verify};
+pub use version::version_of;

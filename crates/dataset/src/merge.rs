@@ -3,16 +3,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use shardmill_core::{Limits, NameError, WORK_FOLDER, check_relative_path};
+use shardmill_core::{INDEX_NAME, Limits, NameError, WORK_FOLDER, check_relative_path};
 use shardmill_mds::{Content, Index, MdsError};
 use shardmill_storage::{Dir, EntryKind, Folder, StorageError};
 
-use crate::dataset::{INDEX_NAME, open_index, read_index};
 use crate::error::DatasetError;
+use crate::index_file::{open_index, read_index};
 use crate::live::LiveSamples;
 use crate::side_files::{
-    Care, PROVENANCE_NAME, ReadFile, SideError, SideFiles, TOMBSTONES_NAME, read_file,
-    tombstones_note,
+    PROVENANCE_NAME, ReadFile, SideFiles, TOMBSTONES_NAME, read_file, tombstones_note,
 };
 
 /// A merged index, and its side files.
@@ -48,9 +47,9 @@ impl MergePart {
         index: Index,
         read: &ReadFile<'_>,
         limits: &Limits,
-    ) -> Result<Self, SideError> {
+    ) -> Result<Self, DatasetError> {
         let counts = (index.samples(), index.shards.len() as u64);
-        let side_files = SideFiles::read(read, counts, limits.index_bytes, Care::Thorough);
+        let side_files = SideFiles::read(read, counts, limits.index_bytes);
         let (live, content, has_provenance) = side_files.into_part()?;
         Ok(Self {
             folder,
@@ -78,10 +77,7 @@ impl MergePart {
             // Side files belong to an index of the usual name only.
             _ => Self::new(folder, index, &|_, _| Ok(None), limits),
         };
-        part.map_err(|fault| DatasetError::Side {
-            path: dir.path_of(fault.name()),
-            fault: Box::new(fault),
-        })
+        part.map_err(|error| error.with_side_path(|name| dir.path_of(name)))
     }
 }
 

@@ -44,6 +44,7 @@ pub fn rebuild_index(
         return Err(DatasetError::Unfinished {
             path: path.to_owned(),
             found,
+            tars: false,
         });
     }
     let found = find(&dir, &options.limits)?;
@@ -127,7 +128,7 @@ fn find(dir: &Dir, limits: &Limits) -> Result<Vec<Files>, DatasetError> {
             meta: Forms::default(),
         });
         let ambiguous = |other| DatasetError::Ambiguous {
-            place: Place::file(number, &name),
+            place: Place::file(&name),
             other,
         };
         if files.format != format {
@@ -322,7 +323,7 @@ impl Rebuild<'_> {
     }
 
     fn place(&self, name: &str) -> Place {
-        Place::file(self.files.number, name)
+        Place::file(name)
     }
 
     fn shard_error(&self, name: &str, source: MdsError) -> DatasetError {

@@ -1,19 +1,19 @@
 //! Builds the index of tar files that have none, by reading the headers of all of them once.
 
+use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::{Limits, Unfinished};
+use shardmill_core::{INDEX_NAME, Limits, Unfinished};
 use shardmill_storage::{Dir, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
     WebdatasetError, decompress,
 };
 
-use crate::body::map;
-use crate::dataset::INDEX_NAME;
 use crate::error::{DatasetError, Place};
-use crate::keys::hash_key;
+use crate::mapped::map;
+use crate::origin::Shelf;
 use crate::side_files::unfinished;
 use crate::tars::{
     Below, TarPattern, below, drop_unpacked, holds_datasets, is_tar_below, is_tar_name,
@@ -30,13 +30,6 @@ const STORE_WINDOW: u64 = 1 << 20;
 const STORE_SHARDS: usize = 64;
 /// The most objects that are listed.
 const MOST_OBJECTS: u64 = 10_000_000;
-
-/// The location of tar files.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Shelf<'a> {
-    Folder(&'a Dir),
-    Store(&'a Remote),
-}
 
 /// A tar file that a listing found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,14 +91,14 @@ impl Found {
         }
     }
 
-    fn changed(&self, number: usize) -> DatasetError {
+    fn changed(&self) -> DatasetError {
         DatasetError::ShardChanged {
-            place: self.place(number),
+            place: self.place(),
         }
     }
 
-    fn place(&self, number: usize) -> Place {
-        Place::file(number as u64, &self.name)
+    fn place(&self) -> Place {
+        Place::file(&self.name)
     }
 }
 
@@ -246,6 +239,13 @@ pub(crate) fn find_tars(
         .collect())
 }
 
+/// Returns the hash of a key. The hash is valid only in this process.
+pub fn hash_key(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key.as_bytes());
+    hasher.finish()
+}
+
 /// Returns the hashes of the keys of tar files, in the order of their samples.
 pub(crate) fn hash_keys(
     shelf: Shelf<'_>,
@@ -284,14 +284,14 @@ fn scan_folder<T: Send>(
         };
         let file = dir.open_file(&shard.name)?;
         let map = if shard.compression.is_some() {
-            unpack(shard, number, &file.read_all(limits.shard_bytes)?, limits)?
+            unpack(shard, &file.read_all(limits.shard_bytes)?, limits)?
         } else {
             let mapping = map(&file)?;
             let mut scan = ShardScan::new(file.len(), limits);
-            let need = step(&mut scan, shard, number, 0, mapping.bytes());
+            let need = step(&mut scan, shard, 0, mapping.bytes());
             // Missing bytes of a truncated file read as zeros, which cause other errors: report the change instead.
             if mapping.is_damaged() || need?.is_some() {
-                return Err(shard.changed(number));
+                return Err(shard.changed());
             }
             scan.finish()
         };
@@ -313,8 +313,7 @@ fn scan_store<T>(
     make: impl Fn(&Found, &ShardMap) -> T,
 ) -> Result<Vec<T>, DatasetError> {
     let mut done = Vec::with_capacity(found.len());
-    for (group, shards) in found.chunks(STORE_SHARDS).enumerate() {
-        let first = group * STORE_SHARDS;
+    for shards in found.chunks(STORE_SHARDS) {
         let mut maps: Vec<Option<ShardMap>> = vec![None; shards.len()];
         let mut scans: Vec<ShardScan> = shards
             .iter()
@@ -326,7 +325,7 @@ fn scan_store<T>(
             if shard.compression.is_some() {
                 let bytes = store.read(&shard.name, limits.shard_bytes)?;
                 if let Some(slot) = maps.get_mut(place) {
-                    *slot = Some(unpack(shard, first + place, &bytes, limits)?);
+                    *slot = Some(unpack(shard, &bytes, limits)?);
                 }
             } else {
                 wanted.push((place, widened(&(0..0), shard.bytes)));
@@ -344,7 +343,7 @@ fn scan_store<T>(
                 let (Some(shard), Some(scan)) = (shards.get(place), scans.get_mut(place)) else {
                     continue;
                 };
-                let need = step(scan, shard, first + place, range.start, &bytes?)?;
+                let need = step(scan, shard, range.start, &bytes?)?;
                 if let Some(range) = need {
                     next.push((place, widened(&range, shard.bytes)));
                 }
@@ -369,35 +368,29 @@ fn widened(range: &Range<u64>, length: u64) -> Range<u64> {
 fn step(
     scan: &mut ShardScan,
     shard: &Found,
-    number: usize,
     at: u64,
     bytes: &[u8],
 ) -> Result<Option<Range<u64>>, DatasetError> {
     let need = scan.step(at, bytes).map_err(|source| DatasetError::Tar {
-        place: shard.place(number),
+        place: shard.place(),
         source: Box::new(source),
     })?;
     match need {
         // INVARIANT: a scan requests bytes that it already got only if the file is shorter than it was when listed.
         Some(range) if range.start == at && range.end <= at.saturating_add(bytes.len() as u64) => {
-            Err(shard.changed(number))
+            Err(shard.changed())
         }
         need => Ok(need),
     }
 }
 
-fn unpack(
-    shard: &Found,
-    number: usize,
-    zip: &[u8],
-    limits: &Limits,
-) -> Result<ShardMap, DatasetError> {
+fn unpack(shard: &Found, zip: &[u8], limits: &Limits) -> Result<ShardMap, DatasetError> {
     let raw = decompress(zip, None, limits).map_err(|source| DatasetError::Decompress {
-        place: shard.place(number),
+        place: shard.place(),
         source: Box::new(source),
     })?;
     ShardMap::read(&raw, limits).map_err(|source: WebdatasetError| DatasetError::Tar {
-        place: shard.place(number),
+        place: shard.place(),
         source: Box::new(source),
     })
 }

@@ -6,7 +6,10 @@ use shardmill_mds::{Encoding, Layout};
 use shardmill_webdataset::FieldSet;
 
 use crate::entry::Columns;
-use crate::tar::{KEY_COLUMN, in_order};
+use crate::files::DATA_COLUMN;
+
+/// The column of the keys of samples.
+pub const KEY_COLUMN: &str = "__key__";
 
 /// A column of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +66,15 @@ impl Schema {
             }
             Columns::Tar(fields) => Self::Fields(Arc::clone(fields)),
             Columns::File(form) => {
-                let columns = form.columns();
+                let column = |name: &&str| SchemaColumn {
+                    name: (*name).to_owned(),
+                    encoding: match *name {
+                        DATA_COLUMN => Encoding::Bytes,
+                        _ => Encoding::Str,
+                    },
+                    size: None,
+                };
+                let columns: Vec<_> = form.names().iter().map(column).collect();
                 let head = 4 * columns.len();
                 Self::Binary {
                     form: SampleForm::File,
@@ -181,4 +192,14 @@ impl Schema {
             Self::Text(Layout::Mds { .. }) => Vec::new(),
         }
     }
+}
+
+/// Returns all fields by code point, and whether every sample has them. The sorting gives fields the same relative
+/// order in every shard.
+pub fn in_order(set: &FieldSet) -> Vec<(&str, bool)> {
+    let always = set.always.iter().map(|name| (&**name, true));
+    let sometimes = set.sometimes.iter().map(|name| (&**name, false));
+    let mut all: Vec<(&str, bool)> = always.chain(sometimes).collect();
+    all.sort_unstable();
+    all
 }

@@ -25,7 +25,7 @@ impl Shard {
         limits: &Limits,
     ) -> Result<Self, DatasetError> {
         let owned = OwnedShard::open(entry, data, meta, limits).map_err(|source| {
-            let place = Place::file(number as u64, file);
+            let place = Place::file(file);
             DatasetError::shard(place, first_sample, source)
         })?;
         Ok(Self {
@@ -102,7 +102,7 @@ impl Shard {
     fn error(&self, at: u64, source: MdsError) -> DatasetError {
         let place = Place {
             sample: Some(self.first_sample.saturating_add(at)),
-            ..Place::file(self.number as u64, &self.file)
+            ..Place::file(&self.file)
         };
         DatasetError::shard(place, self.first_sample, source)
     }

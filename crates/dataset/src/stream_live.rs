@@ -3,17 +3,16 @@
 use std::path::PathBuf;
 use std::thread;
 
-use shardmill_core::Limits;
+use shardmill_core::{INDEX_NAME, Limits};
 use shardmill_storage::{Dir, PublishMode, StorageError};
 
-use crate::catalog::Origin;
-use crate::dataset::INDEX_NAME;
 use crate::entry::{Entry, Shards};
 use crate::error::DatasetError;
 use crate::live::LiveSamples;
+use crate::origin::Origin;
 use crate::side_files::{
-    Care, PROVENANCE_BYTES, PROVENANCE_NAME, ReadFile, SIDE_BYTES, SideFiles, Sides,
-    TOMBSTONES_NAME, if_there,
+    PROVENANCE_BYTES, PROVENANCE_NAME, ReadFile, SIDE_BYTES, SideFiles, Sides, TOMBSTONES_NAME,
+    if_there,
 };
 
 /// The files that describe a stream, as read from its folder or store.
@@ -168,11 +167,14 @@ impl IndexedStream<'_> {
             Some(Origin::Store(store)) => &|name, most| if_there(store.read(name, most)),
         };
         let side_files = match (provenance, self.origin) {
-            (Some(text), _) => SideFiles::read_with(read, Some(text), counts, limits.index_bytes),
             (None, Some(Origin::Store(_))) => {
-                SideFiles::read(read, counts, limits.index_bytes, Care::Quick)
+                let provenance = read(PROVENANCE_NAME, PROVENANCE_BYTES);
+                SideFiles::read_with(read, provenance, counts, limits.index_bytes)
             }
-            (None, _) => SideFiles::read(read, counts, limits.index_bytes, Care::Thorough),
+            (Some(provenance), _) => {
+                SideFiles::read_with(read, provenance, counts, limits.index_bytes)
+            }
+            (None, _) => SideFiles::read(read, counts, limits.index_bytes),
         };
         let live = match side_files.into_live() {
             Ok((live, sides)) => {
@@ -182,11 +184,7 @@ impl IndexedStream<'_> {
                 live
             }
             Err(_) if self.with_deleted => return Ok(StreamLive::default()),
-            Err(fault) => {
-                let path = self.path_of(fault.name());
-                let fault = Box::new(fault);
-                return Err(DatasetError::Side { path, fault });
-            }
+            Err(error) => return Err(error.with_side_path(|name| self.path_of(name))),
         };
         match self.with_deleted {
             true => Ok(StreamLive::default()),

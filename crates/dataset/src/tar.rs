@@ -6,10 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shardmill_core::Limits;
 use shardmill_webdataset::{Field, FieldSet, WebdatasetError, read_sample};
 
-use crate::schema::Schema;
-
-/// The column of the keys of samples.
-pub const KEY_COLUMN: &str = "__key__";
+use crate::schema::{Schema, in_order};
 
 /// An error of encoding a sample of a tar file.
 #[derive(Debug)]
@@ -98,16 +95,6 @@ impl<'a> TarSample<'a> {
             fields: names.collect(),
         }
     }
-}
-
-/// Returns all fields by code point, and whether every sample has them. The sorting gives fields the same relative
-/// order in every shard.
-pub fn in_order(set: &FieldSet) -> Vec<(&str, bool)> {
-    let always = set.always.iter().map(|name| (&**name, true));
-    let sometimes = set.sometimes.iter().map(|name| (&**name, false));
-    let mut all: Vec<(&str, bool)> = always.chain(sometimes).collect();
-    all.sort_unstable();
-    all
 }
 
 /// The schemas of samples that have only some fields of their shard. Equal sets of fields share one schema.

@@ -1,20 +1,19 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{ErrorKind, Progress, WORK_FOLDER, escape};
+use shardmill_core::{ErrorKind, INDEX_NAME, Progress, WORK_FOLDER, escape};
 use shardmill_mds::{
     Content, Field, FileInfo, MdsError, SampleValue, ShardEntry, ShardView, check_datum, decode,
     digest,
 };
 use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
-use crate::dataset::{Dataset, INDEX_NAME};
+use crate::dataset::{Dataset, Loader, parts};
 use crate::entry::Part;
 use crate::error::{DatasetError, Place};
-use crate::load::{Loader, parts};
 use crate::report::{Findings, Found, Problem, VerifyReport};
 use crate::side_files::{
-    Care, Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,
+    Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,
 };
 use shardmill_core::parallel;
 
@@ -249,7 +248,7 @@ impl ShardCheck<'_> {
                 stored.start.saturating_add(at)
             }),
             column: column.map(str::to_owned),
-            ..Place::file(self.shard as u64, file)
+            ..Place::file(file)
         }
     }
 
@@ -440,7 +439,7 @@ fn side_files(dataset: &Dataset) -> SideFiles {
     }
     let counts = (dataset.live().stored(), dataset.index().shards.len() as u64);
     let read = |name: &str, most| read_file(dataset.dir(), name, most);
-    SideFiles::read(&read, counts, dataset.limits().index_bytes, Care::Thorough)
+    SideFiles::read(&read, counts, dataset.limits().index_bytes)
 }
 
 fn stored_name(entry: &ShardEntry) -> &str {

@@ -10,9 +10,7 @@ use shardmill_cache::{
     CacheError, CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob,
 };
 use shardmill_core::Limits;
-use shardmill_dataset::{
-    Catalog, DatasetError, Entry, FileError, FileList, Piece, Stream, samples_of,
-};
+use shardmill_dataset::{Catalog, DatasetError, Entry, FileList, Piece, Stream, samples_of};
 use shardmill_mds::{Digest, FileInfo};
 use shardmill_storage::{Dir, FileHandle, StorageError};
 
@@ -116,7 +114,7 @@ impl BlobCatalog for ShardBlobs {
             BlobProblem::Changed => self.0.changed(blob),
             BlobProblem::Unverifiable => {
                 let place = self.0.place(blob);
-                FileError::Untold { place }.into()
+                DatasetError::FileUnknown { place }.into()
             }
         }
     }
@@ -174,7 +172,7 @@ impl Blobs for ShardBlobs {
 
     fn is_lasting(&self, error: &DatasetError) -> bool {
         match error {
-            DatasetError::Files(error) => error.is_change(),
+            error if error.is_file_change() => true,
             error => matches!(
                 error,
                 DatasetError::ShardMissing { .. } | DatasetError::HashAbsent { .. }

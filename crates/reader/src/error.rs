@@ -1,5 +1,5 @@
 use shardmill_core::{Diagnostic, ErrorKind, escape};
-use shardmill_dataset::{DatasetError, FileError, Place};
+use shardmill_dataset::{DatasetError, Place};
 use shardmill_order::OrderError;
 use shardmill_storage::StorageError;
 
@@ -68,12 +68,6 @@ impl From<CacheError<DatasetError>> for ReaderError {
             CacheError::Interrupted => Self::Interrupted,
             source => Self::Cache(source),
         }
-    }
-}
-
-impl From<FileError> for ReaderError {
-    fn from(source: FileError) -> Self {
-        Self::Dataset(source.into())
     }
 }
 

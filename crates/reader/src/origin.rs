@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use shardmill_cache::{BlobPart, Pending};
-use shardmill_dataset::{Catalog, DatasetError, Entry, FileEntry, FileError, Origin, Part, Stream};
+use shardmill_dataset::{Catalog, DatasetError, Entry, FileEntry, Origin, Part, Stream};
 use shardmill_mds::FileInfo;
 use shardmill_storage::{Dir, FileHandle, RemoteFault, StorageError};
 
@@ -162,7 +162,7 @@ pub(crate) fn check_listed(
     if entry.is(file) {
         return Ok(());
     }
-    Err(FileError::Changed {
+    Err(DatasetError::ListedFileChanged {
         place: catalog.place(shard),
         listed: entry.info.bytes,
         found: file.len(),
@@ -172,10 +172,10 @@ pub(crate) fn check_listed(
 }
 
 /// Returns the error for a raw file in a store that changed since it was listed.
-fn changed(catalog: &Catalog, shard: usize) -> Option<FileError> {
+fn changed(catalog: &Catalog, shard: usize) -> Option<DatasetError> {
     let place = catalog.place(shard);
     let is_file = matches!(catalog.entry(shard), Some(Entry::File(..)));
-    is_file.then_some(FileError::ObjectChanged { place })
+    is_file.then_some(DatasetError::ObjectChanged { place })
 }
 
 /// Returns whether the object in a store is not the requested version.
@@ -193,7 +193,7 @@ fn is_other(error: &StorageError) -> bool {
 pub(crate) fn missing(catalog: &Catalog, shard: usize) -> DatasetError {
     if let Some(Entry::File(..)) = catalog.entry(shard) {
         let place = catalog.place(shard);
-        return FileError::Missing { place }.into();
+        return DatasetError::FileMissing { place }.into();
     }
     DatasetError::ShardMissing {
         place: catalog.place(shard),

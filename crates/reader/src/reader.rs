@@ -22,7 +22,7 @@ use shardmill_dataset::Keys;
 use shardmill_dataset::Schema;
 use shardmill_dataset::TarSample;
 use shardmill_dataset::{Catalog, CatalogOptions, Origin, StreamOptions};
-use shardmill_dataset::{FileEntry, FileError, KnownFiles};
+use shardmill_dataset::{DatasetError, FileEntry, KnownFiles};
 
 /// Free memory that the pool keeps for the next batches.
 const POOL_BYTES: usize = 64 << 20;
@@ -320,7 +320,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`FileError::NoFile`], [`FileError::NoTree`].
+    /// [`DatasetError::NoSuchFile`], [`DatasetError::NoTree`].
     pub fn find_file(&self, path: &str) -> Result<u64, ReaderError> {
         Ok(self.fill_context.catalog.find_file(path)?)
     }
@@ -429,14 +429,14 @@ impl Reader {
     fn raw_file(&self, shard: usize) -> Result<&FileEntry, ReaderError> {
         let entry = self.fill_context.catalog.entry(shard);
         let file = entry.and_then(Entry::raw_file);
-        Ok(file.ok_or(FileError::NoTree)?)
+        Ok(file.ok_or(DatasetError::NoTree)?)
     }
 
     /// Reads the bytes of a raw file from its source, bypassing the cache.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`], [`FileError::NoTree`]; errors of reading the source.
+    /// [`ReaderError::SampleBeyond`], [`DatasetError::NoTree`]; errors of reading the source.
     pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
@@ -450,7 +450,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`FileError::Missing`], [`FileError::Changed`]; errors of the source.
+    /// [`DatasetError::FileMissing`], [`DatasetError::ListedFileChanged`]; errors of the source.
     pub fn check_file(&self, sample: u64) -> Result<(), ReaderError> {
         let catalog = &self.fill_context.catalog;
         let shard = self.shard_of(sample)?;
@@ -483,9 +483,9 @@ impl Reader {
         };
         let place = catalog.place(shard);
         match found {
-            None => Err(FileError::Missing { place }.into()),
+            None => Err(DatasetError::FileMissing { place }.into()),
             Some((bytes, true)) if bytes == file.info.bytes => Ok(()),
-            Some((found, _)) => Err(FileError::Changed {
+            Some((found, _)) => Err(DatasetError::ListedFileChanged {
                 place,
                 listed: file.info.bytes,
                 found,

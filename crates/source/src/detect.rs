@@ -10,7 +10,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shardmill_core::{Contents, FileClass, JOURNAL_NAME, Verdict};
+use shardmill_core::{Contents, FileClass, INDEX_NAME, JOURNAL_NAME, Verdict};
 use shardmill_storage::{Location, RemoteLocation, RemoteOptions};
 
 use crate::file_names::{has_extension, is_hidden, kind_of_name};
@@ -209,9 +209,6 @@ const fn untold(location: String) -> SourceError {
         hint: "say what it holds with --from",
     }
 }
-
-/// The name of the index of a dataset.
-const INDEX_NAME: &str = "index.json";
 
 /// Returns whether an index lists tar files. Keys are sorted, and only such an index begins with `format`.
 fn is_tar_index(path: &Path) -> Result<bool, SourceError> {

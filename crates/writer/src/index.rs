@@ -8,8 +8,7 @@ use shardmill_storage::{Dir, GoOn, Place, PublishMode, StorageError};
 use crate::entry::DatasetIndex;
 use crate::error::WriteError;
 
-/// The name of the index.
-pub const INDEX_NAME: &str = "index.json";
+pub use shardmill_core::INDEX_NAME;
 
 /// Publishes the index of a new dataset in `folder`, through a temporary file in `temp_folder`.
 ///

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::json;
 use shardmill_core::escape;
-use shardmill_dataset::{Pending, RECORD_NAME, SIDE_BYTES, SideError, check_sides};
+use shardmill_dataset::{
+    DatasetError, Pending, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides,
+};
 use shardmill_source::{DeltaHistory, Source, SourceKind, SourceOptions};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME};
@@ -27,7 +29,7 @@ pub(super) struct Held {
     /// The text of the record.
     pub(super) text: Vec<u8>,
     /// The problem with the side files that readers need, if there is one.
-    pub(super) fault: Option<SideError>,
+    pub(super) fault: Option<DatasetError>,
 }
 
 /// The work that brings a dataset up to date.
@@ -287,7 +289,8 @@ pub(super) fn read(
     let counts = (index.samples(), index.shards());
     let fault = match check_sides(&side, counts, limits.index_bytes) {
         Ok(live) if record.tombstones.is(live.deleted_ranges()) => None,
-        Ok(_) => Some(SideError::TombstonesDamaged {
+        Ok(_) => Some(DatasetError::TombstonesDamaged {
+            path: TOMBSTONES_NAME.into(),
             reason: format!("it names other samples than {RECORD_NAME}"),
         }),
         Err(fault) => Some(fault),

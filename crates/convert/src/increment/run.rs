@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use shardmill_core::{Limits, Progress};
 use shardmill_dataset::{
-    Dataset, DatasetError, OpenOptions, PROVENANCE_NAME, Pending, RECORD_NAME, SideError,
-    TOMBSTONES_NAME, TarSet, tombstones_note,
+    Dataset, DatasetError, OpenOptions, PROVENANCE_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME,
+    TarSet, tombstones_note,
 };
 use shardmill_source::{DeltaFile, DeltaSummary};
 use shardmill_storage::{Place, PlaceLease, PublishMode};
@@ -63,7 +63,7 @@ pub(crate) fn run(
     };
     let is_restored = match now.fault {
         None => false,
-        Some(SideError::TombstonesMissing { .. } | SideError::TombstonesDamaged { .. }) => {
+        Some(DatasetError::TombstonesMissing { .. } | DatasetError::TombstonesDamaged { .. }) => {
             restore(target, &increment.held.record)?;
             true
         }
@@ -71,9 +71,8 @@ pub(crate) fn run(
         Some(_) if !increment.is_noted() => false,
         Some(fault) => {
             lease.end(go_on)?;
-            let path = target.place.display(fault.name()).into();
-            let fault = Box::new(fault);
-            return Err(DatasetError::Side { path, fault }.into());
+            let path = |name: &str| target.place.display(name).into();
+            return Err(fault.with_side_path(path).into());
         }
     };
     let restored = |mut report: ConvertReport| {
@@ -443,8 +442,7 @@ impl Shards {
                 let data = file.load_checked(limits)?;
                 let bytes = data.as_ref();
                 let map = ShardMap::read(bytes, limits);
-                let map =
-                    map.map_err(|source| shardmill_dataset::TarSetError::tar(file.path(), source))?;
+                let map = map.map_err(|source| DatasetError::tar_file(&file.path(), source))?;
                 let offsets = map.offsets();
                 samples
                     .map(|at| {

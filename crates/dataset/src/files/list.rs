@@ -10,8 +10,9 @@ use shardmill_storage::{
     Dir, ListOptions, Manifest, ManifestEntry, PublishMode, Remote, StorageError,
 };
 
-use super::{FileEntry, FileError, FileForm, FileList, FileOptions, KnownFiles};
+use super::tree::{FileEntry, FileForm, FileList, FileOptions, KnownFiles};
 use crate::error::DatasetError;
+use crate::origin::Shelf;
 use shardmill_cache::private_folder;
 
 /// The name of the list in the cache's own folder.
@@ -28,13 +29,6 @@ const RULES: MatchOptions = MatchOptions {
     require_literal_leading_dot: true,
 };
 
-/// The location of a tree.
-#[derive(Clone, Copy, Debug)]
-pub enum Shelf<'a> {
-    Folder(&'a Dir),
-    Store(&'a Remote),
-}
-
 /// Removes what was fetched with an outdated list of files from the local folder. Returns how many files stay because
 /// other processes read them.
 pub type ForgetFiles = fn(&Dir, &FileList) -> Result<u64, StorageError>;
@@ -47,10 +41,10 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(options: &FileOptions) -> Result<Self, FileError> {
+    fn new(options: &FileOptions) -> Result<Self, DatasetError> {
         let compile = |option: &'static str, texts: &[String]| {
             let one = |text: &String| {
-                Pattern::new(text).map_err(|error| FileError::Pattern {
+                Pattern::new(text).map_err(|error| DatasetError::FilePattern {
                     option,
                     pattern: text.clone(),
                     reason: error.msg,
@@ -130,7 +124,7 @@ pub fn open_list(
                 let old = FileList::new(&head, old, &kept, options.form);
                 let files = forget.map_or(Ok(0), |forget| forget(local, &old))?;
                 if files > 0 {
-                    return Err(FileError::InUse { path, files }.into());
+                    return Err(DatasetError::FilesInUse { path, files }.into());
                 }
             }
             own.remove(LIST)?;
@@ -145,7 +139,7 @@ pub fn open_list(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(FileError::List {
+    Err(DatasetError::FileList {
         path,
         what: "it comes and goes",
     }
@@ -174,7 +168,7 @@ fn finish(
     options: &FileOptions,
 ) -> Result<FileList, DatasetError> {
     if entries.is_empty() {
-        return Err(FileError::Empty {
+        return Err(DatasetError::TreeEmpty {
             location: location.to_owned(),
             filtered: !options.include.is_empty() || !options.exclude.is_empty(),
         }
@@ -258,7 +252,7 @@ fn list_store(
 }
 
 /// Checks that no object is also a folder of others: a store may have `a` and `a/b`, but a folder cannot.
-fn check_clashes(entries: &[ManifestEntry]) -> Result<(), FileError> {
+fn check_clashes(entries: &[ManifestEntry]) -> Result<(), DatasetError> {
     let mut last = "";
     for entry in entries {
         let Some((folder, _)) = entry.name.rsplit_once('/') else {
@@ -276,7 +270,7 @@ fn check_clashes(entries: &[ManifestEntry]) -> Result<(), FileError> {
                 .binary_search_by(|other| other.name.as_str().cmp(above))
                 .is_ok()
             {
-                return Err(FileError::Clash {
+                return Err(DatasetError::TreeClash {
                     object: above.to_owned(),
                     other: entry.name.clone(),
                 });
@@ -309,8 +303,8 @@ fn render(head: &str, entries: &[ManifestEntry]) -> Vec<u8> {
     text.into_bytes()
 }
 
-fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, FileError> {
-    let damaged = |what| FileError::List {
+fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, DatasetError> {
+    let damaged = |what| DatasetError::FileList {
         path: PathBuf::from(path),
         what,
     };
@@ -323,7 +317,7 @@ fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, Fi
     if found != head {
         let kept: Option<(String, Vec<String>, Vec<String>)> = serde_json::from_str(found).ok();
         let kept = kept.map_or_else(String::new, |(location, _, _)| location);
-        return Err(FileError::Other {
+        return Err(DatasetError::OtherTree {
             path: PathBuf::from(path),
             kept: escape(&kept).into_owned(),
         });

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use shardmill_mds::{HashAlgo, hash_hex};
 
+use super::names::SIDE_BYTES;
+
 /// The name of the note.
 pub const PENDING_NAME: &str = ".shardmill/generation";
 
 /// The most bytes of a note.
-pub const PENDING_BYTES: u64 = 2 * super::SIDE_BYTES;
+pub const PENDING_BYTES: u64 = 2 * SIDE_BYTES;
 
 /// The files that belong to a new index, by name.
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,7 +7,8 @@ use shardmill_core::check_relative_path;
 use shardmill_storage::{Location, StorageError};
 use shardmill_webdataset::{MOST_NAMES, WebdatasetError, expand_braces};
 
-use super::{PatternFault, TarSetError, is_tar_name};
+use super::listing::is_tar_name;
+use crate::error::DatasetError;
 
 /// The tar files that a pattern names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +24,9 @@ impl TarPattern {
     ///
     /// # Errors
     ///
-    /// [`TarSetError::Braces`]: unmatched braces, or more than [`MOST_NAMES`] files. [`TarSetError::Pattern`]: files in
-    /// several stores, or repeated files. [`TarSetError::Storage`]: an invalid location.
-    pub fn parse(text: &str) -> Result<Option<Self>, TarSetError> {
+    /// [`DatasetError::Braces`]: unmatched braces, or more than [`MOST_NAMES`] files. [`DatasetError::Pattern`]: files in
+    /// several stores, or repeated files. [`DatasetError::Storage`]: an invalid location.
+    pub fn parse(text: &str) -> Result<Option<Self>, DatasetError> {
         if !(text.contains('{') || text.contains("::")) || Path::new(text).exists() {
             return Ok(None);
         }
@@ -57,7 +58,7 @@ impl TarPattern {
     /// # Errors
     ///
     /// As [`TarPattern::parse`].
-    pub fn named(text: &str) -> Result<Option<Self>, TarSetError> {
+    pub fn named(text: &str) -> Result<Option<Self>, DatasetError> {
         if let Some(pattern) = Self::parse(text)? {
             return Ok(Some(pattern));
         }
@@ -79,15 +80,12 @@ impl TarPattern {
     }
 
     /// Makes a pattern of the files that the text names.
-    fn of_all(text: &str, all: &[String]) -> Result<Self, TarSetError> {
-        let fail = |fault| TarSetError::Pattern {
-            pattern: text.to_owned(),
-            fault,
-        };
+    fn of_all(text: &str, all: &[String]) -> Result<Self, DatasetError> {
+        let pattern = || text.to_owned();
         let common = common_folder(all);
         let rest = common.split_once("://").map(|(_, rest)| rest);
         if rest.is_some_and(|rest| rest.is_empty()) || common.is_empty() && has_url(all) {
-            return Err(fail(PatternFault::Apart));
+            return Err(DatasetError::PatternApart { pattern: pattern() });
         }
         let folder = Location::parse(match common {
             "" => ".",
@@ -99,13 +97,19 @@ impl TarPattern {
         for full in all {
             let name = beneath(&folder, common, full)?;
             let Some(name) = name else {
-                return Err(fail(PatternFault::Apart));
+                return Err(DatasetError::PatternApart { pattern: pattern() });
             };
-            if let Err(fault) = check_relative_path(&name) {
-                return Err(fail(PatternFault::Name { name, fault }));
+            if let Err(source) = check_relative_path(&name) {
+                let pattern = pattern();
+                return Err(DatasetError::PatternName {
+                    pattern,
+                    name,
+                    source,
+                });
             }
             if !seen.insert(name.clone()) {
-                return Err(fail(PatternFault::Twice { name }));
+                let pattern = pattern();
+                return Err(DatasetError::PatternTwice { pattern, name });
             }
             names.push(name);
         }

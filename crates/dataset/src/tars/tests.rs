@@ -7,7 +7,8 @@ use shardmill_webdataset::{
     Survey, TarCompression, compress_shard, write_offsets,
 };
 
-use super::{TarPattern, TarSet, TarSetError, each_in_order, holds_tars, is_tar_name, verify_tars};
+use super::{TarPattern, TarSet, each_in_order, holds_tars, is_tar_name, verify_tars};
+use crate::error::DatasetError;
 use crate::verify::VerifyOptions;
 
 /// Builds a shard of some samples whose contents are larger than the window for headers.
@@ -28,7 +29,7 @@ fn write(root: &tempfile::TempDir, name: &str, bytes: impl AsRef<[u8]>) -> PathB
     path
 }
 
-fn open(path: PathBuf) -> Result<TarSet, TarSetError> {
+fn open(path: PathBuf) -> Result<TarSet, DatasetError> {
     TarSet::open(&[path], &Limits::default())
 }
 
@@ -236,7 +237,7 @@ fn results_come_in_order_whatever_the_threads_do() {
         assert_eq!(taken, (0..100).map(|at| (at, at * 2)).collect::<Vec<_>>());
         let taken = AtomicUsize::new(0);
         let fail = |at: usize| match at {
-            30 | 31 => Err(TarSetError::NoShards {
+            30 | 31 => Err(DatasetError::NoTars {
                 path: at.to_string().into(),
             }),
             _ => Ok(at),
@@ -246,7 +247,7 @@ fn results_come_in_order_whatever_the_threads_do() {
             Ok(())
         };
         let error = each_in_order(100, jobs, &Progress::new(), fail, take).unwrap_err();
-        assert!(matches!(error, TarSetError::NoShards { path } if path.as_os_str() == "30"));
+        assert!(matches!(error, DatasetError::NoTars { path } if path.as_os_str() == "30"));
         assert_eq!(taken.load(Ordering::Relaxed), 30);
     }
     let progress = Progress::new();

@@ -9,7 +9,11 @@ use shardmill_webdataset::{
     inflate, read_offsets,
 };
 
-use super::{RepeatedKey, RepeatedKeys, TarFile, TarSet, TarSetError, each_in_order};
+use super::file::TarFile;
+use super::ordered::each_in_order;
+use super::repeated::{RepeatedKey, RepeatedKeys};
+use super::set::TarSet;
+use crate::error::DatasetError;
 use crate::report::{MOST_FINDINGS, Problem, VerifyReport};
 use crate::side_files::{Converted, SideFiles};
 use crate::verify::VerifyOptions;
@@ -26,14 +30,14 @@ const MATTERS_OF_STYLE: [&str; 1] = ["tar-padding"];
 ///
 /// # Errors
 ///
-/// [`TarSetError::Interrupted`], and errors of the temporary file for keys. Errors in the data, including unreadable
+/// [`DatasetError::Interrupted`], and errors of the temporary file for keys. Errors in the data, including unreadable
 /// files, are in the report.
 pub fn verify_tars(
     set: &TarSet,
     options: &VerifyOptions,
     limits: &Limits,
     progress: &Progress,
-) -> Result<VerifyReport, TarSetError> {
+) -> Result<VerifyReport, DatasetError> {
     let shards = set.shards();
     let total = shards
         .iter()
@@ -148,7 +152,7 @@ fn repeated(
     starts: &[u64],
     checked: &mut [(u64, bool)],
     report: &mut VerifyReport,
-) -> Result<(), TarSetError> {
+) -> Result<(), DatasetError> {
     // A heap of bounded size keeps the first findings in the order of the shards; its top is the last of them.
     let mut listed: BinaryHeap<RepeatedKey> = BinaryHeap::new();
     let mut count = 0_u64;
@@ -272,7 +276,11 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn run(&mut self, deep: bool, converted: Option<(&Converted, u64)>) -> Result<(), TarSetError> {
+    fn run(
+        &mut self,
+        deep: bool,
+        converted: Option<(&Converted, u64)>,
+    ) -> Result<(), DatasetError> {
         let file = self.shard.open()?;
         self.looked.files += 1;
         self.looked.stored_bytes += file.len();
@@ -282,8 +290,8 @@ impl Look<'_> {
         {
             self.error(
                 self.shard.name(),
-                &TarSetError::Length {
-                    path: self.shard.path(),
+                &DatasetError::ShardLength {
+                    place: self.shard.place(),
                     expected: entry.stored().bytes,
                     found: file.len(),
                 },
@@ -299,9 +307,9 @@ impl Look<'_> {
         let raw = if TarCompression::sniff(&stored).is_some() {
             let raw_bytes = entry.map(|entry| entry.raw_data.bytes);
             let raw = decompress(&stored, raw_bytes, self.limits).map_err(|source| {
-                TarSetError::Compression {
-                    path: self.shard.path(),
-                    source,
+                DatasetError::Decompress {
+                    place: self.shard.place(),
+                    source: Box::new(source),
                 }
             })?;
             if let Some(entry) = entry
@@ -468,17 +476,8 @@ impl Look<'_> {
         self.looked.problems.push(problem);
     }
 
-    fn error(&mut self, name: &str, error: &TarSetError) {
-        let mut message = error.to_string();
-        let mut cause = std::error::Error::source(error);
-        while let Some(error) = cause {
-            let text = error.to_string();
-            if !message.contains(&text) {
-                message = format!("{message}: {text}");
-            }
-            cause = error.source();
-        }
-        let mut problem = described(self.shard, self.number, error.id(), message);
+    fn error(&mut self, name: &str, error: &DatasetError) {
+        let mut problem = described(self.shard, self.number, error.id(), error.chain());
         problem.object = escape(name).into_owned();
         problem.kind = error.kind();
         problem.hint = error.hint();

@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 
 use shardmill_core::Progress;
 
-use super::TarSetError;
 use crate::error::DatasetError;
 use shardmill_core::parallel;
 
@@ -16,19 +15,19 @@ const AHEAD: usize = 4;
 ///
 /// # Errors
 ///
-/// The first error of either function, by number; [`TarSetError::Interrupted`] after a cancellation.
+/// The first error of either function, by number; [`DatasetError::Interrupted`] after a cancellation.
 pub fn each_in_order<T: Send>(
     count: usize,
     jobs: usize,
     progress: &Progress,
-    work: impl Fn(usize) -> Result<T, TarSetError> + Sync,
-    mut take: impl FnMut(usize, T) -> Result<(), TarSetError>,
-) -> Result<(), TarSetError> {
+    work: impl Fn(usize) -> Result<T, DatasetError> + Sync,
+    mut take: impl FnMut(usize, T) -> Result<(), DatasetError>,
+) -> Result<(), DatasetError> {
     let step = parallel::threads(jobs).saturating_mul(AHEAD).max(1);
     let mut first = 0;
     while first < count {
         let end = count.min(first.saturating_add(step));
-        let results: Vec<Mutex<Option<Result<T, TarSetError>>>> =
+        let results: Vec<Mutex<Option<Result<T, DatasetError>>>> =
             (first..end).map(|_| Mutex::new(None)).collect();
         // Errors are stored with the results, so that all earlier results are taken first.
         let done = parallel::for_each(end - first, jobs, |at, _: &mut ()| {
@@ -42,12 +41,12 @@ pub fn each_in_order<T: Send>(
             Ok::<(), DatasetError>(())
         });
         if done.is_err() {
-            return Err(TarSetError::Interrupted);
+            return Err(DatasetError::Interrupted);
         }
         for (at, result) in results.into_iter().enumerate() {
             match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 Some(result) => take(first + at, result?)?,
-                None => return Err(TarSetError::Interrupted),
+                None => return Err(DatasetError::Interrupted),
             }
         }
         first = end;

@@ -1,0 +1,504 @@
+//! Reads the side files of an index.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shardmill_core::{Diagnostic as _, ErrorKind, INDEX_NAME};
+use shardmill_mds::{Content, HashAlgo, hash_hex};
+use shardmill_storage::{Folder, StorageError};
+
+use super::names::{PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME};
+use super::pending::{PENDING_BYTES, PENDING_NAME, Pending};
+use crate::error::DatasetError;
+use crate::live::LiveSamples;
+use crate::report::{ContentReport, Problem};
+
+/// What a conversion recorded about the samples of its index.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Converted {
+    content: Content,
+    live: LiveSamples,
+    /// Whether the keys of tar samples are numbers. The hash then excludes the keys.
+    pub(crate) has_numbers: bool,
+}
+
+/// The side files of an index, as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct SideFiles {
+    /// What to compare the samples with; `None` if no file records it.
+    pub(crate) converted: Option<Converted>,
+    /// The live samples. If `problem` is set, these are all samples.
+    live: LiveSamples,
+    /// The error that prevents the use of the side files.
+    problem: Option<DatasetError>,
+    /// Set if the index does not have the numbers of samples and shards that its conversion recorded.
+    other: Option<DatasetError>,
+    /// Why there is nothing to compare the samples with.
+    absent: Option<Absent>,
+    /// The files, if samples are deleted.
+    sides: Option<Sides>,
+}
+
+/// The bytes of the side files of a dataset with deleted samples.
+#[derive(Debug)]
+pub(crate) struct Sides {
+    pub(crate) provenance: Vec<u8>,
+    pub(crate) tombstones: Vec<u8>,
+}
+
+/// Why there is no content hash.
+#[derive(Debug)]
+enum Absent {
+    /// The provenance does not exist: another program may have made the dataset.
+    Missing,
+    /// The store does not reveal whether a provenance exists.
+    Hidden(StorageError),
+    /// The provenance has no content hash.
+    Silent,
+}
+
+/// The list of deleted samples, as in its file.
+#[derive(Deserialize)]
+struct Tombstones {
+    tombstones: u64,
+    count: u64,
+    samples: Vec<(u64, u64)>,
+}
+
+/// What a provenance records about the list of deleted samples.
+struct Noted {
+    count: u64,
+    /// Length and SHA-256 of the file; older provenance files lack both.
+    file: Option<(u64, String)>,
+}
+
+/// Reads a whole file of the folder of an index, up to a number of bytes; `None` if the file does not exist.
+pub type ReadFile<'a> = dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError> + 'a;
+
+/// Turns the error for a missing file into `None`.
+pub(crate) fn if_there(
+    found: Result<Vec<u8>, StorageError>,
+) -> Result<Option<Vec<u8>>, StorageError> {
+    match found {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The files of the folder of an index.
+struct Files<'a> {
+    read: &'a ReadFile<'a>,
+    /// Files that a killed run had not written yet.
+    pending: BTreeMap<String, String>,
+}
+
+/// Files that only a dataset with a provenance has.
+const LOST_WITHOUT: [&str; 2] = [TOMBSTONES_NAME, RECORD_NAME];
+
+impl<'a> Files<'a> {
+    fn new(read: &'a ReadFile<'a>) -> Self {
+        Self {
+            read,
+            pending: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the first of these names that exists.
+    fn first_of(&self, names: &[&'static str]) -> Result<Option<&'static str>, StorageError> {
+        for name in names {
+            if self.read(name, SIDE_BYTES)?.is_some() {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads a whole file; `None` if it does not exist.
+    fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        if let Some(text) = self.pending.get(name) {
+            return Ok(Some(text.clone().into_bytes()));
+        }
+        (self.read)(name, most)
+    }
+
+    /// Loads the files that a killed increment had not written, if they belong to the index.
+    fn take_pending(&mut self, index_bytes: u64) -> Result<(), StorageError> {
+        let Some(text) = self.read(PENDING_NAME, PENDING_BYTES)? else {
+            return Ok(());
+        };
+        let Some(pending) = Pending::parse(&text) else {
+            return Ok(());
+        };
+        let index = self.read(INDEX_NAME, index_bytes)?.unwrap_or_default();
+        self.pending = pending.files_of(&index).unwrap_or_default();
+        Ok(())
+    }
+}
+
+/// Reads a whole file of a folder; in a store this takes one request.
+pub(crate) fn read_file(
+    folder: &Folder,
+    name: &str,
+    most: u64,
+) -> Result<Option<Vec<u8>>, StorageError> {
+    folder.keep(name, most)?;
+    if_there(folder.open_file(name).and_then(|file| file.read_all(most)))
+}
+
+/// Returns the live samples of an index with these `counts` of samples and shards, and checks that its conversion wrote
+/// it. `read` reads a file of its folder, up to a number of bytes.
+///
+/// # Errors
+///
+/// Invalid side files; an index with other counts.
+pub fn check_sides(
+    read: &ReadFile<'_>,
+    counts: (u64, u64),
+    index_bytes: u64,
+) -> Result<LiveSamples, DatasetError> {
+    SideFiles::read(read, counts, index_bytes).into_checked_live()
+}
+
+/// Returns the hash by which a provenance identifies the list of deleted samples.
+fn hash_of(text: &[u8]) -> String {
+    hash_hex(HashAlgo::Sha256, text)
+}
+
+/// Returns the entry of a provenance about the list of deleted samples.
+#[must_use]
+pub fn tombstones_note(text: &[u8], count: u64) -> Value {
+    json!({
+        "file": TOMBSTONES_NAME,
+        "count": count,
+        "bytes": text.len(),
+        "sha256": hash_of(text),
+    })
+}
+
+impl SideFiles {
+    /// Reads the side files of an index with these counts of samples and shards, after the changes of an interrupted
+    /// increment.
+    pub(crate) fn read(read: &ReadFile<'_>, counts: (u64, u64), index_bytes: u64) -> Self {
+        let mut files = Files::new(read);
+        let provenance = files
+            .take_pending(index_bytes)
+            .and_then(|()| files.read(PROVENANCE_NAME, PROVENANCE_BYTES));
+        Self::or_pending(files, provenance, &LOST_WITHOUT, counts, index_bytes)
+    }
+
+    /// Like [`Self::read`], with few requests to a store: the provenance was already read. The changes of an interrupted
+    /// increment are read only if the files do not fit together.
+    pub(crate) fn read_with(
+        read: &ReadFile<'_>,
+        provenance: Result<Option<Vec<u8>>, StorageError>,
+        counts: (u64, u64),
+        index_bytes: u64,
+    ) -> Self {
+        let files = Files::new(read);
+        Self::or_pending(files, provenance, &[TOMBSTONES_NAME], counts, index_bytes)
+    }
+
+    fn or_pending(
+        mut files: Files<'_>,
+        provenance: Result<Option<Vec<u8>>, StorageError>,
+        lost_without: &[&'static str],
+        counts: (u64, u64),
+        index_bytes: u64,
+    ) -> Self {
+        let found = Self::of(&files, provenance, lost_without, counts);
+        if found.problem.is_none() && found.other.is_none() {
+            return found;
+        }
+        // An increment may be replacing the files right now, or was killed while it did.
+        if files.take_pending(index_bytes).is_err() {
+            return found;
+        }
+        let provenance = files.read(PROVENANCE_NAME, PROVENANCE_BYTES);
+        Self::of(&files, provenance, lost_without, counts)
+    }
+
+    fn of(
+        files: &Files<'_>,
+        provenance: Result<Option<Vec<u8>>, StorageError>,
+        lost_without: &[&'static str],
+        (samples, shards): (u64, u64),
+    ) -> Self {
+        let all = Self {
+            live: LiveSamples::all(samples),
+            ..Self::default()
+        };
+        let failed = |problem| Self {
+            problem: Some(problem),
+            live: LiveSamples::all(samples),
+            ..Self::default()
+        };
+        let text = match provenance {
+            Ok(Some(text)) => text,
+            Ok(None) => {
+                return match files.first_of(lost_without) {
+                    Ok(Some(name)) => failed(DatasetError::ProvenanceMissing {
+                        path: PROVENANCE_NAME.into(),
+                        name,
+                    }),
+                    Ok(None) => Self {
+                        absent: Some(Absent::Missing),
+                        ..all
+                    },
+                    Err(error) => failed(error.into()),
+                };
+            }
+            // A store without the permission to list gives this answer for a missing object.
+            Err(error @ StorageError::Remote { .. }) if error.kind() == ErrorKind::Permission => {
+                return Self {
+                    absent: Some(Absent::Hidden(error)),
+                    ..all
+                };
+            }
+            Err(error) => return failed(error.into()),
+        };
+        let damaged = |reason| DatasetError::ProvenanceDamaged {
+            path: PROVENANCE_NAME.into(),
+            reason,
+        };
+        let side = match serde_json::from_slice::<Value>(&text) {
+            Ok(side @ Value::Object(_)) => side,
+            Ok(_) => return failed(damaged("it is no object".to_owned())),
+            Err(error) => return failed(damaged(error.to_string())),
+        };
+        let number = |pointer: &str| side.pointer(pointer).and_then(Value::as_u64);
+        let differs = |noted: Option<u64>, found| noted.is_some_and(|noted| noted != found);
+        let noted = (number("/samples"), number("/shards"));
+        if differs(noted.0, samples) || differs(noted.1, shards) {
+            let other = || DatasetError::ProvenanceOther {
+                path: PROVENANCE_NAME.into(),
+                noted: (noted.0.unwrap_or(samples), noted.1.unwrap_or(shards)),
+                found: (samples, shards),
+            };
+            return Self {
+                // The numbers in the list would refer to other samples.
+                problem: Noted::of(&side).map(|_| other()),
+                other: Some(other()),
+                ..all
+            };
+        }
+        let (live, tombstones) = match Noted::of(&side) {
+            None => (LiveSamples::all(samples), None),
+            Some(noted) => match live_samples(files, &noted, samples) {
+                Ok((live, tombstones)) => (live, Some(tombstones)),
+                Err(problem) => return failed(problem),
+            },
+        };
+        let sides = tombstones.map(|tombstones| Sides {
+            provenance: text,
+            tombstones,
+        });
+        let content = side.get("content").and_then(Value::as_str);
+        let Some(content) = content.and_then(Content::parse) else {
+            return Self {
+                live,
+                sides,
+                absent: Some(Absent::Silent),
+                ..Self::default()
+            };
+        };
+        Self {
+            converted: Some(Converted {
+                content,
+                live: live.clone(),
+                has_numbers: side.get("keys").and_then(Value::as_str) == Some("number"),
+            }),
+            live,
+            sides,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the live samples, and the files that list the deleted ones.
+    ///
+    /// # Errors
+    ///
+    /// The error that prevents reading which samples are deleted.
+    pub(crate) fn into_live(self) -> Result<(LiveSamples, Option<Sides>), DatasetError> {
+        match self.problem {
+            Some(problem) => Err(problem),
+            None => Ok((self.live, self.sides)),
+        }
+    }
+
+    /// Returns the live samples, and checks that the conversion wrote this index.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::into_live`]; an index with other counts.
+    pub(crate) fn into_checked_live(self) -> Result<LiveSamples, DatasetError> {
+        match self.problem.or(self.other) {
+            Some(problem) => Err(problem),
+            None => Ok(self.live),
+        }
+    }
+
+    /// Returns what a merged index takes over: the live samples, the content hash if it is known, and whether there is
+    /// a provenance.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::into_checked_live`].
+    pub(crate) fn into_part(self) -> Result<(LiveSamples, Option<Content>, bool), DatasetError> {
+        let content = self.converted.as_ref().map(|converted| converted.content);
+        let has_provenance = !matches!(self.absent, Some(Absent::Missing | Absent::Hidden(_)));
+        Ok((self.into_checked_live()?, content, has_provenance))
+    }
+
+    /// Returns the problem and the warning that `verify` reports.
+    pub(crate) fn findings(&self, deep: bool) -> (Option<Problem>, Option<Problem>) {
+        let problem = self.problem.as_ref().or(self.other.as_ref());
+        let warning = match &self.absent {
+            _ if !deep || problem.is_some() => None,
+            Some(Absent::Missing) => Some((
+                "provenance-missing",
+                "there is none, so that the samples are not compared with what their conversion noted"
+                    .to_owned(),
+            )),
+            Some(Absent::Silent) => Some((
+                "provenance-silent",
+                "it says nothing about the content of the samples, so that they are not compared"
+                    .to_owned(),
+            )),
+            Some(Absent::Hidden(error)) => Some((error.id(), error.to_string())),
+            None => None,
+        };
+        let warning = warning.map(|(id, text)| described(PROVENANCE_NAME, id, text, None));
+        let problem = problem.map(|error| Problem {
+            kind: error.kind(),
+            hint: error.hint(),
+            ..described(error.side_name(), error.id(), error.to_string(), None)
+        });
+        (problem, warning)
+    }
+}
+
+impl Noted {
+    fn of(provenance: &Value) -> Option<Self> {
+        let number = |pointer: &str| provenance.pointer(pointer).and_then(Value::as_u64);
+        let hash = provenance.pointer("/tombstones/sha256");
+        let file = number("/tombstones/bytes").zip(hash.and_then(Value::as_str));
+        let file = file.map(|(bytes, hash)| (bytes, hash.to_owned()));
+        let count = number("/tombstones/count");
+        let count = count.or_else(|| number("/increment/all_tombstones"));
+        let count = count.unwrap_or_default();
+        (count > 0 || file.is_some()).then_some(Self { count, file })
+    }
+}
+
+/// Reads the list of deleted samples. Returns the live samples and the bytes of the list.
+fn live_samples(
+    files: &Files<'_>,
+    noted: &Noted,
+    samples: u64,
+) -> Result<(LiveSamples, Vec<u8>), DatasetError> {
+    let damaged = |reason: String| DatasetError::TombstonesDamaged {
+        path: TOMBSTONES_NAME.into(),
+        reason,
+    };
+    let text = files.read(TOMBSTONES_NAME, SIDE_BYTES)?;
+    let Some(text) = text else {
+        return Err(DatasetError::TombstonesMissing {
+            path: TOMBSTONES_NAME.into(),
+            count: noted.count,
+        });
+    };
+    let list: Tombstones = serde_json::from_slice(&text)
+        .map_err(|error| damaged(format!("it is no list: {error}")))?;
+    if list.tombstones != 1 {
+        return Err(damaged(format!(
+            "its version is {}, not 1",
+            list.tombstones
+        )));
+    }
+    let live = LiveSamples::without(samples, list.samples).map_err(|(start, end)| {
+        damaged(format!(
+            "the numbers {start} to {end} are none of {samples} samples, or in disorder"
+        ))
+    })?;
+    if live.deleted() != noted.count || live.deleted() != list.count {
+        return Err(damaged(format!(
+            "it names {} samples, says that there are {}, and {PROVENANCE_NAME} says {}",
+            live.deleted(),
+            list.count,
+            noted.count
+        )));
+    }
+    if let Some((bytes, hash)) = &noted.file
+        && (text.len() as u64 != *bytes || hash_of(&text) != *hash)
+    {
+        return Err(damaged(format!(
+            "it has {} bytes and the sha256 {}, and {PROVENANCE_NAME} says {bytes} and {hash}",
+            text.len(),
+            hash_of(&text),
+        )));
+    }
+    Ok((live, text))
+}
+
+impl Converted {
+    /// Returns a function that tells whether one of the samples with these numbers is live.
+    pub(crate) fn counts(&self, numbers: Range<u64>) -> impl Fn(u64) -> bool + use<'_> {
+        // PERF: most shards have no deleted samples.
+        let all = self.live.count_in(&numbers) == numbers.end - numbers.start;
+        move |number| all || self.live.contains(number)
+    }
+
+    /// Compares the content hash; `found` is `None` if some samples could not be read.
+    pub(crate) fn compare(&self, found: Option<Content>) -> (ContentReport, Option<Problem>) {
+        let report = ContentReport {
+            expected: self.content.to_string(),
+            found: found.map(|found| found.to_string()),
+            tombstones: self.live.deleted(),
+        };
+        let problem = found.filter(|found| *found != self.content).map(|found| {
+            let text = format!(
+                "the content of the samples is {found}, and the conversion noted {}: samples were changed, lost or exchanged, and the index with them",
+                self.content
+            );
+            let hint = "fetch the dataset again with its index and side files, or convert it again";
+            described(PROVENANCE_NAME, "content-mismatch", text, Some(hint))
+        });
+        (report, problem)
+    }
+}
+
+fn described(name: &str, id: &'static str, message: String, hint: Option<&'static str>) -> Problem {
+    Problem {
+        id,
+        kind: ErrorKind::Corrupt,
+        object: name.to_owned(),
+        message,
+        hint: hint.map(str::to_owned),
+        shard: None,
+        sample: None,
+        column: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_that_are_gone_do_not_count() {
+        let converted = Converted {
+            live: LiveSamples::without(20, [(2, 4), (7, 8), (11, 15)]).unwrap(),
+            ..Converted::default()
+        };
+        for (from, to) in [(0, 20), (3, 12), (4, 7), (7, 8), (15, 16), (5, 5)] {
+            let counts = converted.counts(from..to);
+            for number in from..to {
+                let is_gone = matches!(number, 2..4 | 7 | 11..15);
+                assert_eq!(counts(number), !is_gone, "{number} of {from}..{to}");
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! One tar shard: where it is, which of its samples are live, and its raw bytes.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use shardmill_core::Limits;
+use shardmill_mmap::Mapping;
+use shardmill_storage::{Dir, FileHandle, Folder, StorageError, Stored};
+use shardmill_webdataset::{
+    FileHashes, IndexShard, Survey, Surveyor, TarCompression, decompress, decompress_partial,
+};
+
+use super::listing::raw_tar_name;
+use crate::error::{DatasetError, Place};
+use crate::live::LiveSamples;
+use crate::mapped::map;
+use crate::side_files::read_file;
+
+/// One tar file.
+#[derive(Clone, Debug)]
+pub struct TarFile {
+    /// The folder that the name is relative to.
+    pub(super) root: PathBuf,
+    /// The same folder, if it is in a store.
+    pub(super) store: Option<Folder>,
+    pub(super) name: String,
+    pub(super) entry: Option<IndexShard>,
+    /// The live samples of its dataset, and the stored number of its own first sample; `None` if no sample is deleted.
+    pub(super) live: Option<(LiveSamples, u64)>,
+}
+
+impl TarFile {
+    /// Makes a shard from a file of a folder, without an index entry.
+    pub(super) fn stored(folder: &Folder, name: String) -> Self {
+        let store = folder.is_store().then(|| folder.clone());
+        Self {
+            root: folder.path().to_owned(),
+            store,
+            name,
+            entry: None,
+            live: None,
+        }
+    }
+
+    /// Makes a shard from an entry of the index of a local folder.
+    #[must_use]
+    pub fn new(root: &Path, entry: IndexShard) -> Self {
+        Self {
+            root: root.to_owned(),
+            store: None,
+            name: entry.stored().basename.to_string(),
+            entry: Some(entry),
+            live: None,
+        }
+    }
+
+    /// Makes a shard from an entry of the index of a folder that may be in a store.
+    #[must_use]
+    pub fn of_entry(folder: &Folder, entry: IndexShard) -> Self {
+        Self {
+            store: folder.is_store().then(|| folder.clone()),
+            ..Self::new(folder.path(), entry)
+        }
+    }
+
+    /// Returns the name of the file in its folder.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the name of the file after decompression.
+    #[must_use]
+    pub fn raw_name(&self) -> String {
+        raw_tar_name(&self.name)
+    }
+
+    /// Returns the folder that the name is relative to.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the path of the file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        if self.root == Path::new(".") {
+            return PathBuf::from(&self.name);
+        }
+        self.root.join(&self.name)
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place::file(&self.path().to_string_lossy())
+    }
+
+    /// Returns the entry of the index, if an index lists the file.
+    #[must_use]
+    pub const fn entry(&self) -> Option<&IndexShard> {
+        self.entry.as_ref()
+    }
+
+    /// Opens the file. A file that an index lists is opened below the folder of the index only.
+    ///
+    /// # Errors
+    ///
+    /// Errors of opening the file.
+    pub fn open(&self) -> Result<Stored, StorageError> {
+        match (&self.store, &self.entry) {
+            (Some(folder), _) => folder.open_file(&self.name),
+            (None, Some(_)) => self.open_side_files(&self.name),
+            (None, None) => FileHandle::open(&self.path()).map(Stored::File),
+        }
+    }
+
+    /// Returns how many samples of this shard are live, if it stores `stored` samples.
+    #[must_use]
+    pub fn live_samples(&self, stored: u64) -> u64 {
+        match &self.live {
+            None => stored,
+            Some((live, first)) => live.count_in(&(*first..first.saturating_add(stored))),
+        }
+    }
+
+    /// Returns the ranges of live samples by their position in this shard, if it stores `stored` samples.
+    #[must_use]
+    pub fn live_ranges(&self, stored: u64) -> Vec<Range<u64>> {
+        match &self.live {
+            None => std::iter::once(0..stored).collect(),
+            Some((live, first)) => live
+                .live_ranges(*first..first.saturating_add(stored))
+                .map(|range| range.start - first..range.end - first)
+                .collect(),
+        }
+    }
+
+    /// Reads another file of its folder; `None` if the file does not exist.
+    pub(super) fn read_beside(
+        &self,
+        name: &str,
+        most: u64,
+    ) -> Result<Option<Vec<u8>>, StorageError> {
+        match &self.store {
+            Some(folder) => read_file(folder, name, most),
+            None => read_file(&Folder::Local(Dir::open(&self.root)?), name, most),
+        }
+    }
+
+    /// Opens another file of its folder.
+    ///
+    /// # Errors
+    ///
+    /// Errors of opening the file.
+    pub(crate) fn open_side_files(&self, name: &str) -> Result<Stored, StorageError> {
+        match &self.store {
+            Some(folder) => folder.open_file(name),
+            None => Dir::open(&self.root)?.open_file(name).map(Stored::File),
+        }
+    }
+}
+
+/// The bytes that are read at a time while searching headers. The next header is mostly within them, or far away.
+const WINDOW_BYTES: u64 = 64 << 10;
+
+/// The window for an object in a store, where a request takes as long as the transfer of some megabytes.
+const OBJECT_WINDOW_BYTES: u64 = 8 << 20;
+
+/// The bytes that identify the compression of a file.
+const MAGIC_BYTES: u64 = 4;
+
+/// A raw shard, mapped or decompressed.
+#[derive(Debug)]
+pub struct TarData {
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    Mapped(Mapping),
+    Memory(Vec<u8>),
+}
+
+impl AsRef<[u8]> for TarData {
+    fn as_ref(&self) -> &[u8] {
+        match &self.held {
+            Held::Mapped(mapping) => mapping.bytes(),
+            Held::Memory(bytes) => bytes,
+        }
+    }
+}
+
+impl TarData {
+    /// Returns whether the file could not be read, or was truncated, since it was opened. If so, bytes that were read
+    /// since then are invalid.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        match &self.held {
+            Held::Mapped(mapping) => mapping.is_damaged(),
+            Held::Memory(_) => false,
+        }
+    }
+}
+
+fn compression(file: &Stored) -> Result<Option<TarCompression>, StorageError> {
+    let head = file.read_range(0, file.len().min(MAGIC_BYTES))?;
+    Ok(TarCompression::sniff(&head))
+}
+
+/// Returns the bytes of an uncompressed shard.
+fn held(file: &Stored, limits: &Limits) -> Result<Held, StorageError> {
+    match file.as_file() {
+        Some(file) => Ok(Held::Mapped(map(file)?)),
+        None => Ok(Held::Memory(file.read_all(limits.shard_bytes)?)),
+    }
+}
+
+impl TarFile {
+    /// Returns the compression of the file, detected from its first bytes.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading the file.
+    pub fn compression(&self) -> Result<Option<TarCompression>, DatasetError> {
+        Ok(compression(&self.open()?)?)
+    }
+
+    /// Returns the raw shard. An uncompressed file is mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError`]: a file that cannot be read or decompressed, or that does not have the length in the index.
+    pub fn load(&self, limits: &Limits) -> Result<TarData, DatasetError> {
+        self.load_with(limits, |_| Ok(()))
+    }
+
+    /// Returns the raw shard, after checking the quickest hash of its index entry, if any.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load); [`DatasetError::Hash`].
+    pub fn load_checked(&self, limits: &Limits) -> Result<TarData, DatasetError> {
+        self.load_with(limits, |stored| {
+            let hashes = self.entry.as_ref().map(|entry| &entry.stored().hashes);
+            let algo = hashes.and_then(FileHashes::quickest);
+            let (Some(hashes), Some(algo)) = (hashes, algo) else {
+                return Ok(());
+            };
+            hashes
+                .check(algo, stored)
+                .map_err(|source| DatasetError::Hash {
+                    place: self.place(),
+                    raw: false,
+                    source: Box::new(source),
+                })
+        })
+    }
+
+    /// Returns the raw shard. `check` is called with the stored bytes of the file.
+    fn load_with(
+        &self,
+        limits: &Limits,
+        check: impl FnOnce(&[u8]) -> Result<(), DatasetError>,
+    ) -> Result<TarData, DatasetError> {
+        let file = self.open()?;
+        if let Some(entry) = &self.entry {
+            let expected = entry.stored().bytes;
+            if file.len() != expected {
+                return Err(DatasetError::ShardLength {
+                    place: self.place(),
+                    expected,
+                    found: file.len(),
+                });
+            }
+        }
+        let held = match compression(&file)? {
+            None => {
+                let data = TarData {
+                    held: held(&file, limits)?,
+                };
+                check(data.as_ref())?;
+                data.held
+            }
+            Some(_) => {
+                let zip = file.read_all(limits.shard_bytes)?;
+                check(&zip)?;
+                let raw_bytes = self.entry.as_ref().map(|entry| entry.raw_data.bytes);
+                Held::Memory(decompress(&zip, raw_bytes, limits).map_err(|source| {
+                    DatasetError::Decompress {
+                        place: self.place(),
+                        source: Box::new(source),
+                    }
+                })?)
+            }
+        };
+        Ok(TarData { held })
+    }
+
+    /// Returns the readable part of a raw shard that may be damaged, and the error of its compression.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError`]: a file that cannot be read.
+    pub fn salvage(
+        &self,
+        limits: &Limits,
+    ) -> Result<(TarData, Option<DatasetError>), DatasetError> {
+        let file = self.open()?;
+        if compression(&file)?.is_none() {
+            let held = held(&file, limits)?;
+            return Ok((TarData { held }, None));
+        }
+        let zip = file.read_all(limits.shard_bytes)?;
+        let fail = |source| DatasetError::Decompress {
+            place: self.place(),
+            source: Box::new(source),
+        };
+        let (bytes, problem) = decompress_partial(&zip, limits).map_err(fail)?;
+        let held = Held::Memory(bytes);
+        Ok((TarData { held }, problem.map(fail)))
+    }
+
+    /// Surveys the headers of the shard. Of an uncompressed file, only the headers are read.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError`]: a file that cannot be read or decompressed. Errors in the archive are in the survey.
+    pub fn survey(&self, limits: &Limits) -> Result<Survey, DatasetError> {
+        Ok(self.look(limits)?.0)
+    }
+
+    /// Like [`survey`](Self::survey), and also returns the compression and the length of the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`survey`](Self::survey).
+    pub fn look(
+        &self,
+        limits: &Limits,
+    ) -> Result<(Survey, Option<TarCompression>, u64), DatasetError> {
+        let file = self.open()?;
+        // PERF: in a store, a request per header takes longer than reading the whole object. Large members are still
+        // skipped.
+        let window_bytes = match file.as_file() {
+            Some(_) => WINDOW_BYTES,
+            None => OBJECT_WINDOW_BYTES,
+        };
+        let head = file.read_range(0, file.len().min(window_bytes))?;
+        let compression = TarCompression::sniff(&head);
+        if compression.is_some() {
+            let survey = Survey::of(self.load(limits)?.as_ref(), limits);
+            return Ok((survey, compression, file.len()));
+        }
+        let mut surveyor = Surveyor::new(file.len(), limits);
+        let mut need = surveyor.step(0, &head);
+        while let Some(range) = need {
+            let bytes = range
+                .end
+                .saturating_sub(range.start)
+                .max(window_bytes)
+                .min(file.len().saturating_sub(range.start));
+            let window = file.read_range(range.start, bytes)?;
+            need = surveyor.step(range.start, &window);
+        }
+        Ok((surveyor.finish(), None, file.len()))
+    }
+}

@@ -1,0 +1,242 @@
+//! Recognizes tar shards by name, and lists those below a folder.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use shardmill_core::{FileClass, INDEX_NAME, Limits, check_relative_path, stray_among_tars};
+use shardmill_storage::{Dir, EntryKind, FileHandle, Folder, Remote, StorageError};
+
+use crate::error::DatasetError;
+use crate::index_file::begins_as_tar_index;
+
+/// The most folders of a store that are checked for an index of their own. A dataset has fewer splits, but a table may
+/// have very many partitions.
+pub const MOST_SPLITS: usize = 64;
+
+/// How deep below a location tar files are searched.
+pub(crate) const MOST_DEPTH: usize = 64;
+
+/// Returns whether the name of a file is one of a tar shard: `.tar`, `.tar.gz`, `.tgz` or `.tar.zst`.
+#[must_use]
+pub fn is_tar_name(name: &str) -> bool {
+    FileClass::of(name) == FileClass::Tar
+}
+
+/// Returns the name of a tar file after decompression.
+pub(crate) fn raw_tar_name(name: &str) -> String {
+    // INVARIANT: the suffix is ASCII, so the cut is at a character boundary.
+    let cut = |ending: usize| name.get(..name.len().saturating_sub(ending));
+    let lower = name.to_ascii_lowercase();
+    let raw = if lower.ends_with(".tgz") {
+        cut(".tgz".len()).map(|stem| format!("{stem}.tar"))
+    } else if lower.ends_with(".gz") {
+        cut(".gz".len()).map(str::to_owned)
+    } else if lower.ends_with(".zst") {
+        cut(".zst".len()).map(str::to_owned)
+    } else {
+        None
+    };
+    raw.unwrap_or_else(|| name.to_owned())
+}
+
+/// Drops raw files next to a compressed file of the same shard: both are the same shard.
+pub(crate) fn drop_unpacked<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
+    let packed: HashSet<String> = found
+        .iter()
+        .map(|shard| (raw_tar_name(name(shard)), name(shard)))
+        .filter(|(raw, name)| raw != name)
+        .map(|(raw, _)| raw)
+        .collect();
+    found.retain(|shard| !packed.contains(name(shard)));
+}
+
+/// Returns whether a location contains tar shards. That is a tar file, a folder whose `index.json` lists tar files, or
+/// a folder with tar files and without an index.
+///
+/// # Errors
+///
+/// [`DatasetError::Stray`] for a folder with tar files and other files; errors of reading the location.
+pub fn holds_tars(location: &Path) -> Result<bool, DatasetError> {
+    if location.is_file() {
+        let name = location.file_name().map(|name| name.to_string_lossy());
+        return Ok(match name.as_deref() {
+            Some(INDEX_NAME) => is_tar_index(&FileHandle::open(location)?)?,
+            Some(name) => is_tar_name(name),
+            None => false,
+        });
+    }
+    let dir = Dir::open(location)?;
+    if dir.exists(INDEX_NAME)? {
+        return Ok(is_tar_index(&dir.open_file(INDEX_NAME)?)?);
+    }
+    if holds_datasets(&dir)? {
+        return Ok(false);
+    }
+    let below = below(&dir)?;
+    check_strays(&below, location)?;
+    Ok(!below.tars.is_empty())
+}
+
+/// Returns whether subfolders of a folder have indexes. Each of them is then a dataset of its own.
+pub(crate) fn holds_datasets(dir: &Dir) -> Result<bool, StorageError> {
+    let is_dataset = |name: &str| {
+        !name.starts_with('.') && matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true))
+    };
+    Ok(dir.entries()?.iter().any(|entry| {
+        entry.kind == EntryKind::Directory && entry.name.to_str().is_some_and(is_dataset)
+    }))
+}
+
+/// Returns whether a folder or a prefix in a store contains tar shards, like [`holds_tars`]. The index of a prefix is
+/// read and cached in `folder` for the next read.
+///
+/// # Errors
+///
+/// [`DatasetError::Stray`]; errors of the store.
+pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, DatasetError> {
+    if let Folder::Local(dir) = folder {
+        return holds_tars(dir.path());
+    }
+    folder.keep(INDEX_NAME, limits.index_bytes)?;
+    if folder.exists(INDEX_NAME)? {
+        let file = folder.open_file(INDEX_NAME)?;
+        let head = file.read_range(0, file.len().min(256))?;
+        return Ok(begins_as_tar_index(&head));
+    }
+    if !folder.can_list() {
+        return Ok(false);
+    }
+    // Subfolders with an index are datasets of their own.
+    let entries = folder.entries()?;
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.is_folder && !entry.name.starts_with('.'))
+        .take(MOST_SPLITS)
+    {
+        let index = format!("{}/{INDEX_NAME}", entry.name);
+        if matches!(folder.exists(&index), Ok(true)) {
+            return Ok(false);
+        }
+    }
+    let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+    let below = Below::of(names);
+    check_strays(&below, folder.path())?;
+    Ok(!below.tars.is_empty())
+}
+
+/// Returns whether the name of a file below a folder is one of a tar shard that is not in a hidden folder.
+pub(crate) fn is_tar_below(name: &str) -> bool {
+    let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
+    is_tar_name(file)
+        && !name.split('/').any(|part| part.starts_with('.'))
+        && check_relative_path(name).is_ok()
+}
+
+/// The files below a folder, without hidden ones.
+#[derive(Debug, Default)]
+pub(crate) struct Below {
+    /// The tar shards, sorted by the bytes of their names.
+    pub tars: Vec<String>,
+    /// Some of the other files.
+    others: Vec<String>,
+}
+
+/// The most other files that are compared with the tar files.
+const MOST_OTHERS: usize = 1 << 16;
+
+impl Below {
+    /// Sorts the names of all objects below a prefix into tar shards and others.
+    pub(crate) fn of(names: Vec<String>) -> Self {
+        let mut below = Self::default();
+        for name in names {
+            below.add(name);
+        }
+        below.sort();
+        below
+    }
+
+    fn add(&mut self, name: String) {
+        if is_tar_below(&name) {
+            self.tars.push(name);
+        } else if self.others.len() < MOST_OTHERS
+            && !name.ends_with('/')
+            && !name.split('/').any(|part| part.starts_with(['.', '_']))
+        {
+            self.others.push(name);
+        }
+    }
+
+    fn sort(&mut self) {
+        drop_unpacked(&mut self.tars, String::as_str);
+        self.tars.sort();
+    }
+
+    /// Returns a tar file and a file that belongs to no tar file, if there is one.
+    pub(crate) fn stray(&self) -> Option<[String; 2]> {
+        let tar = self.tars.first()?;
+        let all = self.tars.iter().chain(&self.others);
+        let all: Vec<&str> = all.map(String::as_str).collect();
+        let other = stray_among_tars(&all)?;
+        Some([tar.clone(), other.to_owned()])
+    }
+}
+
+/// Checks that a folder with tar files contains no unrelated files.
+fn check_strays(below: &Below, folder: &Path) -> Result<(), DatasetError> {
+    match below.stray() {
+        None => Ok(()),
+        Some([tar, other]) => Err(DatasetError::Stray {
+            path: folder.to_owned(),
+            tar,
+            other,
+        }),
+    }
+}
+
+/// Lists the files below a folder.
+pub(crate) fn below(dir: &Dir) -> Result<Below, StorageError> {
+    let mut below = Below::default();
+    list(dir, "", 0, &mut |name| below.add(name))?;
+    below.sort();
+    Ok(below)
+}
+
+/// Lists the tar shards below a folder, without hidden ones, sorted by the bytes of their names.
+pub(crate) fn tars_below(dir: &Dir) -> Result<Vec<String>, StorageError> {
+    Ok(below(dir)?.tars)
+}
+
+/// Returns whether an index lists tar files.
+fn is_tar_index(file: &FileHandle) -> Result<bool, StorageError> {
+    let head = file.read_range(0, file.len().min(256))?;
+    Ok(begins_as_tar_index(&head))
+}
+
+/// Calls `each` with the name of every file below a folder.
+pub(crate) fn list(
+    dir: &Dir,
+    folder: &str,
+    depth: usize,
+    each: &mut dyn FnMut(String),
+) -> Result<(), StorageError> {
+    for entry in dir.entries()? {
+        let Some(name) = entry.name.to_str() else {
+            continue;
+        };
+        if name.starts_with('.') {
+            continue;
+        }
+        let full = match folder {
+            "" => name.to_owned(),
+            folder => format!("{folder}/{name}"),
+        };
+        match entry.kind {
+            EntryKind::Directory if depth < MOST_DEPTH => {
+                list(&dir.open_dir(name)?, &full, depth + 1, each)?;
+            }
+            EntryKind::File => each(full),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! Finds the tar shards of locations, with or without an `index.json`.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use shardmill_core::{INDEX_NAME, Limits, Unfinished};
+use shardmill_storage::{Dir, Folder, Location, Remote, RemoteLocation, RemoteOptions};
+use shardmill_webdataset::Index;
+
+use super::file::TarFile;
+use super::listing::{Below, MOST_DEPTH, is_tar_name, list, tars_below};
+use super::pattern::TarPattern;
+use crate::error::DatasetError;
+use crate::index_file::check_expected_index;
+use crate::side_files::{SideFiles, unfinished};
+
+/// The tar shards of one or more locations, in order.
+#[derive(Debug, Default)]
+pub struct TarSet {
+    shards: Vec<TarFile>,
+    indexes: Vec<FoundIndex>,
+}
+
+/// An index that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundIndex {
+    /// The path of the index.
+    pub path: PathBuf,
+    /// The length of the index in bytes.
+    pub bytes: u64,
+    /// The range of shards of the set that the index lists.
+    pub(crate) shards: Range<usize>,
+}
+
+impl TarSet {
+    /// Finds the shards of local locations. A tar file is one shard. A folder has the shards of its index; without an
+    /// index, all tar files below it, sorted by the bytes of their names. If a tar file exists both compressed and raw,
+    /// the compressed one is the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError`]: locations and indexes that cannot be read, folders without tar files, and folders with an
+    /// unfinished conversion.
+    pub fn open(locations: &[PathBuf], limits: &Limits) -> Result<Self, DatasetError> {
+        let mut set = Self::default();
+        for location in locations {
+            set.add(location, limits)?;
+        }
+        Ok(set)
+    }
+
+    /// Finds the shards of locations that may be in stores. For a prefix, the index is read; without one, its names are
+    /// listed.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarSet::open`]; errors of the store.
+    pub fn open_at(
+        locations: &[Location],
+        limits: &Limits,
+        remote: &RemoteOptions,
+    ) -> Result<Self, DatasetError> {
+        let mut set = Self::default();
+        // Shards that are named one by one are mostly in the same folder, which is then opened once.
+        let mut last: Option<(RemoteLocation, Folder)> = None;
+        for location in locations {
+            match location {
+                Location::Local(path) => set.add(path, limits)?,
+                Location::Remote(location) => match location.split_name() {
+                    Some((place, name)) if is_tar_name(name) => {
+                        let known = last.take().filter(|(other, _)| *other == place);
+                        let folder = match known {
+                            Some((_, folder)) => folder,
+                            None => Folder::open_store(&place, remote)?,
+                        };
+                        set.shards.extend(Self::of_file(&folder, name).shards);
+                        last = Some((place, folder));
+                    }
+                    Some((folder, INDEX_NAME)) => {
+                        set.add_folder(&Folder::open_store(&folder, remote)?, limits)?;
+                    }
+                    _ => set.add_folder(&Folder::open_store(location, remote)?, limits)?,
+                },
+            }
+        }
+        Ok(set)
+    }
+
+    /// Returns a set of one file in a folder.
+    #[must_use]
+    pub fn of_file(folder: &Folder, name: &str) -> Self {
+        Self {
+            shards: vec![TarFile::stored(folder, name.to_owned())],
+            indexes: Vec::new(),
+        }
+    }
+
+    /// Returns the tar files directly in a folder, sorted by the bytes of their names. An index is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError::NoTars`]; errors of reading the folder.
+    pub fn lying_in(folder: &Path) -> Result<Self, DatasetError> {
+        let dir = Dir::open(folder)?;
+        let mut names = Vec::new();
+        list(&dir, "", MOST_DEPTH, &mut |name| {
+            if is_tar_name(&name) {
+                names.push(name);
+            }
+        })?;
+        if names.is_empty() {
+            return Err(DatasetError::NoTars {
+                path: folder.to_owned(),
+            });
+        }
+        names.sort();
+        let folder = Folder::Local(dir);
+        Ok(Self {
+            shards: names
+                .into_iter()
+                .map(|name| TarFile::stored(&folder, name))
+                .collect(),
+            indexes: Vec::new(),
+        })
+    }
+
+    /// Returns the shards that a pattern names, whether they exist or not. A missing shard is reported when it is
+    /// opened.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub fn of_pattern(pattern: &TarPattern, remote: &RemoteOptions) -> Result<Self, DatasetError> {
+        let folder = match pattern.folder() {
+            Location::Local(path) => Folder::Local(Dir::open(path)?),
+            Location::Remote(location) => Folder::open_store(location, remote)?,
+        };
+        let names = pattern.names().iter().cloned();
+        Ok(Self {
+            shards: names.map(|name| TarFile::stored(&folder, name)).collect(),
+            indexes: Vec::new(),
+        })
+    }
+
+    /// Finds the shards in a folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarSet::open_at`].
+    pub fn open_in(folder: &Folder, limits: &Limits) -> Result<Self, DatasetError> {
+        let mut set = Self::default();
+        match folder {
+            Folder::Local(dir) => set.add(dir.path(), limits)?,
+            folder => set.add_folder(folder, limits)?,
+        }
+        Ok(set)
+    }
+
+    /// Returns the shards in the index of a folder, and checks the hash of the index, such as `sha256:` and its digits.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarSet::open_at`]; `index-missing`, `index-mismatch`; an `expected` that is not a hash.
+    pub fn open_pinned(
+        folder: &Folder,
+        expected: &str,
+        limits: &Limits,
+    ) -> Result<Self, DatasetError> {
+        let file = match folder.open_file(INDEX_NAME) {
+            Err(error) if error.is_not_found() => {
+                return Err(DatasetError::IndexMissing {
+                    path: folder.path().to_owned(),
+                    unfinished: match folder {
+                        Folder::Local(dir) => unfinished(dir)?,
+                        _ => None,
+                    },
+                });
+            }
+            file => file?,
+        };
+        let bytes = file.read_all(limits.index_bytes)?;
+        check_expected_index(&bytes, file.path(), Some(expected))?;
+        let mut set = Self::default();
+        set.add_index(folder, file.path(), &bytes, limits)?;
+        Ok(set)
+    }
+
+    /// Adds the shards that an index lists.
+    fn add_index(
+        &mut self,
+        folder: &Folder,
+        path: &Path,
+        bytes: &[u8],
+        limits: &Limits,
+    ) -> Result<(), DatasetError> {
+        let index = Index::parse(bytes, limits).map_err(|source| {
+            let path = path.to_owned();
+            match shardmill_mds::Index::parse(bytes, limits) {
+                Ok(other) => DatasetError::OtherFormat {
+                    path,
+                    format: other
+                        .shards
+                        .first()
+                        .map_or("mds", |shard| shard.config.format().name()),
+                },
+                Err(_) => DatasetError::TarIndex {
+                    path,
+                    source: Box::new(source),
+                },
+            }
+        })?;
+        let first = self.shards.len();
+        self.indexes.push(FoundIndex {
+            path: path.to_owned(),
+            bytes: bytes.len() as u64,
+            shards: first..first + index.shards.len(),
+        });
+        let entries = index.shards.into_iter();
+        self.shards
+            .extend(entries.map(|entry| TarFile::of_entry(folder, entry)));
+        Ok(())
+    }
+
+    fn add_folder(&mut self, folder: &Folder, limits: &Limits) -> Result<(), DatasetError> {
+        folder.keep(INDEX_NAME, limits.index_bytes)?;
+        if !folder.exists(INDEX_NAME)? {
+            let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+            if let Some(found) = Unfinished::among(names.iter().map(String::as_str)) {
+                return Err(DatasetError::Unfinished {
+                    path: folder.path().to_owned(),
+                    found,
+                    tars: true,
+                });
+            }
+            let names = Below::of(names).tars;
+            if names.is_empty() {
+                return Err(DatasetError::NoTars {
+                    path: folder.path().to_owned(),
+                });
+            }
+            let names = names.into_iter();
+            self.shards
+                .extend(names.map(|name| TarFile::stored(folder, name)));
+            return Ok(());
+        }
+        let file = folder.open_file(INDEX_NAME)?;
+        let bytes = file.read_all(limits.index_bytes)?;
+        self.add_index(folder, file.path(), &bytes, limits)
+    }
+
+    fn add(&mut self, location: &Path, limits: &Limits) -> Result<(), DatasetError> {
+        let is_index = location.file_name().is_some_and(|name| name == INDEX_NAME);
+        // A missing tar file is reported when it is opened.
+        let is_gone = || {
+            let name = location.file_name().and_then(|name| name.to_str());
+            name.is_some_and(is_tar_name) && !location.exists()
+        };
+        if (location.is_file() || is_gone()) && !is_index {
+            let parent = location
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let name = location.file_name().map(|name| name.to_string_lossy());
+            self.shards.push(TarFile {
+                root: parent.unwrap_or(Path::new(".")).to_owned(),
+                store: None,
+                name: name.unwrap_or_default().into_owned(),
+                entry: None,
+                live: None,
+            });
+            return Ok(());
+        }
+        let root = match location.parent() {
+            Some(parent) if is_index && location.is_file() => match parent.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => parent,
+            },
+            _ => location,
+        };
+        let dir = Dir::open(root)?;
+        if dir.exists(INDEX_NAME)? {
+            let bytes = dir.open_file(INDEX_NAME)?.read_all(limits.index_bytes)?;
+            let path = dir.path_of(INDEX_NAME);
+            return self.add_index(&Folder::Local(dir), &path, &bytes, limits);
+        }
+        if let Some(found) = unfinished(&dir)? {
+            return Err(DatasetError::Unfinished {
+                path: root.to_owned(),
+                found,
+                tars: true,
+            });
+        }
+        let names = tars_below(&dir)?;
+        if names.is_empty() {
+            return Err(DatasetError::NoTars {
+                path: root.to_owned(),
+            });
+        }
+        self.shards.extend(names.into_iter().map(|name| TarFile {
+            root: root.to_owned(),
+            store: None,
+            name,
+            entry: None,
+            live: None,
+        }));
+        Ok(())
+    }
+
+    /// Reads the side files of an index of this set.
+    pub(crate) fn side_files(&self, index: &FoundIndex, limits: &Limits) -> SideFiles {
+        let shards = self.shards.get(index.shards.clone()).unwrap_or_default();
+        let Some(first) = shards.first() else {
+            return SideFiles::default();
+        };
+        let samples = shards.iter().filter_map(TarFile::entry);
+        let samples = samples.map(|entry| entry.samples).sum();
+        let read = |name: &str, most| first.read_beside(name, most);
+        let counts = (samples, shards.len() as u64);
+        SideFiles::read(&read, counts, limits.index_bytes)
+    }
+
+    /// Returns the set without deleted samples, according to the side files of its indexes.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError::Side`].
+    pub fn without_deleted(mut self, limits: &Limits) -> Result<Self, DatasetError> {
+        let mut all = Vec::new();
+        for index in &self.indexes {
+            let live = self.side_files(index, limits).into_checked_live();
+            let live =
+                live.map_err(|error| error.with_side_path(|name| index.path.with_file_name(name)))?;
+            all.push((index.shards.clone(), live));
+        }
+        for (shards, live) in all {
+            if live.is_all() {
+                continue;
+            }
+            let mut first = 0_u64;
+            for shard in self.shards.get_mut(shards).unwrap_or_default() {
+                let samples = shard.entry.as_ref().map_or(0, |entry| entry.samples);
+                shard.live = Some((live.clone(), first));
+                first = first.saturating_add(samples);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Returns a digest of the deleted samples, for each index that has some.
+    #[must_use]
+    pub fn deleted_digests(&self) -> Vec<[u8; 16]> {
+        let firsts = self.indexes.iter();
+        let firsts = firsts.filter_map(|index| self.shards.get(index.shards.start));
+        let live = firsts.filter_map(|shard| shard.live.as_ref());
+        live.filter_map(|(live, _)| live.digest()).collect()
+    }
+
+    /// Returns the shards.
+    #[must_use]
+    pub fn shards(&self) -> &[TarFile] {
+        &self.shards
+    }
+
+    /// Returns the indexes that were read.
+    #[must_use]
+    pub fn indexes(&self) -> &[FoundIndex] {
+        &self.indexes
+    }
+}
