@@ -18,7 +18,7 @@ use crate::state::{Blocked, DeferredDrop, Failure, Opened, Place, Slot, Stage, S
 use crate::uncached_blobs::UncachedBlobs;
 
 /// How often a waiting thread checks whether to stop, in case it misses a notification.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// How long an idle thread waits; a new job wakes it sooner.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -53,6 +53,8 @@ pub struct Engine<B: Blobs> {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Blobs in memory that are not in the table.
     pub(crate) uncached: Mutex<UncachedBlobs<B::Open>>,
+    /// Notified when the fetch of a blob that is not in the table ends.
+    pub(crate) loaded: Condvar,
 }
 
 /// Marks a blob as failed if the thread that works on it panics.
@@ -82,6 +84,7 @@ impl<B: Blobs> Engine<B> {
             generation: AtomicU64::new(0),
             threads: Mutex::default(),
             uncached: Mutex::default(),
+            loaded: Condvar::new(),
         })
     }
 
@@ -144,17 +147,24 @@ impl<B: Blobs> Engine<B> {
         let start = Instant::now();
         let mut waited = false;
         let mut first_look = true;
+        let mut found: Vec<Option<Access<B::Open>>> = blobs.iter().map(|_| None).collect();
         let mut state = self.lock();
         loop {
             if state.stopped {
                 return Err(CacheError::Stopped);
             }
-            if let Some(found) = self.look(&mut state, blobs, tick, first_look)? {
+            for (blob, access) in blobs.iter().zip(&mut found) {
+                // The caller holds what it has found: another blob may take its place in the table.
+                if access.is_none() {
+                    *access = self.look(&mut state, *blob, tick, first_look)?;
+                }
+            }
+            if found.iter().all(Option::is_some) {
                 if waited {
                     state.stats.waits += 1;
                     state.stats.waited += start.elapsed();
                 }
-                return Ok(found);
+                return Ok(found.into_iter().flatten().collect());
             }
             first_look = false;
             if cancel.is_set() {
@@ -177,36 +187,31 @@ impl<B: Blobs> Engine<B> {
         }
     }
 
-    /// Returns access to all blobs of a batch, or `None` if some are missing. Queues jobs for the missing ones.
+    /// Returns access to a blob, or queues a job for it.
     fn look(
         &self,
         state: &mut State<B>,
-        blobs: &[usize],
+        blob: usize,
         tick: u64,
         first_look: bool,
-    ) -> BlobResult<Option<Vec<Access<B::Open>>>, B::Error> {
-        let mut found = Vec::with_capacity(blobs.len());
-        for &blob in blobs {
-            let room = state.budget.room;
-            match state.slots.get_mut(blob) {
-                None => return Err(self.problem(blob, BlobProblem::Absent)),
-                Some(Slot::Open(_)) => {
-                    found.extend(state.touch(blob, tick).map(Access::Open));
-                }
-                Some(Slot::Uncached { room: then }) if *then == room => {
-                    found.push(Access::Uncached);
-                }
-                Some(Slot::Busy(_)) => state.hurry(blob, tick),
-                Some(Slot::Failed(failure)) if !(first_look && failure.reported) => {
-                    failure.reported = true;
-                    return Err(CacheError::Shared(Arc::clone(&failure.error) as _));
-                }
-                Some(Slot::Absent | Slot::Ready | Slot::Uncached { .. } | Slot::Failed(_)) => {
-                    state.begin(blob, true, tick, 0);
-                }
+    ) -> BlobResult<Option<Access<B::Open>>, B::Error> {
+        let room = state.budget.room;
+        match state.slots.get_mut(blob) {
+            None => return Err(self.problem(blob, BlobProblem::Absent)),
+            Some(Slot::Open(_)) => return Ok(state.touch(blob, tick).map(Access::Open)),
+            Some(Slot::Uncached { room: then }) if *then == room => {
+                return Ok(Some(Access::Uncached));
+            }
+            Some(Slot::Busy(_)) => state.hurry(blob, tick),
+            Some(Slot::Failed(failure)) if !(first_look && failure.reported) => {
+                failure.reported = true;
+                return Err(CacheError::Shared(Arc::clone(&failure.error) as _));
+            }
+            Some(Slot::Absent | Slot::Ready | Slot::Uncached { .. } | Slot::Failed(_)) => {
+                state.begin(blob, true, tick, 0);
             }
         }
-        Ok((found.len() == blobs.len()).then_some(found))
+        Ok(None)
     }
 
     /// Returns how to read these blobs without waiting. Open blobs are read as a whole; parts of the others are read
@@ -690,6 +695,7 @@ impl<B: Blobs> Engine<B> {
         let state = self.lock();
         self.changed.notify_all();
         drop(state);
+        self.loaded.notify_all();
     }
 
     pub(crate) fn stop(&self) {

@@ -23,7 +23,7 @@ pub struct CacheOptions {
     /// eviction costs another fetch later; a late prefetch costs waiting time. `None` uses twice the average duration
     /// of a fetch.
     pub slack: Option<u64>,
-    /// How long to wait for another process.
+    /// How long to wait for another process, or for a blob that is fetched without the cache.
     pub timeout: Duration,
     /// The most blobs open at a time. Beyond it, the cache closes the least recently used blobs.
     pub open_shards: usize,

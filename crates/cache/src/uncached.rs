@@ -1,15 +1,31 @@
 //! Whole blobs for which the cache has no space: fetched for a caller, and kept in memory for a while.
 
-use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::blobs::{Access, BlobPart, BlobResult, Blobs, CachedBlob};
-use crate::engine::Engine;
+use crate::capacity::Scheduler as _;
+use crate::engine::{Engine, LOOK};
 use crate::error::CacheError;
 use crate::options::Cancel;
 use crate::uncached_blobs::UncachedBlobs;
 
 /// These blobs take at most 1/4 of the memory limit for blobs, in addition to it.
 const SHARE: u64 = 4;
+
+/// The right to fetch a blob without the cache; other threads wait until it is dropped.
+struct Turn<'a, B: Blobs> {
+    engine: &'a Engine<B>,
+    blob: usize,
+}
+
+impl<B: Blobs> Drop for Turn<'_, B> {
+    fn drop(&mut self) {
+        self.engine.uncached().end_load(self.blob);
+        self.engine.loaded.notify_all();
+    }
+}
 
 impl<B: Blobs> Engine<B> {
     /// Returns whether a blob is open or on disk, or was fetched without the cache and is still in memory.
@@ -56,15 +72,6 @@ impl<B: Blobs> Engine<B> {
 
     /// Keeps a blob for which the cache has no space, within the memory limit.
     pub(crate) fn keep_uncached(&self, open: Arc<CachedBlob<B::Open>>, bytes: u64) {
-        self.keep_in(&mut self.uncached(), open, bytes);
-    }
-
-    fn keep_in(
-        &self,
-        uncached: &mut UncachedBlobs<B::Open>,
-        open: Arc<CachedBlob<B::Open>>,
-        bytes: u64,
-    ) {
         let (plan, now) = {
             let state = self.lock();
             (Arc::clone(&state.ahead.plan), state.now)
@@ -72,20 +79,48 @@ impl<B: Blobs> Engine<B> {
         let in_use = |blob| {
             (!plan.is_empty()).then(|| plan.next_use(blob, now).is_some_and(|next| next <= now))
         };
-        uncached.keep(open, bytes, self.options.memory / SHARE, in_use);
+        let most = self.options.memory / SHARE;
+        self.uncached().keep(open, bytes, most, in_use);
     }
 
     /// Fetches a blob for which the cache has no space, and keeps it within the memory limit.
     fn load_uncached(&self, blob: usize) -> BlobResult<Arc<CachedBlob<B::Open>>, B::Error> {
-        // One fetch at a time: another thread may be fetching this blob.
-        let mut uncached = self.uncached();
-        if let Some(open) = uncached.get(blob) {
+        let _turn = self.begin_load(blob)?;
+        // Another thread may have fetched this blob in the meantime.
+        if let Some(open) = self.uncached().get(blob) {
             return Ok(open);
         }
         let (open, bytes) = self.load(blob)?;
         let open = Arc::new(open);
-        self.keep_in(&mut uncached, Arc::clone(&open), bytes);
+        self.keep_uncached(Arc::clone(&open), bytes);
         Ok(open)
+    }
+
+    /// Waits until no other thread fetches a blob without the cache. No lock is held during the fetch.
+    fn begin_load(&self, blob: usize) -> BlobResult<Turn<'_, B>, B::Error> {
+        let start = Instant::now();
+        let mut uncached = self.uncached();
+        while !uncached.begin_load(blob) {
+            let pause = self.next_check(blob, start)?;
+            let waited = self.loaded.wait_timeout(uncached, pause);
+            uncached = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(Turn { engine: self, blob })
+    }
+
+    /// Returns how long to wait for the fetch of a blob before the next check. An error if the timeout has passed.
+    fn next_check(&self, blob: usize, start: Instant) -> BlobResult<Duration, B::Error> {
+        if self.is_stopped() {
+            return Err(CacheError::Stopped);
+        }
+        let left = self.options.timeout.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(CacheError::Timeout {
+                name: self.blobs.name(blob),
+                seconds: self.options.timeout.as_secs(),
+            });
+        }
+        Ok(left.min(LOOK))
     }
 
     /// Fetches a blob from its origin without using or filling the cache.
@@ -107,11 +142,17 @@ impl<B: Blobs> Engine<B> {
                 let _received = send.send(result);
             });
             let pending = self.blobs.fetch(blob, part, done);
-            // The fetch has its own deadlines; a lost one drops the sender.
-            let lost = |_| CacheError::WorkerLost {
-                name: self.blobs.name(blob),
+            let start = Instant::now();
+            let result = loop {
+                match receive.recv_timeout(self.next_check(blob, start)?) {
+                    Ok(result) => break result,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => {
+                        let name = self.blobs.name(blob);
+                        return Err(CacheError::WorkerLost { name });
+                    }
+                }
             };
-            let result = receive.recv_timeout(self.options.timeout).map_err(lost)?;
             drop(pending);
             files.push(result?);
         }

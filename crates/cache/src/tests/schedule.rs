@@ -1,5 +1,7 @@
 //! Tests of the order and the limits of fetches.
 
+use std::time::Duration;
+
 use super::*;
 
 /// Moves through the ticks like a consumer, and checks the disk usage before and after each.
@@ -366,4 +368,92 @@ fn a_limit_that_was_lowered_is_kept() {
     assert!(read(&cache, 3, 0));
     assert!(set.usage() <= limit, "{} > {limit}", set.usage());
     assert_eq!(set.resident(), [1, 3]);
+}
+
+/// A set of compressed blobs, and a cache without space for the last one.
+fn without_space(script: &Arc<Script>, timeout: Duration) -> (Set, TestCache) {
+    let set = Set::packed(4);
+    let tight = CacheOptions {
+        memory: 0,
+        timeout,
+        ..options(Some(set.limit(1)))
+    };
+    let cache = open(&set, &tight, script);
+    cache.set_plan(access_plan(4, &[&[&[0, 1, 2, 3]]]), Some(0));
+    let found = cache.need(&[0, 1, 2, 3], 0, &Cancel::default()).unwrap();
+    assert!(matches!(found[2..], [Access::Uncached, Access::Uncached]));
+    (set, cache)
+}
+
+#[test]
+fn a_fetch_without_the_cache_times_out_with_an_error_of_its_own() {
+    let script = Script::new();
+    let (_set, cache) = without_space(&script, Duration::from_millis(20));
+    script.hold(true);
+    assert_eq!(cache.whole(3).unwrap_err().id(), "cache-timeout");
+    script.hold(false);
+    assert_eq!(cache.whole(3).unwrap().bytes, content(3));
+}
+
+#[test]
+fn a_fetch_without_the_cache_holds_up_no_other_blob() {
+    let script = Script::new();
+    let (_set, cache) = without_space(&script, Duration::from_secs(20));
+    script.hold(true);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| cache.whole(3).unwrap());
+        script.wait_for(1);
+        let second = scope.spawn(|| cache.whole(2).unwrap());
+        let again = scope.spawn(|| cache.whole(3).unwrap());
+        // The second fetch begins while the first one waits.
+        script.wait_for(2);
+        assert_eq!(script.waiting(), [3, 2]);
+        script.answer(2);
+        assert_eq!(second.join().unwrap().bytes, content(2));
+        script.answer(3);
+        assert_eq!(first.join().unwrap().bytes, content(3));
+        // This thread finds the blob, or fetches it because it was not kept.
+        while !again.is_finished() {
+            if script.waiting() == [3] {
+                script.answer(3);
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(again.join().unwrap().bytes, content(3));
+    });
+}
+
+#[test]
+fn a_batch_that_needs_more_blobs_than_may_be_open_gets_them_all() {
+    for is_remote in [false, true] {
+        let mut set = Set::new(4);
+        set.is_remote = is_remote;
+        let few = CacheOptions {
+            open_shards: 2,
+            ..options(None)
+        };
+        let cache = open(&set, &few, &Script::new());
+        let cancel = Cancel::default();
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let cancel = &cancel;
+            let guard = scope.spawn(move || {
+                // Otherwise the test would not end.
+                if is_done.recv_timeout(Duration::from_secs(10)).is_err() {
+                    cancel.set();
+                }
+            });
+            for tick in 0..3 {
+                let found = cache.need(&[0, 1, 2, 3], tick, cancel).unwrap();
+                for (blob, access) in found.iter().enumerate() {
+                    assert!(matches!(access, Access::Open(open) if open.bytes == content(blob)));
+                }
+                assert_eq!(cache.stats().open_shards, 2);
+                drop(found);
+                cache.move_to(tick + 1);
+            }
+            done.send(()).unwrap();
+            guard.join().unwrap();
+        });
+    }
 }
