@@ -239,7 +239,6 @@ pub const REPLACED_WORDS: &[(&str, usize)] = &[
     ("benches", 3),
     ("cli", 59),
     ("crates/convert", 4),
-    ("crates/mmap", 1),
     ("crates/order", 3),
     ("crates/reader", 9),
     ("crates/source", 10),

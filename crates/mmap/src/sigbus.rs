@@ -163,6 +163,8 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
         return;
     };
     match before.sa_sigaction {
+        // The process ignored this signal before, and another process sent it.
+        libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // A fault cannot be ignored. With the default restored, the instruction faults again and ends the process.
             // SAFETY: `before` is a valid action; all-zero is the default.
@@ -244,5 +246,76 @@ mod tests {
         }
         // Other tests in this process may use slots as well.
         assert!(USED.load(Ordering::Relaxed) < 1600);
+    }
+
+    /// Runs a test of this file again, in a process that ignores `SIGBUS`. Returns how it ended; `None` if it did not end
+    /// within 10 seconds.
+    fn run_ignoring(test: &str) -> Option<std::process::ExitStatus> {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env(CHILD, "1")
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_secs(10) {
+            if let Some(status) = child.try_wait().unwrap() {
+                return Some(status);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        None
+    }
+
+    const CHILD: &str = "SHARDMILL_TEST_SIGBUS_CHILD";
+
+    fn ignore_then_install() {
+        // SAFETY: ignoring a signal has no preconditions.
+        unsafe { libc::signal(libc::SIGBUS, libc::SIG_IGN) };
+        install().unwrap();
+    }
+
+    #[test]
+    fn a_fault_elsewhere_ends_a_process_that_ignores_the_signal() {
+        use std::os::fd::AsRawFd as _;
+        use std::os::unix::process::ExitStatusExt as _;
+
+        if std::env::var_os(CHILD).is_none() {
+            let status = run_ignoring(
+                "sigbus::tests::a_fault_elsewhere_ends_a_process_that_ignores_the_signal",
+            );
+            assert_eq!(status.unwrap().signal(), Some(libc::SIGBUS));
+            return;
+        }
+        ignore_then_install();
+        let file = tempfile::tempfile().unwrap();
+        // SAFETY: maps a page beyond the end of the file, at an address that the system chooses, and reads it.
+        unsafe {
+            let fd = file.as_raw_fd();
+            let start = libc::mmap(
+                ptr::null_mut(),
+                4096,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            );
+            assert_ne!(start, libc::MAP_FAILED);
+            ptr::read_volatile(start.cast::<u8>());
+        }
+    }
+
+    #[test]
+    fn a_sent_signal_stays_ignored() {
+        if std::env::var_os(CHILD).is_none() {
+            let status = run_ignoring("sigbus::tests::a_sent_signal_stays_ignored");
+            assert!(status.unwrap().success(), "{status:?}");
+            return;
+        }
+        ignore_then_install();
+        // SAFETY: sends a signal to this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGBUS) };
     }
 }
