@@ -1,28 +1,48 @@
-//! Fetches blobs before they are needed, verifies them, and keeps them on disk within a size limit.
+//! A bounded cache of blobs on disk, which knows when each blob is needed next.
 //!
-//! The processes of one machine share the cache folder. This module decides when to fetch a blob, where to put it and
-//! when to evict it. Other modules define the rest: [`AccessPlan`] says when each blob is needed,
-//! [`make_room`](crate::make_room) chooses what to evict, [`Fetch`] moves bytes, and `OpenBlob` reads a blob.
+//! A blob is one or two files with a number. The cache fetches blobs before they are needed, keeps them in a folder within
+//! a size limit, and shares the folder with the other processes of the machine. It knows nothing about the content: a
+//! user of the cache implements [`BlobCatalog`] (names, sizes and hashes) and [`Blobs`] (fetch, check and open).
+//!
+//! - [`Cache`] is created once; each process gets its own [`Engine`] from it, also after a fork.
+//! - [`AccessPlan`] says in which batches each blob is needed. [`Engine::set_plan`] starts prefetching,
+//!   [`Engine::need`] waits for the blobs of a batch, and [`Engine::move_to`] ends a batch.
+//! - [`make_room`] chooses what to evict. [`forecast()`] predicts what a whole run fetches, with the same policy.
 //!
 //! # States of a blob
 //!
-//! Each process has one table with one slot per blob (`state`):
+//! Each process has one table with one slot per blob (`state`). One mutex protects it, and no thread holds the mutex
+//! during file or network access.
 //!
-//! | State    | Meaning                                                            | Next states                 |
-//! |----------|--------------------------------------------------------------------|-----------------------------|
-//! | `Absent` | Not known to be on disk                                            | `Busy`                      |
-//! | `Busy`   | A job is queued, running, fetching, or waiting for another process | any other                   |
-//! | `Ready`  | On disk; not open                                                  | `Busy`, `Absent` (evicted)  |
-//! | `Open`   | Mapped from disk, or held in memory                                | `Ready` (closed), `Absent`  |
-//! | `Alone`  | No space on disk or in memory; samples are read individually       | `Busy`, when space is freed |
-//! | `Failed` | The blob cannot be read; the next caller receives the error       | `Busy`, on a later attempt  |
+//! ```text
+//!                 need, prefetch                      in the folder or fetched,
+//!                +--------------+                     and a caller needs it
+//!                |              v      +------------------------------------> Open
+//!             Absent <------- Busy ----+                                      |  |
+//!                ^   failed    ^  |    | the same, but no caller needs it     |  |
+//!                |   prefetch  |  |    +--------------> Ready <--- closed ----+  |
+//!                |             |  |                     |   |                    |
+//!                |             +--|------ need ---------+   |                    |
+//!                +----------------|---- evicted ------------+---- evicted -------+
+//!                                 |
+//!                                 +-- no space on disk or in memory --> Uncached --+
+//!                                 |                                                +--> Busy, on the next need
+//!                                 +-- failed, and a caller needs it --> Failed ----+
+//! ```
 //!
-//! One mutex protects the table. No thread holds it during file or network access.
+//! | state      | meaning                                                              |
+//! |------------|----------------------------------------------------------------------|
+//! | `Absent`   | not known to be on disk                                              |
+//! | `Busy`     | a job is queued, running, fetching, or waiting for another process   |
+//! | `Ready`    | on disk, not open                                                    |
+//! | `Open`     | mapped from disk, or held in memory                                  |
+//! | `Uncached` | there was no space; the blob is read without the cache until there is |
+//! | `Failed`   | the blob cannot be read; the next caller receives the error          |
 //!
-//! A `Busy` blob advances by jobs (`engine`). A `Start` job looks for the blob on disk. If the blob is missing, the
-//! job reserves space and starts the fetch. A `Finish` job verifies and decompresses the fetched bytes, writes the
-//! files, and opens the blob if a caller waits for it. Jobs that a caller waits for run before prefetches, and the
-//! waiting caller runs them too. Worker threads start with the first fetch, so a dataset on a local disk has none.
+//! A `Busy` blob advances by two jobs (`jobs`). The job `Start` looks for the blob on disk. If it is missing, the job
+//! reserves space and starts the fetch. The job `Finish` verifies and decompresses the fetched bytes, writes the files,
+//! and opens the blob if a caller waits for it. Jobs that a caller waits for run before prefetches, and the waiting
+//! caller runs them too. Worker threads start with the first fetch, so blobs on a local disk need none.
 //!
 //! # Eviction
 //!
@@ -37,8 +57,8 @@
 //! - The next use is counted from the position of the slowest rank that shares the folder (`positions`).
 //! - Without an access plan, the cache evicts the least recently used blob first.
 //!
-//! A blob is never displaced by one that is needed later. If nothing can be evicted for a blob, the cache holds it
-//! in memory. If memory is full as well, its samples are read individually (`uncached`).
+//! A blob is never displaced by one that is needed later. If nothing can be evicted for a blob, the cache holds it in
+//! memory. If memory is full as well, the blob is read without the cache (`uncached`).
 //!
 //! # Processes
 //!
@@ -64,8 +84,6 @@ mod preload;
 mod process;
 mod queue;
 mod ranks;
-#[cfg(test)]
-mod simulate;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ pub(crate) mod disk;
 mod folders;
 mod schedule;
 mod shared;
+pub(crate) mod simulate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;

@@ -47,35 +47,52 @@ enum Start {
     NoRoom,
 }
 
-pub(super) struct Node<'a> {
+/// What the node reads, and with which cache.
+struct Setup<'a> {
     policy: Policy,
     shards: &'a [ShardCost],
     options: &'a ForecastOptions,
-    net: Net,
-    slots: Vec<Slot>,
-    /// For each shard, the number of processes that fetch it when it bypasses the cache.
-    copies: Vec<u64>,
+}
+
+/// The content of the cache.
+#[derive(Default)]
+struct Content {
     /// Shards in the cache or in flight into it.
     residents: BTreeSet<usize>,
     /// Shards that can be evicted.
     ranks: Ranks,
+    used: u64,
+    /// Bytes that were prefetched for access windows that have not begun.
+    ahead: u64,
+    changes: u64,
     /// A shard that must not be prefetched yet, with the tick and the value of `changes` of that decision.
     held_back: Option<(usize, u64, u64)>,
-    changes: u64,
-    /// The next access windows of absent shards, by first tick.
-    pending: BTreeSet<AccessWindow>,
-    /// Shards that a batch waits for and that are not in flight.
-    demanded: VecDeque<usize>,
-    used: u64,
-    in_flight: u64,
-    ahead: u64,
-    tick: u64,
-    waiting: bool,
+}
+
+/// The results so far.
+struct Record {
     counts: CacheEpoch,
     /// Bytes that the epoch would fetch if each process fetched each shard for each of its uses.
     apart_bytes: u64,
     result: CacheForecast,
     timeline: Timeline,
+}
+
+pub(super) struct Node<'a> {
+    setup: Setup<'a>,
+    net: Net,
+    slots: Vec<Slot>,
+    /// For each shard, the number of processes that fetch it when it bypasses the cache.
+    copies: Vec<u64>,
+    content: Content,
+    /// The next access windows of absent shards, by first tick.
+    pending: BTreeSet<AccessWindow>,
+    /// Shards that a batch waits for and that are not in flight.
+    demanded: VecDeque<usize>,
+    in_flight: u64,
+    tick: u64,
+    waiting: bool,
+    record: Record,
 }
 
 impl<'a> Node<'a> {
@@ -85,27 +102,26 @@ impl<'a> Node<'a> {
         options: &'a ForecastOptions,
     ) -> Self {
         Self {
-            policy,
-            shards,
-            options,
+            setup: Setup {
+                policy,
+                shards,
+                options,
+            },
             net: Net::new(real(options.bandwidth), options.latency.as_secs_f64()),
             slots: vec![Slot::default(); shards.len()],
             copies: Vec::new(),
-            residents: BTreeSet::new(),
-            ranks: Ranks::default(),
-            held_back: None,
-            changes: 0,
+            content: Content::default(),
             pending: BTreeSet::new(),
             demanded: VecDeque::new(),
-            used: 0,
             in_flight: 0,
-            ahead: 0,
             tick: 0,
             waiting: false,
-            counts: CacheEpoch::default(),
-            apart_bytes: 0,
-            result: CacheForecast::default(),
-            timeline: Timeline::new(),
+            record: Record {
+                counts: CacheEpoch::default(),
+                apart_bytes: 0,
+                result: CacheForecast::default(),
+                timeline: Timeline::new(),
+            },
         }
     }
 
@@ -120,7 +136,7 @@ impl<'a> Node<'a> {
     }
 
     fn cost(&self, shard: usize) -> ShardCost {
-        let mut cost = self.shards.get(shard).copied().unwrap_or(ShardCost {
+        let mut cost = self.setup.shards.get(shard).copied().unwrap_or(ShardCost {
             fetch_bytes: 0,
             cache_bytes: 0,
             reserve_bytes: 0,
@@ -146,11 +162,11 @@ impl<'a> Node<'a> {
                 }
                 // This resident had no known next use until now.
                 State::Here
-                    if self.policy != Policy::Lru
-                        && self.ranks.next_use(found.blob) == Some(u64::MAX) =>
+                    if self.setup.policy != Policy::Lru
+                        && self.content.ranks.next_use(found.blob) == Some(u64::MAX) =>
                 {
                     let bytes = self.cost(found.blob).cache_bytes;
-                    self.ranks.insert(found.blob, bytes, found.first);
+                    self.content.ranks.insert(found.blob, bytes, found.first);
                 }
                 _ => {}
             }
@@ -170,8 +186,8 @@ impl<'a> Node<'a> {
             .map(|samples| samples.min(processes).max(1))
             .collect();
         let started = self.net.now();
-        self.apart_bytes = 0;
-        self.counts = CacheEpoch {
+        self.record.apart_bytes = 0;
+        self.record.counts = CacheEpoch {
             epoch: epoch.resolved().epoch,
             ..CacheEpoch::default()
         };
@@ -212,28 +228,28 @@ impl<'a> Node<'a> {
             ];
             let next = next.into_iter().flatten().min().unwrap_or(end);
             let next = next.clamp(tick + 1, end);
-            let steps = real(next - tick) * self.options.step.as_secs_f64();
+            let steps = real(next - tick) * self.setup.options.step.as_secs_f64();
             self.pass(self.net.now() + steps, access_plan);
             self.tick = next;
         }
         for (_, shard) in ends {
             self.end_access_window(shard, access_plan);
         }
-        self.counts.seconds = self.net.now() - started;
-        let apart = self.counts.evictions > 0 || self.counts.bypasses > 0;
+        self.record.counts.seconds = self.net.now() - started;
+        let apart = self.record.counts.evictions > 0 || self.record.counts.bypasses > 0;
         let most = if apart && processes > 1 {
-            self.apart_bytes
+            self.record.apart_bytes
         } else {
             0
         };
-        self.counts.most_fetched_bytes = most.max(self.counts.fetched_bytes);
-        self.result.epochs.push(self.counts);
+        self.record.counts.most_fetched_bytes = most.max(self.record.counts.fetched_bytes);
+        self.record.result.epochs.push(self.record.counts);
     }
 
     pub(super) fn finish(mut self) -> CacheForecast {
-        self.result.seconds = self.net.now();
-        self.result.timeline = self.timeline.points();
-        self.result
+        self.record.result.seconds = self.net.now();
+        self.record.result.timeline = self.record.timeline.points();
+        self.record.result
     }
 
     /// Ranks a resident that can be evicted by its next use, as the policy sees it.
@@ -241,17 +257,19 @@ impl<'a> Node<'a> {
         let Some(slot) = self.slots.get(shard) else {
             return;
         };
-        let next = match self.policy {
+        let next = match self.setup.policy {
             Policy::Belady => access_plan.next_use(shard, self.tick).unwrap_or(u64::MAX),
             Policy::Lru if slot.fresh => return,
             Policy::Lru => u64::MAX - slot.last_used,
         };
-        self.ranks.insert(shard, self.cost(shard).cache_bytes, next);
+        self.content
+            .ranks
+            .insert(shard, self.cost(shard).cache_bytes, next);
     }
 
     fn begin_access_window(&mut self, found: AccessWindow) {
         let tick = self.tick;
-        self.ranks.remove(found.blob);
+        self.content.ranks.remove(found.blob);
         let bytes = self.cost(found.blob).reserve_bytes;
         let Some(slot) = self.slot(found.blob) else {
             return;
@@ -259,7 +277,7 @@ impl<'a> Node<'a> {
         slot.until = Some(found.last);
         slot.last_used = tick;
         if std::mem::take(&mut slot.ahead) {
-            self.ahead -= bytes;
+            self.content.ahead -= bytes;
         }
     }
 
@@ -292,17 +310,17 @@ impl<'a> Node<'a> {
 
     /// Handles the first need of a shard in a batch: a hit, or a reason for the batch to wait.
     fn need(&mut self, shard: usize, wanted: &mut Vec<usize>) {
-        self.counts.uses += 1;
+        self.record.counts.uses += 1;
         let bytes = self.cost(shard).fetch_bytes;
         let each = bytes.saturating_mul(self.copies(shard));
-        self.apart_bytes = self.apart_bytes.saturating_add(each);
+        self.record.apart_bytes = self.record.apart_bytes.saturating_add(each);
         let Some(slot) = self.slots.get_mut(shard) else {
             return;
         };
         match slot.state {
             State::Here => {
                 if !std::mem::take(&mut slot.fresh) {
-                    self.counts.hits += 1;
+                    self.record.counts.hits += 1;
                 }
             }
             State::Coming { .. } => wanted.push(shard),
@@ -316,7 +334,7 @@ impl<'a> Node<'a> {
     fn wait_for(&mut self, mut wanted: Vec<usize>, access_plan: &AccessPlan) {
         if wanted.is_empty() {
             if self.tick == 0 {
-                self.result.first_batch_seconds = self.net.now();
+                self.record.result.first_batch_seconds = self.net.now();
             }
             return;
         }
@@ -340,9 +358,9 @@ impl<'a> Node<'a> {
         self.waiting = false;
         let waited = self.net.now() - since;
         if self.tick == 0 {
-            self.result.first_batch_seconds = self.net.now();
+            self.record.result.first_batch_seconds = self.net.now();
         } else {
-            self.counts.wait_seconds += waited;
+            self.record.counts.wait_seconds += waited;
         }
     }
 
@@ -356,7 +374,7 @@ impl<'a> Node<'a> {
         if until.is_infinite() && self.net.transfers() == 0 {
             return None;
         }
-        let (timeline, waiting) = (&mut self.timeline, self.waiting);
+        let (timeline, waiting) = (&mut self.record.timeline, self.waiting);
         let came = self.net.advance(until, |from, to, bytes| {
             timeline.pass(from, to, bytes, waiting)
         })?;
@@ -367,7 +385,7 @@ impl<'a> Node<'a> {
 
     fn came(&mut self, shard: usize, access_plan: &AccessPlan) {
         let cost = self.cost(shard);
-        self.changes += 1;
+        self.content.changes += 1;
         let past = self.state(shard) == (State::Coming { past: true });
         let copies = if past { self.copies(shard) } else { 1 };
         self.in_flight -= cost.fetch_bytes.saturating_mul(copies);
@@ -381,8 +399,8 @@ impl<'a> Node<'a> {
             return;
         }
         slot.state = State::Here;
-        self.used -= cost.reserve_bytes - cost.cache_bytes;
-        self.timeline.resident(self.used);
+        self.content.used -= cost.reserve_bytes - cost.cache_bytes;
+        self.record.timeline.resident(self.content.used);
         if !under_way {
             self.rank(shard, access_plan);
         }
@@ -424,51 +442,59 @@ impl<'a> Node<'a> {
     ) -> Start {
         let cost = self.cost(shard);
         let in_flight = self.in_flight.saturating_add(cost.fetch_bytes);
-        if !demanded && self.held_back == Some((shard, self.tick, self.changes)) {
+        if !demanded && self.content.held_back == Some((shard, self.tick, self.content.changes)) {
             return Start::Enough;
         }
-        if self.net.transfers() >= self.options.connections.max(1)
-            || (self.net.transfers() > 0 && in_flight > self.options.in_flight)
+        if self.net.transfers() >= self.setup.options.connections.max(1)
+            || (self.net.transfers() > 0 && in_flight > self.setup.options.in_flight)
         {
             return Start::Busy;
         }
-        if let Some(limit) = self.options.cache_limit {
-            let rank = match self.policy {
+        if let Some(limit) = self.setup.options.cache_limit {
+            let rank = match self.setup.policy {
                 Policy::Belady => wanted_at,
                 // Every shard that can be evicted is worth less than the one to fetch.
                 Policy::Lru => 0,
             };
-            let room = self
-                .ranks
-                .make_room(self.used, limit, cost.reserve_bytes, rank);
+            let room =
+                self.content
+                    .ranks
+                    .make_room(self.content.used, limit, cost.reserve_bytes, rank);
             let Some(leaving) = room else {
                 return Start::NoRoom;
             };
-            let ahead = self.ahead.saturating_add(cost.reserve_bytes);
-            if !demanded && !leaving.is_empty() && self.ahead > 0 && ahead > self.options.in_flight
+            let ahead = self.content.ahead.saturating_add(cost.reserve_bytes);
+            if !demanded
+                && !leaving.is_empty()
+                && self.content.ahead > 0
+                && ahead > self.setup.options.in_flight
             {
                 return Start::Enough;
             }
             if !demanded && !self.is_best(shard, wanted_at, &leaving, access_plan) {
-                self.held_back = Some((shard, self.tick, self.changes));
+                self.content.held_back = Some((shard, self.tick, self.content.changes));
                 return Start::Enough;
             }
             for gone in leaving {
                 self.evict(gone, access_plan);
             }
         }
-        self.residents.insert(shard);
+        self.content.residents.insert(shard);
         self.launch(shard, cost, State::Coming { past: false }, 1);
-        self.used = self.used.saturating_add(cost.reserve_bytes);
-        self.result.most_resident_bytes = self.result.most_resident_bytes.max(self.used);
-        self.timeline.resident(self.used);
+        self.content.used = self.content.used.saturating_add(cost.reserve_bytes);
+        self.record.result.most_resident_bytes = self
+            .record
+            .result
+            .most_resident_bytes
+            .max(self.content.used);
+        self.record.timeline.resident(self.content.used);
         let is_ahead = wanted_at > self.tick;
         if let Some(slot) = self.slot(shard) {
             slot.ahead = is_ahead;
             slot.fresh = true;
         }
         if is_ahead {
-            self.ahead = self.ahead.saturating_add(cost.reserve_bytes);
+            self.content.ahead = self.content.ahead.saturating_add(cost.reserve_bytes);
         }
         Start::Started
     }
@@ -483,17 +509,19 @@ impl<'a> Node<'a> {
         leaving: &[usize],
         access_plan: &AccessPlan,
     ) -> bool {
-        if self.policy == Policy::Lru || wanted_at <= self.tick.saturating_add(self.slack(shard)) {
+        if self.setup.policy == Policy::Lru
+            || wanted_at <= self.tick.saturating_add(self.slack(shard))
+        {
             return true;
         }
         let next = leaving
             .iter()
-            .filter_map(|gone| self.ranks.next_use(*gone))
+            .filter_map(|gone| self.content.ranks.next_use(*gone))
             .min();
         let Some(next) = next.filter(|next| *next < u64::MAX) else {
             return true;
         };
-        self.residents.iter().all(|resident| {
+        self.content.residents.iter().all(|resident| {
             leaving.contains(resident)
                 || access_plan
                     .next_use(*resident, self.tick)
@@ -506,9 +534,10 @@ impl<'a> Node<'a> {
 
     /// Returns twice the number of ticks that a fetch takes.
     fn slack(&self, shard: usize) -> u64 {
-        let transfer = real(self.cost(shard).fetch_bytes) / real(self.options.bandwidth.max(1));
-        let fetch = self.options.latency.as_secs_f64() + transfer;
-        whole(2.0 * fetch / self.options.step.as_secs_f64().max(1e-6)).saturating_add(1)
+        let transfer =
+            real(self.cost(shard).fetch_bytes) / real(self.setup.options.bandwidth.max(1));
+        let fetch = self.setup.options.latency.as_secs_f64() + transfer;
+        whole(2.0 * fetch / self.setup.options.step.as_secs_f64().max(1e-6)).saturating_add(1)
     }
 
     /// Starts fetches of a shard that bypasses the cache: every process that needs it fetches it.
@@ -516,9 +545,9 @@ impl<'a> Node<'a> {
         let cost = self.cost(shard);
         let copies = self.copies(shard);
         self.launch(shard, cost, State::Coming { past: true }, copies);
-        self.counts.bypasses += 1;
+        self.record.counts.bypasses += 1;
         let bytes = cost.fetch_bytes.saturating_mul(copies);
-        self.counts.bypassed_bytes = self.counts.bypassed_bytes.saturating_add(bytes);
+        self.record.counts.bypassed_bytes = self.record.counts.bypassed_bytes.saturating_add(bytes);
     }
 
     fn launch(&mut self, shard: usize, cost: ShardCost, state: State, copies: u64) {
@@ -531,22 +560,22 @@ impl<'a> Node<'a> {
         let bytes = cost.fetch_bytes.saturating_mul(copies);
         self.net.start(shard, real(bytes));
         self.in_flight = self.in_flight.saturating_add(bytes);
-        self.counts.fetched_shards += copies;
-        self.counts.fetched_bytes = self.counts.fetched_bytes.saturating_add(bytes);
+        self.record.counts.fetched_shards += copies;
+        self.record.counts.fetched_bytes = self.record.counts.fetched_bytes.saturating_add(bytes);
     }
 
     fn evict(&mut self, shard: usize, access_plan: &AccessPlan) {
         let cost = self.cost(shard);
-        self.ranks.remove(shard);
-        self.residents.remove(&shard);
-        self.changes += 1;
-        self.used -= cost.cache_bytes;
-        self.counts.evictions += 1;
+        self.content.ranks.remove(shard);
+        self.content.residents.remove(&shard);
+        self.content.changes += 1;
+        self.content.used -= cost.cache_bytes;
+        self.record.counts.evictions += 1;
         if let Some(slot) = self.slot(shard) {
             slot.state = State::Absent;
             slot.fresh = false;
             if std::mem::take(&mut slot.ahead) {
-                self.ahead -= cost.reserve_bytes;
+                self.content.ahead -= cost.reserve_bytes;
             }
         }
         self.want(shard, access_plan);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 
-use crate::simulate::simulate;
+use crate::tests::simulate::simulate;
 
 use shardmill_order::{ShuffleAlgo, StreamConfig, World};
 

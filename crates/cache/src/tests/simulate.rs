@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use super::forecast::share;
-use super::ranks::{Policy, Ranks};
+use crate::forecast::share;
+use crate::ranks::{Policy, Ranks};
 
 /// The result of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
