@@ -42,7 +42,7 @@ def run(command: list[str], log: pathlib.Path) -> Cost:
 
 
 def fresh(directory: pathlib.Path) -> pathlib.Path:
-    """The directory, gone, and the disk idle: nobody pays for what the run before left to be written."""
+    """Removes the directory and waits until the disk is idle, so that no run pays for the writes of an earlier one."""
     shutil.rmtree(directory, ignore_errors=True)
     os.sync()
     return directory

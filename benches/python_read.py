@@ -66,7 +66,7 @@ class Case(NamedTuple):
     mosaic: float
     #: Most CPU microseconds a sample of ours, without workers.
     most_cpu: Optional[float] = None
-    #: Whether each round reads the first epoch of a copy that nobody has opened.
+    #: Whether each round reads the first epoch of a new copy.
     cold: bool = False
 
 
@@ -86,7 +86,7 @@ CASES = [
 
 
 class Contender:
-    """A process with one of the packages, which does as it is told."""
+    """A process with one of the packages, which executes commands."""
 
     def __init__(self, name: str, venv: pathlib.Path, log: pathlib.Path) -> None:
         self.name, self.log = name, log

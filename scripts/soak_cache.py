@@ -163,7 +163,7 @@ class Campaign:
             for process in running:
                 _, errors = process.communicate(timeout=120)
                 if process.returncode not in (0, -signal.SIGKILL):
-                    problems.append(f"a rank that nobody killed ended with {process.returncode}: {errors.strip()}")
+                    problems.append(f"a rank that was not killed ended with {process.returncode}: {errors.strip()}")
             again = [self.start(name, cache, limit, words[rank]) for rank in range(ranks)]
             for rank, process in enumerate(again):
                 output, errors = process.communicate(timeout=120)

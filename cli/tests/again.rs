@@ -69,7 +69,7 @@ fn datasets_in_folders_are_not_overwritten() {
 }
 
 #[test]
-fn shards_without_hashes_are_told_from_those_that_were_there() {
+fn shards_without_hashes_are_distinguished_from_those_that_were_there() {
     let place = Place::new();
     let write = |first: i64| {
         let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + 50));

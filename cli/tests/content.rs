@@ -224,7 +224,7 @@ fn what_says_nothing_about_the_index_is_not_compared() {
 }
 
 #[test]
-fn damage_is_told_once() {
+fn damage_is_reported_once() {
     let place = Place::with_shards();
     let name = "shards/shard.00001.mds.zstd";
     let mut bytes = place.read(name);

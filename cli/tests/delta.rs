@@ -121,7 +121,7 @@ fn a_table_is_inspected() {
 }
 
 #[test]
-fn a_version_that_is_not_there_is_told_with_those_that_are() {
+fn a_version_that_is_not_there_is_reported_with_those_that_are() {
     let place = place();
     snapshot!(place.shown(&["convert", "events", "out", "--version", "9"]), @r"
     exit 2

@@ -483,7 +483,7 @@ fn what_cannot_be_continued_is_refused() {
     let ran = place.run(&CONVERT);
     assert_eq!(ran.code, 4);
     shown.push(ran.stderr);
-    // Somebody has been at the index, and at the record.
+    // The index and the record were changed.
     std::fs::remove_dir_all(place.path().join("t")).unwrap();
     std::fs::rename(place.path().join("old"), place.path().join("t")).unwrap();
     let index = String::from_utf8(place.read("shards/index.json")).unwrap();
@@ -503,7 +503,7 @@ fn what_cannot_be_continued_is_refused() {
     insta::assert_snapshot!(shown.join(""), @r#"
     error[config-option]: --incremental: the source is parquet, and only a Delta table tells what was added to it; convert without --incremental, to a new destination or with --overwrite
     error[config-option]: --incremental: it does not go with --split: the split of a row depends on its place in the table, which changes; make each split a dataset of its own, as in --where "md5(key) < 'cc'"
-    error[config-option]: --incremental: it does not go with --part: which rows are new is known to who has seen all of them; convert without --incremental, to a new destination or with --overwrite
+    error[config-option]: --incremental: it cannot be combined with --part: only a run over all rows knows which of them are new; convert without --incremental, to a new destination or with --overwrite
     error[config-option]: --incremental: the query is about the whole table, not about one row after the other: SELECT count(*) AS n FROM source; convert without --incremental, to a new destination or with --overwrite
     error[dest-not-incremental]: plain: it holds a dataset without index.increments: it was not made with --incremental; choose another destination, or pass --overwrite to convert it anew
     error[dest-conflict]: shards: it was made from another table: 0d5b1c2e-6a1e-4a52-9a43-7ac3a1f0b9d1 and not 11111111-6a1e-4a52-9a43-7ac3a1f0b9d1; choose another destination, or pass --overwrite to replace it

@@ -195,7 +195,7 @@ fn tar_shards_are_looked_through_there_too() {
 }
 
 #[test]
-fn large_members_are_passed_over() {
+fn large_members_are_ignored() {
     let place = Place::new();
     for number in 0..3 {
         place.write(&format!("tree/{number}.bin"), vec![number; 20 << 20]);

@@ -94,7 +94,7 @@ fn everything_is_kept_without_a_limit() {
 }
 
 #[test]
-fn a_small_cache_is_told_what_it_needs() {
+fn a_small_cache_is_reported_what_it_needs() {
     let place = place();
     let stdout = place.ok(&run(&["--cache-limit", "1GiB"]));
     for part in [
@@ -181,7 +181,7 @@ fn streams_are_mixed() {
 }
 
 #[test]
-fn padding_is_told() {
+fn padding_is_reported() {
     let place = with_index("shards", 1, 7, MIB, None);
     let args = ["plan", "shards", "--nodes", "4", "--batch-size", "1"];
     let stdout = place.ok(&args);

@@ -64,7 +64,7 @@ fn damaged_tar_files_are_not_given_new_hashes() {
 }
 
 #[test]
-fn options_of_other_sources_are_not_passed_over() {
+fn options_of_other_sources_are_not_ignored() {
     let place = Place::with_shards();
     for (option, id) in [
         (&["--csv-no-header"][..], "config-csv-no-header"),
@@ -164,7 +164,7 @@ fn tar_files_in_folders_are_read_in_training_too() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_told() {
+fn a_file_that_may_not_grow_is_reported() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &crate::common::rows(20_000));
     let program = assert_cmd::cargo::cargo_bin("shardmill");

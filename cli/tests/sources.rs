@@ -305,7 +305,7 @@ fn rows_that_were_not_inspected_keep_their_digits_too() {
 }
 
 #[test]
-fn null_and_empty_text_are_told_apart_in_csv() {
+fn null_and_empty_text_are_distinguished_in_csv() {
     let place = Place::new();
     place.write("c/a.csv", "n,t\n1,\"\"\n\"\",x\n3,\n");
     let shown = refused(&place, "c", &[]);

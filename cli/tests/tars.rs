@@ -521,7 +521,7 @@ fn every_cut_at_a_block_is_found() {
     for cut in (0..bytes.len()).step_by(512) {
         place.write("cut/0.tar", &bytes[..cut]);
         let ran = place.run(&["verify", "cut"]);
-        // From here on nothing is missing but zeros that nobody needs.
+        // From here on nothing is missing but zeros after the end.
         let expected = if cut >= end + 1024 { 0 } else { 3 };
         assert_eq!(
             ran.code, expected,

@@ -228,7 +228,7 @@ def test_json_takes_arrays_and_refuses_what_it_has_no_form_for() -> None:
         encodings.JSON()._is_valid('{', '{')
 
 
-def test_pickles_are_told_from_what_is_safe() -> None:
+def test_pickles_are_distinguished_from_what_is_safe() -> None:
     value = {'a': (1, 2), 'b': {3}}
     data = mds_encode('pkl', value)
     assert pickle.loads(data) == value == mds_decode('pkl', data)

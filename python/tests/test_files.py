@@ -461,7 +461,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
         assert child.stdout is not None
         for _ in range(1 + 11 * kill):
             assert child.stdout.readline()
-            # At most the file that is being removed by its name and one on its way are more.
+            # At most the file that is being removed by its name and one in flight are extra.
             assert used(local) <= limit
         child.send_signal(signal.SIGKILL)
         child.wait()

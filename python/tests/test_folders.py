@@ -53,7 +53,7 @@ def test_a_folder_is_that_of_one_remote(tmp_path: Path) -> None:
         assert (seen.value.id, seen.value.object) == ('config-stream-folder', local)
     with pytest.raises(ValueError, match='Reused local directory'):
         StreamingDataset(streams=[Stream(remote=two, local=local)], batch_size=4)
-    # It goes on as it was.
+    # It continues as before.
     assert [sample['id'] for sample in first] == list(range(SAMPLES))
     assert ids(remote=two, local=str(tmp_path / 'other')) == list(range(500, 500 + SAMPLES))
 
@@ -72,7 +72,7 @@ def test_one_remote_however_it_is_spelled(tmp_path: Path) -> None:
     assert ids(remote=one, local=root + '/cache/one') == list(range(SAMPLES))
 
 
-def test_what_is_read_in_place_belongs_to_nobody(tmp_path: Path) -> None:
+def test_what_is_read_in_place_is_never_removed(tmp_path: Path) -> None:
     one, two = both(tmp_path)
     for _ in range(2):
         assert ids(remote=one, local=one)[0] == ids(local=one)[0] == 0

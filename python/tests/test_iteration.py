@@ -393,7 +393,7 @@ def test_two_iterations(data: Path) -> None:
 
 
 class Failing(StreamingDataset):
-    """Fails at one sample as often as it is told to."""
+    """Fails at one sample, the given number of times."""
 
     failures = 1
 

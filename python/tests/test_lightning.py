@@ -51,7 +51,7 @@ def epochs(folder: Path) -> Ranks:
             num_canonical_nodes=2,
             rank=rank,
             world_size=2,
-            # Nobody has told Lightning that both are on one machine.
+            # Lightning does not know that both are on one machine.
             local_world_size=1,
         )
         loader = StreamingDataLoader(dataset, batch_size=BATCH)

@@ -88,7 +88,7 @@ def test_global_batches_are_the_same_in_every_world(nodes: int, ranks: int, batc
     assert [set(row) for row in other] == [set(row) for row in base]
 
 
-def test_a_resumed_run_goes_on_behind_what_was_dealt() -> None:
+def test_a_resumed_run_continues_after_what_was_dealt() -> None:
     whole = walk(get_partitions('relaxed', 960, 4, 4, 2, 1, 3), 24)
     rest = walk(get_partitions('relaxed', 960, 4, 3, 2, 1, 4, 240, 4), 24)
     # Three nodes do not divide four: the order is exactly that of the first run.

@@ -215,7 +215,7 @@ def test_a_store(tmp_path: Path) -> None:
             (tmp_path / 'copy').mkdir(exist_ok=True)
             (tmp_path / 'copy' / key.rpartition('/')[2]).write_bytes(data)
         assert ids(tmp_path / 'copy') == list(range(25))
-        # What a dead driver has left: nobody knows how old it is.
+        # What a dead driver has left: its age is unknown.
         parts.write_part([table(0, 10)], begin('append'), 0, **options)
         with pytest.raises(UnsupportedError):
             parts.gc(place, storage_options=settings)

@@ -86,7 +86,7 @@ def take(loader: StreamingDataLoader, batches: int | None = None) -> tuple[list[
 
 
 def every_cut(mix: Sequence[Path], kind: str) -> None:
-    """Stops an epoch at several places and goes on in a new loader, and in one that was in use."""
+    """Stops an epoch at several places and resumes in a new loader, and in a used one."""
     whole = loader(mix, kind)
     full = [take(whole)[0] for _ in range(3)]
     assert [sorted(flat(epoch)) for epoch in full] == [list(range(288))] * 3
@@ -112,7 +112,7 @@ def test_exactly_what_is_left(mix: list[Path], kind: str) -> None:
 
 
 def chain(mix: Sequence[Path], kinds: Sequence[str]) -> None:
-    """Goes on again and again, each time with a new loader, of another kind."""
+    """Resumes repeatedly, each time with a new loader of another kind."""
     whole = loader(mix)
     full = [take(whole)[0] for _ in range(2)]
     for step in (1, 5):

@@ -1,4 +1,4 @@
-"""Lists of dicts on their way from a worker process."""
+"""Lists of dicts that a worker process sends."""
 
 from __future__ import annotations
 

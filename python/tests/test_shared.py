@@ -161,7 +161,7 @@ def at_barrier(barrier: SharedBarrier, processes: int, steps: Any) -> None:
 
 
 @pytest.mark.parametrize('method', ['fork', 'spawn'])
-def test_nobody_passes_a_barrier_alone(name: str, tmp_path: Path, method: str) -> None:
+def test_no_process_passes_a_barrier_alone(name: str, tmp_path: Path, method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     barrier = SharedBarrier(str(tmp_path / 'lock'), name)
     assert (barrier.num_enter, barrier.num_exit, barrier.flag) == (0, -1, True)
@@ -235,7 +235,7 @@ def test_folders_that_are_in_use() -> None:
 
 
 @pytest.mark.usefixtures('no_prefix')
-def test_blocks_of_others_are_passed_over() -> None:
+def test_blocks_of_others_are_ignored() -> None:
     with mock.patch.object(
         SharedMemory, '__init__', side_effect=[PermissionError, FileNotFoundError]
     ):

@@ -329,7 +329,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, board: Board, worker: int, birth: int
     return board.begin(worker)
 
 
-def test_workers_of_iterations_with_one_seed_are_told_apart(
+def test_workers_of_iterations_with_one_seed_are_distinguished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Whichever of them begins when: each iteration is an epoch, and all three are different ones.
@@ -345,7 +345,7 @@ def test_workers_of_iterations_with_one_seed_are_told_apart(
         assert board.next_epoch == 3
 
 
-def test_workers_with_a_process_of_somebody_else_among_them(
+def test_workers_with_a_process_of_another_job_among_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     board = Board()

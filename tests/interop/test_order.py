@@ -52,7 +52,7 @@ def ids(batch):
 
 
 @pytest.mark.parametrize("algo", configs.ALGOS)
-def test_a_stopped_epoch_goes_on_alike(algo, run, tmp_path):
+def test_a_stopped_epoch_continues_alike(algo, run, tmp_path):
     with MDSWriter(out=str(tmp_path / "data"), columns={"id": "int"}, size_limit=300) as out:
         for number in range(SAMPLES):
             out.write({"id": number})
@@ -65,7 +65,7 @@ def test_a_stopped_epoch_goes_on_alike(algo, run, tmp_path):
         states.append(first.state_dict())
     assert [line["samples"] for line in run(*order).lines()] == batches
     for done in (1, 9, 24):
-        # With what shardmill adds to a state, which the original passes over.
+        # With what shardmill adds to a state, which the original ignores.
         state = {**states[done - 1], "shardmill": {"version": 1, "fingerprint": "0" * 32}}
         again = loader(tmp_path / "data", shuffle_algo=algo)
         again.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""States of the Python packages: what mosaicml-streaming wrote, shardmill goes on with, and the other way round.
+"""States of the Python packages: shardmill resumes from those of mosaicml-streaming, and the reverse.
 
 SHARDMILL_CASES and SHARDMILL_SEED choose how many random configurations are compared, and which.
 """

@@ -11,7 +11,7 @@ use crate::support::{
 const ALL: std::ops::Range<u64> = 0..997;
 
 #[test]
-fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_goes_on() {
+fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_resumes() {
     let mut points = 0;
     for algo in ShuffleAlgo::ALL {
         for (from, here) in WORLDS.iter().enumerate() {

@@ -106,7 +106,7 @@ fn workers_change_nothing() {
 /// Four nodes become three. Neither number is a multiple of the other, so `relaxed` continues the order of the first
 /// run.
 #[test]
-fn a_relaxed_run_goes_on_in_the_very_same_order() {
+fn a_relaxed_run_continues_in_the_very_same_order() {
     let mut config = prime(ShuffleAlgo::Py1e);
     config.num_canonical_nodes = Some(4);
     let world = |nodes, batch_size| EpochConfig {

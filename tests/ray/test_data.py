@@ -158,7 +158,7 @@ def test_a_row_that_cannot_be_stored(tmp_path):
 
 
 def shaky(folder, times, how):
-    """Ends the process, or fails, in the middle of a block, as often as it is told."""
+    """Ends the process, or fails, in the middle of a block, the given number of times."""
 
     def run(batch):
         if 50 in batch["id"]:

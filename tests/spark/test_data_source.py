@@ -64,7 +64,7 @@ def test_what_is_written_is_read(spark, tmp_path):
     assert found == Counter((n, str(n), (n, -n), str(n).encode()) for n in range(100))
     # A shard is a partition.
     assert data.selectExpr("spark_partition_id() as p").distinct().count() == len(listed(tmp_path / "out")) - 1
-    # Columns that nobody asks for.
+    # Columns that are not selected.
     assert data.selectExpr("sum(id) as s").collect()[0].s == sum(range(100))
 
 
@@ -179,7 +179,7 @@ def test_a_null_is_named(spark, tmp_path):
 
 
 def failing(folder, times):
-    """Fails in the middle of a partition, as often as it is told."""
+    """Fails in the middle of a partition, the given number of times."""
 
     def run(batches):
         for batch in batches:

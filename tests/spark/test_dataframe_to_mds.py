@@ -291,7 +291,7 @@ def test_arguments_that_cannot_be(spark, tmp_path):
     with pytest.raises(ValueError, match="udf_iterable"):
         dataframe_to_mds(data, mds_kwargs={"out": str(tmp_path / "out")}, udf_iterable=list)
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("somebody's")
+    (tmp_path / "full" / "file").write_text("user data")
     with pytest.raises(FileExistsError):
         dataframe_to_mds(data, mds_kwargs={"out": str(tmp_path / "full")})
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
@@ -323,7 +323,7 @@ def test_a_function_of_the_users(spark, tmp_path):
 
 
 def failing(frame, folder, times):
-    """Fails in the middle of its first partition, as often as it is told."""
+    """Fails in the middle of its first partition, the given number of times."""
     for place, record in enumerate(frame.to_dict("records")):
         if place == 3:
             tries = len(os.listdir(folder))

@@ -198,7 +198,7 @@ def test_folders_that_are_columns(spark, tmp_path, files, caplog):
 def test_a_file_that_lacks_a_column(spark, tmp_path, files, caplog):
     pq.write_table(table(0, 10).drop_columns(["text"]), files / "c.parquet")
     data = spark.read.schema(spark.read.parquet(str(files / "a.parquet")).schema).parquet(str(files))
-    assert is_read(data), "nobody has looked at the files"
+    assert is_read(data), "the files were not read"
     # Spark fills it with nulls, which the writer refuses.
     with pytest.raises(Exception, match="text"):
         convert(data, tmp_path / "out", caplog)
@@ -269,7 +269,7 @@ def test_a_null_is_named(spark, tmp_path, files, caplog):
 
 
 def test_a_file_that_is_cut_off_later(spark, tmp_path, files, caplog):
-    """What Spark would stumble over is not passed over."""
+    """What Spark would stumble over is not ignored."""
     path = files / "b.parquet"
     data = spark.read.parquet(str(path))
     content = bytearray(path.read_bytes())

@@ -360,7 +360,7 @@ fn sets() -> Vec<Case> {
             delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), &format!("{}\n{}", ADD, &ADD[..40])]);
         })
         .unconvertible("", 3, "delta-log", &["in", "_delta_log/00000000000000000001.json line 2"]),
-        case("a Delta table that needs what nobody knows", |place| {
+        case("a Delta table with an unknown feature", |place| {
             let needs = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["telepathy"],"writerFeatures":["telepathy"]}}"#;
             delta(place, &[&format!("{needs}\n{METADATA}")]);
         })

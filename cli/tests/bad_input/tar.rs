@@ -401,7 +401,7 @@ pub fn cases() -> Vec<Case> {
             place.write("in/0.tar.gz", "");
         })
         .fails("index rebuild in", 4, "shard-ambiguous", &["in/0.tar"]),
-        case("a reader that nobody knows", |place| {
+        case("an unknown reader", |place| {
             place.write("in/0.tar", shard())
         })
         .fails("lint in --for nobody", 2, "config-for", &["nobody"]),

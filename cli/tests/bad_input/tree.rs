@@ -221,11 +221,11 @@ fn destinations() -> Vec<Case> {
             "dest-not-directory",
             &["out"],
         ),
-        table("the destination holds a file of somebody", |place| {
+        table("the destination holds a foreign file", |place| {
             place.write("out/thesis.tex", "x")
         })
         .unconvertible("", 4, "dest-not-empty", &["out", "thesis.tex"]),
-        table("the destination holds a directory of somebody", |place| {
+        table("the destination holds a foreign directory", |place| {
             place.write("out/thesis/a.tex", "x")
         })
         .unconvertible("", 4, "dest-not-empty", &["out", "thesis"])

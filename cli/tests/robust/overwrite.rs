@@ -38,7 +38,7 @@ fn an_empty_folder_of_a_split_is_nobodys() {
 }
 
 #[test]
-fn killed_in_the_middle_it_goes_on() {
+fn killed_in_the_middle_it_resumes() {
     let lab = Lab::new(&SETTINGS);
     let goldens: Vec<Golden> = SETTINGS.iter().map(|setting| lab.golden(setting)).collect();
     let mut draw = draw("overwrite");

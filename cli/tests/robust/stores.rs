@@ -302,7 +302,7 @@ fn random_faults_cost_little() {
 
 /// A request that always fails gives a named error and no index, and the next run completes.
 #[test]
-fn what_never_works_is_told_and_resumed() {
+fn what_never_works_is_reported_and_resumed() {
     let setting = SETTINGS[1];
     let lab = Lab::new(&[setting]);
     let golden = lab.golden(&setting);

@@ -49,7 +49,7 @@ fn two_at_once_make_one() {
         }
         assert!(
             !winners.is_empty(),
-            "nobody won: {} {}",
+            "no writer won: {} {}",
             a.errors(),
             b.errors()
         );

@@ -163,7 +163,7 @@ pub(crate) fn finished(
                 path(),
                 "dest-damaged",
                 &format!("{name} has just gone"),
-                "run it again when nobody else writes there",
+                "run it again when no other process writes there",
             ));
         };
         let difference = match provenance::of_index(target, folder, &bytes)? {

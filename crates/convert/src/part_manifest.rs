@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_manifest_is_told() {
+    fn what_is_no_manifest_is_reported() {
         let limits = Limits::default();
         for (text, reason) in [
             ("", "EOF"),

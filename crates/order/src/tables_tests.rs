@@ -61,7 +61,7 @@ fn golden_partitions() {
 }
 
 #[test]
-fn too_few_samples_are_told_apart() {
+fn too_few_samples_are_distinguished() {
     let flags = |cut| {
         let table = partition(PartitionAlgo::Orig, cut, 8, None).unwrap();
         (table.tiny, table.scarce)

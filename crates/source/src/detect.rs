@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_told_by_the_names_in_them() {
+    fn directories_are_detected_by_the_names_in_them() {
         for (paths, kind) in [
             (&["index.json", "shard.00000.mds"][..], SourceKind::Mds),
             (
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_patterns_are_told_by_their_names() {
+    fn files_and_patterns_are_detected_by_their_names() {
         let root = tree(&["a.parquet", "b.json", "c.csv", "d/x.parquet", "e.tar.gz"]);
         assert_eq!(
             detect(&root.path().join("e.tar.gz")).unwrap(),

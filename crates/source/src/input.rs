@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_text_is_told_by_its_magic() {
+    fn compressed_text_is_detected_by_its_magic() {
         let directory = tempfile::tempdir().unwrap();
         let text = "line\n".repeat(100_000);
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_names_are_passed_over_but_partitions_are_not() {
+    fn hidden_names_are_ignored_but_partitions_are_not() {
         let root = tempfile::tempdir().unwrap();
         for path in [
             "_SUCCESS",

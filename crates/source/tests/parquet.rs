@@ -324,7 +324,7 @@ fn directories_make_columns() {
 }
 
 #[test]
-fn files_agree_by_name_or_are_told_apart() {
+fn files_agree_by_name_or_are_distinguished() {
     let place = Place::new();
     let nullable = |values: Vec<Option<i64>>| array(Int64Array::from(values));
     let text = |values: Vec<&str>| array(StringArray::from(values));

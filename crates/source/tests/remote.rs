@@ -276,7 +276,7 @@ fn trees_are_the_same() {
 }
 
 #[test]
-fn kinds_are_told_by_one_listing() {
+fn kinds_are_detected_by_one_listing() {
     let shelf = Shelf::new();
     for (folder, names, kind) in [
         (
@@ -341,7 +341,7 @@ fn kinds_are_told_by_one_listing() {
 }
 
 #[test]
-fn an_object_that_changes_is_told() {
+fn an_object_that_changes_is_reported() {
     for text in ["the same length", "another length"] {
         let shelf = Shelf::new();
         let at = "the same height";

@@ -203,7 +203,7 @@ fn csv_batches_end_where_rows_become_long() {
 }
 
 #[test]
-fn csv_goes_on_behind_what_is_no_row() {
+fn csv_continues_after_what_is_no_row() {
     let place = Place::new();
     let ids = |path: &std::path::Path| {
         let source = open_with(path, |options| options.limits.sample_bytes = 1000).unwrap();

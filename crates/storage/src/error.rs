@@ -273,7 +273,7 @@ impl Diagnostic for StorageError {
                 Self::Url { fault, .. } => return fault.hint().map(str::to_owned),
                 Self::Remote { fault, .. } => return fault.hint(),
                 Self::Symlink { .. } => "put the file itself where the link is",
-                Self::Changed { .. } => "read it again when nobody writes to it",
+                Self::Changed { .. } => "read it again when no process writes to it",
                 Self::OtherWriter { .. } => "wait until it is done, or write to another directory",
                 Self::Owner { .. } => "remove the folder, or write to another directory",
                 _ => return None,

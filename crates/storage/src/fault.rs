@@ -414,7 +414,7 @@ impl RemoteFault {
                 _ if self.is_without_ranges() => {
                     "the server knows no ranges: fetch the file, and read it from the disk"
                 }
-                Self::Changed => "start again when nobody writes to the dataset",
+                Self::Changed => "start again when no process writes to the dataset",
                 Self::Redirect {
                     region: Some(region),
                     ..

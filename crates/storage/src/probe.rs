@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_passes_over_conditions_is_found_out() {
+    fn a_store_that_ignores_conditions_is_found_out() {
         let server = server(Flavor::S3, &[], Script::default());
         server.set(Settings {
             ignores_conditions: true,

@@ -527,7 +527,7 @@ impl Diagnostic for WriteError {
                 "see to it that no job is at work, and remove what there is whatever its age"
             }
             Self::FileInTheWay { .. } => {
-                "the file system has no locks, so nobody knows whether another commit is at work; if none is, gc removes the file"
+                "the file system has no locks, so another commit may be running; if none is, gc removes the file"
             }
             _ => return self.inner().and_then(Diagnostic::hint),
         };

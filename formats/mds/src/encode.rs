@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_by_how_they_start() {
+    fn files_are_detected_by_how_they_start() {
         let jpeg = b"\xff\xd8\xff\xe0...";
         let png = b"\x89PNG\r\n\x1a\n...";
         assert_eq!(checked("jpeg", jpeg), Ok(()));

@@ -1,4 +1,4 @@
-"""Trains two epochs in two processes with PyTorch Lightning, or goes on from a checkpoint.
+"""Trains two epochs in two processes with PyTorch Lightning, or resumes from a checkpoint.
 
     python lightning_train.py OPTIONS
 

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node N torchrun_train.py OUT REMOTE LOCAL BATCH STEPS WORKERS
 
-STEPS of 0 is the rest of the epoch. Goes on from the state in OUT, if there is one.
+STEPS of 0 is the rest of the epoch. Resumes from the state in OUT, if there is one.
 """
 
 from __future__ import annotations

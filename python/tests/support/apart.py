@@ -110,7 +110,7 @@ def _ours(folder: str) -> list[str]:
 def threads() -> dict[int, str]:
     """The threads of this process and their names, those of native code included."""
     found = {}
-    # Twice: where one ends while the kernel lists them, another one may be passed over.
+    # Twice: where one ends while the kernel lists them, another one may be missed.
     for _ in range(2):
         for folder in Path('/proc/self/task').iterdir():
             try:

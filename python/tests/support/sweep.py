@@ -1,4 +1,4 @@
-"""Taking away what attempts leave that nobody waited for."""
+"""Removes the files of attempts that were abandoned."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
     }
     let reason = match () {
         () if options.run.part.is_some() => {
-            "it does not go with --part: which rows are new is known to who has seen all of them"
+            "it cannot be combined with --part: only a run over all rows knows which of them are new"
         }
         () if !options.columns.split.is_empty() => {
             let reason = match options.columns.split_key {

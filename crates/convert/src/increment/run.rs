@@ -125,7 +125,7 @@ fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
         dest: options.dest_text(),
         reason: reason.to_owned(),
         id: "other-writer",
-        hint: "wait until nobody else writes there, and run it again".into(),
+        hint: "wait until no other process writes there, and run it again".into(),
     }
 }
 

@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn every_rank_goes_on_exactly_where_it_stopped(
+    fn every_rank_continues_exactly_where_it_stopped(
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         method in prop::sample::select(BatchingMethod::ALL.to_vec()),
         shuffle: bool,

@@ -50,7 +50,7 @@ fn wait_for_rest(batches: &Batches) {
                 return;
             }
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "nobody fills");
+        assert!(start.elapsed() < Duration::from_secs(20), "no thread fills");
         std::thread::yield_now();
     }
 }
@@ -133,7 +133,7 @@ fn an_epoch_that_begins_with_a_state_of_its_start_is_the_one_that_was_foretold()
 }
 
 #[test]
-fn a_run_that_went_on_on_other_nodes_goes_on_there_in_the_next_epoch() {
+fn a_run_that_went_on_on_other_nodes_continues_there_in_the_next_epoch() {
     let temp = tempfile::tempdir().unwrap();
     let reader = in_place(&temp, 12);
     let world = World {

@@ -195,7 +195,7 @@ fn every_file_comes_once_whatever_the_world() {
 }
 
 #[test]
-fn a_run_goes_on_from_every_batch_with_what_a_new_reader_finds() {
+fn a_run_continues_from_every_batch_with_what_a_new_reader_finds() {
     let tree = Tree::new(97);
     let first = open(&tree.cached(FileForm::Data)).unwrap();
     let mut config = first.epoch_config(1, World::SINGLE);
@@ -342,7 +342,7 @@ fn what_a_loader_process_leaves_stays_until_the_next_epoch_of_its_owner() {
 }
 
 #[test]
-fn a_batch_that_cannot_fit_is_told_with_the_least_that_will_do() {
+fn a_batch_that_cannot_fit_is_reported_with_the_least_that_will_do() {
     let tree = even(20);
     let reader = open_with(&tree.cached(FileForm::File), Some(room(&tree, 3) + 700)).unwrap();
     let config = reader.epoch_config(4, World::SINGLE);
@@ -540,7 +540,7 @@ fn a_file_in_the_way_is_not_taken_for_the_one_that_was_listed() {
 }
 
 #[test]
-fn a_mix_with_shards_goes_on_where_it_was() {
+fn a_mix_with_shards_continues_where_it_was() {
     let tree = Tree::new(31);
     let shards = tree.root.path().join("shards");
     let spec = Spec::mds(&[("data", "bytes", None), ("path", "str", None)]);

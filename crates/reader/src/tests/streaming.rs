@@ -367,7 +367,7 @@ fn workers_share_the_batches_of_their_rank() {
 }
 
 #[test]
-fn a_run_that_stops_goes_on_where_it_was() {
+fn a_run_that_stops_continues_where_it_was() {
     let temp = temp();
     Kind::Fixed.write(temp.path(), &[50, 47], 0);
     let reader = open(&[temp.path()]);
@@ -539,7 +539,10 @@ fn a_shard_that_is_written_to_is_an_error_soon() {
                 Ok(next) => config = next,
                 Err(error) => break error,
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "nobody noticed");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "the wait did not end"
+            );
         };
         assert_eq!(error.id(), "shard-changed");
     }

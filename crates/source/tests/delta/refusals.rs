@@ -14,7 +14,7 @@ fn fields() -> serde_json::Value {
 }
 
 #[test]
-fn a_feature_that_nobody_knows_is_named() {
+fn a_feature_that_is_unknown_is_named() {
     for feature in [
         "telepathy",
         "catalogManaged",

@@ -130,7 +130,7 @@ fn table_fields() -> serde_json::Value {
 }
 
 #[test]
-fn a_store_that_refuses_is_named_and_no_table_is_told() {
+fn a_store_that_refuses_is_named_and_no_table_is_reported() {
     let mut table = Table::plain(table_fields());
     table.append("x.parquet", &rows(0..3));
     let root = table.path();

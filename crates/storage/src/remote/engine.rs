@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_one_engine_while_somebody_holds_it() {
+    fn a_process_has_one_engine_while_it_is_used() {
         let (first, second) = (Engine::shared().unwrap(), Engine::shared().unwrap());
         assert!(Arc::ptr_eq(&first, &second));
     }

@@ -231,7 +231,7 @@ fn an_object_that_changes_is_noticed() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke_if_it_is_the_same() {
+fn a_body_that_breaks_continues_where_it_broke_if_it_is_the_same() {
     for (second, expected) in [
         (None, Ok(())),
         (Some(Fault::OtherEtag), Err("remote-changed")),
@@ -385,7 +385,7 @@ fn the_total_time_ends_every_wait() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_given_up() {
+fn a_port_without_a_listener_is_given_up() {
     let server = server(Script::default());
     let options = quick(&server);
     drop(server);

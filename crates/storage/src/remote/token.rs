@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_a_token_are_told_from_others() {
+    fn answers_without_a_token_are_distinguished_from_others() {
         let asked = Instant::now();
         for (body, what) in [
             ("", "it is not JSON"),

@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_told() {
+    fn what_differs_is_reported() {
         let form = |encoding: &str, limit: u64| {
             json!({"column_names": ["n", "x"], "column_encodings": ["int", encoding], "size_limit": limit})
                 .to_string()

@@ -175,12 +175,12 @@ impl Staging {
     /// Returns [`WriteError::ManifestSyntax`] or [`WriteError::Token`].
     pub fn parse(text: &str) -> Result<Self, WriteError> {
         let wrong = |reason: &'static str| WriteError::ManifestSyntax {
-            what: "what a job is told",
+            what: "the parameters of a job",
             reason: reason.to_owned(),
         };
         let value: Value =
             serde_json::from_str(text).map_err(|error| WriteError::ManifestSyntax {
-                what: "what a job is told",
+                what: "the parameters of a job",
                 reason: error.to_string(),
             })?;
         if value.get("version").and_then(Value::as_u64) != Some(1) {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_job_is_told_travels_as_text() {
+    fn what_a_job_receives_travels_as_text() {
         let names = NameForm::Streaming(shardmill_core::Format::Mds);
         let mut staging = Staging::fresh("job7", names).unwrap();
         staging.mode = SaveMode::Append;

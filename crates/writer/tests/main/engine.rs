@@ -470,7 +470,7 @@ fn the_error_of_the_earliest_unit_wins_and_no_temporary_file_stays() {
     }
 }
 
-/// Remembers what was published, and reuses what it is told to.
+/// Remembers what was published, and reuses the given shards.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) seen: Mutex<BTreeMap<u64, (Position, IndexEntry, Content)>>,

@@ -579,7 +579,7 @@ fn a_row_that_cannot_be_stored_ends_the_attempt() {
 }
 
 #[test]
-fn an_attempt_is_made_once_and_stops_when_it_is_told() {
+fn an_attempt_is_made_once_and_stops_when_it_is_cancelled() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let first = writer(&spot, &staging, 0, "a");

@@ -64,7 +64,7 @@ fn a_job_that_was_committed_is_done_also_behind_what_came_later() {
         let wanted = [shares(0..2), shares(0..2), share(0)].concat();
         assert_eq!(spot.numbers(), wanted);
 
-        // Of a job whose rows are not there any more nobody says that it is done.
+        // A job whose rows are missing is not done.
         let overwrite = spot.begin("four", SaveMode::Overwrite).unwrap();
         let new = parts(&spot, &overwrite, 1);
         spot.commit(&overwrite, new).unwrap();

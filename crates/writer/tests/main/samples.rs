@@ -451,7 +451,7 @@ fn whoever_waits_can_be_stopped() {
 }
 
 #[test]
-fn what_is_published_is_told_once_and_data_before_offsets() {
+fn what_is_published_is_reported_once_and_data_before_offsets() {
     let root = tempfile::tempdir().unwrap();
     let config = text(Format::Json, None, Some(1000));
     let mut writer = writer(&root, &config, 2);

@@ -195,7 +195,7 @@ fn keyed(keys: &[&str], unique: bool) -> Result<BTreeSet<String>, WriteError> {
 }
 
 #[test]
-fn keys_come_from_a_column_and_are_told_apart() {
+fn keys_come_from_a_column_and_are_distinguished() {
     let found = keyed(&["a", "b/c", "d"], false).unwrap();
     assert_eq!(found, ["a", "b/c", "d"].map(str::to_owned).into());
     let error = keyed(&["a", "b", "c", "b", "a"], false).unwrap_err();

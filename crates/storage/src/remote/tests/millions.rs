@@ -105,7 +105,7 @@ fn listed(name: &str, count: u64, key: fn(u64) -> String, latency: u64) {
 }
 
 #[test]
-fn keys_that_nobody_holds_are_listed() {
+fn keys_without_objects_are_listed() {
     for (name, key) in [
         ("hashed", hashed as fn(u64) -> String),
         ("dated", dated),
