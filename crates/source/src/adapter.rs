@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, Picked, project};
 use crate::{Rows, Source, SourceDescription, SourceError, Unit};
 
 /// Presents a [`Source`] as a native reader.
@@ -33,10 +32,10 @@ impl Base for SourceAdapter {
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(Chosen {
+        Ok(Box::new(Picked {
             rows: self.source.open_unit(unit)?,
             schema: project(&self.schema, columns),
-            columns: columns.to_vec(),
+            places: columns.to_vec(),
         }))
     }
 
@@ -46,26 +45,5 @@ impl Base for SourceAdapter {
 
     fn description(&self) -> &SourceDescription {
         self.source.description()
-    }
-}
-
-/// Batches of a source, projected to some of its columns.
-struct Chosen {
-    rows: Box<dyn Rows>,
-    schema: SchemaRef,
-    columns: Vec<usize>,
-}
-
-impl Rows for Chosen {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(all) = self.rows.next_batch()? else {
-            return Ok(None);
-        };
-        let columns = self
-            .columns
-            .iter()
-            .filter_map(|column| all.columns().get(*column).cloned())
-            .collect();
-        batch(&self.schema, columns, all.num_rows()).map(Some)
     }
 }

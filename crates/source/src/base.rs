@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 
+use crate::source::null_row;
 use crate::{RowPlace, Rows, SourceDescription, SourceError, Unit};
 
 /// A native reader: the layer below column selection, filters and queries.
@@ -79,21 +80,11 @@ fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlac
             continue;
         }
         let mut rows = base.open(number, &[column])?;
-        let mut row = 0;
-        while let Some(batch) = rows.next_batch()? {
-            if let Some(at) = batch.columns().first().and_then(null_position) {
-                return Ok(Some(place(base, number, unit, row + at)));
-            }
-            row += batch.num_rows() as u64;
+        if let Some(row) = null_row(rows.as_mut(), 0)? {
+            return Ok(Some(place(base, number, unit, row)));
         }
     }
     Ok(None)
-}
-
-/// Returns the position of the first null of an array.
-pub(crate) fn null_position(array: &ArrayRef) -> Option<u64> {
-    let nulls = array.logical_nulls()?;
-    nulls.iter().position(|valid| !valid).map(|at| at as u64)
 }
 
 /// Returns the file, row and key of the `row`th row of a unit.
@@ -106,6 +97,64 @@ pub(crate) fn place<B: Base + ?Sized>(base: &B, number: usize, unit: &Unit, row:
         row: base.file_row(number, row),
         key: base.key(number, row),
     }
+}
+
+/// Starts to read some columns of a unit, in any order.
+///
+/// # Errors
+///
+/// As [`Base::open`].
+pub(crate) fn open_columns(
+    base: &dyn Base,
+    unit: usize,
+    columns: &[usize],
+) -> Result<Box<dyn Rows>, SourceError> {
+    let mut ascending = columns.to_vec();
+    ascending.sort_unstable();
+    ascending.dedup();
+    let rows = base.open(unit, &ascending)?;
+    if ascending == columns {
+        return Ok(rows);
+    }
+    let places = columns.iter();
+    let places = places.filter_map(|column| ascending.binary_search(column).ok());
+    Ok(Box::new(Picked {
+        rows,
+        places: places.collect(),
+        schema: project(base.schema(), columns),
+    }))
+}
+
+/// Rows with some of their columns, in any order.
+pub(crate) struct Picked {
+    pub rows: Box<dyn Rows>,
+    /// The positions of the columns.
+    pub places: Vec<usize>,
+    pub schema: SchemaRef,
+}
+
+impl Rows for Picked {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let found = self.rows.next_batch()?;
+        found
+            .map(|found| pick(&found, &self.places, &self.schema))
+            .transpose()
+    }
+}
+
+/// Returns the columns of a batch at these positions.
+///
+/// # Errors
+///
+/// As [`batch`].
+pub(crate) fn pick(
+    found: &RecordBatch,
+    places: &[usize],
+    schema: &SchemaRef,
+) -> Result<RecordBatch, SourceError> {
+    let columns = places.iter();
+    let columns = columns.filter_map(|place| found.columns().get(*place).cloned());
+    batch(schema, columns.collect(), found.num_rows())
 }
 
 /// Returns the schema of some columns.
@@ -128,11 +177,8 @@ pub(crate) fn batch(
     rows: usize,
 ) -> Result<RecordBatch, SourceError> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|error| {
-        SourceError::Bug {
-            what: format!("columns do not fit their schema: {error}"),
-        }
-    })
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+        .map_err(|error| SourceError::bug(format!("columns do not fit their schema: {error}")))
 }
 
 /// Returns columns of a file by name, in the order of a schema. Columns that the file lacks are null.

@@ -9,7 +9,7 @@ use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::{Decoder, Format};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use rayon::prelude::*;
-use shardmill_core::{LimitExceeded, escape};
+use shardmill_core::escape;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, by_name, project};
@@ -18,7 +18,7 @@ use crate::csv_fields::{mark_nulls, parse};
 use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
 use crate::exact::{inexact, is_exact_text};
-use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
+use crate::files::{InputFile, describe, fetch_early, list_tables, looking};
 use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
 use crate::walk::on_pool;
@@ -164,11 +164,7 @@ pub(crate) fn open(
             bytes: input.file_version.bytes,
         })
         .collect();
-    let mut description = SourceDescription::new(kind);
-    description.files = described(&files);
-    description.rows = whole.then_some(rows);
-    description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
-    description.fingerprint = Fingerprint::of(kind, &files);
+    let description = describe(kind, &files, whole.then_some(rows));
     Ok(CsvTable {
         files: Arc::new(files),
         schema: Arc::new(Schema::new(fields)),
@@ -303,7 +299,9 @@ fn header(
             break;
         }
         let most = options.limits.string_bytes.max(16 << 20);
-        check_pending(input, "string-bytes", line.len() as u64, most)?;
+        SourceError::check_limit("string-bytes", line.len() as u64, most, || {
+            input.shown.clone()
+        })?;
     }
     if blank {
         return Ok(Vec::new());
@@ -337,25 +335,6 @@ fn header(
 /// Describes a file that ends inside quotes.
 fn unclosed(line: u64) -> String {
     format!("a quote opens on line {line} and is never closed")
-}
-
-fn check_pending(
-    input: &InputFile,
-    name: &'static str,
-    pending: u64,
-    most: u64,
-) -> Result<(), SourceError> {
-    if pending <= most {
-        return Ok(());
-    }
-    Err(SourceError::Limit {
-        object: input.shown.clone(),
-        limit: LimitExceeded {
-            name,
-            value: pending,
-            limit: most,
-        },
-    })
 }
 
 fn scan(
@@ -532,7 +511,9 @@ impl Records {
             self.text.consume(count);
             self.consumed += count as u64;
             self.pending += count as u64;
-            check_pending(input, "sample-bytes", self.pending, self.most)?;
+            SourceError::check_limit("sample-bytes", self.pending, self.most, || {
+                input.shown.clone()
+            })?;
             if self.csv_scanner.is_behind_record() {
                 // The header and empty lines are not rows, and an empty batch would mean the end of the file.
                 if self.decoder.capacity() == self.rows {
@@ -657,9 +638,7 @@ impl Base for CsvTable {
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let found = self.files.get(unit).zip(self.headers.get(unit));
-        let (input, header) = found.ok_or_else(|| SourceError::Bug {
-            what: format!("there is no unit {unit}"),
-        })?;
+        let (input, header) = found.ok_or_else(|| SourceError::no_unit(unit))?;
         fetch_early(&self.files, unit);
         let fields: Fields = header
             .iter()

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, open_columns, project};
 use crate::hints::near_names;
 use crate::{RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
 
@@ -70,22 +69,7 @@ impl Source for DirectSource {
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        let mut ascending = self.columns.clone();
-        ascending.sort_unstable();
-        let rows = self.base.open(unit, &ascending)?;
-        if ascending == self.columns {
-            return Ok(rows);
-        }
-        let places = self
-            .columns
-            .iter()
-            .filter_map(|column| ascending.binary_search(column).ok())
-            .collect();
-        Ok(Box::new(Reordered {
-            rows,
-            places,
-            schema: Arc::clone(&self.schema),
-        }))
+        open_columns(self.base.as_ref(), unit, &self.columns)
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {
@@ -105,25 +89,5 @@ impl Source for DirectSource {
 
     fn description(&self) -> &SourceDescription {
         self.base.description()
-    }
-}
-
-struct Reordered {
-    rows: Box<dyn Rows>,
-    places: Vec<usize>,
-    schema: SchemaRef,
-}
-
-impl Rows for Reordered {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(found) = self.rows.next_batch()? else {
-            return Ok(None);
-        };
-        let columns = self
-            .places
-            .iter()
-            .filter_map(|place| found.columns().get(*place).cloned())
-            .collect();
-        batch(&self.schema, columns, found.num_rows()).map(Some)
     }
 }

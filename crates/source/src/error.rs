@@ -1,7 +1,7 @@
 use std::io;
 
 use shardmill_core::{
-    Diagnostic, ErrorKind, FileClass, LimitExceeded, Unfinished, escape, io_error_id,
+    Diagnostic, ErrorKind, FileClass, LimitExceeded, Limits, Unfinished, escape, io_error_id,
 };
 
 use shardmill_storage::StorageError;
@@ -625,6 +625,29 @@ impl SourceError {
             path: path.into(),
             source,
         }
+    }
+
+    /// Builds an error about a broken invariant of this crate.
+    pub(crate) fn bug(what: impl Into<String>) -> Self {
+        Self::Bug { what: what.into() }
+    }
+
+    /// Builds the error about a unit that does not exist.
+    pub(crate) fn no_unit(unit: usize) -> Self {
+        Self::bug(format!("there is no unit {unit}"))
+    }
+
+    /// Checks a limit of [`Limits`](shardmill_core::Limits).
+    pub(crate) fn check_limit(
+        name: &'static str,
+        value: u64,
+        limit: u64,
+        object: impl FnOnce() -> String,
+    ) -> Result<(), Self> {
+        Limits::check(name, value, limit).map_err(|limit| Self::Limit {
+            object: object(),
+            limit,
+        })
     }
 }
 

@@ -17,10 +17,11 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
 use shardmill_core::escape;
 
-use crate::base::{Base, batch, null_position, place, project};
+use crate::base::{Base, batch, place, project};
 use crate::catch_panic::catch;
 use crate::hints::near_names;
 use crate::query::{Phase, TABLE, check_scalar, convert, parse_expr, parse_select, session};
+use crate::source::null_position;
 use crate::{
     RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions, Unit,
 };
@@ -396,9 +397,9 @@ impl Program {
             return Ok(None);
         };
         let value = evaluate(filter, input, WHERE)?;
-        let mask = value.as_boolean_opt().ok_or_else(|| SourceError::Bug {
-            what: "a condition that is not a boolean".to_owned(),
-        })?;
+        let mask = value
+            .as_boolean_opt()
+            .ok_or_else(|| SourceError::bug("a condition that is not a boolean"))?;
         Ok(Some(mask.clone()))
     }
 
@@ -558,9 +559,7 @@ impl Computed {
         self.base_units
             .get(unit)
             .copied()
-            .ok_or_else(|| SourceError::Bug {
-                what: format!("there is no unit {unit}"),
-            })
+            .ok_or_else(|| SourceError::no_unit(unit))
     }
 }
 

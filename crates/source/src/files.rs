@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::file_names::{file_of, has_extension, is_hidden, is_pattern, join, kind_of_name};
 use crate::objects::{self, Found, Holds, Match, Object, Store};
 use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, special, walk};
-use crate::{SourceError, SourceFile, SourceKind, SourceOptions};
+use crate::{SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions};
 
 /// The fewest threads that inspect files in stores.
 const LOOKING: usize = 16;
@@ -465,15 +465,22 @@ pub(crate) fn place(location: &Location) -> String {
     }
 }
 
-/// Returns the list of files for a description.
-pub(crate) fn described(files: &[InputFile]) -> Vec<SourceFile> {
-    files
-        .iter()
-        .map(|file| SourceFile {
-            path: file.shown.clone(),
-            bytes: file.file_version.bytes,
-        })
-        .collect()
+/// Describes a table of files.
+pub(crate) fn describe(
+    kind: SourceKind,
+    files: &[InputFile],
+    rows: Option<u64>,
+) -> SourceDescription {
+    let mut description = SourceDescription::new(kind);
+    let shown = files.iter().map(|file| SourceFile {
+        path: file.shown.clone(),
+        bytes: file.file_version.bytes,
+    });
+    description.files = shown.collect();
+    description.rows = rows;
+    description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
+    description.fingerprint = Fingerprint::of(kind, files);
+    description
 }
 
 /// Digests paths, sizes and modification times.

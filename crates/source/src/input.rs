@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use shardmill_core::{LimitExceeded, Limits};
+use shardmill_core::Limits;
 
 use crate::SourceError;
 use crate::catch_panic::one_line;
@@ -210,16 +210,7 @@ impl Lines {
                 return Ok(());
             }
             let length = (into.len() - line_start) as u64;
-            if length > self.most {
-                return Err(SourceError::Limit {
-                    object: input.shown.clone(),
-                    limit: LimitExceeded {
-                        name: "sample-bytes",
-                        value: length,
-                        limit: self.most,
-                    },
-                });
-            }
+            SourceError::check_limit("sample-bytes", length, self.most, || input.shown.clone())?;
         }
     }
 }

@@ -20,7 +20,7 @@ use shardmill_storage::Location;
 use crate::base::{Base, batch, by_name, project};
 use crate::catch_panic::{catch, one_line};
 use crate::conform::plain_type;
-use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
+use crate::files::{InputFile, describe, fetch_early, list_tables, looking};
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
 use crate::walk::on_pool;
@@ -118,11 +118,8 @@ pub(crate) fn open(
             }
         }
     }
-    let mut description = SourceDescription::new(SourceKind::Arrow);
-    description.files = described(&files);
-    description.rows = Some(units.iter().filter_map(|unit| unit.rows).sum());
-    description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
-    description.fingerprint = Fingerprint::of(SourceKind::Arrow, &files);
+    let rows = units.iter().filter_map(|unit| unit.rows).sum();
+    let description = describe(SourceKind::Arrow, &files, Some(rows));
     Ok(ArrowTable {
         files: Arc::new(files),
         layouts,
@@ -491,9 +488,7 @@ impl ArrowTable {
                     layout.batches.get(number)?,
                 ))
             });
-        found.ok_or_else(|| SourceError::Bug {
-            what: format!("there is no unit {unit}"),
-        })
+        found.ok_or_else(|| SourceError::no_unit(unit))
     }
 
     fn decoder(

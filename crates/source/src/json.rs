@@ -10,10 +10,10 @@ use arrow::json::ReaderBuilder;
 use rayon::prelude::*;
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, pick, project};
 use crate::catch_panic::{catch, one_line};
 use crate::exact::EXACT_DIGITS;
-use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
+use crate::files::{InputFile, describe, fetch_early, list_tables, looking};
 use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
@@ -116,11 +116,7 @@ pub(crate) fn open(
         .values()
         .map(|member: &Member| whole.then(|| all.objects - member.values))
         .collect();
-    let mut description = SourceDescription::new(SourceKind::JsonLines);
-    description.files = described(&files);
-    description.rows = rows;
-    description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
-    description.fingerprint = Fingerprint::of(SourceKind::JsonLines, &files);
+    let description = describe(SourceKind::JsonLines, &files, rows);
     Ok(JsonTable {
         files: Arc::new(files),
         raw: raw.into(),
@@ -275,12 +271,11 @@ impl Base for JsonTable {
             .get(unit)
             .and_then(|unit| unit.file)
             .zip(self.ranges.get(unit).copied());
-        let (number, (start, end)) = found.ok_or_else(|| SourceError::Bug {
-            what: format!("there is no unit {unit}"),
-        })?;
-        let input = self.files.get(number).ok_or_else(|| SourceError::Bug {
-            what: format!("there is no file {number}"),
-        })?;
+        let (number, (start, end)) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+        let input = self
+            .files
+            .get(number)
+            .ok_or_else(|| SourceError::bug(format!("there is no file {number}")))?;
         fetch_early(&self.files, number);
         Ok(Box::new(JsonRows {
             files: Arc::clone(&self.files),
@@ -420,7 +415,7 @@ impl JsonRows {
                 let found = decode(&self.full, &self.block, rows)
                     .map_err(|reason| self.blame(input, &reason))?;
                 self.line += count;
-                return self.take(&found).map(Some);
+                return pick(&found, &self.columns, &self.schema).map(Some);
             }
             self.line += count;
         }
@@ -467,15 +462,6 @@ impl JsonRows {
             }
         }
         row_error(input, before + 1, reason)
-    }
-
-    fn take(&self, found: &RecordBatch) -> Result<RecordBatch, SourceError> {
-        let columns = self
-            .columns
-            .iter()
-            .filter_map(|column| found.columns().get(*column).cloned())
-            .collect();
-        batch(&self.schema, columns, found.num_rows())
     }
 }
 

@@ -124,9 +124,7 @@ impl Rows for MediaRows {
 
 /// Returns the bytes of structs; null if the struct or its bytes are null.
 fn bytes_of(column: &ArrayRef, place: usize) -> Result<ArrayRef, SourceError> {
-    let bug = |what: &str| SourceError::Bug {
-        what: format!("bytes of a struct: {what}"),
-    };
+    let bug = |what: &str| SourceError::bug(format!("bytes of a struct: {what}"));
     let structs = column.as_struct_opt().ok_or_else(|| bug("no struct"))?;
     let bytes = structs.columns().get(place);
     let bytes = bytes.ok_or_else(|| bug("no such child"))?;

@@ -90,9 +90,9 @@ struct Filling(Arc<Slot>);
 impl Drop for Filling {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.put(Err(SourceError::Bug {
-                what: "a thread that fetches a row group panicked".to_owned(),
-            }));
+            self.0.put(Err(SourceError::bug(
+                "a thread that fetches a row group panicked",
+            )));
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use arrow::array::{Array as _, RecordBatch};
+use arrow::array::{Array as _, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 
 use crate::{SourceError, SourceKind};
@@ -258,24 +258,33 @@ pub(crate) fn first_null_by_reading<S: Source + ?Sized>(
     }
     let description = source.description();
     for (number, unit) in source.units().iter().enumerate() {
-        let mut row = unit.first_row.unwrap_or(0);
         let mut rows = source.open_unit(number)?;
-        while let Some(batch) = rows.next_batch()? {
-            let Some(values) = batch.columns().get(column) else {
-                return Ok(None);
-            };
-            if let Some(nulls) = values.logical_nulls()
-                && let Some(at) = nulls.iter().position(|valid| !valid)
-            {
-                let file = unit.file.and_then(|file| description.files.get(file));
-                return Ok(Some(RowPlace {
-                    file: file.map_or_else(|| "query".to_owned(), |file| file.path.clone()),
-                    row: row + at as u64,
-                    key: None,
-                }));
-            }
-            row += batch.num_rows() as u64;
+        if let Some(row) = null_row(rows.as_mut(), column)? {
+            let file = unit.file.and_then(|file| description.files.get(file));
+            return Ok(Some(RowPlace {
+                file: file.map_or_else(|| "query".to_owned(), |file| file.path.clone()),
+                row: unit.first_row.unwrap_or(0) + row,
+                key: None,
+            }));
         }
     }
     Ok(None)
+}
+
+/// Returns the number of rows before the first null of a column.
+pub(crate) fn null_row(rows: &mut dyn Rows, column: usize) -> Result<Option<u64>, SourceError> {
+    let mut row = 0;
+    while let Some(batch) = rows.next_batch()? {
+        if let Some(at) = batch.columns().get(column).and_then(null_position) {
+            return Ok(Some(row + at));
+        }
+        row += batch.num_rows() as u64;
+    }
+    Ok(None)
+}
+
+/// Returns the position of the first null of an array.
+pub(crate) fn null_position(array: &ArrayRef) -> Option<u64> {
+    let nulls = array.logical_nulls()?;
+    nulls.iter().position(|valid| !valid).map(|at| at as u64)
 }

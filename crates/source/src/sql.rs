@@ -19,7 +19,7 @@ use datafusion::sql::parser::Statement;
 use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, open_columns, project};
 use crate::catch_panic::catch;
 use crate::expr::{Projection, column_text};
 use crate::query::{Phase, TABLE, check_plan, convert, parse_query, session};
@@ -173,9 +173,7 @@ impl Source for Query {
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
         if unit != 0 {
-            return Err(SourceError::Bug {
-                what: format!("there is no unit {unit}"),
-            });
+            return Err(SourceError::no_unit(unit));
         }
         let engine = Arc::clone(&self.engine);
         let runtime = runtime()?;
@@ -338,18 +336,9 @@ impl PartitionStream for Scan {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let mut ascending = self.columns.clone();
-        ascending.sort_unstable();
-        ascending.dedup();
         let rows = AllUnits {
             base: Arc::clone(&self.base),
-            schema: Arc::clone(&self.schema),
-            places: self
-                .columns
-                .iter()
-                .filter_map(|column| ascending.binary_search(column).ok())
-                .collect(),
-            ascending,
+            columns: self.columns.clone(),
             next: 0,
             rows: None,
         };
@@ -364,9 +353,7 @@ impl PartitionStream for Scan {
 
 struct AllUnits {
     base: Arc<dyn Base>,
-    schema: SchemaRef,
-    ascending: Vec<usize>,
-    places: Vec<usize>,
+    columns: Vec<usize>,
     next: usize,
     rows: Option<Box<dyn Rows>>,
 }
@@ -376,18 +363,14 @@ impl AllUnits {
         loop {
             if let Some(rows) = &mut self.rows {
                 if let Some(found) = rows.next_batch()? {
-                    let columns = self
-                        .places
-                        .iter()
-                        .filter_map(|place| found.columns().get(*place).cloned());
-                    return batch(&self.schema, columns.collect(), found.num_rows()).map(Some);
+                    return Ok(Some(found));
                 }
                 self.rows = None;
             }
             if self.next >= self.base.units().len() {
                 return Ok(None);
             }
-            self.rows = Some(self.base.open(self.next, &self.ascending)?);
+            self.rows = Some(open_columns(self.base.as_ref(), self.next, &self.columns)?);
             self.next += 1;
         }
     }

@@ -124,9 +124,7 @@ impl Listing {
         path: &str,
         file_version: FileVersion,
     ) -> Result<(), SourceError> {
-        let length = u32::try_from(path.len()).map_err(|_| SourceError::Bug {
-            what: "a path of 4 GiB".to_owned(),
-        })?;
+        let length = u32::try_from(path.len()).map_err(|_| SourceError::bug("a path of 4 GiB"))?;
         self.entries.push(Entry {
             start: self.paths.len() as u64,
             length,

@@ -108,9 +108,7 @@ fn with_log<T>(
     options: &SourceOptions,
     work: impl FnOnce(&Log<'_>, &Arc<dyn Engine>) -> Result<T, SourceError>,
 ) -> Result<T, SourceError> {
-    let no_url = || SourceError::Bug {
-        what: "a location that is no URL".to_owned(),
-    };
+    let no_url = || SourceError::bug("a location that is no URL");
     let (url, directory, bucket) = match location {
         Location::Local(path) => {
             let root = path

@@ -20,7 +20,7 @@ use shardmill_storage::{Location, Remote};
 
 use crate::base::{Base, project};
 use crate::files::{
-    Fingerprint, InputFile, Origin as FileOrigin, check_overlap, described, place, stat,
+    Fingerprint, InputFile, Origin as FileOrigin, check_overlap, describe, place, stat,
 };
 use crate::objects::Object;
 use crate::parquet::{
@@ -467,10 +467,7 @@ impl Fold {
         let mut summary = version.summary.clone();
         summary.deleted_rows = self.deleted_rows;
         summary.files_with_deletions = self.files_with_deletions;
-        let mut description = SourceDescription::new(SourceKind::Delta);
-        description.files = described(&inputs);
-        description.rows = Some(self.rows);
-        description.bytes = inputs.iter().map(|input| input.file_version.bytes).sum();
+        let mut description = describe(SourceKind::Delta, &inputs, Some(self.rows));
         description.fingerprint = fingerprint;
         description.delta = Some(summary);
         let fields: Fields = opening
@@ -510,15 +507,13 @@ impl DeltaTable {
         file.zip(self.groups.get(unit).copied())
             .zip(self.first_rows.get(unit).copied())
             .map(|((file, group), row)| (file, group, row))
-            .ok_or_else(|| SourceError::Bug {
-                what: format!("there is no unit {unit}"),
-            })
+            .ok_or_else(|| SourceError::no_unit(unit))
     }
 
     fn file(&self, number: usize) -> Result<&DataFile, SourceError> {
-        self.files.get(number).ok_or_else(|| SourceError::Bug {
-            what: format!("there is no file {number}"),
-        })
+        self.files
+            .get(number)
+            .ok_or_else(|| SourceError::bug(format!("there is no file {number}")))
     }
 
     fn partition_value(&self, file: &DataFile, column: usize) -> Option<ScalarValue> {

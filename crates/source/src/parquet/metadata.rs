@@ -94,9 +94,9 @@ impl Bytes<'_> {
                 return Ok(());
             }
         }
-        Err(SourceError::Bug {
-            what: "a range of another length than was asked for".to_owned(),
-        })
+        Err(SourceError::bug(
+            "a range of another length than was asked for",
+        ))
     }
 }
 

@@ -15,7 +15,7 @@ use parquet::file::metadata::ParquetMetaData;
 use shardmill_storage::Location;
 
 use crate::base::{Base, project};
-use crate::files::{Fingerprint, InputFile, described, list_tables};
+use crate::files::{InputFile, describe, list_tables};
 use crate::hive::Partitions;
 use crate::prefetch::{Prefetch, Wanted};
 use crate::unite::{Form as Conform, United, Uniter};
@@ -201,11 +201,7 @@ impl Fold {
                 .sum();
             null_counts.push(Some(nulls));
         }
-        let mut description = SourceDescription::new(SourceKind::Parquet);
-        description.files = described(&files);
-        description.rows = Some(self.rows);
-        description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
-        description.fingerprint = Fingerprint::of(SourceKind::Parquet, &files);
+        let description = describe(SourceKind::Parquet, &files, Some(self.rows));
         Ok(ParquetTable {
             files: Arc::new(files),
             schema: Arc::new(Schema::new(fields)),
@@ -227,9 +223,7 @@ impl ParquetTable {
     fn unit(&self, unit: usize) -> Result<(usize, usize), SourceError> {
         let file = self.units.get(unit).and_then(|unit| unit.file);
         file.zip(self.groups.get(unit).copied())
-            .ok_or_else(|| SourceError::Bug {
-                what: format!("there is no unit {unit}"),
-            })
+            .ok_or_else(|| SourceError::no_unit(unit))
     }
 }
 
@@ -300,9 +294,10 @@ impl ParquetTable {
 
     fn open_group(&self, unit: usize, columns: &[usize]) -> Result<GroupRows, SourceError> {
         let (number, group) = self.unit(unit)?;
-        let input = self.files.get(number).ok_or_else(|| SourceError::Bug {
-            what: format!("there is no file {number}"),
-        })?;
+        let input = self
+            .files
+            .get(number)
+            .ok_or_else(|| SourceError::bug(format!("there is no file {number}")))?;
         let metadata = self.footers.metadata(number, input)?;
         let Plan {
             fields,

@@ -12,7 +12,6 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::column::page::{Page, PageReader as _};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
-use shardmill_core::Limits;
 
 use super::metadata::levels;
 use super::pages::{FaultSlot, OneGroup, PageFault, codec_name};
@@ -166,11 +165,8 @@ impl GroupRows {
             .filter_map(|root| fields.get(*root))
             .map(|field| fixed_bytes(field.data_type()))
             .fold(0, u64::saturating_add);
-        Limits::check("sample-bytes", padded, sizes.sample_bytes).map_err(|limit| {
-            SourceError::Limit {
-                object: input.shown.clone(),
-                limit,
-            }
+        SourceError::check_limit("sample-bytes", padded, sizes.sample_bytes, || {
+            input.shown.clone()
         })?;
         let mut own = Self {
             input: input.clone(),
@@ -312,9 +308,7 @@ impl GroupRows {
                     let column = decoded
                         .columns()
                         .get(*place)
-                        .ok_or_else(|| SourceError::Bug {
-                            what: "the decoder left out a column".to_owned(),
-                        })?;
+                        .ok_or_else(|| SourceError::bug("the decoder left out a column"))?;
                     if !field.is_nullable() && column.logical_null_count() > 0 {
                         return Err(SourceError::ParquetCorrupt {
                             file: self.shown(),
@@ -332,13 +326,9 @@ impl GroupRows {
                         }
                     }
                 }
-                Origin::Constant(value) => {
-                    value
-                        .to_array_of_size(rows)
-                        .map_err(|error| SourceError::Bug {
-                            what: format!("a constant column: {}", error.strip_backtrace()),
-                        })?
-                }
+                Origin::Constant(value) => value.to_array_of_size(rows).map_err(|error| {
+                    SourceError::bug(format!("a constant column: {}", error.strip_backtrace()))
+                })?,
                 Origin::Missing => new_null_array(field.data_type(), rows),
             };
             columns.push(column);

@@ -73,9 +73,7 @@ fn whole(path: &str) -> (&str, &str) {
 }
 
 fn too_many() -> SourceError {
-    SourceError::Bug {
-        what: "more than four billion files".to_owned(),
-    }
+    SourceError::bug("more than four billion files")
 }
 
 impl Samples {
@@ -95,11 +93,8 @@ impl Samples {
             for (path, _) in listing.iter() {
                 *counts.entry(split(path).1).or_default() += 1;
             }
-            Limits::check("columns", counts.len() as u64, limits.columns).map_err(|limit| {
-                SourceError::Limit {
-                    object: "file extensions".to_owned(),
-                    limit,
-                }
+            SourceError::check_limit("columns", counts.len() as u64, limits.columns, || {
+                "file extensions".to_owned()
             })?;
         }
         check_fields(listings, split, &counts, key_column)?;

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use shardmill_core::Limits;
 use shardmill_storage::{Location, RemoteLocation};
 
 use crate::base::{Base, place, project};
@@ -198,11 +197,8 @@ fn check_files(
     }
     for (name, file_version) in listing.iter() {
         let most = options.limits.sample_bytes;
-        Limits::check("sample-bytes", file_version.bytes, most).map_err(|limit| {
-            SourceError::Limit {
-                object: shown_at(location, name),
-                limit,
-            }
+        SourceError::check_limit("sample-bytes", file_version.bytes, most, || {
+            shown_at(location, name)
         })?;
         if file_version.bytes > MAX_FILE {
             return Err(SourceError::Unsupported {
@@ -326,9 +322,7 @@ impl Tree {
             .get(unit)
             .zip(self.starts.get(unit + 1))
             .map(|(start, end)| *start..*end);
-        range.ok_or_else(|| SourceError::Bug {
-            what: format!("there is no unit {unit}"),
-        })
+        range.ok_or_else(|| SourceError::no_unit(unit))
     }
 }
 

@@ -89,9 +89,7 @@ impl SampleRows {
             .filter_map(file_of)
             .map(|file| self.shared.file_version(file).bytes)
             .sum();
-        let too_large = || SourceError::Bug {
-            what: format!("a batch of {total} bytes"),
-        };
+        let too_large = || SourceError::bug(format!("a batch of {total} bytes"));
         // A file is at most as large as the sample limit, and a full batch takes no further files.
         let mut bytes = Vec::with_capacity(usize::try_from(total).map_err(|_| too_large())?);
         let mut offsets = Vec::with_capacity(samples.len() + 1);
@@ -116,8 +114,8 @@ impl SampleRows {
         let nulls = Some(NullBuffer::new(present.finish())).filter(|nulls| nulls.null_count() > 0);
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
         let bytes = Buffer::from_vec(bytes);
-        let failed = |error: arrow::error::ArrowError| SourceError::Bug {
-            what: format!("a column of files: {error}"),
+        let failed = |error: arrow::error::ArrowError| {
+            SourceError::bug(format!("a column of files: {error}"))
         };
         Ok(if is_text {
             Arc::new(StringArray::try_new(offsets, bytes, nulls).map_err(failed)?)
