@@ -53,6 +53,15 @@ pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| message(payload.as_ref()))
 }
 
+/// Runs a decoder that may fail or panic, as [`catch`] does.
+///
+/// # Errors
+///
+/// The message of the error or of the panic, on one line.
+pub(crate) fn attempt<T, E: ToString>(run: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
+    catch(run)?.map_err(|error| one_line(&error.to_string()))
+}
+
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()

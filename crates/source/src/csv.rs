@@ -13,7 +13,7 @@ use shardmill_core::escape;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, by_name, project};
-use crate::catch_panic::{catch, one_line};
+use crate::catch_panic::{attempt, catch, one_line};
 use crate::csv_fields::{mark_nulls, parse};
 use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
@@ -309,10 +309,8 @@ fn header(
     let format = Format::default()
         .with_header(options.csv.header)
         .with_delimiter(dialect.delimiter);
-    let found = catch(|| format.infer_schema(line.as_slice(), Some(0)));
-    let (found, _) = found
-        .map_err(wrong)?
-        .map_err(|error| wrong(one_line(&error.to_string())))?;
+    let found = attempt(|| format.infer_schema(line.as_slice(), Some(0)));
+    let (found, _) = found.map_err(wrong)?;
     let names: Vec<String> = found
         .fields()
         .iter()
@@ -529,11 +527,9 @@ impl Records {
         }
         self.pending = 0;
         let decoder = &mut self.decoder;
-        let found = match catch(|| decoder.flush()) {
-            Ok(Ok(found)) => found,
-            Ok(Err(error)) => return Err(self.row_error(input, &error.to_string())),
-            Err(panic) => return Err(self.row_error(input, &panic)),
-        };
+        let found = catch(|| decoder.flush())
+            .and_then(|found| found.map_err(|error| error.to_string()))
+            .map_err(|message| self.row_error(input, &message))?;
         let found = found.map(|found| self.finish(input, found)).transpose();
         self.block.clear();
         found

@@ -18,9 +18,10 @@ use datafusion::sql::sqlparser::ast;
 use shardmill_core::escape;
 
 use crate::base::{Base, batch, place, project};
-use crate::catch_panic::catch;
 use crate::hints::near_names;
-use crate::query::{Phase, TABLE, check_scalar, convert, parse_expr, parse_select, session};
+use crate::query::{
+    Phase, TABLE, check_scalar, convert, parse_expr, parse_select, run_engine, session,
+};
 use crate::source::null_position;
 use crate::{
     RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions, Unit,
@@ -87,22 +88,12 @@ pub(crate) fn plan_expr(
         expr: parsed,
         alias: None,
     };
-    let planned = catch(|| {
+    let expr = run_engine(clause, schema, Phase::Plan, || {
         context
             .state_ref()
             .read()
             .create_logical_expr_from_sql_expr(aliased, &named)
-    });
-    let expr = match planned {
-        Ok(Ok(expr)) => expr,
-        Ok(Err(error)) => return Err(convert(error, clause, schema, Phase::Plan, None)),
-        Err(panic) => {
-            return Err(SourceError::SqlPlan {
-                clause,
-                reason: panic,
-            });
-        }
-    };
+    })?;
     check_scalar(clause, &expr)?;
     Ok(expr)
 }
@@ -115,7 +106,7 @@ fn compile(
     expr: Expr,
 ) -> Result<Arc<dyn PhysicalExpr>, SourceError> {
     let named = named_schema(clause, schema)?;
-    let run = || {
+    run_engine(clause, schema, Phase::Plan, || {
         // Some functions (`coalesce`, `nvl`) cannot be executed: the simplifier replaces them.
         let simplifier = ExprSimplifier::new(
             SimplifyContext::builder()
@@ -124,15 +115,7 @@ fn compile(
         );
         let expr = simplifier.simplify(simplifier.coerce(expr, &named)?)?;
         checked(context.create_physical_expr(expr, &named)?)
-    };
-    match catch(run) {
-        Ok(Ok(expr)) => Ok(expr),
-        Ok(Err(error)) => Err(convert(error, clause, schema, Phase::Plan, None)),
-        Err(panic) => Err(SourceError::SqlPlan {
-            clause,
-            reason: panic,
-        }),
-    }
+    })
 }
 
 /// Makes arithmetic fail on overflow instead of wrapping.
@@ -365,18 +348,9 @@ fn evaluate(
     input: &RecordBatch,
     clause: &'static str,
 ) -> Result<arrow::array::ArrayRef, SourceError> {
-    let value = catch(|| {
-        expr.evaluate(input)
-            .and_then(|value| value.into_array(input.num_rows()))
-    });
-    match value {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(convert(error, clause, &input.schema(), Phase::Run, None)),
-        Err(panic) => Err(SourceError::SqlRun {
-            clause,
-            reason: panic,
-        }),
-    }
+    run_engine(clause, &input.schema(), Phase::Run, || {
+        expr.evaluate(input)?.into_array(input.num_rows())
+    })
 }
 
 /// Returns the column that an expression merely copies.

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, by_name, project};
-use crate::catch_panic::{catch, one_line};
+use crate::catch_panic::{attempt, catch, one_line};
 use crate::conform::plain_type;
 use crate::files::{InputFile, describe, fetch_early, list_tables, looking};
 use crate::slices::Slices;
@@ -204,9 +204,7 @@ impl Reader<'_> {
     }
 
     fn guarded<T>(&self, run: impl FnOnce() -> Result<T, String>) -> Result<T, SourceError> {
-        catch(run)
-            .and_then(|result| result)
-            .map_err(|reason| self.wrong(one_line(&reason)))
+        attempt(run).map_err(|reason| self.wrong(reason))
     }
 
     /// Reads the metadata of the message at an offset; `None` at the end of a stream.
@@ -610,18 +608,18 @@ impl Base for ArrowTable {
         };
         let decoder = self.decoder(file, &reader, layout, batch.dictionaries)?;
         let (block, buffer) = load(&reader, batch.frame)?;
-        let corrupt = |reason: String| SourceError::ArrowCorrupt {
+        let corrupt = |reason| SourceError::ArrowCorrupt {
             file: input.shown.clone(),
             batch: number,
-            reason: one_line(&reason),
+            reason,
         };
-        let decoded = catch(|| -> Result<Option<RecordBatch>, String> {
+        let decoded = attempt(|| -> Result<Option<RecordBatch>, String> {
             check_buffers(&buffer, batch.frame)?;
             decoder
                 .read_record_batch(&block, &buffer)
                 .map_err(|error: ArrowError| error.to_string())
         });
-        let decoded = decoded.and_then(|result| result).map_err(corrupt)?;
+        let decoded = decoded.map_err(corrupt)?;
         input.check(&reader.file)?;
         let mut slices = Slices::new(self.batch_bytes);
         let schema = project(&self.schema, columns);

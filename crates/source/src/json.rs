@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use rayon::prelude::*;
 use shardmill_storage::Location;
 
 use crate::base::{Base, pick, project};
-use crate::catch_panic::{catch, one_line};
+use crate::catch_panic::{attempt, one_line};
 use crate::exact::EXACT_DIGITS;
 use crate::files::{InputFile, describe, fetch_early, list_tables, looking};
 use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
@@ -362,17 +363,15 @@ fn has_digits(text: &[u8], count: usize) -> bool {
 }
 
 fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, String> {
-    let decoded = catch(|| {
+    let (used, found) = attempt(|| {
         let mut decoder = ReaderBuilder::new(Arc::clone(schema))
             .with_batch_size(rows.max(1))
             .with_strict_mode(true)
             .build_decoder()?;
         let used = decoder.decode(bytes)?;
         let found = decoder.flush()?;
-        Ok((used, found))
+        Ok::<_, ArrowError>((used, found))
     })?;
-    let (used, found) =
-        decoded.map_err(|error: arrow::error::ArrowError| one_line(&error.to_string()))?;
     match found {
         Some(found) if found.num_rows() == rows && bytes.get(used..).is_some_and(is_blank) => {
             Ok(found)

@@ -1,7 +1,6 @@
 //! Provides what expressions and queries share: parsing, a session, checks for unsupported features, and error
 //! conversion.
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -118,14 +117,8 @@ fn parse_with<T>(
             )))
         }
     });
-    match parsed {
-        Ok(Ok(parsed)) => Ok(parsed),
-        Ok(Err(error)) => Err(syntax(clause, &error)),
-        Err(panic) => Err(SourceError::SqlSyntax {
-            clause,
-            reason: panic,
-        }),
-    }
+    let parsed = parsed.map_err(|reason| SourceError::SqlSyntax { clause, reason })?;
+    parsed.map_err(|error| syntax(clause, &error))
 }
 
 /// Refuses subqueries and window functions, because they depend on more than one row.
@@ -159,23 +152,15 @@ fn refused(clause: &'static str, what: &str) -> SourceError {
 ///
 /// [`SourceError::SqlSyntax`] and [`SourceError::SqlRefused`].
 pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement, SourceError> {
-    let parsed: Result<Result<VecDeque<Statement>, DataFusionError>, String> = catch(|| {
+    let parsed = catch(|| {
         DFParserBuilder::new(text)
             .with_dialect(&GenericDialect {})
             .with_recursion_limit(MAX_DEPTH)
             .build()?
             .parse_statements()
     });
-    let mut statements = match parsed {
-        Ok(Ok(statements)) => statements,
-        Ok(Err(error)) => return Err(convert(error, clause, &Schema::empty(), Phase::Plan, None)),
-        Err(panic) => {
-            return Err(SourceError::SqlSyntax {
-                clause,
-                reason: panic,
-            });
-        }
-    };
+    let parsed = parsed.map_err(|reason| SourceError::SqlSyntax { clause, reason })?;
+    let mut statements = parsed.map_err(|error| not_planned(error, clause))?;
     let only_select = |what: String| SourceError::SqlRefused {
         clause,
         what,
@@ -227,31 +212,21 @@ fn only_reads(body: &ast::SetExpr) -> bool {
 ///
 /// [`SourceError::SqlRefused`].
 pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
-    let mut found = None;
-    let walked = expr.apply(|expr| {
-        found = match expr {
-            Expr::AggregateFunction(function) => Some(refused(
-                clause,
-                &format!("the aggregate `{}`", function.func.name()),
-            )),
-            Expr::WindowFunction(_) => Some(refused(clause, "a window function")),
-            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) => {
-                Some(refused(clause, "a subquery"))
+    let check = |expr: &Expr| {
+        let what = match expr {
+            Expr::AggregateFunction(function) => {
+                &format!("the aggregate `{}`", function.func.name())
             }
-            Expr::Unnest(_) => Some(refused(clause, "`unnest`")),
-            _ => None,
+            Expr::WindowFunction(_) => "a window function",
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) => "a subquery",
+            Expr::Unnest(_) => "`unnest`",
+            _ => return Ok(TreeNodeRecursion::Continue),
         };
-        Ok(if found.is_some() {
-            TreeNodeRecursion::Stop
-        } else {
-            TreeNodeRecursion::Continue
-        })
-    });
-    match (found, walked) {
-        (Some(error), _) => Err(error),
-        (None, Err(error)) => Err(convert(error, clause, &Schema::empty(), Phase::Plan, None)),
-        (None, Ok(_)) => check_repeatable(clause, expr),
-    }
+        Err(external(refused(clause, what)))
+    };
+    expr.apply(check)
+        .map_err(|error| not_planned(error, clause))?;
+    check_repeatable(clause, expr)
 }
 
 /// Refuses functions whose value does not depend on the row alone: the same input must produce the same bytes.
@@ -260,25 +235,24 @@ pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), Sour
 ///
 /// [`SourceError::SqlRefused`].
 pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
-    let mut found = None;
-    let walked = expr.apply(|expr| {
-        if let Expr::ScalarFunction(function) = expr
-            && function.func.signature().volatility != Volatility::Immutable
+    let check = |expr: &Expr| match expr {
+        Expr::ScalarFunction(function)
+            if function.func.signature().volatility != Volatility::Immutable =>
         {
-            found = Some(function.func.name().to_owned());
-            return Ok(TreeNodeRecursion::Stop);
+            Err(external(SourceError::SqlRefused {
+                clause,
+                what: format!(
+                    "`{}` gives another value each time",
+                    one_line(function.func.name())
+                ),
+                hint: "write the value itself, so that the same input gives the same bytes",
+            }))
         }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    match (found, walked) {
-        (Some(name), _) => Err(SourceError::SqlRefused {
-            clause,
-            what: format!("`{}` gives another value each time", one_line(&name)),
-            hint: "write the value itself, so that the same input gives the same bytes",
-        }),
-        (None, Err(error)) => Err(convert(error, clause, &Schema::empty(), Phase::Plan, None)),
-        (None, Ok(_)) => Ok(()),
-    }
+        _ => Ok(TreeNodeRecursion::Continue),
+    };
+    expr.apply(check)
+        .map_err(|error| not_planned(error, clause))?;
+    Ok(())
 }
 
 /// Applies [`check_repeatable`] to every expression of a plan.
@@ -287,22 +261,39 @@ pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), 
 ///
 /// [`SourceError::SqlRefused`].
 pub(crate) fn check_plan(clause: &'static str, plan: &LogicalPlan) -> Result<(), SourceError> {
-    let mut found = None;
     let walked = plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
-            found = check_repeatable(clause, expr).err();
-            Ok(if found.is_some() {
-                TreeNodeRecursion::Stop
-            } else {
-                TreeNodeRecursion::Continue
-            })
+            check_repeatable(clause, expr).map_err(external)?;
+            Ok(TreeNodeRecursion::Continue)
         })
     });
-    match (found, walked) {
-        (Some(error), _) => Err(error),
-        (None, Err(error)) => Err(convert(error, clause, &Schema::empty(), Phase::Plan, None)),
-        (None, Ok(_)) => Ok(()),
-    }
+    walked.map_err(|error| not_planned(error, clause))?;
+    Ok(())
+}
+
+/// Wraps an error so that it passes through the engine; [`convert`] unwraps it.
+pub(crate) fn external(error: SourceError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+fn not_planned(error: DataFusionError, clause: &'static str) -> SourceError {
+    convert(error, clause, &Schema::empty(), Phase::Plan, None)
+}
+
+/// Runs the engine, and converts its errors and panics.
+///
+/// # Errors
+///
+/// As [`convert`].
+pub(crate) fn run_engine<T>(
+    clause: &'static str,
+    schema: &Schema,
+    phase: Phase,
+    run: impl FnOnce() -> Result<T, DataFusionError>,
+) -> Result<T, SourceError> {
+    catch(run)
+        .map_err(|panic| plain(clause, phase, &panic))?
+        .map_err(|error| convert(error, clause, schema, phase, None))
 }
 
 /// When an error of the engine occurred.

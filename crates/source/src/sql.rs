@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::base::{Base, open_columns, project};
 use crate::catch_panic::catch;
 use crate::expr::{Projection, column_text};
-use crate::query::{Phase, TABLE, check_plan, convert, parse_query, session};
+use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, session};
 use crate::slices::Slices;
 use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, Unit};
 
@@ -296,9 +296,7 @@ impl TableProvider for SourceTable {
         let columns = projection
             .cloned()
             .unwrap_or_else(|| (0..self.base.schema().fields().len()).collect());
-        self.base
-            .check_columns(&columns)
-            .map_err(|error| DataFusionError::External(Box::new(error)))?;
+        self.base.check_columns(&columns).map_err(external)?;
         let schema = project(self.base.schema(), &columns);
         let scan = Scan {
             base: Arc::clone(&self.base),
@@ -342,8 +340,7 @@ impl PartitionStream for Scan {
             next: 0,
             rows: None,
         };
-        let rows =
-            rows.map(|found| found.map_err(|error| DataFusionError::External(Box::new(error))));
+        let rows = rows.map(|found| found.map_err(external));
         Box::pin(RecordBatchStreamAdapter::new(
             Arc::clone(&self.schema),
             futures::stream::iter(rows),

@@ -16,7 +16,7 @@ use parquet::file::metadata::ParquetMetaData;
 use super::schema::{Column, Item, Mapping, Node};
 use super::variant::to_json;
 use crate::SourceError;
-use crate::catch_panic::{catch, one_line};
+use crate::catch_panic::attempt;
 use crate::parquet::{in_microseconds, leaf_count, leaves_of};
 
 /// How a decoded column is converted.
@@ -65,9 +65,7 @@ pub(crate) fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fiel
             });
         }
     }
-    let schema = catch(|| parquet_to_arrow_schema(descr, None))
-        .map_err(footer)?
-        .map_err(|error| footer(one_line(&error.to_string())))?;
+    let schema = attempt(|| parquet_to_arrow_schema(descr, None)).map_err(footer)?;
     if leaves_of(schema.fields()) != descr.num_columns() || schema.fields().len() != names.len() {
         return Err(footer("its schema has groups without columns".to_owned()));
     }

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use super::int96::in_microseconds;
 use super::thrift::{Fault, check_footer};
 use crate::SourceError;
-use crate::catch_panic::{catch, one_line};
+use crate::catch_panic::attempt;
 use crate::conform::plain_field;
 use crate::files::InputFile;
 use crate::objects::Object;
@@ -179,9 +179,8 @@ pub(crate) fn read_footer(
     if facts.encrypted {
         return Err(SourceError::ParquetEncrypted { file: name() });
     }
-    let metadata = catch(|| ParquetMetaDataReader::decode_metadata(&footer))
-        .map_err(footer_error)?
-        .map_err(|error| footer_error(one_line(&error.to_string())))?;
+    let metadata =
+        attempt(|| ParquetMetaDataReader::decode_metadata(&footer)).map_err(footer_error)?;
     check_metadata(&metadata, size - 8 - length).map_err(footer_error)?;
     Ok(metadata)
 }
@@ -336,10 +335,7 @@ pub(crate) fn arrow_fields(
             });
         }
     }
-    let convert = |embedded| {
-        catch(|| parquet_to_arrow_schema(schema, embedded))
-            .unwrap_or_else(|panic| Err(parquet::errors::ParquetError::General(panic)))
-    };
+    let convert = |embedded| attempt(|| parquet_to_arrow_schema(schema, embedded));
     if let Ok(embedded) = convert(footer.key_value_metadata()) {
         let plain: Fields = embedded.fields().iter().map(plain_field).collect();
         let plain = in_microseconds(schema, &plain);
@@ -347,20 +343,18 @@ pub(crate) fn arrow_fields(
             return Ok(plain);
         }
         let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(plain.clone())));
-        let accepted =
-            catch(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options).is_ok());
-        if accepted == Ok(true) {
+        if attempt(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options)).is_ok() {
             return Ok(plain);
         }
     }
     // Fall back to the Parquet schema if the embedded Arrow schema does not match it.
     match convert(None) {
         Ok(found) => Ok(in_microseconds(schema, found.fields())),
-        Err(error) => {
+        Err(reason) => {
             Err(
                 unsupported_type(file, metadata).unwrap_or_else(|| SourceError::ParquetFooter {
                     file: file.to_owned(),
-                    reason: one_line(&error.to_string()),
+                    reason,
                 }),
             )
         }
@@ -373,7 +367,7 @@ fn unsupported_type(file: &str, metadata: &ParquetMetaData) -> Option<SourceErro
     let mut roots = schema.root_schema().get_fields().iter().enumerate();
     roots.find_map(|(root, column)| {
         let mask = ProjectionMask::roots(schema, [root]);
-        if let Ok(Ok(_)) = catch(|| parquet_to_arrow_field_levels(schema, mask, None)) {
+        if attempt(|| parquet_to_arrow_field_levels(schema, mask, None)).is_ok() {
             return None;
         }
         let info = column.get_basic_info();
@@ -406,12 +400,12 @@ pub(crate) fn levels(
     fields: &Fields,
 ) -> Result<FieldLevels, SourceError> {
     let schema = metadata.file_metadata().schema_descr();
-    catch(|| parquet_to_arrow_field_levels(schema, mask, Some(fields)))
-        .unwrap_or_else(|panic| Err(parquet::errors::ParquetError::General(panic)))
-        .map_err(|error| SourceError::ParquetFooter {
+    attempt(|| parquet_to_arrow_field_levels(schema, mask, Some(fields))).map_err(|reason| {
+        SourceError::ParquetFooter {
             file: file.to_owned(),
-            reason: one_line(&error.to_string()),
-        })
+            reason,
+        }
+    })
 }
 
 /// Caches parsed footers within a budget, and reads the others again on demand. The footers of ten thousand wide files

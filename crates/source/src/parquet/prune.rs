@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use super::metadata::{group_null_count, leaf_of};
 use crate::Unit;
-use crate::catch_panic::catch;
+use crate::catch_panic::attempt;
 
 /// A table of Parquet files whose row groups can be pruned by statistics.
 pub(crate) trait Prunable: Sync {
@@ -56,8 +56,7 @@ pub(crate) fn may_match(
             .with_file_schema(Arc::clone(table.schema()))
             .try_build(Arc::clone(condition))
     };
-    let predicate = catch(build)
-        .ok()?
+    let predicate = attempt(build)
         .ok()
         .filter(|predicate| !predicate.always_true())?;
     let by_file: Vec<Vec<bool>> = (0..files)
@@ -83,7 +82,7 @@ fn file_may_match(
         table: table.schema(),
         view: table.view(number)?,
     };
-    catch(|| predicate.prune(&statistics)).ok()?.ok()
+    attempt(|| predicate.prune(&statistics)).ok()
 }
 
 /// The statistics of the row groups of one file.

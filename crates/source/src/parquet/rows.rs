@@ -196,11 +196,8 @@ impl GroupRows {
         let reader = catch(|| {
             ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, selection)
         });
-        own.reader = match reader {
-            Ok(Ok(reader)) => Some(reader),
-            Ok(Err(error)) => return Err(own.corrupt(&error.to_string())),
-            Err(panic) => return Err(own.corrupt(&panic)),
-        };
+        let reader = reader.and_then(|reader| reader.map_err(|error| error.to_string()));
+        own.reader = Some(reader.map_err(|reason| own.corrupt(&reason))?);
         Ok(own)
     }
 
