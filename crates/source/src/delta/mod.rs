@@ -18,16 +18,15 @@ use roaring::RoaringTreemap;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_storage::{Location, Remote};
 
-use crate::base::{Base, project};
+use crate::base::Base;
 use crate::files::{
     Fingerprint, InputFile, Origin as FileOrigin, check_overlap, describe, place, stat,
 };
 use crate::objects::Object;
 use crate::parquet::{
-    FileView, FooterCache, Form, GroupRows, Origin, Prunable, Sizes, Tail, Task, add_nulls,
-    fold_in_order, group_null_count, group_ranges, group_sizes, may_match, read_footer, read_tails,
+    FileView, Form, GroupPlace, GroupPlan, GroupTable, Origin, RowGroups, Tail, add_nulls,
+    fold_in_order, group_null_count, group_sizes, may_match, open_group, read_footer, read_tails,
 };
-use crate::prefetch::{Prefetch, Wanted};
 use crate::source::DeltaHistory;
 use crate::walk::{FileVersion, on_pool};
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
@@ -44,14 +43,8 @@ pub(crate) struct DeltaTable {
     schema: SchemaRef,
     /// For each column, its position among the partition values of a file, if it is a partition column.
     partitions: Vec<Option<usize>>,
-    footers: FooterCache,
-    prefetch: Prefetch,
-    units: Vec<Unit>,
-    /// The row group of each unit. Its first row within the file is in `first_rows`.
-    groups: Vec<usize>,
-    first_rows: Vec<u64>,
+    groups: RowGroups,
     null_counts: Vec<Option<u64>>,
-    sizes: Sizes,
     description: SourceDescription,
 }
 
@@ -93,7 +86,7 @@ pub(crate) fn open(
         }
         version.summary.files = files.iter().map(LogFile::named).collect();
         let table = Opening::new(&name, &version)?;
-        let mut fold = Fold::new(table.columns.len(), options.limits.parquet_footer_bytes);
+        let mut fold = Fold::new(table.columns.len(), options);
         fold_in_order(
             &files,
             |files| table.tails(files),
@@ -103,7 +96,7 @@ pub(crate) fn open(
                 Ok(())
             },
         )?;
-        Ok(fold.finish(table, &version, fingerprint, options))
+        Ok(fold.finish(table, &version, fingerprint))
     })?
 }
 
@@ -402,24 +395,18 @@ impl<'a> Opening<'a> {
 struct Fold {
     files: Vec<DataFile>,
     null_counts: Vec<Option<u64>>,
-    units: Vec<Unit>,
-    groups: Vec<usize>,
-    first_rows: Vec<u64>,
-    footers: FooterCache,
+    groups: RowGroups,
     rows: u64,
     deleted_rows: u64,
     files_with_deletions: u64,
 }
 
 impl Fold {
-    fn new(columns: usize, footer_bytes: u64) -> Self {
+    fn new(columns: usize, options: &SourceOptions) -> Self {
         Self {
             files: Vec::new(),
             null_counts: vec![Some(0); columns],
-            units: Vec::new(),
-            groups: Vec::new(),
-            first_rows: Vec::new(),
-            footers: FooterCache::new(footer_bytes),
+            groups: RowGroups::new(options),
             rows: 0,
             deleted_rows: 0,
             files_with_deletions: 0,
@@ -427,42 +414,21 @@ impl Fold {
     }
 
     fn add(&mut self, summary: Summary) {
-        let number = self.files.len();
         for (total, own) in self.null_counts.iter_mut().zip(&summary.null_counts) {
             add_nulls(total, *own);
         }
-        let mut first_row = 0;
-        for (group, (rows, bytes)) in summary.groups.iter().enumerate() {
-            let end = first_row + rows;
-            let deleted = summary
-                .file
-                .deleted
-                .as_ref()
-                .map_or(0, |deleted| deleted.range_cardinality(first_row..end));
-            self.units.push(Unit {
-                file: Some(number),
-                first_row: (deleted == 0).then_some(first_row),
-                rows: Some(rows - deleted),
-                bytes: *bytes,
-            });
-            self.groups.push(group);
-            self.first_rows.push(first_row);
-            self.rows += rows - deleted;
-            self.deleted_rows += deleted;
-            first_row = end;
-        }
+        let deleted = summary.file.deleted.as_ref();
+        let deleted_in = |rows| deleted.map_or(0, |deleted| deleted.range_cardinality(rows));
+        let (rows, gone) = self
+            .groups
+            .add(summary.metadata, &summary.groups, deleted_in);
+        self.rows += rows;
+        self.deleted_rows += gone;
         self.files_with_deletions += u64::from(summary.file.deleted.is_some());
-        self.footers.add(summary.metadata);
         self.files.push(summary.file);
     }
 
-    fn finish(
-        self,
-        opening: Opening<'_>,
-        version: &Version,
-        fingerprint: String,
-        options: &SourceOptions,
-    ) -> DeltaTable {
+    fn finish(self, opening: Opening<'_>, version: &Version, fingerprint: String) -> DeltaTable {
         let inputs: Vec<InputFile> = self.files.iter().map(|file| file.input.clone()).collect();
         let mut summary = version.summary.clone();
         summary.deleted_rows = self.deleted_rows;
@@ -481,35 +447,14 @@ impl Fold {
             mapping: opening.mapping,
             schema: Arc::new(Schema::new(fields)),
             partitions: opening.partitions,
-            footers: self.footers,
-            prefetch: Prefetch::new(options.resources.jobs),
-            units: self.units,
             groups: self.groups,
-            first_rows: self.first_rows,
             null_counts: self.null_counts,
-            sizes: Sizes::of(options),
             description,
         }
     }
 }
 
-/// How the columns of a unit are built from its file.
-struct Plan {
-    fields: Fields,
-    origins: Vec<Origin>,
-    leaves: Vec<usize>,
-}
-
 impl DeltaTable {
-    /// Returns the file, row group and first row of a unit.
-    fn unit(&self, unit: usize) -> Result<(usize, usize, u64), SourceError> {
-        let file = self.units.get(unit).and_then(|unit| unit.file);
-        file.zip(self.groups.get(unit).copied())
-            .zip(self.first_rows.get(unit).copied())
-            .map(|((file, group), row)| (file, group, row))
-            .ok_or_else(|| SourceError::no_unit(unit))
-    }
-
     fn file(&self, number: usize) -> Result<&DataFile, SourceError> {
         self.files
             .get(number)
@@ -535,97 +480,6 @@ impl DeltaTable {
             Some(column) => finder.find(column, fields),
             None => Ok(None),
         }
-    }
-
-    fn plan(
-        &self,
-        data: &DataFile,
-        metadata: &Arc<ParquetMetaData>,
-        columns: &[usize],
-    ) -> Result<Plan, SourceError> {
-        let fields = file_fields(&data.input.shown, metadata)?;
-        let mut leaves = Vec::new();
-        let mut origins = Vec::with_capacity(columns.len());
-        for column in columns {
-            if let Some(value) = self.partition_value(data, *column) {
-                origins.push(Origin::Constant(value));
-                continue;
-            }
-            origins.push(match self.find(data, *column, &fields)? {
-                Some(found) => {
-                    leaves.extend(found.leaves);
-                    Origin::Decoded(
-                        found.root,
-                        Form::Table(Arc::new(move |column| found.shape.apply(column))),
-                    )
-                }
-                None => Origin::Missing,
-            });
-        }
-        leaves.sort_unstable();
-        Ok(Plan {
-            fields,
-            origins,
-            leaves,
-        })
-    }
-
-    /// Returns what a unit reads of its object, if that is known without a request.
-    fn wanted(&self, unit: usize, columns: &[usize]) -> Option<Wanted> {
-        let (number, group, _) = self.unit(unit).ok()?;
-        let data = self.files.get(number)?;
-        let object = data.input.object()?.clone();
-        let metadata = self.footers.held(number)?;
-        let plan = self.plan(data, &metadata, columns).ok()?;
-        Some(Wanted {
-            object,
-            file_version: data.input.file_version,
-            ranges: group_ranges(&metadata, group, &plan.leaves),
-        })
-    }
-
-    fn open_group(&self, unit: usize, columns: &[usize]) -> Result<GroupRows, SourceError> {
-        let (number, group, first_row) = self.unit(unit)?;
-        let data = self.file(number)?;
-        let metadata = self.footers.metadata(number, &data.input)?;
-        let Plan {
-            fields,
-            origins,
-            leaves,
-        } = self.plan(data, &metadata, columns)?;
-        let file = match data.input.object() {
-            None => data.input.open()?,
-            Some(object) => {
-                let wanted = Wanted {
-                    object: object.clone(),
-                    file_version: data.input.file_version,
-                    ranges: group_ranges(&metadata, group, &leaves),
-                };
-                let next = |unit| self.wanted(unit, columns);
-                self.prefetch.open(unit, columns, &wanted, next)?
-            }
-        };
-        let rows = metadata
-            .row_groups()
-            .get(group)
-            .and_then(|group| u64::try_from(group.num_rows()).ok())
-            .unwrap_or(0);
-        let selection = data
-            .deleted
-            .as_ref()
-            .and_then(|deleted| selection(deleted, first_row, rows));
-        GroupRows::open(Task {
-            input: &data.input,
-            file,
-            metadata,
-            group,
-            fields,
-            leaves,
-            selection,
-            origins,
-            schema: project(&self.schema, columns),
-            sizes: self.sizes,
-        })
     }
 }
 
@@ -658,18 +512,61 @@ fn selection(deleted: &RoaringTreemap, first_row: u64, rows: u64) -> Option<RowS
     ))
 }
 
-impl Prunable for DeltaTable {
+impl GroupTable for DeltaTable {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    fn units(&self) -> &[Unit] {
-        &self.units
+    fn groups(&self) -> &RowGroups {
+        &self.groups
+    }
+
+    fn input(&self, file: usize) -> Option<&InputFile> {
+        self.files.get(file).map(|file| &file.input)
+    }
+
+    fn plan(
+        &self,
+        number: usize,
+        metadata: &Arc<ParquetMetaData>,
+        columns: &[usize],
+    ) -> Result<GroupPlan, SourceError> {
+        let data = self.file(number)?;
+        let fields = file_fields(&data.input.shown, metadata)?;
+        let mut leaves = Vec::new();
+        let mut origins = Vec::with_capacity(columns.len());
+        for column in columns {
+            if let Some(value) = self.partition_value(data, *column) {
+                origins.push(Origin::Constant(value));
+                continue;
+            }
+            origins.push(match self.find(data, *column, &fields)? {
+                Some(found) => {
+                    leaves.extend(found.leaves);
+                    Origin::Decoded(
+                        found.root,
+                        Form::Table(Arc::new(move |column| found.shape.apply(column))),
+                    )
+                }
+                None => Origin::Missing,
+            });
+        }
+        leaves.sort_unstable();
+        Ok(GroupPlan {
+            fields,
+            origins,
+            leaves,
+        })
+    }
+
+    fn selection(&self, place: GroupPlace, rows: u64) -> Option<RowSelection> {
+        let deleted = self.files.get(place.file)?.deleted.as_ref()?;
+        selection(deleted, place.first_row, rows)
     }
 
     fn view(&self, number: usize) -> Option<FileView> {
         let data = self.files.get(number)?;
-        let metadata = self.footers.metadata(number, &data.input).ok()?;
+        let metadata = self.groups.footers.metadata(number, &data.input).ok()?;
         let own = file_fields(&data.input.shown, &metadata).ok()?;
         let mut places = Vec::with_capacity(self.columns.len());
         let mut constants = Vec::with_capacity(self.columns.len());
@@ -700,15 +597,15 @@ impl Base for DeltaTable {
     }
 
     fn units(&self) -> &[Unit] {
-        &self.units
+        &self.groups.units
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(self.open_group(unit, columns)?))
+        Ok(Box::new(open_group(self, unit, columns)?))
     }
 
     fn will_read(&self, units: &[usize]) {
-        self.prefetch.will_read(units);
+        self.groups.prefetch.will_read(units);
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {
@@ -716,14 +613,15 @@ impl Base for DeltaTable {
     }
 
     fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
-        let (number, group, _) = self.unit(unit)?;
+        let place = self.groups.place(unit)?;
+        let number = place.file;
         let data = self.file(number)?;
-        let whole = self.units.get(unit);
+        let whole = self.groups.units.get(unit);
         let rows = whole.and_then(|unit| unit.rows).unwrap_or(0);
         if let Some(value) = self.partition_value(data, column) {
             return Ok(Some(if value.is_null() { rows } else { 0 }));
         }
-        let metadata = self.footers.metadata(number, &data.input)?;
+        let metadata = self.groups.footers.metadata(number, &data.input)?;
         let fields = file_fields(&data.input.shown, &metadata)?;
         let Some(found) = self.find(data, column, &fields)? else {
             return Ok(Some(rows));
@@ -731,19 +629,19 @@ impl Base for DeltaTable {
         let is_whole = whole.is_some_and(|unit| unit.first_row.is_some());
         Ok(metadata
             .row_groups()
-            .get(group)
+            .get(place.group)
             .and_then(|group| group_null_count(&metadata, group, &fields, found.root))
             .filter(|count| is_whole || *count == 0))
     }
 
     fn file_row(&self, unit: usize, row: u64) -> u64 {
-        let Ok((number, _, first_row)) = self.unit(unit) else {
+        let Ok(GroupPlace {
+            file, first_row, ..
+        }) = self.groups.place(unit)
+        else {
             return row;
         };
-        let deleted = self
-            .files
-            .get(number)
-            .and_then(|file| file.deleted.as_ref());
+        let deleted = self.files.get(file).and_then(|file| file.deleted.as_ref());
         let Some(deleted) = deleted else {
             return first_row + row;
         };
@@ -761,7 +659,7 @@ impl Base for DeltaTable {
     }
 
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
-        may_match(self, self.files.len(), &self.groups, condition)
+        may_match(self, condition)
     }
 
     fn description(&self) -> &SourceDescription {

@@ -1,5 +1,6 @@
 //! Reads Parquet files; each row group is a unit, decoded one batch at a time.
 
+mod groups;
 mod int96;
 mod metadata;
 mod pages;
@@ -11,25 +12,27 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
+use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 use shardmill_storage::Location;
 
-use crate::base::{Base, project};
+use crate::base::Base;
 use crate::files::{InputFile, describe, list_tables};
 use crate::hive::Partitions;
-use crate::prefetch::{Prefetch, Wanted};
 use crate::unite::{Form as Conform, United, Uniter};
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 use metadata::arrow_fields;
 
+pub(crate) use groups::{
+    GroupPlace, GroupPlan, GroupTable, RowGroups, input_of, may_match, open_group,
+};
 pub(crate) use int96::{in_microseconds, leaf_count, leaves_of};
 pub(crate) use metadata::{
-    FooterCache, Tail, add_nulls, fold_in_order, group_null_count, group_ranges, group_sizes,
-    read_footer, read_tails,
+    Tail, add_nulls, fold_in_order, group_null_count, group_sizes, read_footer, read_tails,
 };
-pub(crate) use prune::{FileView, Prunable, may_match};
-pub(crate) use rows::{Form, GroupRows, Origin, Sizes, Task};
+pub(crate) use prune::FileView;
+pub(crate) use rows::{Form, Origin};
 
 /// A table of Parquet files.
 pub(crate) struct ParquetTable {
@@ -39,21 +42,14 @@ pub(crate) struct ParquetTable {
     file_columns: usize,
     united: United,
     partitions: Arc<Partitions>,
-    footers: FooterCache,
-    prefetch: Prefetch,
-    units: Vec<Unit>,
-    /// The row group of each unit.
-    groups: Vec<usize>,
+    groups: RowGroups,
     null_counts: Vec<Option<u64>>,
-    sizes: Sizes,
     description: SourceDescription,
 }
 
 /// What is kept of a footer even if the footer is not cached.
 struct Summary {
     fields: Fields,
-    /// For each row group, its rows and its stored bytes.
-    groups: Vec<(u64, u64)>,
     null_counts: Vec<Option<u64>>,
     metadata: Arc<ParquetMetaData>,
 }
@@ -74,7 +70,7 @@ fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetT
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = Partitions::of(&files)?;
     let footer_bytes = options.limits.parquet_footer_bytes;
-    let mut fold = Fold::new(footer_bytes, options);
+    let mut fold = Fold::new(options);
     fold_in_order(
         &files,
         |inputs| read_tails(&inputs.iter().collect::<Vec<_>>()),
@@ -84,7 +80,7 @@ fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetT
             Ok(())
         },
     )?;
-    fold.finish(files, partitions, options)
+    fold.finish(files, partitions)
 }
 
 fn summarise(
@@ -94,7 +90,6 @@ fn summarise(
 ) -> Result<Summary, SourceError> {
     let metadata = Arc::new(read_footer(input, footer_bytes, tail)?);
     let fields = arrow_fields(&input.shown, &metadata)?;
-    let groups = group_sizes(&metadata);
     let null_counts = (0..fields.len())
         .map(|column| {
             let counts = metadata
@@ -106,7 +101,6 @@ fn summarise(
         .collect();
     Ok(Summary {
         fields,
-        groups,
         null_counts,
         metadata,
     })
@@ -117,27 +111,25 @@ struct Fold {
     uniter: Uniter,
     /// For each column, the nulls in the files that have it, and the rows of those files.
     counts: Vec<(Option<u64>, u64)>,
-    units: Vec<Unit>,
-    groups: Vec<usize>,
-    footers: FooterCache,
+    groups: RowGroups,
     rows: u64,
 }
 
 impl Fold {
-    fn new(footer_bytes: u64, options: &SourceOptions) -> Self {
+    fn new(options: &SourceOptions) -> Self {
         Self {
             uniter: Uniter::new(options),
             counts: Vec::new(),
-            units: Vec::new(),
-            groups: Vec::new(),
-            footers: FooterCache::new(footer_bytes),
+            groups: RowGroups::new(options),
             rows: 0,
         }
     }
 
     fn add(&mut self, summary: &Summary) {
-        let number = self.footers.files();
-        let rows: u64 = summary.groups.iter().map(|(rows, _)| rows).sum();
+        let sizes = group_sizes(&summary.metadata);
+        let (rows, _) = self
+            .groups
+            .add(Arc::clone(&summary.metadata), &sizes, |_| 0);
         let places = self.uniter.add(&summary.fields);
         for (place, own) in places.iter().zip(&summary.null_counts) {
             if *place >= self.counts.len() {
@@ -148,26 +140,13 @@ impl Fold {
                 *with = with.saturating_add(rows);
             }
         }
-        let mut first_row = 0;
-        for (group, (rows, bytes)) in summary.groups.iter().enumerate() {
-            self.units.push(Unit {
-                file: Some(number),
-                first_row: Some(first_row),
-                rows: Some(*rows),
-                bytes: *bytes,
-            });
-            self.groups.push(group);
-            first_row += rows;
-        }
         self.rows = self.rows.saturating_add(rows);
-        self.footers.add(Arc::clone(&summary.metadata));
     }
 
     fn finish(
         self,
         files: Vec<InputFile>,
         partitions: Partitions,
-        options: &SourceOptions,
     ) -> Result<ParquetTable, SourceError> {
         let united = self.uniter.finish();
         let mut fields = united.fields.clone();
@@ -191,6 +170,7 @@ impl Fold {
             }
             fields.push(Arc::clone(field));
             let nulls = self
+                .groups
                 .units
                 .iter()
                 .filter(|unit| {
@@ -208,41 +188,33 @@ impl Fold {
             file_columns,
             united,
             partitions: Arc::new(partitions),
-            footers: self.footers,
-            prefetch: Prefetch::new(options.resources.jobs),
-            units: self.units,
             groups: self.groups,
             null_counts,
-            sizes: Sizes::of(options),
             description,
         })
     }
 }
 
-impl ParquetTable {
-    fn unit(&self, unit: usize) -> Result<(usize, usize), SourceError> {
-        let file = self.units.get(unit).and_then(|unit| unit.file);
-        file.zip(self.groups.get(unit).copied())
-            .ok_or_else(|| SourceError::no_unit(unit))
+impl GroupTable for ParquetTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
-}
 
-/// How the columns of a unit are built from its file.
-struct Plan {
-    fields: Fields,
-    origins: Vec<Origin>,
-    leaves: Vec<usize>,
-}
+    fn groups(&self) -> &RowGroups {
+        &self.groups
+    }
 
-impl ParquetTable {
+    fn input(&self, file: usize) -> Option<&InputFile> {
+        self.files.get(file)
+    }
+
     fn plan(
         &self,
         number: usize,
-        input: &InputFile,
         metadata: &Arc<ParquetMetaData>,
         columns: &[usize],
-    ) -> Result<Plan, SourceError> {
-        let fields = arrow_fields(&input.shown, metadata)?;
+    ) -> Result<GroupPlan, SourceError> {
+        let fields = arrow_fields(&input_of(self, number)?.shown, metadata)?;
         let mut roots = Vec::new();
         let mut origins = Vec::with_capacity(columns.len());
         for column in columns {
@@ -271,78 +243,20 @@ impl ParquetTable {
         let leaves = (0..descr.num_columns())
             .filter(|leaf| roots.contains(&descr.get_column_root_idx(*leaf)))
             .collect();
-        Ok(Plan {
+        Ok(GroupPlan {
             fields,
             origins,
             leaves,
         })
     }
 
-    /// Returns what a unit reads of its object, if that is known without a request.
-    fn wanted(&self, unit: usize, columns: &[usize]) -> Option<Wanted> {
-        let (number, group) = self.unit(unit).ok()?;
-        let input = self.files.get(number)?;
-        let object = input.object()?.clone();
-        let metadata = self.footers.held(number)?;
-        let plan = self.plan(number, input, &metadata, columns).ok()?;
-        Some(Wanted {
-            object,
-            file_version: input.file_version,
-            ranges: group_ranges(&metadata, group, &plan.leaves),
-        })
-    }
-
-    fn open_group(&self, unit: usize, columns: &[usize]) -> Result<GroupRows, SourceError> {
-        let (number, group) = self.unit(unit)?;
-        let input = self
-            .files
-            .get(number)
-            .ok_or_else(|| SourceError::bug(format!("there is no file {number}")))?;
-        let metadata = self.footers.metadata(number, input)?;
-        let Plan {
-            fields,
-            origins,
-            leaves,
-        } = self.plan(number, input, &metadata, columns)?;
-        let file = match input.object() {
-            None => input.open()?,
-            Some(object) => {
-                let wanted = Wanted {
-                    object: object.clone(),
-                    file_version: input.file_version,
-                    ranges: group_ranges(&metadata, group, &leaves),
-                };
-                let next = |unit| self.wanted(unit, columns);
-                self.prefetch.open(unit, columns, &wanted, next)?
-            }
-        };
-        GroupRows::open(Task {
-            input,
-            file,
-            metadata,
-            group,
-            fields,
-            leaves,
-            selection: None,
-            origins,
-            schema: project(&self.schema, columns),
-            sizes: self.sizes,
-        })
-    }
-}
-
-impl Prunable for ParquetTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
+    fn selection(&self, _place: GroupPlace, _rows: u64) -> Option<RowSelection> {
+        None
     }
 
     fn view(&self, number: usize) -> Option<FileView> {
         let input = self.files.get(number)?;
-        let metadata = self.footers.metadata(number, input).ok()?;
+        let metadata = self.groups.footers.metadata(number, input).ok()?;
         let own = arrow_fields(&input.shown, &metadata).ok()?;
         let columns = self.schema.fields().iter().enumerate();
         let (places, constants) = columns
@@ -368,7 +282,7 @@ impl Base for ParquetTable {
     }
 
     fn units(&self) -> &[Unit] {
-        &self.units
+        &self.groups.units
     }
 
     fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
@@ -376,11 +290,11 @@ impl Base for ParquetTable {
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(self.open_group(unit, columns)?))
+        Ok(Box::new(open_group(self, unit, columns)?))
     }
 
     fn will_read(&self, units: &[usize]) {
-        self.prefetch.will_read(units);
+        self.groups.prefetch.will_read(units);
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {
@@ -388,27 +302,24 @@ impl Base for ParquetTable {
     }
 
     fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
-        let (file, group) = self.unit(unit)?;
+        let GroupPlace { file, group, .. } = self.groups.place(unit)?;
+        let rows = self.groups.units.get(unit).and_then(|unit| unit.rows);
         if column >= self.file_columns {
-            let rows = self.units.get(unit).and_then(|unit| unit.rows).unwrap_or(0);
             let is_null = self.partitions.is_null(file, column - self.file_columns);
-            return Ok(Some(if is_null { rows } else { 0 }));
+            return Ok(if is_null { rows } else { Some(0) });
         }
-        let Some(input) = self.files.get(file) else {
-            return Ok(None);
-        };
-        let metadata = self.footers.metadata(file, input)?;
+        let input = input_of(self, file)?;
+        let metadata = self.groups.footers.metadata(file, input)?;
         let fields = arrow_fields(&input.shown, &metadata)?;
-        let name = self.schema.field(column).name();
-        let Some((place, _)) = fields.find(name) else {
-            return Ok(self.units.get(unit).and_then(|unit| unit.rows));
+        let Some((place, _)) = fields.find(self.schema.field(column).name()) else {
+            return Ok(rows);
         };
         let group = metadata.row_groups().get(group);
         Ok(group.and_then(|group| group_null_count(&metadata, group, &fields, place)))
     }
 
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
-        may_match(self, self.files.len(), &self.groups, condition)
+        may_match(self, condition)
     }
 
     fn description(&self) -> &SourceDescription {

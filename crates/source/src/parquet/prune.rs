@@ -7,28 +7,11 @@ use arrow::array::{Array as _, ArrayRef, BooleanArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ParquetMetaData;
-use rayon::prelude::*;
 
 use super::metadata::{group_null_count, leaf_of};
-use crate::Unit;
-use crate::catch_panic::attempt;
-
-/// A table of Parquet files whose row groups can be pruned by statistics.
-pub(crate) trait Prunable: Sync {
-    /// Returns the columns of the table.
-    fn schema(&self) -> &SchemaRef;
-
-    /// Returns the row groups of the table, in order.
-    fn units(&self) -> &[Unit];
-
-    /// Returns the metadata of one file; `None` if it cannot be read.
-    fn view(&self, number: usize) -> Option<FileView>;
-}
 
 /// The metadata of one file, mapped to the columns of the table.
 pub(crate) struct FileView {
@@ -41,54 +24,10 @@ pub(crate) struct FileView {
     pub metadata: Arc<ParquetMetaData>,
 }
 
-/// Returns for each unit whether it may have a row that meets the condition; `None` if statistics cannot tell. `groups`
-/// is the row group of each unit within its file.
-///
-/// Pruning must never change the resulting rows, so a row group in doubt is read.
-pub(crate) fn may_match(
-    table: &dyn Prunable,
-    files: usize,
-    groups: &[usize],
-    condition: &Arc<dyn PhysicalExpr>,
-) -> Option<Vec<bool>> {
-    let build = || {
-        PruningPredicateBuilder::new()
-            .with_file_schema(Arc::clone(table.schema()))
-            .try_build(Arc::clone(condition))
-    };
-    let predicate = attempt(build)
-        .ok()
-        .filter(|predicate| !predicate.always_true())?;
-    let by_file: Vec<Vec<bool>> = (0..files)
-        .into_par_iter()
-        .map(|number| file_may_match(table, number, &predicate).unwrap_or_default())
-        .collect();
-    let of_unit = |(unit, group): (&Unit, &usize)| {
-        let groups = unit.file.and_then(|file| by_file.get(file));
-        groups
-            .and_then(|groups| groups.get(*group))
-            .copied()
-            .unwrap_or(true)
-    };
-    Some(table.units().iter().zip(groups).map(of_unit).collect())
-}
-
-fn file_may_match(
-    table: &dyn Prunable,
-    number: usize,
-    predicate: &PruningPredicate,
-) -> Option<Vec<bool>> {
-    let statistics = FileStatistics {
-        table: table.schema(),
-        view: table.view(number)?,
-    };
-    attempt(|| predicate.prune(&statistics)).ok()
-}
-
 /// The statistics of the row groups of one file.
-struct FileStatistics<'a> {
-    table: &'a SchemaRef,
-    view: FileView,
+pub(super) struct FileStatistics<'a> {
+    pub table: &'a SchemaRef,
+    pub view: FileView,
 }
 
 impl FileStatistics<'_> {

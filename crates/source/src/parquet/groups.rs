@@ -1,0 +1,238 @@
+//! Opens the row groups of a table of Parquet files, and prunes those that cannot match a condition.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Fields, SchemaRef};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use parquet::arrow::arrow_reader::RowSelection;
+use parquet::file::metadata::ParquetMetaData;
+use rayon::prelude::*;
+
+use super::metadata::{FooterCache, group_ranges};
+use super::prune::{FileStatistics, FileView};
+use super::rows::{GroupRows, Origin, Sizes, Task};
+use crate::base::project;
+use crate::catch_panic::attempt;
+use crate::files::InputFile;
+use crate::prefetch::{Prefetch, Wanted};
+use crate::{SourceError, SourceOptions, Unit};
+
+/// The row groups of a table; each is a unit.
+pub(crate) struct RowGroups {
+    pub units: Vec<Unit>,
+    places: Vec<GroupPlace>,
+    pub footers: FooterCache,
+    pub prefetch: Prefetch,
+    sizes: Sizes,
+}
+
+/// Where a row group is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupPlace {
+    /// The number of the file.
+    pub file: usize,
+    /// The number of the row group within the file.
+    pub group: usize,
+    /// Its first row within the file.
+    pub first_row: u64,
+}
+
+/// How the columns of a unit are built from its file.
+pub(crate) struct GroupPlan {
+    /// All columns of the file, as the decoder should return them.
+    pub fields: Fields,
+    pub origins: Vec<Origin>,
+    /// The leaves of the file to decode, ascending.
+    pub leaves: Vec<usize>,
+}
+
+/// A table whose rows are in row groups of Parquet files.
+pub(crate) trait GroupTable: Sync {
+    /// Returns the columns of the table.
+    fn schema(&self) -> &SchemaRef;
+
+    /// Returns the row groups of the table.
+    fn groups(&self) -> &RowGroups;
+
+    /// Returns a file by its number.
+    fn input(&self, file: usize) -> Option<&InputFile>;
+
+    /// Returns how columns are built from a file.
+    fn plan(
+        &self,
+        file: usize,
+        metadata: &Arc<ParquetMetaData>,
+        columns: &[usize],
+    ) -> Result<GroupPlan, SourceError>;
+
+    /// Returns the rows of a row group that exist; `None` if all do.
+    fn selection(&self, place: GroupPlace, rows: u64) -> Option<RowSelection>;
+
+    /// Returns the metadata of one file; `None` if it cannot be read.
+    fn view(&self, file: usize) -> Option<FileView>;
+}
+
+impl RowGroups {
+    pub(crate) fn new(options: &SourceOptions) -> Self {
+        Self {
+            units: Vec::new(),
+            places: Vec::new(),
+            footers: FooterCache::new(options.limits.parquet_footer_bytes),
+            prefetch: Prefetch::new(options.resources.jobs),
+            sizes: Sizes::of(options),
+        }
+    }
+
+    /// Adds the row groups of the next file, each with its rows and its stored bytes. `deleted` returns how many rows
+    /// of a range do not exist. Returns the number of rows and of deleted rows.
+    pub(crate) fn add(
+        &mut self,
+        metadata: Arc<ParquetMetaData>,
+        sizes: &[(u64, u64)],
+        deleted: impl Fn(std::ops::Range<u64>) -> u64,
+    ) -> (u64, u64) {
+        let file = self.footers.files();
+        let (mut first_row, mut gone) = (0, 0);
+        for (group, (rows, bytes)) in sizes.iter().enumerate() {
+            let end = first_row + rows;
+            let own = deleted(first_row..end);
+            self.units.push(Unit {
+                file: Some(file),
+                first_row: (own == 0).then_some(first_row),
+                rows: Some(rows - own),
+                bytes: *bytes,
+            });
+            self.places.push(GroupPlace {
+                file,
+                group,
+                first_row,
+            });
+            gone += own;
+            first_row = end;
+        }
+        self.footers.add(metadata);
+        (first_row - gone, gone)
+    }
+
+    /// Returns the place of a unit.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Bug`] when there is no such unit.
+    pub(crate) fn place(&self, unit: usize) -> Result<GroupPlace, SourceError> {
+        let place = self.places.get(unit).copied();
+        place.ok_or_else(|| SourceError::no_unit(unit))
+    }
+}
+
+/// Starts to decode some columns of a unit.
+///
+/// # Errors
+///
+/// As [`GroupRows::open`].
+pub(crate) fn open_group(
+    table: &dyn GroupTable,
+    unit: usize,
+    columns: &[usize],
+) -> Result<GroupRows, SourceError> {
+    let groups = table.groups();
+    let place = groups.place(unit)?;
+    let input = input_of(table, place.file)?;
+    let metadata = groups.footers.metadata(place.file, input)?;
+    let plan = table.plan(place.file, &metadata, columns)?;
+    let file = match wanted_ranges(input, &metadata, place, &plan) {
+        None => input.open()?,
+        Some(wanted) => {
+            let next = |unit| prefetched(table, unit, columns);
+            groups.prefetch.open(unit, columns, &wanted, next)?
+        }
+    };
+    let group = metadata.row_groups().get(place.group);
+    let rows = group.and_then(|group| u64::try_from(group.num_rows()).ok());
+    GroupRows::open(Task {
+        input,
+        file,
+        group: place.group,
+        fields: plan.fields,
+        leaves: plan.leaves,
+        selection: table.selection(place, rows.unwrap_or(0)),
+        origins: plan.origins,
+        schema: project(table.schema(), columns),
+        sizes: groups.sizes,
+        metadata,
+    })
+}
+
+/// Returns a file by its number.
+///
+/// # Errors
+///
+/// [`SourceError::Bug`] when there is no such file.
+pub(crate) fn input_of(table: &dyn GroupTable, file: usize) -> Result<&InputFile, SourceError> {
+    let input = table.input(file);
+    input.ok_or_else(|| SourceError::bug(format!("there is no file {file}")))
+}
+
+/// Returns what a unit reads of its object, if that is known without a request.
+fn prefetched(table: &dyn GroupTable, unit: usize, columns: &[usize]) -> Option<Wanted> {
+    let place = table.groups().place(unit).ok()?;
+    let input = table.input(place.file)?;
+    input.object()?;
+    let metadata = table.groups().footers.held(place.file)?;
+    let plan = table.plan(place.file, &metadata, columns).ok()?;
+    wanted_ranges(input, &metadata, place, &plan)
+}
+
+/// Returns what a row group reads of its object; `None` for a file on this machine.
+fn wanted_ranges(
+    input: &InputFile,
+    metadata: &ParquetMetaData,
+    place: GroupPlace,
+    plan: &GroupPlan,
+) -> Option<Wanted> {
+    Some(Wanted {
+        object: input.object()?.clone(),
+        file_version: input.file_version,
+        ranges: group_ranges(metadata, place.group, &plan.leaves),
+    })
+}
+
+/// Returns for each unit whether it may have a row that meets the condition; `None` if statistics cannot tell.
+///
+/// Pruning must never change the resulting rows, so a row group in doubt is read.
+pub(crate) fn may_match(
+    table: &dyn GroupTable,
+    condition: &Arc<dyn PhysicalExpr>,
+) -> Option<Vec<bool>> {
+    let build = || {
+        PruningPredicateBuilder::new()
+            .with_file_schema(Arc::clone(table.schema()))
+            .try_build(Arc::clone(condition))
+    };
+    let predicate = attempt(build)
+        .ok()
+        .filter(|predicate| !predicate.always_true())?;
+    let by_file: Vec<Vec<bool>> = (0..table.groups().footers.files())
+        .into_par_iter()
+        .map(|number| file_may_match(table, number, &predicate).unwrap_or_default())
+        .collect();
+    let of_unit = |place: &GroupPlace| {
+        let groups = by_file.get(place.file);
+        let found = groups.and_then(|groups| groups.get(place.group));
+        found.copied().unwrap_or(true)
+    };
+    Some(table.groups().places.iter().map(of_unit).collect())
+}
+
+fn file_may_match(
+    table: &dyn GroupTable,
+    number: usize,
+    predicate: &PruningPredicate,
+) -> Option<Vec<bool>> {
+    let statistics = FileStatistics {
+        table: table.schema(),
+        view: table.view(number)?,
+    };
+    attempt(|| predicate.prune(&statistics)).ok()
+}
