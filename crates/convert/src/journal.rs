@@ -2,34 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use shardmill_core::{JOURNAL_NAME, Limits, check_relative_path};
-use shardmill_mds::Hasher;
-use shardmill_storage::{Dir, GoOn, Place, PlaceLog, StorageError};
-use shardmill_writer::{Checkpoint, Content, FileCheck, IndexEntry, Position, Published};
+use shardmill_mds::hash_hex;
+use shardmill_storage::{GoOn, Place, PlaceLog, StorageError};
+use shardmill_writer::{
+    Checkpoint, Content, FileRecord, IndexEntry, Position, Published, ShardRecord,
+};
 
 use crate::identity::Identity;
 use crate::target::{Target, in_folder};
 
-/// The number of bytes that are hashed at a time when published files are checked.
-const STEP_BYTES: u64 = 1 << 20;
 const MAX_BYTES: u64 = 4 << 30;
 
 /// A shard that an earlier run published.
 #[derive(Clone, Debug)]
 struct Record {
     start: Position,
-    entry: IndexEntry,
     content: Content,
-    files: Vec<KnownFile>,
-}
-
-/// The data for recognising a file of a shard.
-#[derive(Clone, Debug)]
-struct KnownFile {
-    check: FileCheck,
-    /// The ETag that the store reported.
-    etag: Option<String>,
+    shard: ShardRecord,
 }
 
 /// The journal of an earlier run.
@@ -116,6 +107,7 @@ impl Found {
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &str)> {
         self.records.iter().flat_map(|((split, _), record)| {
             record
+                .shard
                 .files
                 .iter()
                 .map(|file| (*split, file.check.name.as_str()))
@@ -126,19 +118,7 @@ impl Found {
 fn parse_record(value: &Value, limits: &Limits) -> Option<((usize, u64), Record)> {
     let number = |key: &str| value.get(key).and_then(Value::as_u64);
     let split = usize::try_from(number("split")?).ok()?;
-    let entry = IndexEntry::parse(value.get("index")?.as_str()?.as_bytes(), limits)?;
-    let mut files = Vec::new();
-    for file in value.get("files")?.as_array()? {
-        files.push(KnownFile {
-            check: FileCheck {
-                name: file.get("name")?.as_str()?.to_owned(),
-                bytes: file.get("bytes")?.as_u64()?,
-                algo: file.get("algo")?.as_str()?.parse().ok()?,
-                hex: file.get("hex")?.as_str()?.to_owned(),
-            },
-            etag: file.get("etag").and_then(Value::as_str).map(str::to_owned),
-        });
-    }
+    let shard = ShardRecord::parse(value, limits).ok()?;
     let content = Content::parse(value.get("content")?.as_str()?)?;
     let start = Position {
         unit: usize::try_from(number("unit")?).ok()?,
@@ -148,39 +128,20 @@ fn parse_record(value: &Value, limits: &Limits) -> Option<((usize, u64), Record)
         (split, number("shard")?),
         Record {
             start,
-            entry,
             content,
-            files,
+            shard,
         },
     ))
 }
 
 fn record_line(shard: &Published<'_>) -> String {
-    let files: Vec<Value> = shard
-        .checks
-        .iter()
-        .zip(shard.file_versions)
-        .map(|(file, file_version)| {
-            json!({
-                "name": file.name,
-                "bytes": file.bytes,
-                "algo": file.algo.to_string(),
-                "hex": file.hex,
-                "etag": file_version.etag,
-            })
-        })
-        .collect();
-    let index = shard.entry.to_json();
-    json!({
-        "split": shard.split,
-        "shard": shard.shard,
-        "unit": shard.start.unit,
-        "sample": shard.start.sample,
-        "content": shard.content.to_string(),
-        "files": files,
-        "index": index,
-    })
-    .to_string()
+    let mut line = shard.record.to_json();
+    line["split"] = shard.split.into();
+    line["shard"] = shard.shard.into();
+    line["unit"] = shard.start.unit.into();
+    line["sample"] = shard.start.sample.into();
+    line["content"] = shard.content.to_string().into();
+    line.to_string()
 }
 
 /// The journal of the running conversion.
@@ -225,7 +186,7 @@ impl Checkpoint for Journal {
     fn reusable(&self, split: usize, shard: u64) -> Option<(&IndexEntry, Content)> {
         self.reusable
             .get(&(split, shard))
-            .map(|record| (&record.entry, record.content))
+            .map(|record| (&record.shard.entry, record.content))
     }
 
     fn resume_at(&self) -> Option<(u64, Position)> {
@@ -259,7 +220,7 @@ fn check(
             return Ok(false);
         };
         let folder = folders.get(key.0).map_or("", String::as_str);
-        for file in &record.files {
+        for file in &record.shard.files {
             if !is_intact(target, folder, file)? {
                 return Ok(false);
             }
@@ -275,11 +236,14 @@ fn check(
 
 /// Returns whether a file is intact. In a store, the ETag is compared. In a local directory, or without an ETag, the
 /// bytes are hashed.
-fn is_intact(target: Target<'_>, folder: &str, known: &KnownFile) -> Result<bool, StorageError> {
+fn is_intact(target: Target<'_>, folder: &str, known: &FileRecord) -> Result<bool, StorageError> {
     let name = in_folder(folder, &known.check.name);
     if let Place::Local(dir) = target.place {
         // A file that cannot be read is written again.
-        return Ok(hash_of(dir, &name, &known.check).is_ok_and(|is_same| is_same));
+        return Ok(matches!(
+            known.check.is_same(dir, &name, &mut || true),
+            Ok(true)
+        ));
     }
     let Some(file_version) = target.file_version(&name)? else {
         return Ok(false);
@@ -293,23 +257,5 @@ fn is_intact(target: Target<'_>, folder: &str, known: &KnownFile) -> Result<bool
     let Some(bytes) = target.read(&name, file_version.bytes)? else {
         return Ok(false);
     };
-    let mut hasher = Hasher::new(known.check.algo);
-    hasher.update(&bytes);
-    Ok(hasher.finish_hex() == known.check.hex)
-}
-
-/// Returns whether a file has the recorded length and hash.
-fn hash_of(dir: &Dir, name: &str, check: &FileCheck) -> Result<bool, StorageError> {
-    let file = dir.open_file(name)?;
-    if file.len() != check.bytes {
-        return Ok(false);
-    }
-    let mut hasher = Hasher::new(check.algo);
-    let mut at = 0;
-    while at < check.bytes {
-        let step = STEP_BYTES.min(check.bytes - at);
-        hasher.update(&file.read_range(at, step)?);
-        at += step;
-    }
-    Ok(hasher.finish_hex() == check.hex)
+    Ok(hash_hex(known.check.algo, &bytes) == known.check.hex)
 }

@@ -142,7 +142,7 @@ pub(crate) fn waiting(
             conversion: known.staging.job().to_owned(),
             samples: known.manifest.samples(),
             shards: u64::try_from(known.manifest.shards.len()).unwrap_or(u64::MAX),
-            bytes: files().map(|file| file.bytes).sum(),
+            bytes: files().map(|file| file.check.bytes).sum(),
             names,
         }
     });

@@ -11,8 +11,8 @@ use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
 };
 use shardmill_writer::{
-    Base, Batches, Checkpoint, Content, FileCheck, INDEX_NAME, IndexEntry, Input, Output, Position,
-    Published, ShardForm, Written,
+    Base, Batches, Checkpoint, Content, INDEX_NAME, IndexEntry, Input, Output, Position, Published,
+    ShardForm, ShardRecord, Written,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -68,9 +68,9 @@ pub(crate) fn run_part(
         let mut builder = builder.clone();
         let mut entries = Vec::new();
         let gathered = checkpoint.take();
-        for (entry, files) in gathered.into_values() {
-            entries.push(entry.clone());
-            builder.add(entry, &files);
+        for shard in gathered.into_values() {
+            entries.push(shard.entry.clone());
+            builder.add(shard);
         }
         let known = PartManifest {
             count: part.count,
@@ -165,12 +165,9 @@ fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered)
             let _ = dir.remove_dir(folder);
         }
         _ => {
-            let names: Vec<String> = checkpoint
-                .take()
-                .into_values()
-                .flat_map(|(_, files)| files)
-                .map(|(check, _)| builder.at(&check.name))
-                .collect();
+            let shards = checkpoint.take().into_values();
+            let files = shards.flat_map(|shard| shard.files);
+            let names: Vec<String> = files.map(|file| file.at).collect();
             let _ = target.for_each(names.len(), 1, |at| {
                 names.get(at).map_or(Ok(()), |name| target.remove(name))
             });
@@ -191,7 +188,7 @@ fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<boo
         };
         let file_version = target.file_version(&file.at)?;
         Ok(file_version.is_some_and(|file_version| {
-            file_version.bytes == file.bytes && file_version.etag == file.etag
+            file_version.bytes == file.check.bytes && file_version.etag == file.etag
         }))
     })?;
     Ok(intact.into_iter().all(|is_intact| is_intact))
@@ -267,7 +264,7 @@ impl Input for PartInput {
 #[derive(Default)]
 struct Gathered(Mutex<Shards>);
 
-type Shards = BTreeMap<u64, (IndexEntry, Vec<(FileCheck, FileVersion)>)>;
+type Shards = BTreeMap<u64, ShardRecord>;
 
 impl Gathered {
     fn take(&self) -> Shards {
@@ -285,13 +282,8 @@ impl Checkpoint for Gathered {
     }
 
     fn published(&self, shard: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
-        let files = shard
-            .checks
-            .iter()
-            .cloned()
-            .zip(shard.file_versions.iter().cloned());
         let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shards.insert(shard.shard, (shard.entry.clone(), files.collect()));
+        shards.insert(shard.shard, shard.record.clone());
         Ok(())
     }
 }

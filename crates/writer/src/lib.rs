@@ -54,6 +54,8 @@ mod pack; // Where a shard ends.
 
 mod shard; // Bytes and temporary files of one shard.
 
+mod record; // Published shards, as journals and manifests record them.
+
 mod pool; // Threads that finish and publish shards.
 
 mod pipeline; // Conversions.
@@ -74,6 +76,7 @@ pub use index::{INDEX_NAME, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};
 pub use pack::Position;
 pub use pipeline::{Base, Checkpoint, Output, Published, Resources, Written, run};
+pub use record::{FileRecord, ShardRecord};
 pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
 pub use shard::FileCheck;

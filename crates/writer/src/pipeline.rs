@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::Progress;
 use shardmill_mds::Content;
-use shardmill_storage::{FileVersion, GoOn, Place, PublishMode, StorageError};
+use shardmill_storage::{GoOn, Place, PublishMode, StorageError};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::content::{DedupIndex, UnitSamples};
@@ -22,8 +22,9 @@ use crate::index::beneath;
 use crate::input::{Batches, Input};
 use crate::pack::{CutShard, Keys, Packer, Position, ShardSpan};
 use crate::pool::{Entries, NextTask, PoolClient, PoolLimits, PoolState, ShardPool};
+use crate::record::{FileRecord, ShardRecord};
 use crate::rows::RowEncoder;
-use crate::shard::{FileCheck, FinishedShard, ShardKind, Temps};
+use crate::shard::{FinishedShard, ShardKind, Temps};
 
 /// Where shards are written, and their form.
 pub struct Output<'a> {
@@ -79,14 +80,10 @@ pub struct Published<'a> {
     pub shard: u64,
     /// The input position of its first sample.
     pub start: Position,
-    /// Its entry in the index.
-    pub entry: &'a IndexEntry,
     /// The content of its samples.
     pub content: Content,
-    /// Its files.
-    pub checks: &'a [FileCheck],
-    /// The versions of the files that the storage reported, in the same order.
-    pub file_versions: &'a [FileVersion],
+    /// Its entry in the index, and its files.
+    pub record: &'a ShardRecord,
 }
 
 /// The existing dataset that a run adds to.
@@ -331,36 +328,34 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
         shard: FinishedShard,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
-        let FinishedShard {
-            span,
-            files,
-            entry,
-            checks,
-        } = shard;
+        let span = shard.span;
         let folder = self.output.splits.get(span.split);
         let folder = folder.map_or("", String::as_str);
-        let mut file_versions = Vec::with_capacity(files.len());
-        for (name, temp) in files {
-            let name = match self.output.at {
+        let mut files = Vec::with_capacity(shard.files.len());
+        for ((name, temp), check) in shard.files.into_iter().zip(shard.checks) {
+            let at = match self.output.at {
                 Some(at) => at(&name),
                 None => beneath(folder, &name),
             };
             let (place, mode) = (self.output.place, PublishMode::Replace);
-            file_versions.push(place.publish(temp, &name, mode, &mut |_| go_on())?);
+            let version = place.publish(temp, &at, mode, &mut |_| go_on())?;
+            files.push(FileRecord::new(check, at, version));
         }
+        let record = ShardRecord {
+            entry: shard.entry,
+            files,
+        };
         let published = Published {
             split: span.split,
             shard: span.shard,
             start: span.start,
-            entry: &entry,
             content: span.content,
-            checks: &checks,
-            file_versions: &file_versions,
+            record: &record,
         };
         self.checkpoint.published(&published, &mut |_| go_on())?;
-        self.progress.add_shard(entry.stored_bytes());
+        self.progress.add_shard(record.entry.stored_bytes());
         self.entries
-            .add((span.split, span.shard), entry, span.content);
+            .add((span.split, span.shard), record.entry, span.content);
         Ok(())
     }
 

@@ -6,20 +6,18 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use shardmill_core::{Limits, WORK_FOLDER, escape, parallel};
-use shardmill_mds::Hasher;
-use shardmill_storage::{Dir, FileHandle, Place, PlaceLease, PublishMode, StorageError};
+use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
 
 use super::gc;
 use super::lease::{claim, release, tidy};
-use super::manifest::{Manifest, PartFile, columns_of, difference};
+use super::manifest::{Manifest, columns_of, difference};
 use super::names::NameForm;
 use super::staging::{SaveMode, Staging, parse_index};
 use crate::entry::{DatasetIndex, IndexEntry};
 use crate::error::WriteError;
 use crate::index::INDEX_NAME;
+use crate::record::{FileRecord, open};
 
-/// The number of bytes that are hashed at a time.
-const STEP_BYTES: u64 = 1 << 20;
 /// The number of files in a store that are checked at the same time.
 const CONCURRENT_CHECKS: usize = 16;
 /// The interval at which a waiting caller checks whether to continue.
@@ -134,7 +132,7 @@ struct Commit<'a> {
     options: &'a CommitOptions,
     entries: Vec<IndexEntry>,
     /// The files, each with the number of its part.
-    files: Vec<(u64, &'a PartFile)>,
+    files: Vec<(u64, &'a FileRecord)>,
     go_on: &'a mut dyn FnMut() -> bool,
 }
 
@@ -239,7 +237,7 @@ impl Commit<'_> {
             }
         }
         for (_, file) in &self.files {
-            if !is_same(dir, file, self.go_on)? {
+            if !file.check.is_same(dir, &file.check.name, self.go_on)? {
                 return Ok(false);
             }
         }
@@ -288,13 +286,13 @@ impl Commit<'_> {
                 true => PublishMode::Replace,
                 false => PublishMode::CreateNew,
             };
-            match dir.rename(&file.at, &file.name, mode) {
+            match dir.rename(&file.at, &file.check.name, mode) {
                 Ok(()) => {}
-                Err(error) if error.is_not_found() && dir.exists(&file.name)? => {}
+                Err(error) if error.is_not_found() && dir.exists(&file.check.name)? => {}
                 Err(StorageError::Exists { .. }) => {
-                    if !is_same(dir, file, self.go_on)? {
+                    if !file.check.is_same(dir, &file.check.name, self.go_on)? {
                         return Err(WriteError::FileInTheWay {
-                            place: self.place.display(&file.name),
+                            place: self.place.display(&file.check.name),
                         });
                     }
                     // The file was committed already, so its copy in the attempt folder is removed.
@@ -439,7 +437,7 @@ fn described(entry: &IndexEntry) -> String {
 fn check_file(
     place: &Place,
     part: u64,
-    file: &PartFile,
+    file: &FileRecord,
     verify: Verify,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), WriteError> {
@@ -447,13 +445,13 @@ fn check_file(
         place: place.display(&file.at),
         part,
     };
-    let check_length = |at: &str, bytes: u64| match bytes == file.bytes {
+    let check_length = |at: &str, bytes: u64| match bytes == file.check.bytes {
         true => Ok(()),
         false => Err(WriteError::PartFileLength {
             place: place.display(at),
             part,
             found: bytes,
-            expected: file.bytes,
+            expected: file.check.bytes,
         }),
     };
     let check_hash = |at: &str, found: String, expected: &str| match found == *expected {
@@ -473,58 +471,23 @@ fn check_file(
             check_hash(&file.at, found, noted)?;
         }
         if verify == Verify::Hashes {
-            let bytes = place.read(&file.at, file.bytes, &mut |_| go_on())?;
-            let found = shardmill_mds::hash_hex(file.algo, &bytes.ok_or_else(missing)?);
-            check_hash(&file.at, found, &file.hex)?;
+            let bytes = place.read(&file.at, file.check.bytes, &mut |_| go_on())?;
+            let found = shardmill_mds::hash_hex(file.check.algo, &bytes.ok_or_else(missing)?);
+            check_hash(&file.at, found, &file.check.hex)?;
         }
         return Ok(());
     };
     let (at, handle) = match open(dir, &file.at)? {
         Some(handle) => (&file.at, handle),
         // A killed commit has already moved it.
-        None => (&file.name, open(dir, &file.name)?.ok_or_else(missing)?),
+        None => (
+            &file.check.name,
+            open(dir, &file.check.name)?.ok_or_else(missing)?,
+        ),
     };
     check_length(at, handle.len())?;
-    if verify == Verify::Hashes || *at == file.name {
-        check_hash(at, hash_of(&handle, file, go_on)?, &file.hex)?;
+    if verify == Verify::Hashes || *at == file.check.name {
+        check_hash(at, file.check.hash(&handle, go_on)?, &file.check.hex)?;
     }
     Ok(())
-}
-
-fn open(dir: &Dir, name: &str) -> Result<Option<FileHandle>, StorageError> {
-    match dir.open_file(name) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns whether the file with the final name is the file of the part.
-fn is_same(
-    dir: &Dir,
-    file: &PartFile,
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<bool, WriteError> {
-    let Some(handle) = open(dir, &file.name)? else {
-        return Ok(false);
-    };
-    Ok(handle.len() == file.bytes && hash_of(&handle, file, go_on)? == file.hex)
-}
-
-fn hash_of(
-    handle: &FileHandle,
-    file: &PartFile,
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<String, WriteError> {
-    let mut hasher = Hasher::new(file.algo);
-    let mut at = 0;
-    while at < handle.len() {
-        if !go_on() {
-            return Err(WriteError::Interrupted { samples: 0 });
-        }
-        let length = STEP_BYTES.min(handle.len() - at);
-        hasher.update(&handle.read_range(at, length)?);
-        at += length;
-    }
-    Ok(hasher.finish_hex())
 }

@@ -3,17 +3,15 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, PARTS_FOLDER, check_relative_path, escape};
-use shardmill_mds::HashAlgo;
-use shardmill_storage::{FileVersion, Place};
+use shardmill_core::{Limits, PARTS_FOLDER, escape};
+use shardmill_storage::Place;
 use shardmill_webdataset::TarCompression;
 
 use super::names::{folder_of, name_in, token};
 use super::staging::{MOST_PARTS, Staging, check_token};
-use crate::entry::IndexEntry;
 use crate::error::WriteError;
 use crate::form::{ShardForm, TarForm};
-use crate::shard::FileCheck;
+use crate::record::{FileRecord, ShardRecord};
 
 /// The version of the manifest format.
 const VERSION: u64 = 1;
@@ -30,33 +28,7 @@ pub struct Manifest {
     /// The settings that all shards of the dataset share, as text. `None` for a part without shards.
     pub form: Option<String>,
     /// The shards, in order.
-    pub shards: Vec<PartShard>,
-}
-
-/// A shard of a part.
-#[derive(Clone, Debug)]
-pub struct PartShard {
-    /// Its entry in the index.
-    pub entry: IndexEntry,
-    /// Its files.
-    pub files: Vec<PartFile>,
-}
-
-/// A file of a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartFile {
-    /// Its name in the dataset.
-    pub name: String,
-    /// Its path before the commit, relative to the dataset.
-    pub at: String,
-    /// Its length.
-    pub bytes: u64,
-    /// A hash of its contents.
-    pub algo: HashAlgo,
-    /// The hash in lower-case hex.
-    pub hex: String,
-    /// The ETag that the store reported, if the file is in a store.
-    pub etag: Option<String>,
+    pub shards: Vec<ShardRecord>,
 }
 
 impl Manifest {
@@ -88,9 +60,7 @@ impl Manifest {
     #[must_use]
     pub fn to_json(&self) -> String {
         let shards = self.shards.iter().map(|shard| {
-            let files = shard.files.iter().map(|file| {
-                json!({"algo": file.algo.to_string(), "at": file.at, "bytes": file.bytes, "etag": file.etag, "hex": file.hex, "name": file.name})
-            });
+            let files = shard.files.iter().map(FileRecord::to_manifest_json);
             json!({"files": files.collect::<Vec<_>>(), "index": shard.entry.to_json()})
         });
         json!({
@@ -168,42 +138,17 @@ fn check(job: &str, part: u64, attempt: &str) -> Result<(), WriteError> {
     Ok(())
 }
 
-fn parse_shard(shard: &Value, limits: &Limits) -> Result<PartShard, WriteError> {
-    let entry = shard
-        .get("index")
-        .and_then(Value::as_str)
-        .and_then(|text| IndexEntry::parse(text.as_bytes(), limits))
-        .ok_or_else(|| wrong("the index of a shard is missing or cannot be read"))?;
-    let files = shard
-        .get("files")
-        .and_then(Value::as_array)
-        .ok_or_else(|| wrong("the files of a shard are missing"))?;
-    let files = files.iter().map(|file| {
-        let string = |key: &str| file.get(key).and_then(Value::as_str);
-        Some(PartFile {
-            name: checked(string("name")?)?,
-            at: checked(string("at")?)?,
-            bytes: file.get("bytes")?.as_u64()?,
-            algo: string("algo")?.parse().ok()?,
-            hex: string("hex")?.to_owned(),
-            etag: string("etag").map(str::to_owned),
-        })
-    });
-    let files: Vec<PartFile> = files
-        .collect::<Option<_>>()
-        .ok_or_else(|| wrong("a file of a shard has no name, place, length or hash"))?;
+fn parse_shard(shard: &Value, limits: &Limits) -> Result<ShardRecord, WriteError> {
+    let record = ShardRecord::parse(shard, limits).map_err(wrong)?;
+    let files = record.files.iter();
     let named: BTreeSet<(&str, u64)> = files
-        .iter()
-        .map(|file| (file.name.as_str(), file.bytes))
+        .map(|file| (file.check.name.as_str(), file.check.bytes))
         .collect();
-    if named != entry.stored_files().into_iter().collect() || named.len() != files.len() {
+    let listed = record.entry.stored_files().into_iter().collect();
+    if named != listed || named.len() != record.files.len() {
         return Err(wrong("the files of a shard are not those of its index"));
     }
-    Ok(PartShard { entry, files })
-}
-
-fn checked(name: &str) -> Option<String> {
-    check_relative_path(name).ok().map(|()| name.to_owned())
+    Ok(record)
 }
 
 /// Collects the shards of a part from any writer, and determines the names of their files.
@@ -298,23 +243,17 @@ impl ManifestBuilder {
         name_in(basename, &self.prefix, self.number, self.token.as_deref())
     }
 
-    /// Adds the next shard. Its files must be at the paths that [`at`](Self::at) returns. Each file comes with the
-    /// version that the storage reported.
+    /// Adds the next shard. Its files must be at the paths that [`at`](Self::at) returns.
     ///
-    /// The names in `entry` and in the checks are those of a dataset that contains only this part.
-    pub fn add(&mut self, mut entry: IndexEntry, files: &[(FileCheck, FileVersion)]) {
-        entry.rename_files(|basename| self.name(basename));
-        let files = files.iter().map(|(check, file_version)| PartFile {
-            name: self.name(&check.name),
-            at: self.at(&check.name),
-            bytes: check.bytes,
-            algo: check.algo,
-            hex: check.hex.clone(),
-            etag: file_version.etag.clone(),
-        });
-        let files = files.collect();
+    /// The names in the record are those of a dataset that contains only this part.
+    pub fn add(&mut self, mut shard: ShardRecord) {
+        shard.entry.rename_files(|basename| self.name(basename));
+        for file in &mut shard.files {
+            file.at = self.at(&file.check.name);
+            file.check.name = self.name(&file.check.name);
+        }
         self.manifest.form = Some(self.identity.clone());
-        self.manifest.shards.push(PartShard { entry, files });
+        self.manifest.shards.push(shard);
     }
 
     /// Records a file of a store before its upload.

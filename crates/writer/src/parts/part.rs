@@ -12,6 +12,7 @@ use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::input::RowNumbers;
 use crate::pack::{CutShard, Keys, Packer};
+use crate::record::{FileRecord, ShardRecord};
 use crate::rows::RowEncoder;
 use crate::shard::{Outcome, Scratch, ShardKind, ShardWork, Temps};
 
@@ -201,7 +202,8 @@ impl PartWriter {
             let builder = self.builder.as_mut().ok_or(WriteError::Closed)?;
             let mut files = Vec::with_capacity(shard.checks.len());
             for ((name, temp), check) in shard.files.into_iter().zip(shard.checks) {
-                let file_version = match &self.place {
+                let at = builder.at(&name);
+                let version = match &self.place {
                     // The folder belongs to this attempt, and the attempt created it.
                     Place::Local(_) => {
                         let bytes = temp.written();
@@ -209,15 +211,17 @@ impl PartWriter {
                         FileVersion { bytes, etag: None }
                     }
                     Place::Store(_) => {
-                        let at = builder.at(&name);
                         builder.begin(&at);
                         self.place
                             .publish(temp, &at, PublishMode::Replace, &mut |_| go_on())?
                     }
                 };
-                files.push((check, file_version));
+                files.push(FileRecord::new(check, at, version));
             }
-            builder.add(shard.entry, &files);
+            builder.add(ShardRecord {
+                entry: shard.entry,
+                files,
+            });
         }
         Ok(())
     }

@@ -491,7 +491,7 @@ impl Checkpoint for Memory {
     fn published(&self, shard: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
         self.seen.lock().unwrap().insert(
             shard.shard,
-            (shard.start, shard.entry.clone(), shard.content),
+            (shard.start, shard.record.entry.clone(), shard.content),
         );
         Ok(())
     }

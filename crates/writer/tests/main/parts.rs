@@ -409,7 +409,10 @@ fn a_commit_that_was_killed_is_finished_by_the_next() {
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let manifests = parts(&spot, &staging, 2);
     let file = &manifests[0].shards[0].files[0];
-    let (at, name) = (spot.folder().join(&file.at), spot.folder().join(&file.name));
+    let (at, name) = (
+        spot.folder().join(&file.at),
+        spot.folder().join(&file.check.name),
+    );
     std::fs::rename(&at, &name).unwrap();
     spot.commit(&staging, manifests.clone()).unwrap();
     assert_eq!(spot.numbers(), shares(0..2));
@@ -418,7 +421,9 @@ fn a_commit_that_was_killed_is_finished_by_the_next() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let manifests = parts(&spot, &staging, 2);
-    let name = spot.folder().join(&manifests[0].shards[0].files[0].name);
+    let name = spot
+        .folder()
+        .join(&manifests[0].shards[0].files[0].check.name);
     std::fs::write(&name, b"left by another").unwrap();
     spot.commit(&staging, manifests).unwrap();
     assert_eq!(spot.numbers(), shares(0..2));
@@ -430,7 +435,10 @@ fn a_file_that_was_moved_is_believed_by_its_hash() {
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let manifests = parts(&spot, &staging, 1);
     let file = &manifests[0].shards[0].files[0];
-    let (at, name) = (spot.folder().join(&file.at), spot.folder().join(&file.name));
+    let (at, name) = (
+        spot.folder().join(&file.at),
+        spot.folder().join(&file.check.name),
+    );
     let mut bytes = std::fs::read(&at).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::remove_file(&at).unwrap();
