@@ -18,7 +18,7 @@ use shardmill_reader::{
     BatchOptions, CacheOptions, FileUse as RustFileUse, OrderIdentity, Peers, Reader as RustReader,
     ReaderOptions, StateError,
 };
-use shardmill_storage::{Location, RemoteOptions, StorageError, UrlFault, settings_of};
+use shardmill_storage::{Location, RemoteOptions, StorageError, settings_of};
 
 use crate::batches::{Batches, Order};
 use crate::decode::Decoder;
@@ -156,16 +156,16 @@ fn remote_options(options: &Bound<'_, PyDict>) -> PyResult<RemoteOptions> {
     };
     let retries = value::<u32>(options, "download_retry")?;
     if let Some(retries) = retries {
-        remote.attempts = remote.attempts.max(retries.saturating_add(1));
+        remote.retry.attempts = remote.retry.attempts.max(retries.saturating_add(1));
     }
     // COMPAT: the timeout of an attempt without new data, like `read_timeout` in `streaming`.
     if let Some(timeout) = value::<f64>(options, "download_timeout")? {
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|_| wrong("download_timeout", timeout, "a number of seconds"))?;
         let attempts = retries.unwrap_or(2).saturating_add(1);
-        remote.total_timeout = timeout.checked_mul(attempts).unwrap_or(Duration::MAX);
-        remote.idle_timeout = remote.idle_timeout.min(timeout);
-        remote.connect_timeout = remote.connect_timeout.min(timeout);
+        remote.request.total_timeout = timeout.checked_mul(attempts).unwrap_or(Duration::MAX);
+        remote.request.idle_timeout = remote.request.idle_timeout.min(timeout);
+        remote.request.connect_timeout = remote.request.connect_timeout.min(timeout);
     }
     if let Some(settings) = value::<Bound<'_, PyDict>>(options, "settings")? {
         let given: Vec<(String, String)> = settings
@@ -217,10 +217,11 @@ pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
             folder => folder.to_string(),
         })),
         // A store that only Python can read.
-        Err(DatasetError::Storage(StorageError::Url {
-            fault: UrlFault::Scheme { .. },
-            ..
-        })) => Ok(None),
+        Err(DatasetError::Storage(error))
+            if matches!(error.fault(), StorageError::UrlScheme { .. }) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(raise(&error)),
     }
 }
@@ -236,10 +237,7 @@ pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
     }
     match remote.map(Location::parse) {
         None | Some(Ok(_)) => Ok(true),
-        Some(Err(StorageError::Url {
-            fault: UrlFault::Scheme { .. },
-            ..
-        })) => Ok(false),
+        Some(Err(error)) if matches!(error.fault(), StorageError::UrlScheme { .. }) => Ok(false),
         Some(Err(error)) => Err(raise(&error)),
     }
 }

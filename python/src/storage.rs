@@ -13,8 +13,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use shardmill_core::ErrorKind;
 use shardmill_storage::{
-    Dir, FileHandle, GoOn, LeaseWait, Location, PublishMode, Remote, RemoteLocation, RemoteOptions,
-    StorageError, TempFile, settings_of,
+    CancelToken, Dir, FileHandle, LeaseWait, Location, PublishMode, Remote, RemoteLocation,
+    RemoteOptions, StorageError, TempFile, settings_of,
 };
 
 use crate::errors::{raise, raise_with};
@@ -100,8 +100,8 @@ fn open(
         ..RemoteOptions::default()
     };
     if let Some(idle) = idle {
-        options.idle_timeout = idle;
-        options.total_timeout = options.total_timeout.max(idle);
+        options.request.idle_timeout = idle;
+        options.request.total_timeout = options.request.total_timeout.max(idle);
     }
     let remote = Remote::open(location, &options)?;
     if let Some(kept) = &mut lately {
@@ -122,7 +122,7 @@ fn open(
 fn watched<T: Send>(
     py: Python<'_>,
     progress: Option<&Py<PyAny>>,
-    work: impl FnOnce(&mut GoOn<'_>) -> Result<T, StorageError> + Send,
+    work: impl FnOnce(&mut CancelToken<'_>) -> Result<T, StorageError> + Send,
 ) -> PyResult<T> {
     let mut raised = None;
     let result = py.detach(|| {
@@ -181,7 +181,11 @@ fn target(path: &Path) -> PyResult<(TempFile, String)> {
     Ok((temp.map_err(|error| raise(&error))?, name.to_owned()))
 }
 
-fn copy(from: &Path, into: &mut TempFile, go_on: &mut GoOn<'_>) -> Result<u64, StorageError> {
+fn copy(
+    from: &Path,
+    into: &mut TempFile,
+    go_on: &mut CancelToken<'_>,
+) -> Result<u64, StorageError> {
     let file = FileHandle::open(from)?;
     let mut reader = file.reader();
     let mut buffer = vec![0; 1 << 20];
@@ -330,7 +334,7 @@ fn split(url: &str) -> Option<(String, &str)> {
 }
 
 /// Lists the files whose paths begin with `start`, without following links.
-fn files(start: &Path, go_on: &mut GoOn<'_>) -> Result<Vec<(String, u64)>, StorageError> {
+fn files(start: &Path, go_on: &mut CancelToken<'_>) -> Result<Vec<(String, u64)>, StorageError> {
     let start = start.to_string_lossy().into_owned();
     let (root, is_implied) = match start.rsplit_once('/') {
         Some(("", _)) => ("/", false),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use shardmill_core::{JOURNAL_NAME, Limits, check_relative_path};
 use shardmill_mds::hash_hex;
-use shardmill_storage::{GoOn, Place, PlaceLog, StorageError};
+use shardmill_storage::{CancelToken, Place, PlaceLog, StorageError};
 use shardmill_writer::{
     Checkpoint, Content, FileRecord, IndexEntry, Position, Published, ShardRecord,
 };
@@ -202,7 +202,11 @@ impl Checkpoint for Journal {
             .map(|record| (complete, record.start))
     }
 
-    fn published(&self, shard: &Published<'_>, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn published(
+        &self,
+        shard: &Published<'_>,
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError> {
         self.log.add_line(&record_line(shard), go_on)
     }
 }

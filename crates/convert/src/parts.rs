@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use shardmill_core::{Progress, shell_word};
-use shardmill_storage::{FileVersion, GoOn, Place, PublishMode, StorageError, random_number};
+use shardmill_storage::{
+    CancelToken, FileVersion, Place, PublishMode, StorageError, random_number,
+};
 use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
 };
@@ -281,7 +283,11 @@ impl Checkpoint for Gathered {
         None
     }
 
-    fn published(&self, shard: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn published(
+        &self,
+        shard: &Published<'_>,
+        _: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError> {
         let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shards.insert(shard.shard, shard.record.clone());
         Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use shardmill_core::Progress;
 use shardmill_core::parallel::for_each;
 use shardmill_storage::{
-    FileVersion, GoOn, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
+    CancelToken, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
 };
 
 /// The work folder of a running conversion in the destination.
@@ -39,7 +39,7 @@ impl<'a> Target<'a> {
         PlaceLease::acquire(self.place, LEASE_NAME, patience, &mut self.go_on())
     }
 
-    fn with<T>(&self, work: impl FnOnce(&'a Place, &mut GoOn<'_>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&'a Place, &mut CancelToken<'_>) -> T) -> T {
         work(self.place, &mut self.go_on())
     }
 

@@ -36,6 +36,6 @@ pub use limits::{LimitExceeded, Limits};
 pub use name::{
     INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, WORK_FOLDER, check_relative_path, escape,
 };
-pub use progress::{Progress, Snapshot};
+pub use progress::{CancelToken, Progress, Snapshot};
 pub use size::{ByteSize, SizeError, parse_sample_count};
 pub use unfinished::{Unfinished, shell_word};

@@ -1,5 +1,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// The cancellation of one operation: a callback that the operation calls several times a second, with the bytes or
+/// objects transferred so far. Returning `false` cancels the operation.
+pub type CancelToken<'a> = dyn FnMut(u64) -> bool + 'a;
+
 /// Progress counters that workers increment and observers poll. Hot loops make no callbacks.
 ///
 /// A total of zero means "not known yet".

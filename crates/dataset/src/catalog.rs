@@ -55,7 +55,7 @@ impl StreamOptions {
     ///
     /// # Errors
     ///
-    /// As [`TarPattern::named`]; [`StorageError::Url`].
+    /// As [`TarPattern::named`]; [`StorageError::At`].
     pub fn named(remote: Option<&str>, local: Option<PathBuf>) -> Result<Self, DatasetError> {
         let pattern = match (remote, local.as_deref().and_then(Path::to_str)) {
             (Some(remote), _) => TarPattern::named(remote)?,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use shardmill_cache::{BlobPart, Pending};
 use shardmill_dataset::{Catalog, DatasetError, Entry, FileEntry, Origin, Part, Stream};
 use shardmill_mds::FileInfo;
-use shardmill_storage::{Dir, FileHandle, RemoteFault, StorageError};
+use shardmill_storage::{Dir, FileHandle, StorageError};
 
 /// A byte range of an uncompressed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,13 +180,7 @@ fn changed(catalog: &Catalog, shard: usize) -> Option<DatasetError> {
 
 /// Returns whether the object in a store is not the requested version.
 fn is_other(error: &StorageError) -> bool {
-    matches!(
-        error,
-        StorageError::Remote {
-            fault: RemoteFault::Changed,
-            ..
-        }
-    )
+    matches!(error.fault(), StorageError::ObjectChanged)
 }
 
 /// Returns the error for a missing file.

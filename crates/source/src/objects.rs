@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path, escape};
 use shardmill_storage::{
-    Dir, ListOptions, Location, Manifest, Remote, RemoteFault, RemoteLocation, StorageError,
+    Dir, ListOptions, Location, Manifest, Remote, RemoteLocation, StorageError,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -461,10 +461,10 @@ impl Object {
     /// Translates a failure to read a listed object: into [`SourceError::Changed`] if the object was replaced.
     pub(crate) fn changed(&self, error: SourceError, listed: FileVersion) -> SourceError {
         let found_bytes = match &error {
-            SourceError::Storage(StorageError::Remote { fault, .. }) => match fault {
+            SourceError::Storage(failed) => match failed.fault() {
                 fault if fault.is_without_ranges() => return error,
-                RemoteFault::Changed | RemoteFault::Range { .. } => listed.bytes,
-                RemoteFault::BodyLength { found, .. } => *found,
+                StorageError::ObjectChanged | StorageError::BodyRange { .. } => listed.bytes,
+                StorageError::BodyLength { found, .. } => *found,
                 _ => return error,
             },
             _ => return error,

@@ -36,8 +36,8 @@ impl Shelf {
             settings: self.server.environment(),
             ..RemoteOptions::default()
         };
-        remote.back_off = Duration::from_millis(1);
-        remote.retry_percent = 100;
+        remote.retry.back_off = Duration::from_millis(1);
+        remote.retry.budget_percent = 100;
         SourceOptions {
             remote,
             ..SourceOptions::default()

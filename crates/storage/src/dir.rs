@@ -1,75 +1,29 @@
-use std::ffi::{OsStr, OsString};
-use std::fmt;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, fchmod, fstat, fstatvfs, linkat, mkdirat, renameat, statat,
-    unlinkat,
+    AtFlags, FileType, Mode, OFlags, fstat, fstatvfs, linkat, mkdirat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use shardmill_core::check_relative_path;
 
+use crate::entry::{Entry, EntryKind};
 use crate::error::StorageError;
 use crate::file::FileHandle;
 use crate::resolve::{Resolver, open_beneath, open_parent};
-use crate::temp::{PublishMode, TempFile, rename_exclusive};
 
-/// The type of a directory entry. Symbolic links are not followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EntryKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Symlink,
-    /// A named pipe.
-    Fifo,
-    /// A socket.
-    Socket,
-    /// A device, or a type that this list does not have.
-    Special,
-}
-
-impl From<FileType> for EntryKind {
-    fn from(kind: FileType) -> Self {
-        match kind {
-            FileType::RegularFile => Self::File,
-            FileType::Directory => Self::Directory,
-            FileType::Symlink => Self::Symlink,
-            FileType::Fifo => Self::Fifo,
-            FileType::Socket => Self::Socket,
-            _ => Self::Special,
-        }
-    }
-}
-
-impl fmt::Display for EntryKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::File => "file",
-            Self::Directory => "directory",
-            Self::Symlink => "symbolic link",
-            Self::Fifo => "named pipe",
-            Self::Socket => "socket",
-            Self::Special => "special file",
-        })
-    }
-}
-
-/// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The name, as the bytes that the file system stores.
-    pub name: OsString,
-    /// The type of the entry.
-    pub kind: EntryKind,
+/// What to do if the name exists already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishMode {
+    /// Replace the file atomically: readers see the old file or the new one.
+    Replace,
+    /// Fail with [`StorageError::Exists`].
+    CreateNew,
 }
 
 /// The free space of a file system that this process may use.
@@ -437,23 +391,8 @@ impl Dir {
         Ok(here)
     }
 
-    /// Creates a directory of one part as [`Dir::make_dir`] does, with mode 0700. An existing directory has to belong
-    /// to this user; the permissions of other users are removed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::make_dir`]; [`StorageError::Owner`].
-    pub fn make_private_dir(&self, name: &str) -> Result<Self, StorageError> {
-        Self::check(name)?;
-        let (dir, made) = self.make_one(name, Mode::RWXU)?;
-        if !made {
-            dir.close_to_others()?;
-        }
-        Ok(dir)
-    }
-
     /// Creates and opens `name`. Returns whether it was created by this call.
-    fn make_one(&self, name: &str, mode: Mode) -> Result<(Self, bool), StorageError> {
+    pub(crate) fn make_one(&self, name: &str, mode: Mode) -> Result<(Self, bool), StorageError> {
         let (parent, last) = self.parent_of(name, "make the directory")?;
         let made = match mkdirat(&parent, last, mode) {
             Ok(()) => true,
@@ -478,29 +417,6 @@ impl Dir {
             }
         }
         Ok((dir, made))
-    }
-
-    fn close_to_others(&self) -> Result<(), StorageError> {
-        let stat = fstat(self).map_err(|errno| StorageError::io("look up", &self.path, errno))?;
-        let user = rustix::process::geteuid().as_raw();
-        if stat.st_uid != user {
-            // Some file systems report the same owner for every file. There the owner of a new file is the one to
-            // compare with.
-            let own = TempFile::create(self, None)?.owner()?;
-            if stat.st_uid != own {
-                return Err(StorageError::Owner {
-                    path: self.path.clone(),
-                    expected: own,
-                    found: stat.st_uid,
-                });
-            }
-            return Ok(());
-        }
-        if stat.st_mode & 0o077 != 0 {
-            fchmod(self, Mode::RWXU)
-                .map_err(|errno| StorageError::io("close to other users", &self.path, errno))?;
-        }
-        Ok(())
     }
 
     /// Renames a file below this directory. Call [`Dir::sync`] on both directories if the new name has to survive a
@@ -533,16 +449,6 @@ impl Dir {
         })
     }
 
-    /// Removes the contents of the directory `name`, but not the directory itself. Only regular files and directories
-    /// are removed: if there is any other entry, nothing is removed.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::Symlink`] or [`StorageError::NotRegular`] for what is neither; `Permission`, `Storage`.
-    pub fn remove_all_in(&self, name: &str) -> Result<(), StorageError> {
-        crate::remove::remove_all(&self.open_dir(name)?, &[])
-    }
-
     /// Waits until all files published, created or removed in this directory are durable on the disk.
     ///
     /// # Errors
@@ -560,44 +466,6 @@ impl Dir {
                 errno,
             )),
         }
-    }
-
-    /// Creates a temporary file with mode 0600, in `folder` below this directory or in the directory
-    /// itself. The folder has to be on the same file system.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when the file cannot be created.
-    pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
-        TempFile::create(self, folder)
-    }
-
-    /// Creates a temporary file as [`Dir::temp_file`] does, in an open folder. Its temporary name is `tmp-`, the `stem`
-    /// and 16 hexadecimal digits.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when the file cannot be created.
-    pub fn temp_file_in(&self, folder: &Self, stem: &str) -> Result<TempFile, StorageError> {
-        TempFile::create_in(self, folder.clone(), stem)
-    }
-
-    /// Publishes `bytes` as one file, through a temporary file in `folder`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::temp_file`] and [`TempFile::publish`].
-    pub fn publish_bytes(
-        &self,
-        folder: Option<&str>,
-        name: &str,
-        bytes: &[u8],
-        mode: PublishMode,
-    ) -> Result<(), StorageError> {
-        let mut temp = self.temp_file(folder)?;
-        temp.write_all(bytes)
-            .map_err(|error| temp.write_error(error))?;
-        temp.publish(name, mode)
     }
 }
 
@@ -633,4 +501,30 @@ pub(crate) fn sync_handle(handle: BorrowedFd<'_>) -> rustix::io::Result<()> {
         return Err(Errno::IO);
     }
     rustix::fs::fsync(handle)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+pub(crate) fn rename_exclusive(
+    folder: std::os::fd::BorrowedFd<'_>,
+    name: &str,
+    parent: std::os::fd::BorrowedFd<'_>,
+    last: &str,
+) -> rustix::io::Result<()> {
+    rustix::fs::renameat_with(
+        folder,
+        name,
+        parent,
+        last,
+        rustix::fs::RenameFlags::NOREPLACE,
+    )
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+pub(crate) fn rename_exclusive(
+    _: std::os::fd::BorrowedFd<'_>,
+    _: &str,
+    _: std::os::fd::BorrowedFd<'_>,
+    _: &str,
+) -> rustix::io::Result<()> {
+    Err(Errno::OPNOTSUPP)
 }

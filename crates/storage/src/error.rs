@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use shardmill_core::{Diagnostic, ErrorKind, NameError, escape, io_error_id};
 
-use crate::dir::EntryKind;
-use crate::fault::{RemoteFault, UrlFault, without_secrets};
+use crate::entry::{EntryKind, StoreKind};
 
 /// An error of opening, reading, publishing or claiming. Every variant names the path or the URL.
 #[derive(Debug, thiserror::Error)]
@@ -123,21 +122,13 @@ pub enum StorageError {
         /// The process that holds the lease, if it could be read.
         pid: Option<u32>,
     },
-    /// A location, endpoint or setting of a store that is not valid.
+    /// A failure at a location, endpoint, setting or object of a store.
     #[error("{fault}")]
-    Url {
-        /// The text, with possible secrets removed.
-        shown: String,
-        /// What is wrong with it.
-        fault: UrlFault,
-    },
-    /// A store refused a request, failed, or sent an unexpected answer.
-    #[error("{fault}")]
-    Remote {
-        /// The URL, without user information and query.
-        url: String,
-        /// What happened.
-        fault: RemoteFault,
+    At {
+        /// The URL or the name, with possible secrets removed.
+        place: String,
+        /// What happened. It names no place.
+        fault: Box<StorageError>,
     },
     /// A private folder belongs to another user.
     #[error("the folder belongs to user {found}, not to user {expected}")]
@@ -149,9 +140,257 @@ pub enum StorageError {
         /// The owner of the folder.
         found: u32,
     },
+    /// The text is empty.
+    #[error("the location is empty")]
+    UrlEmpty,
+    /// The scheme is not supported.
+    #[error("the scheme {scheme:?} is not supported")]
+    UrlScheme {
+        /// The scheme.
+        scheme: String,
+        /// What to write instead.
+        hint: &'static str,
+    },
+    /// Not a URL.
+    #[error("not a path and not a URL")]
+    UrlSyntax,
+    /// The name cannot be the name of a bucket.
+    #[error("the URL has no name of a bucket behind //")]
+    UrlBucket,
+    /// The URL has a user name or a password before the host.
+    #[error("the URL has user information")]
+    UrlUser,
+    /// The URL has a query or a fragment.
+    #[error("the URL has a query or a fragment")]
+    UrlQuery,
+    /// The text has a control character.
+    #[error("a control character")]
+    UrlControl,
+    /// The path has an empty, `.` or `..` part.
+    #[error("the path of the URL has an empty, `.` or `..` part")]
+    UrlPath,
+    /// The key is longer than 1,024 bytes.
+    #[error("the key has more than 1024 bytes")]
+    UrlTooLong,
+    /// The path belongs to another host.
+    #[error("the path is one of another host")]
+    UrlHost,
+    /// The endpoint has no TLS and is not on this machine.
+    #[error("the endpoint is not on this machine and its connections would be open")]
+    UrlPlain,
+    /// No store has a setting with this name.
+    #[error("{name} is no setting of a store")]
+    SettingUnknown {
+        /// The name.
+        name: String,
+    },
+    /// A required setting has no value.
+    #[error("the store has no address")]
+    SettingMissing {
+        /// What to set.
+        hint: &'static str,
+    },
+    /// The store requires a login, and none is configured.
+    #[error("nothing says who logs in to the store")]
+    SettingLogin {
+        /// What to set.
+        hint: &'static str,
+    },
+    /// The value of a setting is not valid.
+    #[error("{name} cannot have this value")]
+    SettingValue {
+        /// The name of the setting.
+        name: &'static str,
+    },
+    /// A line that is neither `[profile]`, `key = value`, empty nor a comment.
+    #[error("line {line} is none of a file of profiles")]
+    ProfileLine {
+        /// The line number, from 1.
+        line: usize,
+    },
+    /// The file does not have the profile.
+    #[error("the file has no profile {profile:?}")]
+    ProfileMissing {
+        /// The name of the profile.
+        profile: String,
+    },
+    /// The profile uses an unsupported login method.
+    #[error("the profile {profile:?} logs in by {field}, which is not supported")]
+    ProfileLogin {
+        /// The name of the profile.
+        profile: String,
+        /// The field that selects the method, with its value if the field is `auth_type`.
+        field: String,
+    },
+    /// The value of a field is not valid.
+    #[error("{field} of the profile {profile:?} cannot have this value")]
+    ProfileValue {
+        /// The name of the profile.
+        profile: String,
+        /// The field.
+        field: &'static str,
+    },
+    /// A required field has no value.
+    #[error("the profile {profile:?} has no {field}")]
+    ProfileWithout {
+        /// The name of the profile.
+        profile: String,
+        /// The field, or the fields.
+        field: &'static str,
+    },
+    /// The object or the bucket does not exist.
+    #[error("no such {} (404{})", if is_no_bucket(code.as_deref()) { "bucket" } else { "object" }, after(code.as_deref()))]
+    NotFound {
+        /// The error code in the answer, such as `NoSuchBucket`.
+        code: Option<String>,
+    },
+    /// The store denied access with the given credentials.
+    #[error("the store denied access ({status}{})", after(code.as_deref()))]
+    Credentials {
+        /// The HTTP status.
+        status: u16,
+        /// The error code in the answer, such as `AccessDenied`.
+        code: Option<String>,
+    },
+    /// No credentials were found.
+    #[error("no credentials were found: {reason}")]
+    NoCredentials {
+        /// The error of the credential provider.
+        reason: String,
+        /// What to set.
+        hint: &'static str,
+    },
+    /// The answer has another number of bytes than expected.
+    #[error("the object should have {expected} bytes, the store has {found}")]
+    BodyLength {
+        /// The expected number of bytes.
+        expected: u64,
+        /// The number of bytes that the answer has or declares.
+        found: u64,
+    },
+    /// The answer does not declare its length.
+    #[error("the answer does not say how many bytes it has")]
+    NoLength,
+    /// The answer has another range than requested.
+    #[error("bytes {start} to {end} were asked for, the answer is {found}")]
+    BodyRange {
+        /// The first requested byte.
+        start: u64,
+        /// The end of the requested range, exclusive.
+        end: u64,
+        /// The range that the answer declares.
+        found: String,
+    },
+    /// The object changed since it was read before.
+    #[error("the object is not the one that was read before")]
+    ObjectChanged,
+    /// The object has more bytes than the caller allows.
+    #[error("the object has {bytes} bytes, more than the {most} that are allowed")]
+    ObjectTooLarge {
+        /// The length of the object.
+        bytes: u64,
+        /// The allowed number of bytes.
+        most: u64,
+    },
+    /// Memory for the object could not be allocated.
+    #[error("no memory for {bytes} bytes")]
+    NoMemory {
+        /// The number of bytes needed.
+        bytes: u64,
+    },
+    /// The store answered with a redirect, which is not followed.
+    #[error("the store answered with a redirect, which is not followed{}{}", host.as_ref().map(|host| format!(", to {host}")).unwrap_or_default(), region.as_ref().map(|region| format!("; the bucket is in {region}")).unwrap_or_default())]
+    Redirect {
+        /// The host of the redirect.
+        host: Option<String>,
+        /// The region of the bucket, if the answer names it.
+        region: Option<String>,
+    },
+    /// The transfer stayed below the minimum speed in all attempts.
+    #[error("the transfer stalled: {received} bytes after {} and {}", seconds(*after_ms), requests(*attempts))]
+    Stalled {
+        /// The number of requests made.
+        attempts: u32,
+        /// The number of bytes received.
+        received: u64,
+        /// The total time, in milliseconds.
+        after_ms: u64,
+    },
+    /// The store asked to slow down in all attempts.
+    #[error("the store asked to slow down ({status}), {} in {}", requests(*attempts), seconds(*after_ms))]
+    Throttled {
+        /// The last HTTP status.
+        status: u16,
+        /// The number of requests made.
+        attempts: u32,
+        /// The total time, in milliseconds.
+        after_ms: u64,
+    },
+    /// All attempts failed.
+    #[error("gave up after {} in {}: {last}", requests(*attempts), seconds(*after_ms))]
+    GaveUp {
+        /// The error of the last request.
+        last: String,
+        /// The number of requests made.
+        attempts: u32,
+        /// The total time, in milliseconds.
+        after_ms: u64,
+    },
+    /// The store refused the request, and a retry would not help.
+    #[error("the store refused the request ({status}{})", after(code.as_deref()))]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The error code in the answer.
+        code: Option<String>,
+    },
+    /// The object had to be new, but it exists with other contents.
+    #[error("the store has an object of this name with other contents")]
+    ObjectExists,
+    /// Another writer holds the lease.
+    #[error("another writer is at work")]
+    LeaseHeld,
+    /// Another writer took over the lease while it was held here.
+    #[error("another writer has taken over: this one was silent for too long")]
+    TakenOver,
+    /// The answer reports success or lists objects, but is not a valid answer of a store.
+    #[error("this is no answer of a store: {what}")]
+    Answer {
+        /// What is wrong with the answer.
+        what: &'static str,
+    },
+    /// There are more objects than the caller allows.
+    #[error("there are more objects than the {most} that are allowed")]
+    TooMany {
+        /// The allowed number of objects.
+        most: u64,
+    },
+    /// This kind of store does not support the action.
+    #[error("{store} has no way to {action}")]
+    Unsupported {
+        /// The attempted action.
+        action: &'static str,
+        /// The kind of the store.
+        store: StoreKind,
+    },
+    /// The caller cancelled the operation.
+    #[error("stopped before it was done")]
+    Interrupted,
+    /// The thread or the client for requests to stores could not be created.
+    #[error("cannot start to talk to the store: {reason}")]
+    NoStart {
+        /// The error of the system.
+        reason: String,
+    },
+    /// The request can never be answered: it was made within its own callback, or the thread that serves it died.
+    #[error("the request was dropped without an answer")]
+    NoAnswer,
 }
 
 impl StorageError {
+    /// The value of `found` when the server ignored the requested range and sent the whole object.
+    pub(crate) const WHOLE: &'static str = "the whole object";
+
     pub(crate) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,
@@ -173,10 +412,25 @@ impl StorageError {
         }
     }
 
-    pub(crate) fn url(text: &str, fault: UrlFault) -> Self {
-        Self::Url {
-            shown: without_secrets(text),
-            fault,
+    /// Adds the place of a failure.
+    pub(crate) fn at(self, place: impl Into<String>) -> Self {
+        Self::At {
+            place: place.into(),
+            fault: Box::new(self),
+        }
+    }
+
+    /// Adds the text in which the failure is, without its secrets.
+    pub(crate) fn in_text(self, text: &str) -> Self {
+        self.at(without_secrets(text))
+    }
+
+    /// Returns what happened, without the place of [`StorageError::At`].
+    #[must_use]
+    pub fn fault(&self) -> &Self {
+        match self {
+            Self::At { fault, .. } => fault.fault(),
+            _ => self,
         }
     }
 
@@ -184,7 +438,6 @@ impl StorageError {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Name { .. } | Self::Url { .. } | Self::Remote { .. } => None,
             Self::Io { path, .. }
             | Self::Symlink { path }
             | Self::NotRegular { path, .. }
@@ -198,15 +451,16 @@ impl StorageError {
             | Self::Exists { path }
             | Self::OtherWriter { path, .. }
             | Self::Owner { path, .. } => Some(path),
+            _ => None,
         }
     }
 
     /// Returns whether the file or object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        match self {
+        match self.fault() {
             Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            Self::Remote { fault, .. } => matches!(fault, RemoteFault::NotFound { .. }),
+            Self::NotFound { .. } => true,
             _ => false,
         }
     }
@@ -214,55 +468,158 @@ impl StorageError {
     /// Returns whether the bucket or container does not exist.
     #[must_use]
     pub fn is_no_bucket(&self) -> bool {
-        matches!(self, Self::Remote { fault, .. } if fault.is_no_bucket())
+        matches!(self.fault(), Self::NotFound { code } if is_no_bucket(code.as_deref()))
     }
+
+    /// Returns whether the server ignored a range request.
+    #[must_use]
+    pub fn is_without_ranges(&self) -> bool {
+        matches!(self.fault(), Self::BodyRange { found, .. } if found == Self::WHOLE)
+    }
+}
+
+fn is_no_bucket(code: Option<&str>) -> bool {
+    matches!(code, Some("NoSuchBucket" | "ContainerNotFound"))
+}
+
+/// Formats an error code to follow a status.
+fn after(code: Option<&str>) -> String {
+    code.map(|code| format!(", {code}")).unwrap_or_default()
+}
+
+fn requests(attempts: u32) -> String {
+    let noun = if attempts == 1 { "request" } else { "requests" };
+    format!("{attempts} {noun}")
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
 impl Diagnostic for StorageError {
     fn kind(&self) -> ErrorKind {
         match self {
+            Self::At { fault, .. } => fault.kind(),
             Self::Io { source, .. } => ErrorKind::from(source),
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::Owner { .. } | Self::Credentials { .. } | Self::NoCredentials { .. } => {
+                ErrorKind::Permission
+            }
             Self::Name { .. }
             | Self::NotRegular { .. }
             | Self::Range { .. }
-            | Self::Changed { .. } => ErrorKind::Corrupt,
+            | Self::Changed { .. }
+            | Self::TooLarge { .. }
+            | Self::BodyLength { .. }
+            | Self::NoLength
+            | Self::BodyRange { .. }
+            | Self::ObjectChanged
+            | Self::ObjectTooLarge { .. }
+            | Self::TooMany { .. } => ErrorKind::Corrupt,
             Self::Symlink { .. } => ErrorKind::Unsupported,
-            Self::NotDirectory { .. } => ErrorKind::InvalidInput,
-            Self::TooLarge { .. } => ErrorKind::Corrupt,
-            Self::OutOfMemory { .. } => ErrorKind::Resource,
-            Self::Length { .. } | Self::Incomplete { .. } => ErrorKind::Storage,
-            Self::Exists { .. } | Self::OtherWriter { .. } => ErrorKind::Conflict,
-            Self::Owner { .. } => ErrorKind::Permission,
-            Self::Url { .. } => ErrorKind::InvalidInput,
-            Self::Remote { fault, .. } => fault.kind(),
+            Self::OutOfMemory { .. } | Self::NoMemory { .. } | Self::NoStart { .. } => {
+                ErrorKind::Resource
+            }
+            Self::Length { .. }
+            | Self::Incomplete { .. }
+            | Self::Stalled { .. }
+            | Self::Throttled { .. }
+            | Self::GaveUp { .. }
+            | Self::Refused { .. }
+            | Self::Answer { .. } => ErrorKind::Storage,
+            Self::Exists { .. }
+            | Self::OtherWriter { .. }
+            | Self::ObjectExists
+            | Self::LeaseHeld
+            | Self::TakenOver => ErrorKind::Conflict,
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::NoAnswer => ErrorKind::Bug,
+            // The user chose the location, so what it cannot do is invalid input.
+            Self::NotDirectory { .. }
+            | Self::Redirect { .. }
+            | Self::Unsupported { .. }
+            | Self::UrlEmpty
+            | Self::UrlScheme { .. }
+            | Self::UrlSyntax
+            | Self::UrlBucket
+            | Self::UrlUser
+            | Self::UrlQuery
+            | Self::UrlControl
+            | Self::UrlPath
+            | Self::UrlTooLong
+            | Self::UrlHost
+            | Self::UrlPlain
+            | Self::SettingUnknown { .. }
+            | Self::SettingMissing { .. }
+            | Self::SettingLogin { .. }
+            | Self::SettingValue { .. }
+            | Self::ProfileLine { .. }
+            | Self::ProfileMissing { .. }
+            | Self::ProfileLogin { .. }
+            | Self::ProfileValue { .. }
+            | Self::ProfileWithout { .. } => ErrorKind::InvalidInput,
         }
     }
 
     fn id(&self) -> &'static str {
         match self {
+            Self::At { fault, .. } => fault.id(),
             Self::Io { source, .. } => io_error_id(source),
             Self::Name { source, .. } => source.id(),
             Self::Symlink { .. } => "path-symlink",
             Self::NotRegular { .. } => "path-not-a-file",
             Self::NotDirectory { .. } => "path-not-a-directory",
-            Self::TooLarge { .. } => "limit-file-bytes",
+            Self::TooLarge { .. } | Self::ObjectTooLarge { .. } => "limit-file-bytes",
             Self::Range { .. } => "file-range",
-            Self::OutOfMemory { .. } => "out-of-memory",
+            Self::OutOfMemory { .. } | Self::NoMemory { .. } => "out-of-memory",
             Self::Changed { .. } => "file-changed",
             Self::Length { .. } => "file-length",
             Self::Incomplete { .. } => "file-incomplete",
-            Self::Exists { .. } => "exists",
-            Self::OtherWriter { .. } => "other-writer",
+            Self::Exists { .. } | Self::ObjectExists => "exists",
+            Self::OtherWriter { .. } | Self::LeaseHeld | Self::TakenOver => "other-writer",
             Self::Owner { .. } => "path-owner",
-            Self::Url { fault, .. } => fault.id(),
-            Self::Remote { fault, .. } => fault.id(),
+            Self::UrlEmpty => "url-empty",
+            Self::UrlScheme { .. } => "url-scheme",
+            Self::UrlSyntax => "url-syntax",
+            Self::UrlBucket => "url-bucket",
+            Self::UrlUser => "url-user",
+            Self::UrlQuery => "url-query",
+            Self::UrlControl => "url-control",
+            Self::UrlPath => "url-path",
+            Self::UrlTooLong => "url-long",
+            Self::UrlHost => "url-host",
+            Self::UrlPlain => "url-plain",
+            Self::SettingUnknown { .. }
+            | Self::SettingMissing { .. }
+            | Self::SettingLogin { .. }
+            | Self::SettingValue { .. } => "url-setting",
+            Self::ProfileLine { .. }
+            | Self::ProfileMissing { .. }
+            | Self::ProfileLogin { .. }
+            | Self::ProfileValue { .. }
+            | Self::ProfileWithout { .. } => "url-profile",
+            Self::NotFound { .. } => "not-found",
+            Self::Credentials { .. } | Self::NoCredentials { .. } => "credentials",
+            Self::BodyLength { .. } | Self::NoLength => "body-length",
+            Self::BodyRange { .. } => "body-range",
+            Self::ObjectChanged => "remote-changed",
+            Self::Redirect { .. } => "url-redirect",
+            Self::Stalled { .. } => "stalled",
+            Self::Throttled { .. } => "throttled",
+            Self::GaveUp { .. } => "storage-gave-up",
+            Self::Refused { .. } => "storage-refused",
+            Self::Answer { .. } => "storage-answer",
+            Self::TooMany { .. } => "limit-list",
+            Self::Unsupported { .. } => "store-unsupported",
+            Self::Interrupted => "interrupted",
+            Self::NoStart { .. } => "remote-start",
+            Self::NoAnswer => "internal-remote",
         }
     }
 
     fn object(&self) -> Option<String> {
         Some(match self {
-            Self::Name { name, .. } => escape(name).into_owned(),
-            Self::Url { shown: url, .. } | Self::Remote { url, .. } => escape(url).into_owned(),
+            Self::Name { name, .. } | Self::At { place: name, .. } => escape(name).into_owned(),
             _ => escape(&self.path()?.to_string_lossy()).into_owned(),
         })
     }
@@ -270,15 +627,88 @@ impl Diagnostic for StorageError {
     fn hint(&self) -> Option<String> {
         Some(
             match self {
-                Self::Url { fault, .. } => return fault.hint().map(str::to_owned),
-                Self::Remote { fault, .. } => return fault.hint(),
+                Self::At { fault, .. } => return fault.hint(),
                 Self::Symlink { .. } => "put the file itself where the link is",
                 Self::Changed { .. } => "read it again when no process writes to it",
                 Self::OtherWriter { .. } => "wait until it is done, or write to another directory",
                 Self::Owner { .. } => "remove the folder, or write to another directory",
+                Self::UrlUser => "take it out, and give credentials by the environment variables of the store",
+                Self::UrlQuery => "take everything from the ? or # on away",
+                Self::UrlSyntax | Self::UrlEmpty | Self::UrlBucket => {
+                    "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME"
+                }
+                Self::UrlPlain => "use https, or set ALLOW_HTTP=true where the network is trusted",
+                Self::UrlScheme { hint, .. }
+                | Self::SettingMissing { hint }
+                | Self::SettingLogin { hint }
+                | Self::NoCredentials { hint, .. } => hint,
+                Self::SettingUnknown { .. } => "the guide to stores lists the names that are known",
+                Self::ProfileLine { .. } => {
+                    "a line is [PROFILE], FIELD = VALUE, empty, or begins with # or ;"
+                }
+                Self::ProfileMissing { .. } => {
+                    "check DATABRICKS_CONFIG_PROFILE and DATABRICKS_CONFIG_FILE"
+                }
+                Self::ProfileLogin { .. } => {
+                    "give it a token, or a client_id and a client_secret, or set DATABRICKS_TOKEN"
+                }
+                _ if self.is_no_bucket() => "check the name of the bucket and the endpoint",
+                Self::Credentials { .. } => {
+                    "check the credentials and what they allow (a store also answers so for objects that do not exist)"
+                }
+                Self::BodyLength { .. } => "check that the index belongs to these objects",
+                _ if self.is_without_ranges() => {
+                    "the server knows no ranges: fetch the file, and read it from the disk"
+                }
+                Self::ObjectChanged => "start again when no process writes to the dataset",
+                Self::Redirect {
+                    region: Some(region),
+                    ..
+                } => return Some(format!("set AWS_REGION={region}")),
+                Self::Redirect { .. } => "check the endpoint and AWS_REGION",
+                Self::Throttled { .. } => "use fewer connections, or try again later",
+                Self::LeaseHeld => "wait until it is done, or write to another place",
+                Self::TakenOver => "wait until it is done, and run it again",
+                Self::ObjectExists => "write to another place, or take the object away",
+                Self::Answer { .. } => "check the endpoint, and whether a proxy answers in its place",
+                Self::TooMany { .. } => "list a longer prefix",
+                Self::Stalled { .. } | Self::GaveUp { .. } => {
+                    "check the network and the endpoint, or try again later"
+                }
                 _ => return None,
             }
             .to_owned(),
         )
     }
+}
+
+/// Returns the text without user information, query and fragment. Also works for texts that are not valid URLs.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    // A secret may contain a slash or a question mark. If there is a user name, remove everything up to the last @.
+    let rest = match rest.rsplit_once('@') {
+        Some((_, behind)) if has_user(rest) => behind,
+        _ => rest,
+    };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = match rest.split_once('/') {
+        Some((host, path)) => (host, Some(path)),
+        None => (rest, None),
+    };
+    let host = match host.split_once(':') {
+        Some((name, port)) if !port.chars().all(|c| c.is_ascii_digit()) => name,
+        _ => host,
+    };
+    match path {
+        Some(path) => format!("{scheme}://{host}/{path}"),
+        None => format!("{scheme}://{host}"),
+    }
+}
+
+/// Returns whether the text after `://` begins with user information.
+pub(crate) fn has_user(rest: &str) -> bool {
+    let first = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    first.contains('@') || first.contains(':') && rest.contains('@')
 }

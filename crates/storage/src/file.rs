@@ -9,7 +9,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{Errno, pread};
 
-use crate::dir::EntryKind;
+use crate::entry::EntryKind;
 use crate::error::StorageError;
 
 /// The length and modification time of a file, by which changes are detected.

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shardmill_core::check_relative_path;
 
 use crate::dir::Dir;
+use crate::entry::PlaceEntry;
 use crate::error::StorageError;
 use crate::file::FileHandle;
 use crate::location::{Location, RemoteLocation};
-use crate::place::PlaceEntry;
 use crate::remote::{Remote, RemoteOptions};
 
 /// The root that a dataset is read from: a local directory or a prefix in a store. Clones share all state.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use shardmill_core::CancelToken;
+
 use crate::error::StorageError;
-use crate::fault::RemoteFault;
 use crate::heartbeat::{Heartbeat, LeaseWait, Moment, Sign};
 use crate::lease::Lease;
 use crate::place::Place;
-use crate::remote::{GoOn, Remote, random_number};
+use crate::random::random_number;
+use crate::remote::Remote;
 
 /// How long a lease in a store may be without a heartbeat before another writer takes it over.
 pub const LEASE_PATIENCE: Duration = Duration::from_secs(15);
@@ -76,7 +78,7 @@ impl PlaceLease {
         place: &Place,
         name: &str,
         patience: Duration,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Self, StorageError> {
         let store = match place {
             Place::Local(dir) => return Lease::acquire(dir, name).map(|it| Self(Kind::Local(it))),
@@ -99,11 +101,9 @@ impl PlaceLease {
         let heart = std::thread::Builder::new()
             .name("shardmill-lease".to_owned())
             .spawn(move || beating.run())
-            .map_err(|error| StorageError::Remote {
-                url: remote.display(name),
-                fault: RemoteFault::NoStart {
-                    reason: error.to_string(),
-                },
+            .map_err(|error| {
+                let reason = error.to_string();
+                StorageError::NoStart { reason }.at(remote.display(name))
             })?;
         Ok(Self(Kind::Store(StoreLease {
             remote,
@@ -139,7 +139,7 @@ impl PlaceLease {
     /// # Errors
     ///
     /// As [`Lease::end`] and [`Remote::remove`].
-    pub fn end(self, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    pub fn end(self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match self.0 {
             Kind::Local(lease) => lease.end(),
             Kind::Store(mut lease) => {
@@ -155,7 +155,11 @@ impl PlaceLease {
     /// # Errors
     ///
     /// As [`Lease::remove_folder`], [`Remote::list`] and [`Remote::remove`].
-    pub fn remove_folder(self, spared: &[&str], go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    pub fn remove_folder(
+        self,
+        spared: &[&str],
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError> {
         let mut lease = match self.0 {
             Kind::Local(lease) => return lease.remove_folder(spared),
             Kind::Store(lease) => lease,
@@ -174,7 +178,11 @@ impl PlaceLease {
 impl StoreLease {
     /// Removes all objects in the folder of the lease, except the lease itself and everything below the names in
     /// `spared`.
-    fn clear_folder(&self, spared: &[&str], go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn clear_folder(
+        &self,
+        spared: &[&str],
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError> {
         if let Some((folder, _)) = self.name.rsplit_once('/') {
             let inside = format!("{folder}/");
             let objects = self.data.list(&inside, Remote::LIST_MOST, go_on)?;
@@ -205,7 +213,7 @@ impl StoreLease {
         }
     }
 
-    fn release(&self, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn release(&self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         // INVARIANT: a lease that another writer holds by now is kept. `stop` has ended the heartbeat, so only the
         // clock tells whether that is possible.
         if self.heartbeat.is_lost() {
@@ -239,15 +247,12 @@ fn claim(
     name: &str,
     owner: &str,
     patience: Duration,
-    go_on: &mut GoOn<'_>,
+    go_on: &mut CancelToken<'_>,
 ) -> Result<Moment, StorageError> {
     /// An attempt fails only if another writer acquires the lease at the same moment.
     const ATTEMPTS: usize = 8;
 
-    let other = || StorageError::Remote {
-        url: remote.display(name),
-        fault: RemoteFault::OtherWriter,
-    };
+    let other = || StorageError::LeaseHeld.at(remote.display(name));
     let mut was_silent = false;
     let mut is_announced = patience < ANNOUNCED;
     for _ in 0..ATTEMPTS {
@@ -262,10 +267,7 @@ fn claim(
                 };
             }
             Ok(_) => return Ok(at),
-            Err(StorageError::Remote {
-                fault: RemoteFault::Exists,
-                ..
-            }) => {}
+            Err(error) if matches!(error.fault(), StorageError::ObjectExists) => {}
             Err(error) => return Err(error),
         }
         let Some(mut first) = read(remote, name, go_on)? else {
@@ -311,7 +313,7 @@ fn claim(
 }
 
 /// Waits for `time`, or until the caller cancels.
-fn wait(remote: &Remote, time: Duration, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+fn wait(remote: &Remote, time: Duration, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
     let began = Instant::now();
     while began.elapsed() < time {
         if !go_on(0) {
@@ -331,14 +333,13 @@ fn sign(owner: &str, beat: u64) -> String {
 fn read(
     remote: &Remote,
     name: &str,
-    go_on: &mut GoOn<'_>,
+    go_on: &mut CancelToken<'_>,
 ) -> Result<Option<Option<(String, u64)>>, StorageError> {
     match remote.read_anew(name, MOST, go_on) {
         Ok(bytes) => Ok(Some(std::str::from_utf8(&bytes).ok().and_then(parse))),
-        Err(StorageError::Remote {
-            fault: RemoteFault::TooLarge { .. },
-            ..
-        }) => Ok(Some(None)),
+        Err(error) if matches!(error.fault(), StorageError::ObjectTooLarge { .. }) => {
+            Ok(Some(None))
+        }
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }

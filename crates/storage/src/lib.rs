@@ -49,8 +49,8 @@
 mod append;
 mod claim;
 mod dir;
+mod entry;
 mod error;
-mod fault;
 mod file;
 mod folder;
 mod heartbeat;
@@ -60,6 +60,7 @@ mod location;
 mod log;
 mod place;
 mod probe;
+mod random;
 mod remote;
 mod remove;
 mod resolve;
@@ -68,22 +69,26 @@ mod temp;
 mod tests;
 mod tree;
 
+pub use shardmill_core::{CancelToken, CancelToken as GoOn};
+
 pub use append::AppendFile;
 pub use claim::{Claim, ClaimMode, ClaimState};
-pub use dir::{Dir, Entry, EntryKind, Space};
+pub use dir::{Dir, PublishMode, Space};
+pub use entry::{Entry, EntryKind, FileVersion, PlaceEntry, StoreKind};
 pub use error::StorageError;
-pub use fault::{ProfileFault, RemoteFault, UrlFault};
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
 pub use folder::{Folder, StoreFolder, Stored, StoredObject};
 pub use heartbeat::LeaseWait;
 pub use lease::Lease;
 pub use lease_store::{LEASE_PATIENCE, PlaceLease};
-pub use location::{Location, RemoteLocation, StoreKind};
+pub use location::{Location, RemoteLocation};
 pub use log::PlaceLog;
-pub use place::{FileVersion, Place, PlaceEntry, StorePlace};
+pub use place::{Place, StorePlace};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
+pub use random::random_number;
 pub use remote::{
-    Fetching, GoOn, ListOptions, ListReport, Manifest, ManifestEntries, ManifestEntry, OnLeaseWait,
-    Remote, RemoteObject, RemoteOptions, RemoteStats, SETTINGS, random_number, settings_of,
+    DownloadOptions, Fetching, ListOptions, ListReport, Manifest, ManifestEntries, ManifestEntry,
+    OnLeaseWait, Remote, RemoteObject, RemoteOptions, RemoteStats, RequestOptions, RetryOptions,
+    SETTINGS, UploadOptions, settings_of,
 };
-pub use temp::{PublishMode, TempFile};
+pub use temp::TempFile;

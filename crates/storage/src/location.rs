@@ -5,8 +5,8 @@ use percent_encoding::percent_decode_str;
 use shardmill_core::escape;
 use url::Url;
 
-use crate::error::StorageError;
-use crate::fault::{UrlFault, has_user};
+use crate::entry::StoreKind;
+use crate::error::{StorageError, has_user};
 
 /// Known schemes that are not supported, with what to write instead.
 const OTHER_SCHEMES: [(&str, &str); 10] = [
@@ -48,34 +48,6 @@ pub enum Location {
     Remote(RemoteLocation),
 }
 
-/// The kind of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum StoreKind {
-    /// S3 and compatible stores.
-    S3,
-    /// Google Cloud Storage.
-    Google,
-    /// Azure Blob Storage and Azure Data Lake Storage.
-    Azure,
-    /// Databricks volumes.
-    Volumes,
-    /// A web server, read-only.
-    Http,
-}
-
-impl fmt::Display for StoreKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::S3 => "S3",
-            Self::Google => "Google Cloud Storage",
-            Self::Azure => "Azure Blob Storage",
-            Self::Volumes => "Databricks Files API",
-            Self::Http => "HTTP",
-        })
-    }
-}
-
 /// A bucket, and a prefix that all names are relative to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteLocation {
@@ -114,7 +86,7 @@ impl Location {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Url`], which is `InvalidInput`: an unsupported scheme, an invalid bucket name, user information,
+    /// [`StorageError::At`], which is `InvalidInput`: an unsupported scheme, an invalid bucket name, user information,
     /// a query or a fragment, control characters, and empty, `.` or `..` parts.
     pub fn parse(text: &str) -> Result<Self, StorageError> {
         Self::parse_where(text, &|path| path.is_dir())
@@ -122,16 +94,16 @@ impl Location {
 
     /// Parses as [`Location::parse`] does; `is_mounted` returns whether the folder of a catalog exists.
     fn parse_where(text: &str, is_mounted: &dyn Fn(&Path) -> bool) -> Result<Self, StorageError> {
-        let refuse = |fault| Err(StorageError::url(text, fault));
+        let refuse = |fault: StorageError| Err(fault.in_text(text));
         if text.is_empty() {
-            return refuse(UrlFault::Empty);
+            return refuse(StorageError::UrlEmpty);
         }
         if let Some(path) = dbfs(text) {
             return volume(text, path, true, is_mounted);
         }
         let Some((scheme, rest)) = split_scheme(text) else {
             if text.contains('\0') {
-                return refuse(UrlFault::Control);
+                return refuse(StorageError::UrlControl);
             }
             if text.starts_with("/Volumes/") {
                 return volume(text, text, false, is_mounted);
@@ -141,12 +113,12 @@ impl Location {
             let scheme = first.strip_suffix(':').unwrap_or_default();
             if SCHEMES.contains(&scheme) || OTHER_SCHEMES.iter().any(|(other, _)| *other == scheme)
             {
-                return refuse(UrlFault::Syntax);
+                return refuse(StorageError::UrlSyntax);
             }
             return Ok(Self::Local(PathBuf::from(text)));
         };
         if text.chars().any(char::is_control) {
-            return refuse(UrlFault::Control);
+            return refuse(StorageError::UrlControl);
         }
         let lower = scheme.to_ascii_lowercase();
         match lower.as_str() {
@@ -156,7 +128,7 @@ impl Location {
             "abfss" => lake(text, rest).map(Self::Remote),
             "https" | "http" => web(text).map(Self::Remote),
             "file" => local(text).map(Self::Local),
-            other => refuse(UrlFault::Scheme {
+            other => refuse(StorageError::UrlScheme {
                 scheme: other.to_owned(),
                 hint: OTHER_SCHEMES
                     .iter()
@@ -337,7 +309,7 @@ fn dbfs(text: &str) -> Option<&str> {
 
 /// Checks the key after a bucket and returns it as a prefix.
 fn prefix_of(text: &str, key: &str) -> Result<String, StorageError> {
-    let refuse = |fault| Err(StorageError::url(text, fault));
+    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let prefix = key.strip_suffix('/').unwrap_or(key);
     if key == "/"
         || !prefix.is_empty()
@@ -345,10 +317,10 @@ fn prefix_of(text: &str, key: &str) -> Result<String, StorageError> {
                 .split('/')
                 .any(|part| matches!(part, "" | "." | ".."))
     {
-        return refuse(UrlFault::Parts);
+        return refuse(StorageError::UrlPath);
     }
     if prefix.len() > 1024 {
-        return refuse(UrlFault::Long);
+        return refuse(StorageError::UrlTooLong);
     }
     Ok(prefix.to_owned())
 }
@@ -370,16 +342,16 @@ fn bucket(
     kind: StoreKind,
     scheme: &str,
 ) -> Result<RemoteLocation, StorageError> {
-    let refuse = |fault| Err(StorageError::url(text, fault));
+    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
     if has_user(rest) {
-        return refuse(UrlFault::UserInfo);
+        return refuse(StorageError::UrlUser);
     }
     if rest.contains(['?', '#']) {
-        return refuse(UrlFault::Query);
+        return refuse(StorageError::UrlQuery);
     }
     if !is_bucket(bucket) {
-        return refuse(UrlFault::Bucket);
+        return refuse(StorageError::UrlBucket);
     }
     Ok(RemoteLocation {
         kind,
@@ -410,22 +382,22 @@ fn blob_host(host: &str) -> Option<String> {
 
 /// Parses `CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX` or `CONTAINER/PREFIX`.
 fn lake(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
-    let refuse = |fault| Err(StorageError::url(text, fault));
+    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
     let Some((container, host)) = authority.split_once('@') else {
         return bucket(text, rest, StoreKind::Azure, "abfss");
     };
     if container.contains(':') || host.contains('@') {
-        return refuse(UrlFault::UserInfo);
+        return refuse(StorageError::UrlUser);
     }
     if rest.contains(['?', '#']) {
-        return refuse(UrlFault::Query);
+        return refuse(StorageError::UrlQuery);
     }
     if !is_bucket(container) {
-        return refuse(UrlFault::Bucket);
+        return refuse(StorageError::UrlBucket);
     }
     let Some(blobs) = blob_host(host) else {
-        return refuse(UrlFault::Host);
+        return refuse(StorageError::UrlHost);
     };
     Ok(RemoteLocation {
         kind: StoreKind::Azure,
@@ -438,27 +410,27 @@ fn lake(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
 
 /// Parses the URL of a web server or of an Azure blob container.
 fn web(text: &str) -> Result<RemoteLocation, StorageError> {
-    let refuse = |fault| Err(StorageError::url(text, fault));
+    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let rest = text.split_once("://").map_or("", |(_, rest)| rest);
     if has_user(rest) {
-        return refuse(UrlFault::UserInfo);
+        return refuse(StorageError::UrlUser);
     }
     let url = bare_url(text)?;
     let path = rest.split_once('/').map_or("", |(_, path)| path);
     let Some(path) = decoded(path) else {
-        return refuse(UrlFault::Syntax);
+        return refuse(StorageError::UrlSyntax);
     };
     if path.chars().any(char::is_control) {
-        return refuse(UrlFault::Control);
+        return refuse(StorageError::UrlControl);
     }
     let origin = url.origin().ascii_serialization();
     let Some(host) = url.host_str() else {
-        return refuse(UrlFault::Syntax);
+        return refuse(StorageError::UrlSyntax);
     };
     if let Some(blobs) = blob_host(host) {
         let (container, key) = path.split_once('/').unwrap_or((&path, ""));
         if !is_bucket(container) {
-            return refuse(UrlFault::Bucket);
+            return refuse(StorageError::UrlBucket);
         }
         return Ok(RemoteLocation {
             kind: StoreKind::Azure,
@@ -490,14 +462,14 @@ fn volume(
     is_url: bool,
     is_mounted: &dyn Fn(&Path) -> bool,
 ) -> Result<Location, StorageError> {
-    let refuse = |fault| Err(StorageError::url(text, fault));
+    let refuse = |fault: StorageError| Err(fault.in_text(text));
     if path.chars().any(char::is_control) {
-        return refuse(UrlFault::Control);
+        return refuse(StorageError::UrlControl);
     }
     let mut parts = path.trim_end_matches('/').splitn(6, '/').skip(1);
     let (first, catalog) = (parts.next(), parts.next());
     if first != Some("Volumes") {
-        return refuse(UrlFault::Scheme {
+        return refuse(StorageError::UrlScheme {
             scheme: "dbfs".to_owned(),
             hint: "write dbfs:/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX, or a path below /dbfs",
         });
@@ -505,7 +477,7 @@ fn volume(
     let mounted = catalog.is_some_and(|catalog| is_mounted(&Path::new("/Volumes").join(catalog)));
     let (Some(catalog), Some(schema), Some(name)) = (catalog, parts.next(), parts.next()) else {
         return if is_url && !mounted {
-            refuse(UrlFault::Bucket)
+            refuse(StorageError::UrlBucket)
         } else {
             Ok(Location::Local(PathBuf::from(path)))
         };
@@ -515,7 +487,7 @@ fn volume(
     }
     let odd = |part: &str| matches!(part, "" | "." | "..");
     if [catalog, schema, name].into_iter().any(odd) {
-        return refuse(UrlFault::Parts);
+        return refuse(StorageError::UrlPath);
     }
     let bucket = format!("{catalog}/{schema}/{name}");
     Ok(Location::Remote(RemoteLocation {
@@ -529,35 +501,35 @@ fn volume(
 
 /// Parses a URL that consists only of a scheme, a host and a path.
 pub(crate) fn bare_url(text: &str) -> Result<Url, StorageError> {
-    let refuse = |fault| Err(StorageError::url(text, fault));
+    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let Ok(url) = Url::parse(text) else {
-        return refuse(UrlFault::Syntax);
+        return refuse(StorageError::UrlSyntax);
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return refuse(UrlFault::UserInfo);
+        return refuse(StorageError::UrlUser);
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return refuse(UrlFault::Query);
+        return refuse(StorageError::UrlQuery);
     }
     Ok(url)
 }
 
 fn local(text: &str) -> Result<PathBuf, StorageError> {
-    let refuse = |fault| Err(StorageError::url(text, fault));
+    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let url = bare_url(text)?;
     let parts = text.split('/').skip(3);
     if parts
         .clone()
         .any(|part| part == ".." || part.eq_ignore_ascii_case("%2e%2e"))
     {
-        return refuse(UrlFault::Parts);
+        return refuse(StorageError::UrlPath);
     }
     // This refuses a URL of another host.
     url.to_file_path()
-        .or_else(|()| refuse(UrlFault::Host))
+        .or_else(|()| refuse(StorageError::UrlHost))
         .and_then(|path| {
             if path.to_string_lossy().chars().any(char::is_control) {
-                return refuse(UrlFault::Control);
+                return refuse(StorageError::UrlControl);
             }
             Ok(path)
         })

@@ -2,10 +2,12 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use shardmill_core::CancelToken;
+
 use crate::append::AppendFile;
 use crate::error::StorageError;
 use crate::place::Place;
-use crate::remote::{GoOn, Remote};
+use crate::remote::Remote;
 
 /// A log in a [`Place`]: a file in a directory, or a sequence of numbered objects in a store.
 ///
@@ -51,7 +53,7 @@ impl PlaceLog {
         place: &Place,
         name: &str,
         most: u64,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Option<Vec<u8>>, StorageError> {
         let store = match place {
             Place::Local(dir) => {
@@ -89,7 +91,7 @@ impl PlaceLog {
         place: &Place,
         name: &str,
         keep_bytes: u64,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Self, StorageError> {
         let store = match place {
             Place::Local(dir) => {
@@ -144,7 +146,7 @@ impl PlaceLog {
     /// # Errors
     ///
     /// Returns an error when the write or the upload fails.
-    pub fn add_line(&self, line: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    pub fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match &self.0 {
             Kind::File(file) => file
                 .lock()
@@ -159,7 +161,11 @@ impl PlaceLog {
     /// # Errors
     ///
     /// As [`Place::remove`].
-    pub fn remove(place: &Place, name: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    pub fn remove(
+        place: &Place,
+        name: &str,
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError> {
         match place {
             Place::Local(_) => place.remove(name, go_on),
             Place::Store(store) => {
@@ -181,7 +187,11 @@ fn part(name: &str, number: u64) -> String {
 }
 
 /// Returns the numbers of the objects of a log, in order. Other names are ignored.
-fn numbers(place: &Place, name: &str, go_on: &mut GoOn<'_>) -> Result<Vec<u64>, StorageError> {
+fn numbers(
+    place: &Place,
+    name: &str,
+    go_on: &mut CancelToken<'_>,
+) -> Result<Vec<u64>, StorageError> {
     let entries = place.entries(name, go_on)?;
     let mut numbers: Vec<u64> = entries
         .iter()
@@ -193,7 +203,7 @@ fn numbers(place: &Place, name: &str, go_on: &mut GoOn<'_>) -> Result<Vec<u64>, 
 }
 
 impl Objects {
-    fn add_line(&self, line: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.push_str(line);
         state.waiting.push('\n');

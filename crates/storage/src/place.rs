@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use crate::dir::{Dir, Entry, EntryKind};
+use shardmill_core::CancelToken;
+
+use crate::dir::{Dir, PublishMode};
+use crate::entry::{FileVersion, PlaceEntry};
 use crate::error::StorageError;
 use crate::location::Location;
-use crate::remote::{GoOn, Remote, RemoteOptions};
-use crate::temp::{PublishMode, TempFile};
+use crate::remote::{Remote, RemoteOptions};
+use crate::temp::TempFile;
 
 /// The root that a dataset is written to: a local directory or a prefix in a store. Clones share all state.
 ///
@@ -28,33 +31,6 @@ pub struct StorePlace {
     remote: Remote,
     spool: Dir,
     uploads: Arc<Uploads>,
-}
-
-/// The version of a published file, by which it is recognised later.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileVersion {
-    /// The length in bytes.
-    pub bytes: u64,
-    /// The `ETag` of the object; `None` in a directory.
-    pub etag: Option<String>,
-}
-
-/// An entry in a folder of a [`Place`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PlaceEntry {
-    /// The name. A name that is not UTF-8 has replacement characters and cannot be opened.
-    pub name: String,
-    /// Whether it is a folder. In a store, a folder is a prefix of longer names.
-    pub is_folder: bool,
-}
-
-impl From<Entry> for PlaceEntry {
-    fn from(entry: Entry) -> Self {
-        Self {
-            name: entry.name.to_string_lossy().into_owned(),
-            is_folder: entry.kind == EntryKind::Directory,
-        }
-    }
 }
 
 /// How often an upload is verified before it counts as failed, because an answer may be wrong.
@@ -93,8 +69,8 @@ impl Place {
             Location::Remote(remote) => remote,
         };
         let mut options = options.clone();
-        options.put_split_above = options.put_split_above.min(StorePlace::WHOLE_BYTES);
-        options.put_part_bytes = options.put_part_bytes.min(StorePlace::PART_BYTES);
+        options.upload.split_above = options.upload.split_above.min(StorePlace::WHOLE_BYTES);
+        options.upload.part_bytes = options.upload.part_bytes.min(StorePlace::PART_BYTES);
         let remote = Remote::open(remote, &options)?;
         remote.check_writable()?;
         let spool = match spool {
@@ -168,7 +144,7 @@ impl Place {
         file: TempFile,
         name: &str,
         mode: PublishMode,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<FileVersion, StorageError> {
         let bytes = file.written();
         let store = match self {
@@ -212,7 +188,7 @@ impl Place {
         name: &str,
         bytes: &[u8],
         mode: PublishMode,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         match (self, mode) {
             (Self::Local(dir), _) => match dir.publish_bytes(folder, name, bytes, mode) {
@@ -230,7 +206,7 @@ impl Place {
     }
 
     /// Returns whether the file has these bytes; `false` if it cannot be read.
-    fn holds(&self, name: &str, bytes: &[u8], go_on: &mut GoOn<'_>) -> bool {
+    fn holds(&self, name: &str, bytes: &[u8], go_on: &mut CancelToken<'_>) -> bool {
         let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let there = self.read(name, most, go_on).ok().flatten();
         there.as_deref() == Some(bytes)
@@ -244,7 +220,7 @@ impl Place {
     pub fn file_version(
         &self,
         name: &str,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Option<FileVersion>, StorageError> {
         match self {
             Self::Local(dir) => match dir.open_file(name) {
@@ -268,7 +244,7 @@ impl Place {
         &self,
         name: &str,
         most: u64,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Option<Vec<u8>>, StorageError> {
         let read = match self {
             Self::Local(dir) => dir.open_file(name).and_then(|file| file.read_all(most)),
@@ -289,7 +265,7 @@ impl Place {
     pub fn entries(
         &self,
         folder: &str,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Vec<PlaceEntry>, StorageError> {
         let dir = match self {
             Self::Store(store) => return store.remote.entries(folder, go_on),
@@ -309,7 +285,7 @@ impl Place {
     /// # Errors
     ///
     /// As [`Dir::remove`] and [`Remote::remove`].
-    pub fn remove(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    pub fn remove(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match self {
             Self::Local(dir) => dir.remove(name).map(|_| ()),
             Self::Store(store) => store.remote.remove(name, go_on),

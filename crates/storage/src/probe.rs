@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
 
-use crate::dir::Dir;
+use shardmill_core::CancelToken;
+
+use crate::dir::{Dir, PublishMode};
 use crate::error::StorageError;
 use crate::location::Location;
-use crate::remote::{GoOn, Remote, RemoteOptions, random_number};
-use crate::temp::PublishMode;
+use crate::random::random_number;
+use crate::remote::{Remote, RemoteOptions};
 
 /// The size of the first part of a multipart upload: the smallest part that S3 accepts. The second part has one byte.
 const PART: usize = 5 << 20;
@@ -192,7 +194,12 @@ enum Place {
 }
 
 impl Place {
-    fn put(&self, name: &str, bytes: Vec<u8>, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn put(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError> {
         match self {
             Self::Folder(dir) => publish(dir, name, &bytes, PublishMode::Replace),
             Self::Store(remote) => remote.put(name, bytes, go_on),
@@ -200,7 +207,7 @@ impl Place {
     }
 
     /// Tries to create an object that exists with other contents. Returns whether that was refused.
-    fn create(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<bool, StorageError> {
+    fn create(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<bool, StorageError> {
         let made = match self {
             Self::Folder(dir) => publish(dir, name, b"other", PublishMode::CreateNew),
             Self::Store(remote) => remote.put_new(name, b"other".to_vec(), go_on).map(|_| ()),
@@ -226,7 +233,7 @@ impl Place {
         }
     }
 
-    fn remove(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn remove(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match self {
             Self::Folder(dir) => dir.remove(name).map(|_| ()),
             Self::Store(remote) => remote.remove(name, go_on),
@@ -270,7 +277,7 @@ fn judged(result: Result<Option<&str>, StorageError>) -> ProbeOutcome {
 pub fn probe(
     location: &Location,
     options: &RemoteOptions,
-    go_on: &mut GoOn<'_>,
+    go_on: &mut CancelToken<'_>,
 ) -> Result<ProbeReport, StorageError> {
     let place = match location {
         Location::Local(path) => Place::Folder(Dir::open(path)?),
@@ -405,6 +412,7 @@ mod tests {
     use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
 
     use super::*;
+    use crate::RetryOptions;
 
     fn server(flavor: Flavor, objects: &[(&str, &[u8])], faults: Script) -> S3Server {
         let bucket = match flavor {
@@ -424,9 +432,12 @@ mod tests {
 
     fn probed(server: &S3Server) -> ProbeReport {
         let options = RemoteOptions {
+            retry: RetryOptions {
+                attempts: 2,
+                back_off: Duration::from_millis(1),
+                ..RetryOptions::default()
+            },
             settings: server.environment(),
-            attempts: 2,
-            back_off: Duration::from_millis(1),
             ..RemoteOptions::default()
         };
         let location = Location::parse(&format!("{}/data", server.url())).unwrap();

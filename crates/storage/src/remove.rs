@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-use crate::dir::{Dir, EntryKind};
+use crate::dir::Dir;
+use crate::entry::EntryKind;
 use crate::error::StorageError;
 
 /// Folders that shardmill creates are two or three levels deep.
@@ -16,6 +17,18 @@ const MOST_LEVELS: usize = 32;
 pub(crate) fn remove_all(dir: &Dir, keep: &[&OsStr]) -> Result<(), StorageError> {
     walk(dir, keep, 0, false)?;
     walk(dir, keep, 0, true)
+}
+
+impl Dir {
+    /// Removes the contents of the directory `name`, but not the directory itself. Only regular files and directories
+    /// are removed: if there is any other entry, nothing is removed.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Symlink`] or [`StorageError::NotRegular`] for what is neither; `Permission`, `Storage`.
+    pub fn remove_all_in(&self, name: &str) -> Result<(), StorageError> {
+        remove_all(&self.open_dir(name)?, &[])
+    }
 }
 
 fn walk(dir: &Dir, keep: &[&OsStr], level: usize, remove: bool) -> Result<(), StorageError> {

@@ -1,5 +1,4 @@
 use std::fs::{self, File};
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -8,18 +7,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, linkat, renameat, unlinka
 use rustix::io::Errno;
 use shardmill_mmap::begin_writeback;
 
-use crate::dir::{Dir, sync_handle};
+use crate::dir::{Dir, PublishMode, rename_exclusive, sync_handle};
 use crate::error::StorageError;
 use crate::file::{FileBirth, FileHandle, birth_of};
-
-/// What to do if the name exists already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PublishMode {
-    /// Replace the file atomically: readers see the old file or the new one.
-    Replace,
-    /// Fail with [`StorageError::Exists`].
-    CreateNew,
-}
+use crate::random::random_number;
 
 /// A file that is being written and has not been published yet.
 ///
@@ -86,7 +77,7 @@ impl TempFile {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            let name = format!("{}{stem}{:016x}", Self::PREFIX, random());
+            let name = format!("{}{stem}{:016x}", Self::PREFIX, random_number());
             match folder.open_at(
                 &name,
                 "make a temporary file",
@@ -309,6 +300,83 @@ impl TempFile {
     }
 }
 
+impl Dir {
+    /// Creates a temporary file with mode 0600, in `folder` below this directory or in the directory
+    /// itself. The folder has to be on the same file system.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error when the file cannot be created.
+    pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
+        TempFile::create(self, folder)
+    }
+
+    /// Creates a temporary file as [`Dir::temp_file`] does, in an open folder. Its temporary name is `tmp-`, the `stem`
+    /// and 16 hexadecimal digits.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error when the file cannot be created.
+    pub fn temp_file_in(&self, folder: &Self, stem: &str) -> Result<TempFile, StorageError> {
+        TempFile::create_in(self, folder.clone(), stem)
+    }
+
+    /// Publishes `bytes` as one file, through a temporary file in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::temp_file`] and [`TempFile::publish`].
+    pub fn publish_bytes(
+        &self,
+        folder: Option<&str>,
+        name: &str,
+        bytes: &[u8],
+        mode: PublishMode,
+    ) -> Result<(), StorageError> {
+        let mut temp = self.temp_file(folder)?;
+        temp.write_all(bytes)
+            .map_err(|error| temp.write_error(error))?;
+        temp.publish(name, mode)
+    }
+    /// Creates a directory of one part as [`Dir::make_dir`] does, with mode 0700. An existing directory has to belong
+    /// to this user; the permissions of other users are removed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::make_dir`]; [`StorageError::Owner`].
+    pub fn make_private_dir(&self, name: &str) -> Result<Self, StorageError> {
+        Self::check(name)?;
+        let (dir, made) = self.make_one(name, Mode::RWXU)?;
+        if !made {
+            dir.close_to_others()?;
+        }
+        Ok(dir)
+    }
+
+    fn close_to_others(&self) -> Result<(), StorageError> {
+        let stat = fstat(self).map_err(|errno| StorageError::io("look up", self.path(), errno))?;
+        let user = rustix::process::geteuid().as_raw();
+        if stat.st_uid != user {
+            // Some file systems report the same owner for every file. There the owner of a new file is the one to
+            // compare with.
+            let own = TempFile::create(self, None)?.owner()?;
+            if stat.st_uid != own {
+                return Err(StorageError::Owner {
+                    path: self.path().to_owned(),
+                    expected: own,
+                    found: stat.st_uid,
+                });
+            }
+            return Ok(());
+        }
+        if stat.st_mode & 0o077 != 0 {
+            fchmod(self, Mode::RWXU)
+                .map_err(|errno| StorageError::io("close to other users", self.path(), errno))?;
+        }
+        Ok(())
+    }
+}
+
 impl Drop for TempFile {
     fn drop(&mut self) {
         self.discard();
@@ -335,42 +403,10 @@ impl Write for TempFile {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-pub(crate) fn rename_exclusive(
-    folder: std::os::fd::BorrowedFd<'_>,
-    name: &str,
-    parent: std::os::fd::BorrowedFd<'_>,
-    last: &str,
-) -> rustix::io::Result<()> {
-    rustix::fs::renameat_with(
-        folder,
-        name,
-        parent,
-        last,
-        rustix::fs::RenameFlags::NOREPLACE,
-    )
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-pub(crate) fn rename_exclusive(
-    _: std::os::fd::BorrowedFd<'_>,
-    _: &str,
-    _: std::os::fd::BorrowedFd<'_>,
-    _: &str,
-) -> rustix::io::Result<()> {
-    Err(Errno::OPNOTSUPP)
-}
-
 /// Returns whether the error means that the file system has no exclusive rename.
 fn has_no_exclusive_rename(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
-}
-
-/// Returns a number that other processes cannot guess: the keys of a `RandomState` come from the operating system. A
-/// forked child has the keys of its parent, but not its process id.
-fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
 
 /// Returns the umask of the process. `umask(2)` would change it briefly for all threads, so it is read from `/proc`. If

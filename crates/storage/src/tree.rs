@@ -5,7 +5,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 
-use crate::dir::{Dir, EntryKind};
+use crate::dir::Dir;
+use crate::entry::EntryKind;
 use crate::error::StorageError;
 use crate::remote::ManifestEntry;
 

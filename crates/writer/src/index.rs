@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use shardmill_mds::Index;
-use shardmill_storage::{Dir, GoOn, Place, PublishMode, StorageError};
+use shardmill_storage::{CancelToken, Dir, Place, PublishMode, StorageError};
 
 use crate::entry::DatasetIndex;
 use crate::error::WriteError;
@@ -22,7 +22,7 @@ pub fn publish_index(
     temp_folder: &str,
     folder: &str,
     index: &DatasetIndex,
-    go_on: &mut GoOn<'_>,
+    go_on: &mut CancelToken<'_>,
 ) -> Result<(), WriteError> {
     let name = beneath(folder, INDEX_NAME);
     let text = index.to_json();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::Progress;
 use shardmill_mds::Content;
-use shardmill_storage::{GoOn, Place, PublishMode, StorageError};
+use shardmill_storage::{CancelToken, Place, PublishMode, StorageError};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::content::{DedupIndex, UnitSamples};
@@ -68,7 +68,11 @@ pub trait Checkpoint: Sync {
     /// # Errors
     ///
     /// Returns an error if the record cannot be written.
-    fn published(&self, shard: &Published<'_>, go_on: &mut GoOn<'_>) -> Result<(), StorageError>;
+    fn published(
+        &self,
+        shard: &Published<'_>,
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError>;
 }
 
 /// A published shard.

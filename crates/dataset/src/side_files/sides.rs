@@ -251,7 +251,7 @@ impl SideFiles {
                 };
             }
             // A store without the permission to list gives this answer for a missing object.
-            Err(error @ StorageError::Remote { .. }) if error.kind() == ErrorKind::Permission => {
+            Err(error @ StorageError::At { .. }) if error.kind() == ErrorKind::Permission => {
                 return Self {
                     absent: Some(Absent::Hidden(error)),
                     ..all

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use shardmill_core::Diagnostic as _;
 use shardmill_source::{SourceError, SourceKind, SourceOptions, detect, open};
-use shardmill_storage::{Location, RemoteOptions};
+use shardmill_storage::{Location, RemoteOptions, RetryOptions};
 use shardmill_testing::s3::{Fault, Objects, S3Server, Script, Settings};
 
 use super::table::{Add, Table, stored_deletions};
@@ -24,9 +24,12 @@ fn server(root: &Path, faults: Script) -> S3Server {
 fn options(server: &S3Server) -> SourceOptions {
     SourceOptions {
         remote: RemoteOptions {
+            retry: RetryOptions {
+                back_off: std::time::Duration::from_millis(1),
+                budget_percent: 100,
+                ..RetryOptions::default()
+            },
             settings: server.environment(),
-            back_off: std::time::Duration::from_millis(1),
-            retry_percent: 100,
             ..RemoteOptions::default()
         },
         ..SourceOptions::default()

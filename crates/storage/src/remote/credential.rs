@@ -21,54 +21,12 @@ use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, Google
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use ring::{digest, hmac};
 
-use super::settings::{Access, Settings};
-use super::store_provider::{StoreProvider, files};
-use super::token::{Client, NoToken, Tokens};
-use crate::fault::RemoteFault;
-
-/// The timeout for getting credentials.
-pub(super) const CREDENTIALS: Duration = Duration::from_secs(20);
-
-/// How long a failure to get credentials is cached, so that queued requests do not retry one by one.
-pub(super) const STANDS: Duration = Duration::from_secs(5);
-
-/// The source of the credentials.
-#[derive(Clone)]
-pub(super) enum Signing {
-    /// Requests are not signed.
-    Anonymous,
-    /// From the settings.
-    Aws {
-        key: String,
-        secret: String,
-        token: Option<String>,
-    },
-    /// From a role, a container or a machine; these settings say which.
-    AwsProvider(BTreeMap<String, String>),
-    /// An HMAC key of Google, from the settings.
-    Hmac { key: String, secret: String },
-    /// A token from the settings.
-    Bearer(String),
-    /// From a service account, a user or a machine; these settings say which.
-    GoogleProvider(BTreeMap<String, String>),
-    /// From a key, a signature, an application or a machine; these settings say which.
-    AzureProvider(BTreeMap<String, String>),
-    /// From the token service of a workspace, for this client.
-    Client(Client),
-}
-
-impl Signing {
-    /// Returns whether the credentials come from a provider, which may return new ones later.
-    const fn is_provided(&self) -> bool {
-        match self {
-            Self::Anonymous | Self::Aws { .. } | Self::Hmac { .. } | Self::Bearer(_) => false,
-            Self::AwsProvider(_)
-            | Self::GoogleProvider(_)
-            | Self::AzureProvider(_)
-            | Self::Client(_) => true,
-        }
-    }
-}
+use super::access::databricks;
+use super::settings::Settings;
+use super::signing::{Access, CREDENTIALS, STANDS, Signing};
+use super::token::{NoToken, Tokens};
+use crate::entry::StoreKind;
+use crate::error::StorageError;
 
 /// The credential that a request is signed with. Has no `Debug`, because it is secret.
 pub(super) enum Credential {
@@ -130,7 +88,23 @@ impl Provider {
 #[derive(Default)]
 pub(super) struct CredentialCache {
     kept: Mutex<Kept>,
-    asking: tokio::sync::Mutex<Option<(Instant, RemoteFault)>>,
+    asking: tokio::sync::Mutex<Option<Refusal>>,
+}
+
+/// A failure to get credentials, and when it happened.
+struct Refusal {
+    at: Instant,
+    reason: String,
+    hint: &'static str,
+}
+
+impl Refusal {
+    fn error(&self) -> StorageError {
+        StorageError::NoCredentials {
+            reason: self.reason.clone(),
+            hint: self.hint,
+        }
+    }
 }
 
 /// The provider, with a name for messages.
@@ -172,7 +146,7 @@ impl CredentialCache {
         true
     }
 
-    pub(super) async fn credential(&self, access: &Access) -> Result<Credential, RemoteFault> {
+    pub(super) async fn credential(&self, access: &Access) -> Result<Credential, StorageError> {
         match &access.signing {
             Signing::Anonymous => return Ok(Credential::Nobody),
             Signing::Aws { key, secret, token } => {
@@ -190,10 +164,8 @@ impl CredentialCache {
             _ => {}
         }
         let mut failed = self.asking.lock().await;
-        if let Some((at, fault)) = failed.as_ref()
-            && at.elapsed() < STANDS
-        {
-            return Err(fault.clone());
+        if let Some(refusal) = failed.as_ref().filter(|it| it.at.elapsed() < STANDS) {
+            return Err(refusal.error());
         }
         let (provider, name) = self.provider(access)?;
         match tokio::time::timeout(CREDENTIALS, provider.ask()).await {
@@ -206,17 +178,19 @@ impl CredentialCache {
                     Ok(Err(found)) => found,
                     _ => NoToken::unknown(),
                 };
-                let fault = RemoteFault::NoCredentials {
+                let refusal = Refusal {
+                    at: Instant::now(),
                     reason: format!("{name} {}", found.what),
-                    hint: found.hint.unwrap_or(hint(access.store_provider)),
+                    hint: found.hint.unwrap_or(hint(access.kind)),
                 };
-                *failed = Some((Instant::now(), fault.clone()));
-                Err(fault)
+                let error = refusal.error();
+                *failed = Some(refusal);
+                Err(error)
             }
         }
     }
 
-    fn provider(&self, access: &Access) -> Result<(Provider, &'static str), RemoteFault> {
+    fn provider(&self, access: &Access) -> Result<(Provider, &'static str), StorageError> {
         let mut kept = self.kept();
         if let Some(provider) = &kept.provider {
             return Ok(provider.clone());
@@ -232,7 +206,7 @@ impl CredentialCache {
                     "the token service of the workspace",
                 )
             }
-            _ => return Err(RemoteFault::NoAnswer),
+            _ => return Err(StorageError::NoAnswer),
         };
         kept.provider = Some(made.clone());
         Ok(made)
@@ -250,7 +224,7 @@ fn retry() -> RetryConfig {
 fn aws(
     settings: &BTreeMap<String, String>,
     access: &Access,
-) -> Result<(Provider, &'static str), RemoteFault> {
+) -> Result<(Provider, &'static str), StorageError> {
     let has = |name: &str| settings.contains_key(name);
     let direct = !(has("AWS_WEB_IDENTITY_TOKEN_FILE") && has("AWS_ROLE_ARN"));
     let name = if !direct {
@@ -263,9 +237,9 @@ fn aws(
         .get("AWS_EC2_METADATA_DISABLED")
         .is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
     {
-        return Err(RemoteFault::NoCredentials {
+        return Err(StorageError::NoCredentials {
             reason: "none are set, and AWS_EC2_METADATA_DISABLED is".to_owned(),
-            hint: hint(StoreProvider::S3),
+            hint: hint(StoreKind::S3),
         });
     } else {
         "the metadata service of the machine"
@@ -288,11 +262,11 @@ fn aws(
     }
     let store = builder
         .build()
-        .map_err(|_| no_credentials(StoreProvider::S3, name))?;
+        .map_err(|_| no_credentials(StoreKind::S3, name))?;
     Ok((Provider::Aws(Arc::clone(store.credentials())), name))
 }
 
-fn google(settings: &BTreeMap<String, String>) -> Result<(Provider, &'static str), RemoteFault> {
+fn google(settings: &BTreeMap<String, String>) -> Result<(Provider, &'static str), StorageError> {
     let known = Settings(settings);
     let file = known.first(&[
         "GOOGLE_SERVICE_ACCOUNT",
@@ -323,14 +297,14 @@ fn google(settings: &BTreeMap<String, String>) -> Result<(Provider, &'static str
     }
     let store = builder
         .build()
-        .map_err(|_| no_credentials(StoreProvider::Google, name))?;
+        .map_err(|_| no_credentials(StoreKind::Google, name))?;
     Ok((Provider::Google(Arc::clone(store.credentials())), name))
 }
 
 fn azure(
     settings: &BTreeMap<String, String>,
     access: &Access,
-) -> Result<(Provider, &'static str), RemoteFault> {
+) -> Result<(Provider, &'static str), StorageError> {
     let known = Settings(settings);
     let key = known.first(&[
         "AZURE_STORAGE_ACCOUNT_KEY",
@@ -380,29 +354,29 @@ fn azure(
     let store = builder
         .with_http_connector(Connector { direct })
         .build()
-        .map_err(|_| no_credentials(StoreProvider::Azure, name))?;
+        .map_err(|_| no_credentials(StoreKind::Azure, name))?;
     Ok((Provider::Azure(Arc::clone(store.credentials())), name))
 }
 
-const fn hint(store_provider: StoreProvider) -> &'static str {
-    match store_provider {
-        StoreProvider::S3 => {
+const fn hint(kind: StoreKind) -> &'static str {
+    match kind {
+        StoreKind::S3 => {
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
         }
-        StoreProvider::Google => {
+        StoreKind::Google => {
             "set GOOGLE_APPLICATION_CREDENTIALS, or GCS_KEY and GCS_SECRET, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
         }
-        StoreProvider::Azure => {
+        StoreKind::Azure => {
             "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_SKIP_SIGNATURE=true for a public container"
         }
-        StoreProvider::Files | StoreProvider::Http => files::HINT,
+        StoreKind::Volumes | StoreKind::Http => databricks::HINT,
     }
 }
 
-fn no_credentials(store_provider: StoreProvider, provider: &str) -> RemoteFault {
-    RemoteFault::NoCredentials {
+fn no_credentials(kind: StoreKind, provider: &str) -> StorageError {
+    StorageError::NoCredentials {
         reason: format!("{provider} gave none"),
-        hint: hint(store_provider),
+        hint: hint(kind),
     }
 }
 
@@ -438,10 +412,10 @@ pub(super) fn authorize(
     credential: &Credential,
     request: &mut HttpRequest,
     payload: Option<&[u8]>,
-) -> Result<(), RemoteFault> {
-    let bug = |_| RemoteFault::NoAnswer;
+) -> Result<(), StorageError> {
+    let bug = |_| StorageError::NoAnswer;
     if let Some(project) = access.account.as_deref()
-        && access.store_provider == StoreProvider::Google
+        && access.kind == StoreKind::Google
     {
         let value = HeaderValue::from_str(project).map_err(bug)?;
         let name = HeaderName::from_static("x-goog-user-project");
@@ -464,9 +438,9 @@ pub(super) fn authorize(
             let now = chrono::DateTime::<chrono::Utc>::from(std::time::SystemTime::now());
             let time = now.format("%Y%m%dT%H%M%SZ").to_string();
             google_hmac(request, &access.region, key, secret, &time)
-                .ok_or(RemoteFault::NoAnswer)?;
+                .ok_or(StorageError::NoAnswer)?;
         }
-        Credential::Nobody if access.store_provider == StoreProvider::Azure => {
+        Credential::Nobody if access.kind == StoreKind::Azure => {
             let value = HeaderValue::from_static("2023-11-03");
             request
                 .headers_mut()

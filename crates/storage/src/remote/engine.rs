@@ -6,21 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use reqwest::redirect::Policy;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use super::RemoteOptions;
+use super::client::client;
+use super::options::RemoteOptions;
 use super::process::PerProcess;
 use super::semaphore::RequestSemaphore;
-use super::settings::Access;
-use crate::fault::RemoteFault;
+use super::signing::Access;
+use crate::error::StorageError;
 
 /// The engine of each process.
 static ENGINES: PerProcess<Mutex<Weak<Engine>>, 64> = PerProcess::new();
-
-/// How long an idle connection is kept.
-const IDLE_CONNECTION: Duration = Duration::from_secs(20);
 
 /// A thread with an async runtime. The thread ends when the last reference to the engine is dropped.
 #[derive(Debug)]
@@ -55,12 +52,13 @@ pub(super) struct Store {
 
 impl Engine {
     /// Returns the engine of this process, and starts it if necessary.
-    pub(super) fn shared() -> Result<Arc<Self>, RemoteFault> {
-        let slot = ENGINES
-            .get(|| Mutex::new(Weak::new()))
-            .ok_or_else(|| RemoteFault::NoStart {
-                reason: "too many processes were forked from each other".to_owned(),
-            })?;
+    pub(super) fn shared() -> Result<Arc<Self>, StorageError> {
+        let slot =
+            ENGINES
+                .get(|| Mutex::new(Weak::new()))
+                .ok_or_else(|| StorageError::NoStart {
+                    reason: "too many processes were forked from each other".to_owned(),
+                })?;
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(engine) = slot.upgrade() {
             return Ok(engine);
@@ -70,8 +68,8 @@ impl Engine {
         Ok(engine)
     }
 
-    pub(super) fn start() -> Result<Arc<Self>, RemoteFault> {
-        let failed = |error: std::io::Error| RemoteFault::NoStart {
+    pub(super) fn start() -> Result<Arc<Self>, StorageError> {
+        let failed = |error: std::io::Error| StorageError::NoStart {
             reason: error.to_string(),
         };
         let runtime = Builder::new_current_thread()
@@ -112,12 +110,12 @@ impl Engine {
     /// Beyond it, retries take turns, one per `back_off`. So a burst of failures is over soon, and an overloaded store
     /// is not flooded.
     pub(super) fn turn(&self, options: &RemoteOptions, left: Duration) -> Option<Duration> {
-        if self.is_in_budget(options.retry_percent, options.retry_floor) {
+        if self.is_in_budget(options.retry.budget_percent, options.retry.budget_floor) {
             return Some(Duration::ZERO);
         }
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let mine = turn.map_or(now, |turn| turn.max(now)) + options.back_off;
+        let mine = turn.map_or(now, |turn| turn.max(now)) + options.retry.back_off;
         let wait = mine - now;
         // A retry that cannot wait that long takes no turn.
         (wait < left).then(|| {
@@ -142,7 +140,7 @@ impl Engine {
         access: &Access,
         connections: usize,
         connect_timeout: Duration,
-    ) -> Result<Arc<Store>, RemoteFault> {
+    ) -> Result<Arc<Store>, StorageError> {
         let key = StoreKey {
             origin: access.origin.clone(),
             connections,
@@ -168,41 +166,10 @@ impl Engine {
     }
 }
 
-/// Returns a client that follows no redirects, uses HTTP/1.1 and does not decompress bodies.
-pub(super) fn client(
-    connect_timeout: Duration,
-    connections: usize,
-    loopback: bool,
-    plain: bool,
-) -> Result<reqwest::Client, RemoteFault> {
-    let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("shardmill/", env!("CARGO_PKG_VERSION")))
-        .redirect(Policy::none())
-        .referer(false)
-        .http1_only()
-        .no_gzip()
-        .no_brotli()
-        .no_zstd()
-        .no_deflate()
-        .connect_timeout(connect_timeout)
-        .pool_max_idle_per_host(connections)
-        .pool_idle_timeout(IDLE_CONNECTION)
-        .https_only(!plain);
-    if loopback {
-        builder = builder.no_proxy();
-    }
-    if plain {
-        // Nothing is encrypted, so the certificates need not be loaded.
-        builder = builder.tls_built_in_root_certs(false);
-    }
-    builder.build().map_err(|error| RemoteFault::NoStart {
-        reason: super::request::root_of(&error),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RetryOptions;
 
     #[test]
     fn retries_are_a_share_of_the_requests() {
@@ -218,9 +185,12 @@ mod tests {
     fn retries_beyond_the_budget_take_turns() {
         let engine = Engine::start().unwrap();
         let options = RemoteOptions {
-            back_off: Duration::from_secs(10),
-            retry_percent: 0,
-            retry_floor: 1,
+            retry: RetryOptions {
+                back_off: Duration::from_secs(10),
+                budget_percent: 0,
+                budget_floor: 1,
+                ..RetryOptions::default()
+            },
             ..RemoteOptions::default()
         };
         let wait = |left| engine.turn(&options, Duration::from_secs(left));

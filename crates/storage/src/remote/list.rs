@@ -5,13 +5,15 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::put::GoOn;
+use shardmill_core::CancelToken;
+
+use super::handle::{Remote, check_name};
+use super::live::{Live, bare};
+use super::pages::{Listed, Page, Paging};
+use super::protocol::Stat;
 use super::send::send;
-use super::store_provider::{Listed, Page, Paging, Stat};
-use super::{Live, Remote, bare, check_name};
+use crate::entry::{FileVersion, PlaceEntry};
 use crate::error::StorageError;
-use crate::fault::RemoteFault;
-use crate::place::{FileVersion, PlaceEntry};
 
 /// The maximum number of consecutive empty pages.
 const EMPTY_PAGES: u32 = 1000;
@@ -38,30 +40,26 @@ impl RemoteObject {
 }
 
 /// Requests the length and tag of an object.
-pub(super) async fn stat(live: &Live, key: &str) -> Result<Option<Stat>, RemoteFault> {
-    let store_provider = live.signer.store_provider();
-    send(
-        live,
-        &store_provider.stat(key),
-        None,
-        &Arc::default(),
-        |answer| store_provider.stat_answer(answer),
-    )
+pub(super) async fn stat(live: &Live, key: &str) -> Result<Option<Stat>, StorageError> {
+    let kind = live.signer.kind();
+    send(live, &kind.stat(key), None, &Arc::default(), |answer| {
+        kind.stat_answer(answer)
+    })
     .await
 }
 
 /// Requests one page of a listing.
-pub(super) async fn page(live: &Live, paging: Paging<'_>) -> Result<Page, RemoteFault> {
-    let store_provider = live.signer.store_provider();
-    if !store_provider.can_list() {
-        return Err(RemoteFault::Unsupported {
+pub(super) async fn page(live: &Live, paging: Paging<'_>) -> Result<Page, StorageError> {
+    let kind = live.signer.kind();
+    if !kind.can_list() {
+        return Err(StorageError::Unsupported {
             action: "list objects",
-            store: store_provider.kind(),
+            store: kind,
         });
     }
-    let ask = store_provider.page(paging);
+    let ask = kind.page(paging);
     send(live, &ask, None, &Arc::default(), |answer| {
-        store_provider.page_answer(&answer, &live.signer.access)
+        kind.page_answer(&answer, &live.signer.access)
     })
     .await
 }
@@ -93,7 +91,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Returns the next page, or `None` after the last one.
-    async fn next(&mut self) -> Result<Option<Page>, RemoteFault> {
+    async fn next(&mut self) -> Result<Option<Page>, StorageError> {
         if self.is_over {
             return Ok(None);
         }
@@ -110,7 +108,7 @@ impl<'a> Pages<'a> {
         if let Some(next) = &page.next {
             let is_new = self.seen.insert(self.live.hasher.hash_one(next));
             if !is_new || self.empty > EMPTY_PAGES {
-                return Err(RemoteFault::Answer {
+                return Err(StorageError::Answer {
                     what: "a listing that has no end",
                 });
             }
@@ -132,10 +130,10 @@ pub(super) fn roots(live: &Live, prefix: &str) -> (String, String) {
     (root, wanted)
 }
 
-async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>, RemoteFault> {
+async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>, StorageError> {
     let (root, wanted) = roots(live, prefix);
     let mut objects: Vec<RemoteObject> = Vec::new();
-    let has_folders = live.signer.store_provider().has_folders();
+    let has_folders = live.signer.kind().has_folders();
     // Where a listing covers a single folder, each folder is listed separately.
     let mut folders = vec![match (has_folders, wanted.rsplit_once('/')) {
         (false, _) => wanted.clone(),
@@ -153,16 +151,16 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
                 }
                 let name = key.strip_prefix(&root).filter(|_| key.starts_with(&wanted));
                 let Some(name) = name else {
-                    return Err(RemoteFault::Answer {
+                    return Err(StorageError::Answer {
                         what: "a key that was not asked for",
                     });
                 };
                 if objects.len() as u64 >= most {
-                    return Err(RemoteFault::TooMany { most });
+                    return Err(StorageError::TooMany { most });
                 }
                 let held = (objects.len() * size_of::<RemoteObject>()) as u64;
                 let room = objects.try_reserve(1);
-                room.map_err(|_| RemoteFault::OutOfMemory { bytes: held })?;
+                room.map_err(|_| StorageError::NoMemory { bytes: held })?;
                 objects.push(RemoteObject {
                     name: name.to_owned(),
                     bytes: listed.bytes,
@@ -185,7 +183,7 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
 }
 
 /// Lists one folder, page by page.
-async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, RemoteFault> {
+async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, StorageError> {
     let mut prefix = live.location.key(folder);
     if !prefix.is_empty() {
         prefix.push('/');
@@ -196,7 +194,7 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, RemoteFau
         let objects = page.objects.into_iter().map(|listed| listed.key);
         for key in objects.chain(page.prefixes) {
             let Some(name) = key.strip_prefix(&prefix) else {
-                return Err(RemoteFault::Answer {
+                return Err(StorageError::Answer {
                     what: "a key that was not asked for",
                 });
             };
@@ -212,7 +210,7 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, RemoteFau
                 });
             }
             if found.len() as u64 > Remote::LIST_MOST {
-                return Err(RemoteFault::TooMany {
+                return Err(StorageError::TooMany {
                     most: Remote::LIST_MOST,
                 });
             }
@@ -225,7 +223,7 @@ impl Remote {
     /// The maximum number of objects of a listing that is held in memory.
     pub const LIST_MOST: u64 = 50_000_000;
 
-    fn stat(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<Option<Stat>, StorageError> {
+    fn stat(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<Option<Stat>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
         self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
@@ -239,8 +237,12 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`]. [`StorageError::Name`].
-    pub fn size(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<Option<u64>, StorageError> {
+    /// [`StorageError::At`]. [`StorageError::Name`].
+    pub fn size(
+        &self,
+        name: &str,
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<Option<u64>, StorageError> {
         let found = self.stat(name, go_on)?;
         Ok(found.map(|stat| stat.bytes))
     }
@@ -249,7 +251,7 @@ impl Remote {
     pub(crate) fn file_version(
         &self,
         name: &str,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Option<FileVersion>, StorageError> {
         let found = self.stat(name, go_on)?;
         Ok(found.map(|stat| FileVersion {
@@ -263,7 +265,7 @@ impl Remote {
         &self,
         name: &str,
         most: u64,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Vec<u8>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
@@ -282,7 +284,7 @@ impl Remote {
     pub fn entries(
         &self,
         folder: &str,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Vec<PlaceEntry>, StorageError> {
         if !folder.is_empty() {
             check_name(folder)?;
@@ -301,7 +303,7 @@ impl Remote {
     /// # Errors
     ///
     /// As [`Remote::size`].
-    pub fn exists(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<bool, StorageError> {
+    pub fn exists(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<bool, StorageError> {
         Ok(self.size(name, go_on)?.is_some())
     }
 
@@ -309,12 +311,12 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`]; `limit-list` where there are more than `most`.
+    /// [`StorageError::At`]; `limit-list` where there are more than `most`.
     pub fn list(
         &self,
         prefix: &str,
         most: u64,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Vec<RemoteObject>, StorageError> {
         let owned = prefix.to_owned();
         self.wait_while(prefix, go_on, &AtomicU64::new(0), move |live| async move {
@@ -326,8 +328,8 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`].
-    pub fn check_bucket(&self, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    /// [`StorageError::At`].
+    pub fn check_bucket(&self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         self.wait_while("", go_on, &AtomicU64::new(0), |live| async move {
             let paging = Paging {
                 prefix: live.location.prefix(),
@@ -346,17 +348,17 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`].
+    /// [`StorageError::At`].
     pub fn peek(
         &self,
         prefix: &str,
         most: u32,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Vec<RemoteObject>, StorageError> {
         let owned = prefix.to_owned();
         self.wait_while(prefix, go_on, &AtomicU64::new(0), move |live| async move {
             let (root, wanted) = roots(&live, &owned);
-            let has_folders = live.signer.store_provider().has_folders();
+            let has_folders = live.signer.kind().has_folders();
             let asked = match (has_folders, wanted.rsplit_once('/')) {
                 (false, _) => wanted.clone(),
                 (true, Some((folder, _))) => format!("{folder}/"),
@@ -398,7 +400,7 @@ impl Remote {
     pub fn look_up(
         &self,
         name: &str,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<Option<RemoteObject>, StorageError> {
         let found = self.stat(name, go_on)?;
         Ok(found.map(|stat| RemoteObject {

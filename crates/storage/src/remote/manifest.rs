@@ -8,12 +8,11 @@ use std::io::Write as _;
 
 use ring::digest::{Context, SHA256};
 
-use super::store_provider::Listed;
-use crate::dir::Dir;
+use super::pages::Listed;
+use crate::dir::{Dir, PublishMode};
 use crate::error::StorageError;
-use crate::fault::RemoteFault;
 use crate::file::FileHandle;
-use crate::temp::{PublishMode, TempFile};
+use crate::temp::TempFile;
 
 const MAGIC: &str = "shardmill-objects 1";
 
@@ -495,12 +494,8 @@ impl Manifest {
 }
 
 fn no_manifest(file: &FileHandle) -> StorageError {
-    StorageError::Remote {
-        url: file.path().to_string_lossy().into_owned(),
-        fault: RemoteFault::Answer {
-            what: "the file is no list of objects, or was cut off or changed",
-        },
-    }
+    let what = "the file is no list of objects, or was cut off or changed";
+    StorageError::Answer { what }.at(file.path().to_string_lossy())
 }
 
 /// An iterator over the objects of a [`Manifest`]. The last step compares the digest.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::store_provider::azure;
+use super::access::azure;
 
 /// Alternative names of one value. If one is given explicitly, the others are ignored in the environment.
 const ALIASES: [&[&str]; 11] = [

@@ -1,44 +1,30 @@
 //! Uploads objects to a store, whole or in parts.
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
+use shardmill_core::CancelToken;
+
+use super::answer::Failure;
+use super::handle::{Remote, SLICE, check_name};
 use super::list::stat;
-use super::request::{Payload, sum_of_parts};
-use super::send::{SLICE, send};
-use super::store_provider::{Part, Put, Putting, StoreProvider, Upload};
-use super::transfer::Failure;
-use super::{Live, Remote, check_name};
+use super::live::Live;
+use super::payload::{Digest, Payload};
+use super::protocol::{Part, Put, Putting, Upload, sum_of_parts};
+use super::send::send;
+use crate::entry::{FileVersion, StoreKind};
 use crate::error::StorageError;
-use crate::fault::RemoteFault;
 use crate::file::FileHandle;
 use crate::heartbeat::Sign;
-use crate::place::FileVersion;
+use crate::random::random_number;
 
 /// The timeout for discarding the parts of a failed upload.
 const ABORT: Duration = Duration::from_secs(10);
-
-/// A callback that is called several times a second with the bytes transferred so far. Returning `false` cancels.
-pub type GoOn<'a> = dyn FnMut(u64) -> bool + 'a;
-
-impl Live {
-    fn sums(&self) -> bool {
-        !self.no_sums.load(Ordering::Relaxed)
-    }
-
-    /// Forgets which version of an object was read, because there is a new one.
-    pub(super) fn unpin(&self, key: &str) {
-        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
-        pins.remove(&self.hasher.hash_one(key));
-    }
-}
 
 /// Uploads a whole object or one part.
 async fn put(
@@ -48,20 +34,20 @@ async fn put(
     payload: &Payload,
     only_new: bool,
     sent: &Arc<AtomicU64>,
-) -> Result<Put, RemoteFault> {
-    let store_provider = live.signer.store_provider();
+) -> Result<Put, StorageError> {
+    let kind = live.signer.kind();
     loop {
         let putting = Putting {
             key,
             payload,
             only_new,
-            sums: store_provider == StoreProvider::S3 && live.sums(),
+            sums: kind == StoreKind::S3 && live.sums(),
             acl: live.signer.acl(),
             part,
         };
-        let ask = store_provider.put(putting);
+        let ask = kind.put(putting);
         let put = send(live, &ask, Some(payload), sent, |answer| {
-            store_provider.put_answer(answer, &putting)
+            kind.put_answer(answer, &putting)
         })
         .await?;
         if put == Put::Unknown {
@@ -81,14 +67,14 @@ pub(super) async fn put_whole(
     key: &str,
     payload: &Payload,
     sent: &Arc<AtomicU64>,
-) -> Result<(), RemoteFault> {
+) -> Result<(), StorageError> {
     live.unpin(key);
     let put = put(live, key, None, payload, false, sent).await;
     live.unpin(key);
     match put? {
         Put::Done(_) => Ok(()),
         // Both are answers to headers that were not sent.
-        Put::Taken | Put::Unknown => Err(RemoteFault::NoAnswer),
+        Put::Taken | Put::Unknown => Err(StorageError::NoAnswer),
     }
 }
 
@@ -98,7 +84,7 @@ async fn put_new(
     key: &str,
     payload: &Payload,
     sent: &Arc<AtomicU64>,
-) -> Result<bool, RemoteFault> {
+) -> Result<bool, StorageError> {
     live.unpin(key);
     match put(live, key, None, payload, true, sent).await? {
         Put::Done(_) => {
@@ -114,7 +100,7 @@ async fn put_new(
     }
     match live.get_key(key, None, None, payload.len()).await {
         Ok(bytes) if payload.is(&bytes) => return Ok(false),
-        Ok(_) | Err(RemoteFault::TooLarge { .. }) => {}
+        Ok(_) | Err(StorageError::ObjectTooLarge { .. }) => {}
         Err(fault) => return Err(fault),
     }
     // The bytes may be an error page of a proxy. Comparing the length with the declared one excludes that.
@@ -123,16 +109,18 @@ async fn put_new(
         .await?
         .is_none_or(|found| found.bytes != length)
     {
-        return Err(RemoteFault::Exists);
+        return Err(StorageError::ObjectExists);
     }
+    // The object may have been replaced since it was read, as a lease is by its next heartbeat.
+    live.unpin(key);
     match live.get_key(key, None, Some(length), length).await? {
         bytes if payload.is(&bytes) => Ok(false),
-        _ => Err(RemoteFault::Exists),
+        _ => Err(StorageError::ObjectExists),
     }
 }
 
-async fn create(live: &Live, key: &str) -> Result<Upload, RemoteFault> {
-    let store_provider = live.signer.store_provider();
+async fn create(live: &Live, key: &str) -> Result<Upload, StorageError> {
+    let kind = live.signer.kind();
     loop {
         let sums = live.sums();
         let upload = |id| Upload {
@@ -140,18 +128,18 @@ async fn create(live: &Live, key: &str) -> Result<Upload, RemoteFault> {
             id,
             sums,
         };
-        let Some(ask) = store_provider.begin(key, sums, live.signer.acl()) else {
-            return Ok(upload(format!("{:016x}", super::random_number())));
+        let Some(ask) = kind.begin(key, sums, live.signer.acl()) else {
+            return Ok(upload(format!("{:016x}", random_number())));
         };
         // If an answer is lost, the retry creates another upload. The first one stays empty.
         let id = send(live, &ask, None, &Arc::default(), |answer| {
             match answer.status {
                 501 if sums => Ok(None),
-                501 => Err(Failure::Final(RemoteFault::Refused {
+                501 => Err(Failure::Final(StorageError::Refused {
                     status: 501,
                     code: answer.code(),
                 })),
-                _ => StoreProvider::begun(&answer).map(Some),
+                _ => StoreKind::begun(&answer).map(Some),
             }
         })
         .await?;
@@ -168,7 +156,7 @@ async fn put_part(
     number: usize,
     payload: &Payload,
     sent: &Arc<AtomicU64>,
-) -> Result<Part, RemoteFault> {
+) -> Result<Part, StorageError> {
     let part = Some((upload, number));
     match put(live, &upload.key, part, payload, false, sent).await? {
         Put::Done(etag) => Ok(Part {
@@ -176,7 +164,7 @@ async fn put_part(
             digest: *payload.digest(),
             bytes: payload.len(),
         }),
-        Put::Taken | Put::Unknown => Err(RemoteFault::NoAnswer),
+        Put::Taken | Put::Unknown => Err(StorageError::NoAnswer),
     }
 }
 
@@ -186,13 +174,13 @@ async fn complete(
     upload: &Upload,
     parts: &[Part],
     bytes: u64,
-) -> Result<(), RemoteFault> {
-    let store_provider = live.signer.store_provider();
-    let (ask, list) = store_provider.complete(upload, parts);
-    let list = Payload::new(store_provider, list.into_bytes())?;
+) -> Result<(), StorageError> {
+    let kind = live.signer.kind();
+    let (ask, list) = kind.complete(upload, parts);
+    let list = Payload::new(kind, list.into_bytes())?;
     live.unpin(&upload.key);
     let known = send(live, &ask, Some(&list), &Arc::default(), |answer| {
-        store_provider.completed(&answer, parts)
+        kind.completed(&answer, parts)
     })
     .await?;
     live.unpin(&upload.key);
@@ -208,7 +196,7 @@ async fn complete(
         {
             Ok(())
         }
-        _ => Err(RemoteFault::GaveUp {
+        _ => Err(StorageError::GaveUp {
             last: "the store no longer knows the upload, nor shows that it is complete".to_owned(),
             attempts: 1,
             after_ms: 0,
@@ -218,13 +206,13 @@ async fn complete(
 
 /// Returns whether the object consists of these parts. Reads them back, for stores without a checksum of multipart
 /// uploads.
-async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, RemoteFault> {
-    let store_provider = live.signer.store_provider();
+async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, StorageError> {
+    let kind = live.signer.kind();
     let mut start = 0;
     for part in parts {
         let end = start + part.bytes;
         let bytes = live.get_key(&upload.key, Some(start..end), None, 0).await?;
-        if store_provider.digest(&bytes) != Some(part.digest) {
+        if Digest::of(kind, &bytes) != Some(part.digest) {
             return Ok(false);
         }
         start = end;
@@ -235,7 +223,7 @@ async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, 
 /// Discards the parts of an upload. If that fails or takes too long, they are left to the lifecycle rules of the
 /// bucket.
 async fn abort(live: &Live, upload: &Upload) {
-    let Some(mut ask) = live.signer.store_provider().abort(upload) else {
+    let Some(mut ask) = live.signer.kind().abort(upload) else {
         return;
     };
     // Discarding parts is not visible to readers, and a writer that lost its lease has to do it too.
@@ -292,12 +280,12 @@ impl Remote {
     ) -> StorageError {
         let fault = match found {
             // The present object was uploaded by the writer that took over.
-            _ if self.is_taken_over() => RemoteFault::TakenOver,
-            Some(found) => RemoteFault::BodyLength {
+            _ if self.is_taken_over() => StorageError::TakenOver,
+            Some(found) => StorageError::BodyLength {
                 expected: bytes,
                 found: found.bytes,
             },
-            None => RemoteFault::Answer {
+            None => StorageError::Answer {
                 what: "success, and the object is not there",
             },
         };
@@ -321,14 +309,14 @@ impl Remote {
         }
     }
 
-    fn writable(&self, name: &str) -> Result<StoreProvider, StorageError> {
-        let store_provider = self.shared.access.0.store_provider;
-        if store_provider.can_write() {
-            return Ok(store_provider);
+    fn writable(&self, name: &str) -> Result<StoreKind, StorageError> {
+        let kind = self.shared.access.0.kind;
+        if kind.can_write() {
+            return Ok(kind);
         }
-        let fault = RemoteFault::Unsupported {
+        let fault = StorageError::Unsupported {
             action: "put or remove objects",
-            store: store_provider.kind(),
+            store: kind,
         };
         Err(self.error(name, fault))
     }
@@ -338,15 +326,15 @@ impl Remote {
     /// # Errors
     ///
     /// As [`Remote::put`].
-    pub fn remove(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    pub fn remove(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         check_name(name)?;
         self.writable(name)?;
         let key = self.shared.location.key(name);
         self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
             live.unpin(&key);
-            let ask = StoreProvider::remove(&key);
+            let ask = StoreKind::remove(&key);
             send(&live, &ask, None, &Arc::default(), |answer| {
-                StoreProvider::removed(&answer)
+                StoreKind::removed(&answer)
             })
             .await
         })
@@ -360,18 +348,17 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`]. [`StorageError::Name`].
+    /// [`StorageError::At`]. [`StorageError::Name`].
     pub fn put(
         &self,
         name: &str,
         bytes: Vec<u8>,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        let store_provider = self.writable(name)?;
-        let payload =
-            Payload::new(store_provider, bytes).map_err(|fault| self.error(name, fault))?;
+        let kind = self.writable(name)?;
+        let payload = Payload::new(kind, bytes).map_err(|fault| self.error(name, fault))?;
         let sent = Arc::new(AtomicU64::new(0));
         let of_task = Arc::clone(&sent);
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -394,13 +381,12 @@ impl Remote {
         &self,
         name: &str,
         bytes: Vec<u8>,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<bool, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        let store_provider = self.writable(name)?;
-        let payload =
-            Payload::new(store_provider, bytes).map_err(|fault| self.error(name, fault))?;
+        let kind = self.writable(name)?;
+        let payload = Payload::new(kind, bytes).map_err(|fault| self.error(name, fault))?;
         let sent = Arc::new(AtomicU64::new(0));
         let of_task = Arc::clone(&sent);
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -421,16 +407,16 @@ impl Remote {
         &self,
         name: &str,
         file: &FileHandle,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         check_name(name)?;
         let options = &self.shared.options;
-        let store_provider = self.writable(name)?;
-        let whole = match store_provider.has_parts() {
-            true => options.put_split_above.min(store_provider.put_most()),
-            false => store_provider.put_most(),
+        let kind = self.writable(name)?;
+        let whole = match kind.has_parts() {
+            true => options.upload.split_above.min(kind.put_most()),
+            false => kind.put_most(),
         };
-        if file.len() <= whole || !store_provider.has_parts() {
+        if file.len() <= whole || !kind.has_parts() {
             return self.put(name, file.read_all(whole)?, go_on);
         }
         let key = self.shared.location.key(name);
@@ -455,20 +441,18 @@ impl Remote {
         &self,
         name: &str,
         pieces: Vec<Vec<u8>>,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         check_name(name)?;
-        let store_provider = self.writable(name)?;
+        let kind = self.writable(name)?;
         let failed = |fault| self.error(name, fault);
-        if !store_provider.has_parts() {
+        if !kind.has_parts() {
             let action = "put an object in parts";
-            let store = store_provider.kind();
-            return Err(failed(RemoteFault::Unsupported { action, store }));
+            let store = kind;
+            return Err(failed(StorageError::Unsupported { action, store }));
         }
         let key = self.shared.location.key(name);
-        let payloads = pieces
-            .into_iter()
-            .map(|piece| Payload::new(store_provider, piece));
+        let payloads = pieces.into_iter().map(|piece| Payload::new(kind, piece));
         let payloads: Vec<_> = payloads.collect::<Result<_, _>>().map_err(failed)?;
         let sent = Arc::new(AtomicU64::new(0));
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -495,23 +479,22 @@ impl Remote {
         name: &str,
         file: &FileHandle,
         upload: &Arc<Upload>,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         let failed = |fault| self.error(name, fault);
         let live = self.live().map_err(failed)?;
         let options = &self.shared.options;
-        let store_provider = live.signer.store_provider();
+        let kind = live.signer.kind();
         let bytes = file.len();
-        let part = part_bytes(bytes, options.put_part_bytes, store_provider.parts_most());
+        let part = part_bytes(bytes, options.upload.part_bytes, kind.parts_most());
         let (sender, receiver) = mpsc::channel();
         let mut under_way = UnderWay::default();
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
         let (mut read, mut done, mut begun) = (0_u64, 0_u64, 0_usize);
         while read < bytes || !under_way.0.is_empty() {
-            if read < bytes && under_way.0.len() < options.put_parts.max(1) {
+            if read < bytes && under_way.0.len() < options.upload.parts.max(1) {
                 let length = part.min(bytes - read);
-                let payload =
-                    Payload::new(store_provider, file.read_range(read, length)?).map_err(failed)?;
+                let payload = Payload::new(kind, file.read_range(read, length)?).map_err(failed)?;
                 read += length;
                 begun += 1;
                 let (number, sender) = (begun, sender.clone());
@@ -525,13 +508,13 @@ impl Remote {
                 });
                 under_way.0.insert(number, (task.abort_handle(), sent));
             }
-            if read >= bytes || under_way.0.len() >= options.put_parts.max(1) {
+            if read >= bytes || under_way.0.len() >= options.upload.parts.max(1) {
                 let answer = match receiver.recv_timeout(SLICE) {
                     Ok(answer) => Some(answer),
                     // A task that has finished has sent its answer.
                     Err(_) if under_way.0.values().all(|(task, _)| task.is_finished()) => {
                         let last = receiver.try_recv();
-                        Some(last.map_err(|_| failed(RemoteFault::NoAnswer))?)
+                        Some(last.map_err(|_| failed(StorageError::NoAnswer))?)
                     }
                     Err(_) => None,
                 };
@@ -542,7 +525,7 @@ impl Remote {
                 }
             }
             if !go_on(done + under_way.sent()) {
-                return Err(failed(RemoteFault::Interrupted));
+                return Err(failed(StorageError::Interrupted));
             }
         }
         file.check_unchanged()?;

@@ -9,13 +9,14 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 use tokio::task::AbortHandle;
 
+use shardmill_core::CancelToken;
+
+use super::answer::Failure;
+use super::handle::{Remote, SLICE, check_name};
 use super::list::stat;
-use super::put::GoOn;
-use super::send::SLICE;
-use super::transfer::{self, Failure, Growing, Seen, Wanted};
-use super::{Live, Remote, check_name};
+use super::live::Live;
+use super::transfer::{self, Growing, Seen, Wanted};
 use crate::error::StorageError;
-use crate::fault::RemoteFault;
 use crate::temp::TempFile;
 
 /// The number of parts that are fetched concurrently and held in memory.
@@ -23,7 +24,7 @@ const PARTS: usize = 8;
 
 /// A part that is being fetched.
 struct Coming {
-    receiver: Receiver<Result<Vec<u8>, RemoteFault>>,
+    receiver: Receiver<Result<Vec<u8>, StorageError>>,
     task: AbortHandle,
 }
 
@@ -39,7 +40,7 @@ async fn part(
     range: Range<u64>,
     whole: u64,
     seen: &Seen,
-) -> Result<Vec<u8>, RemoteFault> {
+) -> Result<Vec<u8>, StorageError> {
     let mut sink = Growing::new(range.end - range.start);
     let wanted = Wanted {
         key,
@@ -60,12 +61,12 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`]. [`StorageError::Name`]. Errors of writing the file.
+    /// [`StorageError::At`]. [`StorageError::Name`]. Errors of writing the file.
     pub fn save(
         &self,
         name: &str,
         file: &mut TempFile,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<u64, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
@@ -74,7 +75,7 @@ impl Remote {
         let found = self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
             stat(&live, &of_task).await
         })?;
-        let found = found.ok_or_else(|| failed(RemoteFault::NotFound { code: None }))?;
+        let found = found.ok_or_else(|| failed(StorageError::NotFound { code: None }))?;
         let seen = Arc::new(Seen::default());
         let agreed = seen.agree(found.etag.as_deref(), Some(found.bytes));
         if let Err(Failure::ProtocolError(fault) | Failure::Final(fault)) = agreed {
@@ -87,17 +88,17 @@ impl Remote {
             while asked < found.bytes && coming.len() < PARTS {
                 let end = found
                     .bytes
-                    .min(asked + self.shared.options.part_bytes.max(1));
+                    .min(asked + self.shared.options.download.part_bytes.max(1));
                 coming.push_back(self.fetch_part(&live, &key, asked..end, found.bytes, &seen));
                 asked = end;
             }
             let Some(first) = coming.front() else { break };
             let bytes = match first.receiver.recv_timeout(SLICE) {
                 Ok(result) => result.map_err(failed)?,
-                Err(RecvTimeoutError::Disconnected) => return Err(failed(RemoteFault::NoAnswer)),
+                Err(RecvTimeoutError::Disconnected) => return Err(failed(StorageError::NoAnswer)),
                 Err(RecvTimeoutError::Timeout) => {
                     if !go_on(written) {
-                        return Err(failed(RemoteFault::Interrupted));
+                        return Err(failed(StorageError::Interrupted));
                     }
                     continue;
                 }
@@ -107,7 +108,7 @@ impl Remote {
                 .map_err(|error| file.write_error(error))?;
             written += bytes.len() as u64;
             if !go_on(written) {
-                return Err(failed(RemoteFault::Interrupted));
+                return Err(failed(StorageError::Interrupted));
             }
         }
         Ok(written)

@@ -1,4 +1,4 @@
-//! Reads many objects or ranges at once, and spools ranges of an object to a local file.
+//! Spools ranges of an object to a local file.
 
 use std::fs::File;
 use std::io;
@@ -6,11 +6,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use futures::future::join_all;
-
-use super::{Remote, check_name};
+use super::handle::{Remote, check_name};
 use crate::error::StorageError;
-use crate::fault::RemoteFault;
 
 /// Ranges with smaller gaps are fetched as one, because a request costs more than these bytes.
 const GAP: u64 = 64 << 10;
@@ -22,70 +19,6 @@ const PIECE: u64 = 4 << 20;
 const PIECES: usize = 4;
 
 impl Remote {
-    /// Reads whole objects of known lengths concurrently. Blocks until all are complete. The results have the order of
-    /// `wanted`.
-    ///
-    /// The limit of concurrent requests applies. All results are in memory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::read`], for each object; `body-length` where one has another length.
-    pub fn read_many(&self, wanted: &[(String, u64)]) -> Vec<Result<Vec<u8>, StorageError>> {
-        let Some((first, _)) = wanted.first() else {
-            return Vec::new();
-        };
-        let owned = wanted.to_vec();
-        let all = self.wait(first, move |live| async move {
-            let live = &live;
-            let one = |(name, bytes): (String, u64)| async move {
-                live.get(&name, None, Some(bytes), bytes).await
-            };
-            join_all(owned.into_iter().map(one)).await
-        });
-        self.each(wanted.iter().map(|(name, _)| name), all)
-    }
-
-    /// Reads ranges of objects of known lengths concurrently. Blocks until all are complete. The results have the order
-    /// of `wanted`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::read_ranges`]; `body-length` where an object has another length.
-    pub fn read_ranges_of(
-        &self,
-        wanted: &[(String, u64, Range<u64>)],
-    ) -> Vec<Result<Vec<u8>, StorageError>> {
-        let Some((first, _, _)) = wanted.first() else {
-            return Vec::new();
-        };
-        let owned = wanted.to_vec();
-        let all = self.wait(first, move |live| async move {
-            let live = &live;
-            let one = |(name, bytes, range): (String, u64, Range<u64>)| async move {
-                live.get(&name, Some(range), Some(bytes), 0).await
-            };
-            join_all(owned.into_iter().map(one)).await
-        });
-        self.each(wanted.iter().map(|(name, _, _)| name), all)
-    }
-
-    /// Returns one result per name, also if the whole operation failed.
-    pub(super) fn each<'a>(
-        &self,
-        names: impl Iterator<Item = &'a String>,
-        all: Result<Vec<Result<Vec<u8>, StorageError>>, StorageError>,
-    ) -> Vec<Result<Vec<u8>, StorageError>> {
-        let fault = match all {
-            Ok(all) => return all,
-            Err(StorageError::Remote { fault, .. }) => fault,
-            // Waiting fails with no other error.
-            Err(_) => RemoteFault::NoAnswer,
-        };
-        names
-            .map(|name| Err(self.error(name, fault.clone())))
-            .collect()
-    }
-
     /// Returns an unnamed sparse file of `bytes` bytes with some ranges of an object of that length. The bytes between
     /// them are zero and take no disk space. The file is created in `dir` or in the temporary directory of the system,
     /// and is deleted when it is closed. Nearby ranges are merged, and long ones are fetched in concurrent pieces, with

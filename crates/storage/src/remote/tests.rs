@@ -21,8 +21,8 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_testing::draw::Draw;
 use shardmill_testing::s3::{Fault, Objects, S3Server, Script, Settings};
 
-use super::{Remote, RemoteOptions};
-use crate::{Location, RemoteFault, RemoteLocation, StorageError};
+use super::{DownloadOptions, Remote, RemoteOptions, RequestOptions, RetryOptions};
+use crate::{Location, RemoteLocation, StorageError};
 
 /// Far longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -58,17 +58,26 @@ fn location() -> RemoteLocation {
 /// Options with milliseconds instead of seconds.
 fn quick(server: &S3Server) -> RemoteOptions {
     RemoteOptions {
-        part_bytes: 32 << 10,
-        split_above: 64 << 10,
-        attempts: 4,
-        back_off: Duration::from_millis(1),
-        back_off_most: Duration::from_millis(10),
-        retry_after_most: Duration::from_millis(20),
-        idle_timeout: Duration::from_millis(400),
-        slow_window: Duration::from_millis(300),
-        total_timeout: Duration::from_secs(20),
-        retry_percent: 100,
-        retry_floor: 1000,
+        download: DownloadOptions {
+            part_bytes: 32 << 10,
+            split_above: 64 << 10,
+            ..DownloadOptions::default()
+        },
+        retry: RetryOptions {
+            attempts: 4,
+            back_off: Duration::from_millis(1),
+            back_off_most: Duration::from_millis(10),
+            retry_after_most: Duration::from_millis(20),
+            budget_percent: 100,
+            budget_floor: 1000,
+            ..RetryOptions::default()
+        },
+        request: RequestOptions {
+            idle_timeout: Duration::from_millis(400),
+            slow_window: Duration::from_millis(300),
+            total_timeout: Duration::from_secs(20),
+            ..RequestOptions::default()
+        },
         settings: server.environment(),
         ..RemoteOptions::default()
     }
@@ -96,9 +105,9 @@ fn until(mut so: impl FnMut() -> bool) {
     }
 }
 
-fn fault_of(error: StorageError) -> RemoteFault {
+fn fault_of(error: StorageError) -> StorageError {
     match error {
-        StorageError::Remote { fault, .. } => fault,
+        StorageError::At { fault, .. } => *fault,
         other => panic!("{other:?}"),
     }
 }
@@ -279,7 +288,10 @@ fn a_store_that_asks_to_slow_down_is_obeyed() {
     };
     let server = server(Script::first(1, busy));
     let options = RemoteOptions {
-        retry_after_most: Duration::from_millis(150),
+        retry: RetryOptions {
+            retry_after_most: Duration::from_millis(150),
+            ..quick(&server).retry
+        },
         ..quick(&server)
     };
     let remote = alone(&options);
@@ -294,9 +306,12 @@ fn a_store_that_asks_to_slow_down_is_obeyed() {
 fn an_object_has_all_its_attempts_when_the_budget_is_spent() {
     let server = server(Script::always(Fault::status(500)));
     let options = RemoteOptions {
-        back_off: Duration::from_millis(20),
-        retry_percent: 0,
-        retry_floor: 2,
+        retry: RetryOptions {
+            back_off: Duration::from_millis(20),
+            budget_percent: 0,
+            budget_floor: 2,
+            ..quick(&server).retry
+        },
         ..quick(&server)
     };
     let remote = alone(&options);
@@ -309,25 +324,31 @@ fn an_object_has_all_its_attempts_when_the_budget_is_spent() {
     let began = Instant::now();
     assert_eq!(remote.read("small", 1).unwrap_err().id(), "storage-gave-up");
     assert_eq!(server.counts().requests, 8);
-    assert!(began.elapsed() >= 3 * options.back_off);
+    assert!(began.elapsed() >= 3 * options.retry.back_off);
 }
 
 #[test]
 fn a_turn_that_comes_too_late_ends_the_attempts() {
     let server = server(Script::always(Fault::status(503)));
     let options = RemoteOptions {
-        back_off: LONG,
-        back_off_most: Duration::from_millis(1),
-        total_timeout: Duration::from_secs(5),
-        retry_percent: 0,
-        retry_floor: 0,
+        retry: RetryOptions {
+            back_off: LONG,
+            back_off_most: Duration::from_millis(1),
+            budget_percent: 0,
+            budget_floor: 0,
+            ..quick(&server).retry
+        },
+        request: RequestOptions {
+            total_timeout: Duration::from_secs(5),
+            ..quick(&server).request
+        },
         ..quick(&server)
     };
     let began = Instant::now();
     let error = alone(&options).read("small", 1).unwrap_err();
     assert_eq!(error.id(), "throttled");
     assert_eq!(server.counts().requests, 1);
-    assert!(began.elapsed() < options.total_timeout);
+    assert!(began.elapsed() < options.request.total_timeout);
 }
 
 #[test]
@@ -343,12 +364,18 @@ fn a_burst_of_failures_at_the_start_is_survived() {
         // The budget of a process, with turns of a tenth of their length.
         let budget = RemoteOptions::default();
         let options = RemoteOptions {
-            attempts: budget.attempts,
-            back_off: budget.back_off / 10,
-            back_off_most: budget.back_off_most / 10,
-            retry_percent: budget.retry_percent,
-            retry_floor: budget.retry_floor,
-            connections: budget.connections,
+            retry: RetryOptions {
+                attempts: budget.retry.attempts,
+                back_off: budget.retry.back_off / 10,
+                back_off_most: budget.retry.back_off_most / 10,
+                budget_percent: budget.retry.budget_percent,
+                budget_floor: budget.retry.budget_floor,
+                ..quick(&server).retry
+            },
+            request: RequestOptions {
+                connections: budget.request.connections,
+                ..quick(&server).request
+            },
             ..quick(&server)
         };
         let remote = alone(&options);
@@ -373,14 +400,17 @@ fn a_burst_of_failures_at_the_start_is_survived() {
 fn the_total_time_ends_every_wait() {
     let server = server(Script::always(Fault::StallBefore));
     let options = RemoteOptions {
-        idle_timeout: LONG,
-        total_timeout: Duration::from_millis(200),
+        request: RequestOptions {
+            idle_timeout: LONG,
+            total_timeout: Duration::from_millis(200),
+            ..quick(&server).request
+        },
         ..quick(&server)
     };
     let began = Instant::now();
     let error = alone(&options).read("small", 1).unwrap_err();
     assert_eq!((error.id(), error.kind()), ("stalled", ErrorKind::Storage));
-    assert!(began.elapsed() < options.total_timeout + Duration::from_secs(2));
+    assert!(began.elapsed() < options.request.total_timeout + Duration::from_secs(2));
     assert_eq!(server.counts().requests, 1);
 }
 
@@ -390,7 +420,7 @@ fn a_port_without_a_listener_is_given_up() {
     let options = quick(&server);
     drop(server);
     let error = alone(&options).read("small", 1).unwrap_err();
-    let RemoteFault::GaveUp { last, attempts, .. } = fault_of(error) else {
+    let StorageError::GaveUp { last, attempts, .. } = fault_of(error) else {
         panic!();
     };
     assert_eq!(attempts, 4);
@@ -414,9 +444,12 @@ fn encryption_is_not_given_up_for_a_server_without_it() {
 fn a_fetch_that_is_dropped_is_cancelled() {
     let server = server(Script::always(Fault::StallAfter(10)));
     let options = RemoteOptions {
-        idle_timeout: LONG,
-        slow_window: LONG,
-        total_timeout: LONG,
+        request: RequestOptions {
+            idle_timeout: LONG,
+            slow_window: LONG,
+            total_timeout: LONG,
+            ..quick(&server).request
+        },
         ..quick(&server)
     };
     let remote = alone(&options);

@@ -8,11 +8,9 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use reqwest::Response;
 use serde_json::Value;
 
-use super::credential::{CREDENTIALS, STANDS};
-use super::engine;
-use super::request::root_of;
-use super::settings::Access;
-use crate::fault::RemoteFault;
+use super::client::{client, root_of};
+use super::signing::{Access, CREDENTIALS, Client, STANDS};
+use crate::error::StorageError;
 
 /// The body of a token request.
 const FORM: &str = "grant_type=client_credentials&scope=all-apis";
@@ -46,15 +44,6 @@ const CODES: [&str; 8] = [
 const CLIENT: &str = "check DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or the client of the profile, and that the client belongs to the workspace";
 
 const HOST: &str = "check DATABRICKS_HOST, the network, and whether a proxy answers in its place";
-
-/// A client and its workspace. Has no `Debug`, because it contains a secret.
-#[derive(Clone)]
-pub(super) struct Client {
-    /// The URL of the workspace, without a trailing slash.
-    pub(super) host: String,
-    pub(super) id: String,
-    pub(super) secret: String,
-}
 
 /// Why there is no token: what the provider did, without secrets.
 #[derive(Debug)]
@@ -122,10 +111,10 @@ pub(super) struct Tokens {
 
 impl Tokens {
     /// Creates the HTTP client. It follows the same rules as that of the store: no redirects, the same use of TLS.
-    pub(super) fn new(client: Client, access: &Access) -> Result<Self, RemoteFault> {
+    pub(super) fn new(of: Client, access: &Access) -> Result<Self, StorageError> {
         Ok(Self {
-            client,
-            http: engine::client(CONNECT, 1, access.loopback, access.is_plain())?,
+            client: of,
+            http: client(CONNECT, 1, access.loopback, access.is_plain())?,
             kept: Mutex::default(),
         })
     }
@@ -295,7 +284,7 @@ mod tests {
             panic!();
         };
         let settings: BTreeMap<String, String> = server.environment();
-        let access = Access::new(&location, &settings).unwrap();
+        let access = super::super::access::access(&location, &settings).unwrap();
         let client = Client {
             host: server.endpoint(),
             id: "app".to_owned(),

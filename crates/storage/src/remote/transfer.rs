@@ -3,18 +3,16 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use reqwest::Response;
 use tokio::time::timeout;
 
-use super::Live;
-use super::request::{Head, code_of, root_of};
-use super::send::has_tokens;
-use crate::fault::RemoteFault;
-
-/// How often an answer with a wrong length or range is retried before it is returned as an error.
-pub(super) const LIES: u32 = 2;
+use super::answer::{Failure, Head, refused};
+use super::client::root_of;
+use super::live::Live;
+use super::retry::{Attempts, Clock};
+use crate::error::StorageError;
 
 /// The maximum memory reserved for a length that only the answer declares.
 const CLAIMED: u64 = 64 << 20;
@@ -54,7 +52,7 @@ pub(super) enum Full {
 pub(super) trait Sink: Send {
     fn filled(&self) -> u64;
     /// Reserves memory for this many bytes in total.
-    fn expect(&mut self, bytes: u64) -> Result<(), RemoteFault>;
+    fn expect(&mut self, bytes: u64) -> Result<(), StorageError>;
     /// Appends bytes.
     fn push(&mut self, bytes: &[u8]) -> Result<(), Full>;
     fn clear(&mut self);
@@ -81,13 +79,13 @@ impl Sink for Growing {
         self.bytes.len() as u64
     }
 
-    fn expect(&mut self, bytes: u64) -> Result<(), RemoteFault> {
+    fn expect(&mut self, bytes: u64) -> Result<(), StorageError> {
         let more = usize::try_from(bytes)
             .unwrap_or(usize::MAX)
             .saturating_sub(self.bytes.len());
         self.bytes
             .try_reserve_exact(more)
-            .map_err(|_| RemoteFault::OutOfMemory { bytes })
+            .map_err(|_| StorageError::NoMemory { bytes })
     }
 
     fn push(&mut self, bytes: &[u8]) -> Result<(), Full> {
@@ -125,7 +123,7 @@ impl Sink for Part<'_> {
         self.filled as u64
     }
 
-    fn expect(&mut self, _: u64) -> Result<(), RemoteFault> {
+    fn expect(&mut self, _: u64) -> Result<(), StorageError> {
         Ok(())
     }
 
@@ -174,14 +172,14 @@ impl Seen {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match (&state.etag, etag) {
             (Some(known), Some(etag)) if known != etag => {
-                return Err(Failure::Final(RemoteFault::Changed));
+                return Err(Failure::Final(StorageError::ObjectChanged));
             }
             (None, Some(etag)) => state.etag = Some(etag.to_owned()),
             _ => {}
         }
         match (state.whole, whole) {
             (Some(expected), Some(found)) if expected != found => {
-                Err(Failure::ProtocolError(RemoteFault::BodyLength {
+                Err(Failure::ProtocolError(StorageError::BodyLength {
                     expected,
                     found,
                 }))
@@ -195,162 +193,34 @@ impl Seen {
     }
 }
 
-/// Why an attempt failed.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// A retry would not help.
-    Final(RemoteFault),
-    /// The answer is invalid. A few retries may help.
-    ProtocolError(RemoteFault),
-    /// The credentials have expired.
-    Expired(RemoteFault),
-    /// A retry may help.
-    Transient(String),
-    /// The connection was closed without an answer. The store may have closed an idle connection just before the
-    /// request.
-    Unanswered(String),
-    Stalled,
-    Throttled {
-        status: u16,
-        retry_after: Option<Duration>,
-    },
-}
-
-/// The deadline of an operation: the configured total, plus waits for a permit, plus one second for each
-/// `bytes_per_second` bytes received.
-#[derive(Debug)]
-pub(super) struct Clock {
-    pub(super) began: Instant,
-    pub(super) total: Duration,
-    pub(super) bytes_per_second: u64,
-    pub(super) waited: Duration,
-    pub(super) received: u64,
-}
-
-impl Clock {
-    pub(super) fn left(&self) -> Duration {
-        let earned = self.received.saturating_mul(1000) / self.bytes_per_second.max(1);
-        self.total
-            .saturating_add(self.waited)
-            .saturating_add(Duration::from_millis(earned))
-            .saturating_sub(self.began.elapsed())
-    }
-
-    pub(super) fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
 /// Fetches a range into `sink`.
 pub(super) async fn fetch<S: Sink>(
     live: &Live,
     wanted: &Wanted<'_>,
     sink: &mut S,
     seen: &Seen,
-) -> Result<(), RemoteFault> {
-    let options = &live.options;
-    let mut clock = Clock {
-        began: Instant::now(),
-        total: options.total_timeout,
-        bytes_per_second: options.least_bytes_per_second,
-        waited: Duration::ZERO,
-        received: 0,
+) -> Result<(), StorageError> {
+    let semaphore = match wanted.is_small() {
+        true => &live.store.small,
+        false => &live.store.semaphore,
     };
-    let (mut attempts, mut lies, mut renewed) = (0_u32, 0_u32, false);
-    // If an idle connection was closed, that is not a failure of the store. The request is sent again at once.
-    let mut resent = false;
+    let mut attempts = Attempts::new(live);
     loop {
-        let queued = Instant::now();
-        let semaphore = if wanted.is_small() {
-            &live.store.small
-        } else {
-            &live.store.semaphore
-        };
-        let request_permit = semaphore.enter().await;
-        clock.waited += queued.elapsed();
-        attempts += 1;
-        let epoch = live.signer.epoch();
-        let failure = match attempt(live, wanted, sink, seen, &mut clock).await {
+        let permit = attempts.enter(semaphore).await;
+        attempts.begin();
+        let failure = match attempt(live, wanted, sink, seen, &mut attempts.clock).await {
             Ok(()) => {
-                request_permit.succeeded();
+                permit.succeeded();
                 return Ok(());
             }
             Err(failure) => failure,
         };
-        if let Failure::Unanswered(_) = &failure
-            && !std::mem::replace(&mut resent, true)
-        {
-            attempts -= 1;
-            continue;
+        if let Failure::ProtocolError(_) = &failure {
+            sink.clear();
+            seen.forget_whole();
         }
-        let mut wait = back_off(options.back_off, options.back_off_most, attempts);
-        let fault = match failure {
-            Failure::Final(fault) => return Err(fault),
-            Failure::ProtocolError(fault) => {
-                sink.clear();
-                seen.forget_whole();
-                lies += 1;
-                if lies > LIES {
-                    return Err(fault);
-                }
-                fault
-            }
-            Failure::Expired(fault) => {
-                if renewed || !live.signer.renew(epoch) {
-                    return Err(fault);
-                }
-                renewed = true;
-                wait = Duration::ZERO;
-                fault
-            }
-            Failure::Transient(last) | Failure::Unanswered(last) => RemoteFault::GaveUp {
-                last,
-                attempts,
-                after_ms: clock.elapsed_ms(),
-            },
-            Failure::Stalled => RemoteFault::Stalled {
-                attempts,
-                received: sink.filled(),
-                after_ms: clock.elapsed_ms(),
-            },
-            Failure::Throttled {
-                status,
-                retry_after,
-            } => {
-                request_permit.throttled();
-                if let Some(asked) = retry_after {
-                    wait = wait.max(asked.min(options.retry_after_most));
-                }
-                RemoteFault::Throttled {
-                    status,
-                    attempts,
-                    after_ms: clock.elapsed_ms(),
-                }
-            }
-        };
-        // Release the permit for other requests during the wait.
-        drop(request_permit);
-        let left = clock.left();
-        if attempts >= options.attempts || wait >= left {
-            return Err(fault);
-        }
-        let Some(turn) = live.engine.turn(options, left) else {
-            return Err(fault);
-        };
-        live.counters.retries.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(wait.max(turn)).await;
+        attempts.again(failure, permit, sink.filled()).await?;
     }
-}
-
-/// Returns a random wait of at most `first`, doubled with each attempt up to `most`.
-pub(super) fn back_off(first: Duration, most: Duration, attempts: u32) -> Duration {
-    let doubled = 1_u32
-        .checked_shl(attempts.saturating_sub(1))
-        .unwrap_or(u32::MAX);
-    let longest = first.saturating_mul(doubled).min(most);
-    let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
-    // The bias of the remainder does not matter here.
-    Duration::from_nanos(super::random_number() % nanos.saturating_add(1))
 }
 
 async fn attempt<S: Sink>(
@@ -383,7 +253,7 @@ async fn attempt<S: Sink>(
         .map_err(Failure::Final)?;
     live.engine.count_request();
     live.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let patience = live.options.idle_timeout.min(clock.left());
+    let patience = live.options.request.idle_timeout.min(clock.left());
     let response = match timeout(patience, live.store.client.execute(request)).await {
         Err(_) => return Err(Failure::Stalled),
         Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
@@ -401,7 +271,7 @@ async fn attempt<S: Sink>(
     let end = match head.status {
         200 => begin_whole(wanted, sink, &head, range.as_ref())?,
         206 => begin_range(wanted, &head, range.as_ref())?,
-        _ => return Err(refused(live, wanted, response, head, range).await),
+        _ => return Err(classify(live, wanted, response, head, range).await),
     };
     let whole = match (&head.range, end) {
         (Some((_, _, whole)), _) if head.status == 206 => *whole,
@@ -416,10 +286,12 @@ async fn attempt<S: Sink>(
     }
     body(live, response, sink, clock, end, wanted.most).await?;
     match end {
-        Some(end) if sink.filled() != end => Err(Failure::ProtocolError(RemoteFault::BodyLength {
-            expected: end,
-            found: sink.filled(),
-        })),
+        Some(end) if sink.filled() != end => {
+            Err(Failure::ProtocolError(StorageError::BodyLength {
+                expected: end,
+                found: sink.filled(),
+            }))
+        }
         _ => Ok(()),
     }
 }
@@ -434,30 +306,32 @@ fn begin_whole<S: Sink>(
     if wanted.range.is_some()
         && let Some(range) = range
     {
-        return Err(Failure::ProtocolError(RemoteFault::Range {
+        return Err(Failure::ProtocolError(StorageError::BodyRange {
             start: range.start,
             end: range.end,
-            found: RemoteFault::WHOLE.to_owned(),
+            found: StorageError::WHOLE.to_owned(),
         }));
     }
     // Discard what an earlier attempt received.
     sink.clear();
     match (wanted.object_bytes, head.length) {
         (Some(expected), Some(found)) if expected != found => {
-            Err(Failure::ProtocolError(RemoteFault::BodyLength {
+            Err(Failure::ProtocolError(StorageError::BodyLength {
                 expected,
                 found,
             }))
         }
         (Some(expected), _) => Ok(Some(expected)),
-        (None, Some(bytes)) if bytes > wanted.most => Err(Failure::Final(RemoteFault::TooLarge {
-            bytes,
-            most: wanted.most,
-        })),
+        (None, Some(bytes)) if bytes > wanted.most => {
+            Err(Failure::Final(StorageError::ObjectTooLarge {
+                bytes,
+                most: wanted.most,
+            }))
+        }
         (None, Some(bytes)) => Ok(Some(bytes)),
         (None, None) if head.chunked => Ok(None),
         // Without a length or chunks, a truncated body could not be detected.
-        (None, None) => Err(Failure::ProtocolError(RemoteFault::NoLength)),
+        (None, None) => Err(Failure::ProtocolError(StorageError::NoLength)),
     }
 }
 
@@ -473,7 +347,7 @@ fn begin_range(
             .map_or_else(|| "a part".to_owned(), shown)
     };
     let Some(asked) = range else {
-        return Err(Failure::ProtocolError(RemoteFault::Range {
+        return Err(Failure::ProtocolError(StorageError::BodyRange {
             start: 0,
             end: wanted.object_bytes.unwrap_or_default(),
             found: found(),
@@ -486,13 +360,13 @@ fn begin_range(
         && let Some(expected) = wanted.object_bytes
         && whole != expected
     {
-        return Err(Failure::ProtocolError(RemoteFault::BodyLength {
+        return Err(Failure::ProtocolError(StorageError::BodyLength {
             expected,
             found: whole,
         }));
     }
     if !right {
-        return Err(Failure::ProtocolError(RemoteFault::Range {
+        return Err(Failure::ProtocolError(StorageError::BodyRange {
             start: asked.start,
             end: asked.end,
             found: found(),
@@ -500,7 +374,7 @@ fn begin_range(
     }
     let expected = asked.end - asked.start;
     if let Some(found) = head.length.filter(|length| *length != expected) {
-        return Err(Failure::ProtocolError(RemoteFault::BodyLength {
+        return Err(Failure::ProtocolError(StorageError::BodyLength {
             expected,
             found,
         }));
@@ -518,7 +392,7 @@ fn shown(text: &str) -> String {
 }
 
 /// Classifies an answer that is not a success.
-async fn refused(
+async fn classify(
     live: &Live,
     wanted: &Wanted<'_>,
     response: Response,
@@ -526,58 +400,28 @@ async fn refused(
     range: Option<Range<u64>>,
 ) -> Failure {
     let status = head.status;
-    let code = match (status, head.code) {
-        (300..400, _) => None,
-        (_, Some(code)) => Some(code),
-        _ => code_of(response, live.options.idle_timeout).await,
-    };
-    let expired = code.as_deref().is_some_and(|code| {
-        matches!(
-            code,
-            "ExpiredToken" | "ExpiredTokenException" | "RequestExpired"
-        )
-    });
     match status {
-        300..400 => Failure::Final(RemoteFault::Redirect {
-            host: head.redirect,
-            region: head.region,
-        }),
-        400 | 401 | 403 if expired => Failure::Expired(RemoteFault::Credentials { status, code }),
-        401 if has_tokens(live.signer.store_provider()) => {
-            Failure::Expired(RemoteFault::Credentials { status, code })
-        }
-        // Stores report invalid signatures with either status.
-        401 | 403 => Failure::Final(RemoteFault::Credentials { status, code }),
-        404 | 410 => Failure::Final(RemoteFault::NotFound { code }),
-        412 => Failure::Final(RemoteFault::Changed),
+        412 => Failure::Final(StorageError::ObjectChanged),
         416 => {
             let expected = wanted
                 .object_bytes
                 .or(range.map(|range| range.end))
                 .unwrap_or_default();
-            Failure::ProtocolError(RemoteFault::BodyLength {
+            Failure::ProtocolError(StorageError::BodyLength {
                 expected,
                 found: head.whole.unwrap_or_default(),
             })
         }
-        429 | 503 => Failure::Throttled {
-            status,
-            retry_after: head.retry_after,
-        },
-        408 | 409 | 425 | 500..600 => Failure::Transient(match code {
-            Some(code) => format!("status {status}, {code}"),
-            None => format!("status {status}"),
-        }),
-        400 if code.as_deref() == Some("RequestTimeout") => {
-            Failure::Transient("status 400, RequestTimeout".to_owned())
+        200..300 => Failure::Final(StorageError::Refused { status, code: None }),
+        _ => {
+            refused(
+                live.signer.kind(),
+                live.options.request.idle_timeout,
+                response,
+                head,
+            )
+            .await
         }
-        400 if code.as_deref() == Some("AuthorizationHeaderMalformed") && head.region.is_some() => {
-            Failure::Final(RemoteFault::Redirect {
-                host: None,
-                region: head.region,
-            })
-        }
-        _ => Failure::Final(RemoteFault::Refused { status, code }),
     }
 }
 
@@ -594,8 +438,11 @@ async fn body<S: Sink>(
     let mut last = Instant::now();
     let mut window = (last, sink.filled());
     loop {
-        let in_window = options.slow_window.saturating_sub(window.0.elapsed());
-        let idle = options.idle_timeout.saturating_sub(last.elapsed());
+        let in_window = options
+            .request
+            .slow_window
+            .saturating_sub(window.0.elapsed());
+        let idle = options.request.idle_timeout.saturating_sub(last.elapsed());
         match timeout(in_window.min(idle).min(clock.left()), response.chunk()).await {
             Ok(Ok(Some(bytes))) => {
                 last = Instant::now();
@@ -606,13 +453,13 @@ async fn body<S: Sink>(
                     let found = sink.filled() + count;
                     match (full, end) {
                         (Full::NoMemory, _) => {
-                            Failure::Final(RemoteFault::OutOfMemory { bytes: found })
+                            Failure::Final(StorageError::NoMemory { bytes: found })
                         }
                         (Full::TooMany, Some(expected)) => {
-                            Failure::ProtocolError(RemoteFault::BodyLength { expected, found })
+                            Failure::ProtocolError(StorageError::BodyLength { expected, found })
                         }
                         (Full::TooMany, None) => {
-                            Failure::Final(RemoteFault::TooLarge { bytes: found, most })
+                            Failure::Final(StorageError::ObjectTooLarge { bytes: found, most })
                         }
                     }
                 })?;
@@ -622,15 +469,16 @@ async fn body<S: Sink>(
             Ok(Err(_)) if end == Some(sink.filled()) => return Ok(()),
             Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
             Err(_) => {
-                if clock.left().is_zero() || last.elapsed() >= options.idle_timeout {
+                if clock.left().is_zero() || last.elapsed() >= options.request.idle_timeout {
                     return Err(Failure::Stalled);
                 }
             }
         }
         let took = window.0.elapsed();
-        if took >= options.slow_window {
+        if took >= options.request.slow_window {
             let came = u128::from(sink.filled().saturating_sub(window.1));
-            let least = u128::from(options.least_bytes_per_second) * took.as_millis() / 1000;
+            let least =
+                u128::from(options.request.least_bytes_per_second) * took.as_millis() / 1000;
             if came < least {
                 return Err(Failure::Stalled);
             }

@@ -5,7 +5,7 @@
 //! position of a cut comes from what was seen so far: the folders there, or the letters at which keys differ, there or
 //! at the same position of other keys. A bad cut costs a request that finds nothing, and such requests have a budget.
 
-mod plan;
+pub(super) mod plan;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -14,17 +14,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-use plan::{Interval, Job, LAST, State, child_of};
+use plan::{Interval, Job, LAST, State, Ways, child_of};
 
+use shardmill_core::CancelToken;
+
+use super::handle::{Remote, SLICE};
 use super::list::{page, roots};
+use super::live::Live;
 use super::manifest::Spool;
-use super::put::GoOn;
-use super::send::SLICE;
-use super::store_provider::{Listed, Page, Paging};
-use super::{Live, Remote};
+use super::pages::{Listed, Page, Paging};
 use crate::dir::Dir;
 use crate::error::StorageError;
-use crate::fault::RemoteFault;
 
 /// The maximum number of pages that are waiting to be written to the disk.
 const HELD: usize = 64;
@@ -100,22 +100,13 @@ pub struct ListReport {
 
 /// The source of pages.
 pub(super) trait Pages {
-    fn page(&self, paging: Paging<'_>) -> impl Future<Output = Result<Page, RemoteFault>> + Send;
+    fn page(&self, paging: Paging<'_>) -> impl Future<Output = Result<Page, StorageError>> + Send;
 }
 
 impl Pages for Arc<Live> {
-    async fn page(&self, paging: Paging<'_>) -> Result<Page, RemoteFault> {
+    async fn page(&self, paging: Paging<'_>) -> Result<Page, StorageError> {
         page(self, paging).await
     }
-}
-
-/// The capabilities of the store.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ways {
-    /// The number of objects per page.
-    pub(super) size: u32,
-    pub(super) begins_anywhere: bool,
-    pub(super) has_folders: bool,
 }
 
 /// The state that the tasks of a listing share.
@@ -153,11 +144,11 @@ impl<P: Pages> Run<P> {
     }
 
     /// Returns the failure, the number of answered requests, and whether everything was listed.
-    pub(super) fn outcome(&self) -> (Option<RemoteFault>, u64, bool) {
-        let state = self.state();
+    pub(super) fn outcome(&self) -> (Option<StorageError>, u64, bool) {
+        let mut state = self.state();
         (
-            state.failed.clone(),
-            state.calls,
+            state.failed.take(),
+            state.requests.answered,
             state.intervals.is_empty(),
         )
     }
@@ -166,25 +157,25 @@ impl<P: Pages> Run<P> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn send(&self, out: &Sender<Sent>, objects: Vec<Listed>) -> Result<(), RemoteFault> {
+    async fn send(&self, out: &Sender<Sent>, objects: Vec<Listed>) -> Result<(), StorageError> {
         if objects.is_empty() {
             return Ok(());
         }
         let held = Arc::clone(&self.held).acquire_owned().await;
         let sent = Sent {
             objects,
-            _held: held.map_err(|_| RemoteFault::NoAnswer)?,
+            _held: held.map_err(|_| StorageError::NoAnswer)?,
         };
         // The receiver was dropped: the task is being cancelled.
-        out.send(sent).map_err(|_| RemoteFault::Interrupted)
+        out.send(sent).map_err(|_| StorageError::Interrupted)
     }
 
-    async fn ask(&self, paging: Paging<'_>) -> Result<Page, RemoteFault> {
-        self.state().active += 1;
+    async fn ask(&self, paging: Paging<'_>) -> Result<Page, StorageError> {
+        self.state().requests.active += 1;
         let answer = self.pages.page(paging).await;
         let mut state = self.state();
-        state.active -= 1;
-        state.calls += 1;
+        state.requests.active -= 1;
+        state.requests.answered += 1;
         answer
     }
 
@@ -196,7 +187,8 @@ impl<P: Pages> Run<P> {
             changed.as_mut().enable();
             let job = {
                 let mut state = self.state();
-                if state.failed.is_some() || state.intervals.is_empty() && state.folding.is_empty()
+                if state.failed.is_some()
+                    || state.intervals.is_empty() && state.folders.active.is_empty()
                 {
                     return;
                 }
@@ -218,7 +210,7 @@ impl<P: Pages> Run<P> {
                 Some(Job::List(id)) => self.list(id, out).await,
                 Some(Job::Fold(id, folder)) => {
                     let done = self.fold(id, &folder, out).await;
-                    self.state().folding.remove(&folder);
+                    self.state().folders.active.remove(&folder);
                     done
                 }
             };
@@ -227,7 +219,8 @@ impl<P: Pages> Run<P> {
                 if let Err(fault) = done {
                     state.failed.get_or_insert(fault);
                 }
-                state.failed.is_some() || state.intervals.is_empty() && state.folding.is_empty()
+                state.failed.is_some()
+                    || state.intervals.is_empty() && state.folders.active.is_empty()
             };
             if is_over {
                 self.changed.notify_waiters();
@@ -237,7 +230,7 @@ impl<P: Pages> Run<P> {
     }
 
     /// Lists an interval to its end.
-    async fn list(&self, id: u64, out: &Sender<Sent>) -> Result<(), RemoteFault> {
+    async fn list(&self, id: u64, out: &Sender<Sent>) -> Result<(), StorageError> {
         let mut empty = 0;
         loop {
             let Some(interval) = self.state().intervals.get(&id).cloned() else {
@@ -329,10 +322,10 @@ impl<P: Pages> Run<P> {
         interval: &Interval,
         after: Option<&str>,
         objects: &[Listed],
-    ) -> Result<(), RemoteFault> {
+    ) -> Result<(), StorageError> {
         let strays = |listed: &Listed| !listed.key.starts_with(&interval.prefix);
         if objects.iter().any(strays) {
-            return Err(RemoteFault::Answer {
+            return Err(StorageError::Answer {
                 what: "a key that was not asked for",
             });
         }
@@ -340,7 +333,7 @@ impl<P: Pages> Run<P> {
             return Ok(());
         }
         if !objects.is_sorted_by(|a, b| a.key < b.key) {
-            return Err(RemoteFault::Answer {
+            return Err(StorageError::Answer {
                 what: "a listing out of order",
             });
         }
@@ -352,7 +345,7 @@ impl<P: Pages> Run<P> {
     }
 
     /// Lists the folders below a prefix, and cuts the interval by them.
-    async fn fold(&self, id: u64, folder: &str, out: &Sender<Sent>) -> Result<(), RemoteFault> {
+    async fn fold(&self, id: u64, folder: &str, out: &Sender<Sent>) -> Result<(), StorageError> {
         let after = {
             let state = self.state();
             let known = state.intervals.get(&id);
@@ -395,8 +388,8 @@ impl<P: Pages> Run<P> {
     }
 }
 
-const fn endless() -> RemoteFault {
-    RemoteFault::Answer {
+const fn endless() -> StorageError {
+    StorageError::Answer {
         what: "a listing that has no end",
     }
 }
@@ -419,7 +412,7 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`]; `limit-list` if there are more objects than the options allow.
+    /// [`StorageError::At`]; `limit-list` if there are more objects than the options allow.
     /// Errors of writing the file.
     pub fn list_to(
         &self,
@@ -427,16 +420,16 @@ impl Remote {
         dir: &Dir,
         target: &str,
         options: &ListOptions,
-        go_on: &mut GoOn<'_>,
+        go_on: &mut CancelToken<'_>,
     ) -> Result<ListReport, StorageError> {
         let failed = |fault| self.error(prefix, fault);
         let live = self.live().map_err(failed)?;
         if std::thread::current().id() == live.engine.thread {
-            return Err(failed(RemoteFault::NoAnswer));
+            return Err(failed(StorageError::NoAnswer));
         }
-        let store_provider = live.signer.store_provider();
+        let kind = live.signer.kind();
         let (root, wanted) = roots(&live, prefix);
-        let has_folders = store_provider.has_folders();
+        let has_folders = kind.has_folders();
         let begin = match (has_folders, wanted.rsplit_once('/')) {
             (false, _) => wanted.clone(),
             (true, Some((folder, _))) => format!("{folder}/"),
@@ -444,7 +437,7 @@ impl Remote {
         };
         let ways = Ways {
             size: options.page.clamp(1, 1000),
-            begins_anywhere: store_provider.can_begin_anywhere(),
+            begins_anywhere: kind.can_begin_anywhere(),
             has_folders,
         };
         let run = Arc::new(Run::new(Arc::clone(&live), ways, begin, wanted));
@@ -468,7 +461,7 @@ impl Remote {
                     let so_far = count.fetch_add(objects, Ordering::Relaxed) + objects;
                     if so_far > options.most {
                         let most = options.most;
-                        return Err(failed(RemoteFault::TooMany { most }));
+                        return Err(failed(StorageError::TooMany { most }));
                     }
                     spool.push(&root, sent.objects)?;
                 }
@@ -476,7 +469,7 @@ impl Remote {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if !go_on(count.load(Ordering::Relaxed)) {
-                return Err(failed(RemoteFault::Interrupted));
+                return Err(failed(StorageError::Interrupted));
             }
         }
         let (fault, pages, is_whole) = run.outcome();
@@ -484,7 +477,7 @@ impl Remote {
             return Err(failed(fault));
         }
         if !is_whole {
-            return Err(failed(RemoteFault::NoAnswer));
+            return Err(failed(StorageError::NoAnswer));
         }
         let shown = self.display(prefix);
         let sum = spool.finish(dir, target, shown.trim_end_matches('/'))?;

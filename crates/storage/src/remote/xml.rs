@@ -1,120 +1,78 @@
-//! A minimal XML parser for the answers of stores: elements and their text, without declarations.
+//! Reads the XML answers of stores.
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
 
 /// The maximum nesting depth. Answers have four levels.
 const DEPTH: usize = 16;
 
-/// Calls `each` at the end of each element, with its path from the root and its direct text.
+const CUT: &str = "the XML is cut off";
+const BROKEN: &str = "the XML is malformed";
+const ENTITY: &str = "an entity in the XML";
+
+/// Calls `each` at the end of each element, with the names from the root to the element, joined by `/`, and with its
+/// direct text.
 ///
-/// Attributes and namespace prefixes are ignored. Declarations, and therefore custom entities, are refused.
+/// Attributes and namespace prefixes are ignored. Declarations, and therefore custom entities, are refused. The text is
+/// not trimmed, because keys can begin or end with a space. (The serde support of `quick_xml` trims it.)
 ///
 /// # Errors
 ///
 /// A description of what is wrong with the text, or the error of `each`.
-pub(super) fn read<'a>(
-    text: &'a str,
-    mut each: impl FnMut(&[&'a str], &str) -> Result<(), &'static str>,
+pub(super) fn read(
+    text: &str,
+    mut each: impl FnMut(&str, &str) -> Result<(), &'static str>,
 ) -> Result<(), &'static str> {
-    let mut path: Vec<&str> = Vec::new();
-    let mut inside = String::new();
-    let mut rest = text;
-    let mut roots = 0;
-    while let Some((before, after)) = rest.split_once('<') {
-        if path.is_empty() && !before.trim_start_matches('\u{feff}').trim().is_empty() {
-            return Err("text outside of the XML");
-        }
-        decode(before, &mut inside)?;
-        if let Some(instruction) = after.strip_prefix('?') {
-            let (_, behind) = instruction.split_once("?>").ok_or(CUT)?;
-            rest = behind;
-            continue;
-        }
-        if after.starts_with('!') {
-            return Err("a declaration in the XML");
-        }
-        let (tag, behind) = split_tag(after)?;
-        rest = behind;
-        if let Some(name) = tag.strip_prefix('/') {
-            if path.last() != Some(&local(name)) {
-                return Err("the XML ends an element that it did not begin");
+    let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
+    reader.config_mut().expand_empty_elements = true;
+    let (mut path, mut inside) = (String::new(), String::new());
+    let (mut depth, mut roots) = (0_usize, 0_usize);
+    loop {
+        match reader.read_event().map_err(|_| BROKEN)? {
+            Event::Start(tag) => {
+                roots += usize::from(depth == 0);
+                depth += 1;
+                if depth > DEPTH || roots > 1 {
+                    return Err("the XML has too many levels or roots");
+                }
+                if depth > 1 {
+                    path.push('/');
+                }
+                path.push_str(std::str::from_utf8(tag.local_name().as_ref()).map_err(|_| BROKEN)?);
+                inside.clear();
             }
-            each(&path, &inside)?;
-            path.pop();
-        } else {
-            let is_empty = tag.ends_with('/');
-            let tag = tag.trim_end_matches('/');
-            if path.is_empty() {
-                roots += 1;
+            Event::End(_) => {
+                each(&path, &inside)?;
+                depth -= 1;
+                path.truncate(path.rfind('/').unwrap_or_default());
+                inside.clear();
             }
-            path.push(local(tag));
-            if path.len() > DEPTH || roots > 1 {
-                return Err("the XML has too many levels or roots");
+            Event::Text(text) => {
+                let text = text.decode().map_err(|_| BROKEN)?;
+                if depth == 0 && !text.trim().is_empty() {
+                    return Err("text outside of the XML");
+                }
+                inside.push_str(&text);
             }
-            if is_empty {
-                each(&path, "")?;
-                path.pop();
+            Event::GeneralRef(entity) => match entity.resolve_char_ref().map_err(|_| ENTITY)? {
+                Some(letter) => inside.push(letter),
+                None => inside.push(match entity.as_ref() {
+                    b"amp" => '&',
+                    b"lt" => '<',
+                    b"gt" => '>',
+                    b"quot" => '"',
+                    b"apos" => '\'',
+                    _ => return Err(ENTITY),
+                }),
+            },
+            Event::DocType(_) | Event::CData(_) | Event::Comment(_) => {
+                return Err("a declaration in the XML");
             }
-        }
-        inside.clear();
-    }
-    if !path.is_empty() || roots == 0 || !rest.trim().is_empty() {
-        return Err(CUT);
-    }
-    Ok(())
-}
-
-const CUT: &str = "the XML is cut off";
-
-/// Splits at the `>` that ends a tag.
-fn split_tag(text: &str) -> Result<(&str, &str), &'static str> {
-    let mut quote = None;
-    for (at, letter) in text.char_indices() {
-        match (quote, letter) {
-            (None, '>') => {
-                let tag = text.get(..at).unwrap_or_default();
-                return Ok((tag, text.get(at + 1..).unwrap_or_default()));
-            }
-            (None, '"' | '\'') => quote = Some(letter),
-            (Some(open), letter) if open == letter => quote = None,
-            _ => {}
+            Event::Decl(_) | Event::PI(_) | Event::Empty(_) => {}
+            Event::Eof if depth > 0 || roots == 0 => return Err(CUT),
+            Event::Eof => return Ok(()),
         }
     }
-    Err(CUT)
-}
-
-/// Returns the name of a tag without its namespace prefix.
-fn local(tag: &str) -> &str {
-    let name = tag.split_ascii_whitespace().next().unwrap_or_default();
-    name.rsplit_once(':').map_or(name, |(_, name)| name)
-}
-
-fn decode(text: &str, into: &mut String) -> Result<(), &'static str> {
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('&') {
-        into.push_str(before);
-        let (name, behind) = after.split_once(';').ok_or(ENTITY)?;
-        into.push(match name {
-            "amp" => '&',
-            "lt" => '<',
-            "gt" => '>',
-            "quot" => '"',
-            "apos" => '\'',
-            _ => number(name).ok_or(ENTITY)?,
-        });
-        rest = behind;
-    }
-    into.push_str(rest);
-    Ok(())
-}
-
-const ENTITY: &str = "an entity in the XML";
-
-fn number(name: &str) -> Option<char> {
-    let digits = name.strip_prefix('#')?;
-    let code = match digits.strip_prefix('x') {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => digits.parse(),
-    };
-    char::from_u32(code.ok()?)
 }
 
 #[cfg(test)]
@@ -124,7 +82,7 @@ mod tests {
     fn all(text: &str) -> Result<Vec<String>, &'static str> {
         let mut found = Vec::new();
         read(text, |path, inside| {
-            found.push(format!("{}={inside}", path.join("/")));
+            found.push(format!("{path}={inside}"));
             Ok(())
         })?;
         Ok(found)
@@ -132,8 +90,9 @@ mod tests {
 
     #[test]
     fn elements_and_their_texts() {
-        let text = "\u{feff}<?xml version=\"1.0\"?>\n<s:A xmlns:s=\"http://x/?a>b\"><B>x &amp;&#65;&#x42;&lt;</B>\n<C a='>'/><D></D ></s:A>\n";
-        assert_eq!(all(text).unwrap(), ["A/B=x &AB<", "A/C=", "A/D=", "A="]);
+        let text = "\u{feff}<?xml version=\"1.0\"?>\n<s:A xmlns:s=\"http://x/?a>b\"><B> x &amp;&#65;&#x42;&lt; </B>\n<C a='>'/><D></D ></s:A>\n";
+        let expected = ["A/B= x &AB< ", "A/C=", "A/D=", "A="];
+        assert_eq!(all(text).unwrap(), expected);
         assert_eq!(read("<A><B>x</B></A>", |_, _| Err("enough")), Err("enough"));
     }
 
@@ -141,23 +100,23 @@ mod tests {
     fn what_is_no_plain_xml_is_refused() {
         for (text, what) in [
             ("", CUT),
-            ("plain", CUT),
+            ("plain", "text outside of the XML"),
             ("plain<A/>", "text outside of the XML"),
-            ("<A/>plain", CUT),
+            ("<A/>plain", "text outside of the XML"),
             ("<A>", CUT),
-            ("<A", CUT),
-            ("<A b='>'", CUT),
-            ("<?xml", CUT),
+            ("<A", BROKEN),
+            ("<A b='>'", BROKEN),
+            ("<?xml", BROKEN),
             ("<A/><B/>", "the XML has too many levels or roots"),
-            ("</A>", "the XML ends an element that it did not begin"),
-            ("<A></B>", "the XML ends an element that it did not begin"),
+            ("</A>", BROKEN),
+            ("<A></B>", BROKEN),
             (
                 "<!DOCTYPE a [<!ENTITY b \"c\">]><A>&b;</A>",
                 "a declaration in the XML",
             ),
             ("<A><![CDATA[x]]></A>", "a declaration in the XML"),
             ("<A>&b;</A>", ENTITY),
-            ("<A>a & b</A>", ENTITY),
+            ("<A>a & b</A>", BROKEN),
             ("<A>&#xd800;</A>", ENTITY),
             ("<A>&#99999999999;</A>", ENTITY),
         ] {

@@ -8,7 +8,7 @@ use arrow::datatypes::*;
 use half::f16;
 use shardmill_core::{Diagnostic, Format, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
-use shardmill_storage::{Dir, GoOn, Place};
+use shardmill_storage::{CancelToken, Dir, Place};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
     Output, Position, Published, Resources, RowEncoder, RowNumbers, Target, WriteError,
@@ -66,7 +66,7 @@ impl Checkpoint for Forgetful {
     fn published(
         &self,
         _: &Published<'_>,
-        _: &mut GoOn<'_>,
+        _: &mut CancelToken<'_>,
     ) -> Result<(), shardmill_storage::StorageError> {
         Ok(())
     }

@@ -10,7 +10,7 @@ use shardmill_mds::{
     Column, Compression, Encoding, HashAlgo, ShardConfig, ShardEntry, ShardView, TextColumn,
     TextEncoding, hash_hex,
 };
-use shardmill_storage::{Dir, GoOn, Place, StorageError};
+use shardmill_storage::{CancelToken, Dir, Place, StorageError};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
     Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardForm, WriteError, Written,
@@ -121,7 +121,7 @@ impl Checkpoint for Forgetful {
     fn resume_at(&self) -> Option<(u64, Position)> {
         None
     }
-    fn published(&self, _: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn published(&self, _: &Published<'_>, _: &mut CancelToken<'_>) -> Result<(), StorageError> {
         Ok(())
     }
 }
@@ -488,7 +488,11 @@ impl Checkpoint for Memory {
             .last()?;
         Some((last, self.known[&last].0))
     }
-    fn published(&self, shard: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn published(
+        &self,
+        shard: &Published<'_>,
+        _: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError> {
         self.seen.lock().unwrap().insert(
             shard.shard,
             (shard.start, shard.record.entry.clone(), shard.content),
@@ -533,7 +537,7 @@ impl Checkpoint for Panics {
     fn resume_at(&self) -> Option<(u64, Position)> {
         None
     }
-    fn published(&self, _: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
+    fn published(&self, _: &Published<'_>, _: &mut CancelToken<'_>) -> Result<(), StorageError> {
         panic!("no shard is noted")
     }
 }

@@ -3,15 +3,17 @@
 //! The stores are stubs. With `SHARDMILL_STORES` the same list is tested on real stores: entries are separated by `;`,
 //! and each is a name, a URL and settings, separated by spaces. `tests/stores.sh` starts emulators and sets it.
 
+use crate::{RetryOptions, UploadOptions};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 
 use shardmill_testing::s3::Flavor;
 
+use super::super::payload::Payload;
 use super::super::put::put_whole;
-use super::super::request::Payload;
 use super::*;
+use crate::error::StorageError;
 use crate::{Dir, FileHandle, PublishMode};
 
 const MOST: u64 = Remote::LIST_MOST;
@@ -431,7 +433,7 @@ fn no_paths(place: &Place) -> Kept {
     for name in ["paths/a//b", "paths/folder/"] {
         let key = remote.location().key(name);
         let put = remote.wait_while(name, &mut go_on, &AtomicU64::new(0), |live| async move {
-            let payload = Payload::new(live.signer.store_provider(), b"1".to_vec())?;
+            let payload = Payload::new(live.signer.kind(), b"1".to_vec())?;
             put_whole(&live, &key, &payload, &Arc::default()).await
         });
         put.unwrap();
@@ -495,9 +497,15 @@ fn denied(place: &Place) -> Kept {
 
 fn options(settings: BTreeMap<String, String>) -> RemoteOptions {
     RemoteOptions {
-        put_split_above: 6 << 20,
-        put_part_bytes: 5 << 20,
-        back_off: Duration::from_millis(1),
+        upload: UploadOptions {
+            split_above: 6 << 20,
+            part_bytes: 5 << 20,
+            ..UploadOptions::default()
+        },
+        retry: RetryOptions {
+            back_off: Duration::from_millis(1),
+            ..RetryOptions::default()
+        },
         settings,
         ..RemoteOptions::default()
     }
@@ -606,7 +614,7 @@ fn real_stores() {
         let Location::Remote(location) = Location::parse(url).unwrap() else {
             panic!("{url}");
         };
-        let location = location.join(&format!("run-{:x}", super::super::random_number()));
+        let location = location.join(&format!("run-{:x}", crate::random_number()));
         let place = Place::Store {
             remote: Remote::new(&location, &options, true).unwrap(),
             location,

@@ -1,9 +1,11 @@
 //! Every fault with every operation on every kind of store, and a tenth of all requests failing.
 
+use crate::{RequestOptions, RetryOptions, UploadOptions};
 use shardmill_testing::s3::Flavor;
 
 use super::*;
 use crate::FileHandle;
+use crate::error::StorageError;
 
 fn go_on(_: u64) -> bool {
     true
@@ -130,10 +132,16 @@ fn permanent_faults_are_named_in_time() {
                 scope.spawn(move || {
                     let server = serve(*flavor, Script::always(fault.clone()));
                     let options = RemoteOptions {
-                        total_timeout: Duration::from_secs(3),
-                        put_split_above: 64 << 10,
-                        put_part_bytes: 32 << 10,
-                        least_bytes_per_second: 1 << 20,
+                        request: RequestOptions {
+                            total_timeout: Duration::from_secs(3),
+                            least_bytes_per_second: 1 << 20,
+                            ..quick(&server).request
+                        },
+                        upload: UploadOptions {
+                            split_above: 64 << 10,
+                            part_bytes: 32 << 10,
+                            ..quick(&server).upload
+                        },
                         ..quick(&server)
                     };
                     let began = Instant::now();
@@ -142,7 +150,7 @@ fn permanent_faults_are_named_in_time() {
                     let shown = format!("{flavor:?} {operation:?} {fault:?}");
                     assert!(ids.contains(&result), "{shown}: {result}");
                     // The abort of an upload has its own timeout of ten seconds.
-                    let most = options.total_timeout + Duration::from_secs(2);
+                    let most = options.request.total_timeout + Duration::from_secs(2);
                     assert!(took < most, "{shown}: {took:?}");
                 });
             }
@@ -237,10 +245,19 @@ fn a_tenth_of_faults_costs_little_in_every_dialect() {
             let remote = open(
                 &server,
                 &RemoteOptions {
-                    attempts: 8,
-                    idle_timeout: Duration::from_millis(500),
-                    put_split_above: 64 << 10,
-                    put_part_bytes: 32 << 10,
+                    retry: RetryOptions {
+                        attempts: 8,
+                        ..quick(&server).retry
+                    },
+                    request: RequestOptions {
+                        idle_timeout: Duration::from_millis(500),
+                        ..quick(&server).request
+                    },
+                    upload: UploadOptions {
+                        split_above: 64 << 10,
+                        part_bytes: 32 << 10,
+                        ..quick(&server).upload
+                    },
                     ..quick(&server)
                 },
             );

@@ -1,6 +1,8 @@
 //! Every fault with every operation: the right bytes or a specific error, before the deadline.
 
 use super::*;
+use crate::error::StorageError;
+use crate::{RequestOptions, RetryOptions};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
@@ -66,7 +68,10 @@ fn check(fault: &Fault, expected: impl Fn(Operation) -> (Outcome, Outcome)) {
 fn check_one(fault: &Fault, operation: Operation, script: Script, expected: Outcome) {
     let server = server(script);
     let options = RemoteOptions {
-        total_timeout: Duration::from_secs(5),
+        request: RequestOptions {
+            total_timeout: Duration::from_secs(5),
+            ..quick(&server).request
+        },
         ..quick(&server)
     };
     let remote = alone(&options);
@@ -81,7 +86,7 @@ fn check_one(fault: &Fault, operation: Operation, script: Script, expected: Outc
     if let Ok(bytes) = result {
         assert!(bytes == operation.right(), "{fault:?} {operation:?}");
     }
-    let most = options.total_timeout + Duration::from_secs(2);
+    let most = options.request.total_timeout + Duration::from_secs(2);
     assert!(took < most, "{fault:?} {operation:?} {took:?}");
 }
 
@@ -231,11 +236,17 @@ fn a_tenth_of_faults_costs_little() {
     };
     let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
     let options = RemoteOptions {
-        connections: 16,
-        attempts: 8,
-        idle_timeout: Duration::from_millis(500),
-        retry_percent: 20,
-        retry_floor: 20,
+        request: RequestOptions {
+            connections: 16,
+            idle_timeout: Duration::from_millis(500),
+            ..quick(&server).request
+        },
+        retry: RetryOptions {
+            attempts: 8,
+            budget_percent: 20,
+            budget_floor: 20,
+            ..quick(&server).retry
+        },
         ..quick(&server)
     };
     let remote = alone(&options);

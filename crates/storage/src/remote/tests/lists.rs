@@ -1,8 +1,10 @@
 //! Sizes and listings.
 
+use crate::RequestOptions;
 use shardmill_testing::s3::Action;
 
 use super::*;
+use crate::error::StorageError;
 
 fn go_on(_: u64) -> bool {
     true
@@ -109,7 +111,7 @@ fn listings_that_are_none() {
         ))
     };
     for (text, what) in [
-        (String::new(), "the XML is cut off"),
+        (String::new(), "text outside of the XML"),
         ("{}".to_owned(), "the XML is cut off"),
         (
             "<html><body>Sign in</body></html>".to_owned(),
@@ -188,7 +190,10 @@ fn each_fault_of_a_question() {
                 Script::always(fault.clone())
             });
             let remote = alone(&RemoteOptions {
-                total_timeout: Duration::from_secs(5),
+                request: RequestOptions {
+                    total_timeout: Duration::from_secs(5),
+                    ..quick(&server).request
+                },
                 ..quick(&server)
             });
             let (result, right) = if asks_list {

@@ -5,8 +5,9 @@ use std::path::Path;
 use shardmill_testing::s3::{Action, Flavor, Login};
 
 use super::*;
+use crate::error::StorageError;
+use crate::remote::access::access;
 use crate::remote::credential::{Credential, CredentialCache};
-use crate::remote::settings::Access;
 
 const PERSONAL: &str = "hush-personal";
 
@@ -136,7 +137,7 @@ fn of_many_requests_with_an_old_token_one_asks_for_another() {
 #[test]
 fn who_finds_out_late_does_not_forget_the_new_token() {
     let server = serve(client(), Script::default());
-    let access = Access::new(&volume(), &server.environment()).unwrap();
+    let access = access(&volume(), &server.environment()).unwrap();
     let credential_cache = CredentialCache::default();
     let token = || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -15,9 +15,10 @@ use futures::task::LocalSpawnExt as _;
 use shardmill_testing::draw::Draw;
 
 use super::shapes::{OTHERS, SHAPES, Shape, keys};
-use crate::fault::RemoteFault;
-use crate::remote::store_provider::{Listed, Page, Paging};
-use crate::remote::walk::{Pages, Run, Ways};
+use crate::error::StorageError;
+use crate::remote::pages::{Listed, Page, Paging};
+use crate::remote::walk::plan::Ways;
+use crate::remote::walk::{Pages, Run};
 
 /// The time of a page.
 const PAGE: u64 = 1000;
@@ -129,7 +130,7 @@ impl Store {
 }
 
 impl Pages for Arc<Store> {
-    async fn page(&self, paging: Paging<'_>) -> Result<Page, RemoteFault> {
+    async fn page(&self, paging: Paging<'_>) -> Result<Page, StorageError> {
         let (began, took) = {
             let clock = self.clock.lock().unwrap();
             let mut draw = self.draw.lock().unwrap();

@@ -1,6 +1,7 @@
 //! The number of connections, and the requests they are used for.
 
 use super::*;
+use crate::RequestOptions;
 
 const OBJECT: usize = 4 << 20;
 const OBJECTS: usize = 40;
@@ -67,7 +68,10 @@ fn no_more_connections_than_allowed() {
     };
     let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
     let options = RemoteOptions {
-        connections: 5,
+        request: RequestOptions {
+            connections: 5,
+            ..quick(&server).request
+        },
         ..quick(&server)
     };
     let remote = alone(&options);

@@ -1,5 +1,6 @@
 //! Listings of very many objects: exact, fast, and with few requests more than pages.
 
+use crate::{RequestOptions, RetryOptions};
 use std::collections::BTreeSet;
 
 use shardmill_testing::s3::Flavor;
@@ -203,7 +204,15 @@ fn a_listing_adapts_to_a_store_that_asks_to_slow_down() {
         ..Settings::default()
     });
     let remote = alone(&RemoteOptions {
-        connections: 16,
+        request: RequestOptions {
+            connections: 16,
+            ..quick(&server).request
+        },
+        // One request in ten fails, so four attempts are too few for hundreds of pages.
+        retry: RetryOptions {
+            attempts: 8,
+            ..quick(&server).retry
+        },
         ..quick(&server)
     });
     let root = tempfile::tempdir().unwrap();

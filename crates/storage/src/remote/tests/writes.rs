@@ -1,8 +1,10 @@
 //! Every fault with every kind of write. Afterwards the object is always the old one or the new one.
 
+use crate::{RequestOptions, RetryOptions, UploadOptions};
 use shardmill_testing::s3::Action;
 
 use super::*;
+use crate::error::StorageError;
 use crate::{Dir, FileHandle};
 
 const OLD: &[u8] = b"what was there";
@@ -31,12 +33,18 @@ fn file() -> (tempfile::TempDir, FileHandle) {
 
 fn writing(server: &S3Server) -> RemoteOptions {
     RemoteOptions {
-        put_split_above: 64 << 10,
-        put_part_bytes: 32 << 10,
-        put_parts: 3,
-        // Shortens the wait for data in the buffers of this machine.
-        least_bytes_per_second: 1 << 20,
-        total_timeout: Duration::from_secs(5),
+        upload: UploadOptions {
+            split_above: 64 << 10,
+            part_bytes: 32 << 10,
+            parts: 3,
+            ..quick(server).upload
+        },
+        request: RequestOptions {
+            // Shortens the wait for data in the buffers of this machine.
+            least_bytes_per_second: 1 << 20,
+            total_timeout: Duration::from_secs(5),
+            ..quick(server).request
+        },
         ..quick(server)
     }
 }
@@ -104,7 +112,7 @@ fn check_one(fault: &Fault, write: Write, script: Script, aborts: bool, expected
     assert!(right || expected.is_err() && old, "{shown}");
     // If every request fails, parts cannot be discarded.
     assert!(!aborts || server.open_uploads() == 0, "{shown}");
-    let most = options.total_timeout + Duration::from_secs(2);
+    let most = options.request.total_timeout + Duration::from_secs(2);
     assert!(took < most, "{shown} {took:?}");
 }
 
@@ -391,9 +399,12 @@ fn a_slow_store_is_waited_for_as_long_as_it_gets_on() {
         ..Settings::default()
     });
     let options = RemoteOptions {
-        // Longer than the latency only together with the time for a megabyte.
-        idle_timeout: Duration::from_millis(400),
-        least_bytes_per_second: 1 << 20,
+        request: RequestOptions {
+            // Longer than the latency only together with the time for a megabyte.
+            idle_timeout: Duration::from_millis(400),
+            least_bytes_per_second: 1 << 20,
+            ..writing(&server).request
+        },
         ..writing(&server)
     };
     let remote = alone(&options);
@@ -405,8 +416,11 @@ fn a_slow_store_is_waited_for_as_long_as_it_gets_on() {
 fn who_does_not_want_to_go_on_is_obeyed() {
     let server = server(Script::always(Fault::StallBefore));
     let options = RemoteOptions {
-        idle_timeout: LONG,
-        total_timeout: LONG,
+        request: RequestOptions {
+            idle_timeout: LONG,
+            total_timeout: LONG,
+            ..writing(&server).request
+        },
         ..writing(&server)
     };
     let remote = alone(&options);
@@ -501,8 +515,14 @@ fn a_tenth_of_faults_costs_little() {
     ];
     let server = server(Script::random(seed, 10, faults));
     let options = RemoteOptions {
-        attempts: 8,
-        total_timeout: LONG,
+        retry: RetryOptions {
+            attempts: 8,
+            ..writing(&server).retry
+        },
+        request: RequestOptions {
+            total_timeout: LONG,
+            ..writing(&server).request
+        },
         ..writing(&server)
     };
     let remote = alone(&options);

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::Ways;
-use crate::fault::RemoteFault;
-use crate::remote::store_provider::{Listed, Page};
+use crate::error::StorageError;
+use crate::remote::pages::{Listed, Page};
 
 /// Appended to a prefix, this sorts after every key with that prefix.
 pub(super) const LAST: char = '\u{10ffff}';
@@ -33,6 +32,15 @@ const LETTERS: usize = 256;
 
 /// The number of parts that an interval is cut into by its folders.
 const PARTS: usize = 16;
+
+/// The capabilities of the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ways {
+    /// The number of objects per page.
+    pub(crate) size: u32,
+    pub(crate) begins_anywhere: bool,
+    pub(crate) has_folders: bool,
+}
 
 /// A part of the key space: keys with the prefix, after `after` (exclusive) and up to `end` (inclusive).
 #[derive(Clone, Debug, Default)]
@@ -99,35 +107,59 @@ pub(super) enum Job {
     Fold(u64, String),
 }
 
+/// The state of a listing.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) intervals: BTreeMap<u64, Interval>,
     /// Intervals that no task has started.
     pub(super) waiting: Vec<u64>,
-    pub(super) next: u64,
-    /// The number of answered requests, and below, the number of requests in flight.
-    pub(super) calls: u64,
-    pub(super) active: u64,
+    next: u64,
+    pub(super) requests: Requests,
+    /// The number of keys that were found.
     pub(super) keys: u64,
-    pub(super) letters: BTreeSet<char>,
+    letters: Letters,
+    guesses: Guesses,
+    pub(super) folders: Folders,
+    pub(super) failed: Option<StorageError>,
+}
+
+/// The requests of a listing.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) answered: u64,
+    pub(super) active: u64,
+}
+
+/// What was seen of the keys.
+#[derive(Debug, Default)]
+struct Letters {
+    all: BTreeSet<char>,
     /// The letters that were seen at each place.
-    pub(super) places: BTreeMap<Place, BTreeSet<char>>,
+    at: BTreeMap<Place, BTreeSet<char>>,
     /// Places at which keys differ that are a page apart, or more.
-    pub(super) wide: BTreeSet<Place>,
+    wide: BTreeSet<Place>,
     /// Prefixes after which different letters were seen.
-    pub(super) varies: BTreeSet<String>,
+    varies: BTreeSet<String>,
+}
+
+/// The cuts that were not based on known keys.
+#[derive(Debug, Default)]
+struct Guesses {
     /// Prefixes at which a cut was made only because keys differ at the same place elsewhere.
-    pub(super) tried: BTreeSet<String>,
+    tried: BTreeSet<String>,
     /// The number of unverified guesses at each place.
-    pub(super) guessing: BTreeMap<Place, usize>,
+    pending: BTreeMap<Place, usize>,
     /// Places where a guess was right.
-    pub(super) trusted: BTreeSet<Place>,
+    trusted: BTreeSet<Place>,
     /// The smallest letter at each place for which a guess found nothing.
-    pub(super) refuted: BTreeMap<Place, char>,
-    /// Prefixes whose folders were requested, and below, those of them in flight.
-    pub(super) folded: BTreeSet<String>,
-    pub(super) folding: BTreeSet<String>,
-    pub(super) failed: Option<RemoteFault>,
+    refuted: BTreeMap<Place, char>,
+}
+
+/// Prefixes whose direct subfolders are listed.
+#[derive(Debug, Default)]
+pub(super) struct Folders {
+    requested: BTreeSet<String>,
+    pub(super) active: BTreeSet<String>,
 }
 
 /// The place of a letter in a key: the number of separators before it, and the number of letters and digits since the
@@ -205,10 +237,10 @@ impl State {
     fn note<'a>(&mut self, a: &'a str, b: &str) -> Option<(&'a str, Place)> {
         let mut pairs = letters_of(a).zip(b.chars());
         let ((at, a_letter, place), b_letter) = pairs.find(|((_, a, _), b)| a != b)?;
-        if self.letters.len() < LETTERS {
-            self.letters.extend([a_letter, b_letter]);
+        if self.letters.all.len() < LETTERS {
+            self.letters.all.extend([a_letter, b_letter]);
         }
-        let here = self.places.entry(place).or_default();
+        let here = self.letters.at.entry(place).or_default();
         if here.len() < LETTERS {
             here.extend([a_letter, b_letter]);
         }
@@ -218,21 +250,25 @@ impl State {
     /// Learns from two keys that are far apart.
     pub(super) fn differ(&mut self, a: &str, b: &str) {
         if let Some((head, place)) = self.note(a, b) {
-            self.varies.insert(head.to_owned());
-            self.wide.insert(place);
+            self.letters.varies.insert(head.to_owned());
+            self.letters.wide.insert(place);
         }
     }
 
     /// Learns from the first key after a cut, or from its absence.
     pub(super) fn found(&mut self, cut: &Interval, key: Option<&str>) {
         if let Some(guess) = &cut.guess {
-            if let Some(count) = self.guessing.get_mut(&guess.place) {
+            if let Some(count) = self.guesses.pending.get_mut(&guess.place) {
                 *count = count.saturating_sub(1);
             }
             if key.is_some_and(|key| key.starts_with(&guess.head)) {
-                self.trusted.insert(guess.place);
+                self.guesses.trusted.insert(guess.place);
             } else {
-                let known = self.refuted.entry(guess.place).or_insert(guess.letter);
+                let known = self
+                    .guesses
+                    .refuted
+                    .entry(guess.place)
+                    .or_insert(guess.letter);
                 *known = guess.letter.min(*known);
             }
         }
@@ -243,11 +279,11 @@ impl State {
 
     /// Converts the text after a letter to a number below 1, with the seen letters as digits.
     fn value(&self, text: &str, at: usize) -> f64 {
-        let base = number(self.letters.len().max(2));
+        let base = number(self.letters.all.len().max(2));
         let mut digit = 1.0 / base;
         let mut value = 0.0;
         for letter in text.get(at..).unwrap_or_default().chars().take(4) {
-            value += number(self.letters.range(..letter).count()) * digit;
+            value += number(self.letters.all.range(..letter).count()) * digit;
             digit /= base;
         }
         value
@@ -262,7 +298,7 @@ impl State {
         };
         let level = common(&interval.from, pos);
         let width = self.value(pos, level) - self.value(&interval.from, level);
-        let base = number(self.letters.len().max(2));
+        let base = number(self.letters.all.len().max(2));
         let end_level = interval.known(pos);
         let guess = if width <= 0.0 {
             MANY
@@ -271,10 +307,10 @@ impl State {
             (self.value(end, level) - self.value(pos, level)) / width
         } else {
             let may_differ = |(at, _, place): &(usize, char, Place)| {
-                self.wide.contains(place)
+                self.letters.wide.contains(place)
                     || pos
                         .get(..*at)
-                        .is_some_and(|head| self.varies.contains(head))
+                        .is_some_and(|head| self.letters.varies.contains(head))
             };
             let between = letters_of(pos)
                 .skip_while(|(at, ..)| *at < end_level)
@@ -298,10 +334,10 @@ impl State {
                 .skip_while(|(at, ..)| *at < known)
                 .find(|(at, _, place)| {
                     *at >= deepest
-                        || self.wide.contains(place)
+                        || self.letters.wide.contains(place)
                         || pos
                             .get(..*at)
-                            .is_some_and(|head| self.varies.contains(head))
+                            .is_some_and(|head| self.letters.varies.contains(head))
                 })?;
         (at > known).then(|| format!("{}{LAST}", pos.get(..at).unwrap_or_default()))
     }
@@ -311,7 +347,7 @@ impl State {
         let pos = interval.pos.as_deref()?;
         let begin = interval.known(pos);
         // Only deeper than the folders that are being listed already.
-        let folding = self.folding.iter();
+        let folding = self.folders.active.iter();
         let behind = folding.filter_map(|folder| child_of(pos, folder).map(str::len));
         let from = begin.max(behind.max().unwrap_or_default());
         // After the letter at which the last page differs, all keys with one letter fit on a page.
@@ -325,8 +361,10 @@ impl State {
                 return None;
             }
             let head = pos.get(..at)?;
-            let is_sure = self.varies.contains(head);
-            if !is_sure && (!self.wide.contains(&place) || self.tried.contains(head)) {
+            let is_sure = self.letters.varies.contains(head);
+            if !is_sure
+                && (!self.letters.wide.contains(&place) || self.guesses.tried.contains(head))
+            {
                 continue;
             }
             looked += 1;
@@ -341,7 +379,7 @@ impl State {
                 Some((None, _)) => false,
             };
             let above = (Bound::Excluded(here), Bound::Unbounded);
-            let known = self.places.get(&place);
+            let known = self.letters.at.get(&place);
             // Once: check whether there are keys after all known letters.
             if is_sure
                 && (interval.end.is_none() || matches!(limit, Some((Some(LAST), _))))
@@ -349,7 +387,7 @@ impl State {
                 && *last >= here
                 && let Some(beyond) = beyond(head, here, *last)
                 && interval.end.as_ref().is_none_or(|end| beyond < *end)
-                && !self.tried.contains(&beyond)
+                && !self.guesses.tried.contains(&beyond)
             {
                 return Some(Point {
                     tried: Some(beyond.clone()),
@@ -367,25 +405,26 @@ impl State {
                 });
             }
             // If no letters are known here, use those of other places. Few at once, until a guess is right.
-            let most = if self.refuted.contains_key(&place) {
+            let most = if self.guesses.refuted.contains_key(&place) {
                 1
-            } else if self.trusted.contains(&place) {
+            } else if self.guesses.trusted.contains(&place) {
                 usize::MAX
             } else {
                 GUESSES
             };
             if !is_sure
                 || self
-                    .guessing
+                    .guesses
+                    .pending
                     .get(&place)
                     .is_some_and(|count| *count >= most)
             {
                 continue;
             }
-            let refuted = self.refuted.get(&place).copied().unwrap_or(LAST);
-            let others = self.letters.range(above).copied();
+            let refuted = self.guesses.refuted.get(&place).copied().unwrap_or(LAST);
+            let others = self.letters.all.range(above).copied();
             let of_kind = |letter: &char| {
-                let known = self.places.get(&place).into_iter().flatten();
+                let known = self.letters.at.get(&place).into_iter().flatten();
                 known
                     .chain([&here])
                     .any(|known| kind(*known) == kind(*letter))
@@ -420,7 +459,7 @@ impl State {
             if !interval.from.starts_with(name) {
                 return None;
             }
-            if !self.folded.contains(name) {
+            if !self.folders.requested.contains(name) {
                 let name = name.to_owned();
                 return Some(name).filter(|name| begins_anywhere || interval.is_within(name));
             }
@@ -431,7 +470,9 @@ impl State {
     fn may_waste(&self, size: u32) -> bool {
         let full =
             number(usize::try_from(self.keys).unwrap_or(usize::MAX)) / f64::from(size.max(1));
-        let calls = number(usize::try_from(self.calls + self.active).unwrap_or(usize::MAX));
+        let calls = number(
+            usize::try_from(self.requests.answered + self.requests.active).unwrap_or(usize::MAX),
+        );
         calls - full <= WASTE + WASTE_SHARE * full
     }
 
@@ -444,7 +485,7 @@ impl State {
             .intervals
             .iter()
             .filter(|(id, interval)| interval.pos.is_some() && !self.waiting.contains(id))
-            .filter(|(_, interval)| self.active < ENOUGH || interval.pages >= 2)
+            .filter(|(_, interval)| self.requests.active < ENOUGH || interval.pages >= 2)
             .map(|(id, interval)| (*id, self.left(interval)))
             .filter(|(_, left)| *left >= WORTH)
             .collect();
@@ -466,8 +507,8 @@ impl State {
             if (id == 0 || !ways.begins_anywhere)
                 && let Some(folder) = self.fold(interval, ways.begins_anywhere)
             {
-                self.folded.insert(folder.clone());
-                self.folding.insert(folder.clone());
+                self.folders.requested.insert(folder.clone());
+                self.folders.active.insert(folder.clone());
                 return Some(Job::Fold(id, folder));
             }
             if !ways.begins_anywhere {
@@ -476,9 +517,9 @@ impl State {
             if let Some(point) = self.point(interval)
                 && let Some(new) = self.cut(id, point.at)
             {
-                self.tried.extend(point.tried);
+                self.guesses.tried.extend(point.tried);
                 if let Some(guess) = &point.guess {
-                    *self.guessing.entry(guess.place).or_default() += 1;
+                    *self.guesses.pending.entry(guess.place).or_default() += 1;
                 }
                 if let Some(cut) = self.intervals.get_mut(&new) {
                     cut.guess = point.guess;

@@ -1,17 +1,16 @@
 //! Addresses and credentials of S3 and compatible stores.
 
+use crate::entry::StoreKind;
 use crate::error::StorageError;
-use crate::fault::UrlFault;
 use crate::location::RemoteLocation;
 
-use super::StoreProvider;
-use crate::remote::credential::Signing;
-use crate::remote::settings::{Access, Settings, check_endpoint, setting};
+use crate::remote::settings::{Settings, check_endpoint, setting};
+use crate::remote::signing::{Access, Signing};
 
 /// Hosts that only support virtual-hosted-style addresses.
 const HOSTED: [&str; 3] = [".aliyuncs.com", "cwobject.com", "cwlota.com"];
 
-pub(in crate::remote) fn access(
+pub(super) fn access(
     location: &RemoteLocation,
     known: &Settings<'_>,
 ) -> Result<Access, StorageError> {
@@ -49,7 +48,7 @@ pub(in crate::remote) fn access(
             } else if url.domain().is_some() && is_label(bucket) {
                 base.replacen("://", &format!("://{bucket}."), 1)
             } else {
-                return Err(StorageError::url(text, UrlFault::Bucket));
+                return Err(StorageError::UrlBucket.in_text(text));
             }
         }
         None => amazon(bucket, region),
@@ -58,7 +57,7 @@ pub(in crate::remote) fn access(
         region: region.to_owned(),
         request_payer: known.flag("AWS_REQUEST_PAYER")?,
         acl: known.header("S3_CANNED_ACL")?,
-        ..Access::at(StoreProvider::S3, &base, signing(known)?)?
+        ..Access::at(StoreKind::S3, &base, signing(known)?)?
     })
 }
 

@@ -1,4 +1,5 @@
-//! The login to a Databricks workspace, from the settings or from a profile of `.databrickscfg`.
+//! The address of a Databricks volume, and the login to its workspace, from the settings or from a profile of
+//! `.databrickscfg`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,14 +8,30 @@ use std::path::{Path, PathBuf};
 use configparser::ini::{Ini, IniDefault};
 use url::Url;
 
-use super::HINT;
+use crate::entry::StoreKind;
 use crate::error::StorageError;
-use crate::fault::{ProfileFault, UrlFault};
 use crate::file::FileHandle;
 use crate::location::RemoteLocation;
-use crate::remote::credential::Signing;
-use crate::remote::settings::{HOME, Settings, check_endpoint, setting};
-use crate::remote::token::Client;
+use crate::remote::settings::{HOME, Settings, check_endpoint, encode, setting};
+use crate::remote::signing::{Access, Client, Signing};
+
+pub(crate) const HINT: &str = "set DATABRICKS_HOST with DATABRICKS_TOKEN, or with DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or write them into ~/.databrickscfg, or run where /Volumes is mounted";
+
+pub(super) fn access(
+    location: &RemoteLocation,
+    known: &Settings<'_>,
+) -> Result<Access, StorageError> {
+    let (url, signing) = login(location, known)?;
+    let host = url.as_str().trim_end_matches('/');
+    let mut volume = String::new();
+    encode(&mut volume, location.bucket(), true);
+    let base = format!("{host}/api/2.0/fs/files/Volumes/{volume}");
+    Ok(Access {
+        folders: format!("{host}/api/2.0/fs/directories/Volumes/{volume}"),
+        account: Some(format!("/Volumes/{}/", location.bucket())),
+        ..Access::at(StoreKind::Volumes, &base, signing)?
+    })
+}
 
 /// The name of the default profile.
 const DEFAULT: &str = "DEFAULT";
@@ -48,14 +65,8 @@ impl Way {
 }
 
 /// Returns the address of the workspace, and how requests to it are signed.
-pub(super) fn login(
-    location: &RemoteLocation,
-    known: &Settings<'_>,
-) -> Result<(Url, Signing), StorageError> {
-    let missing = |fault| StorageError::Url {
-        shown: location.to_string(),
-        fault,
-    };
+fn login(location: &RemoteLocation, known: &Settings<'_>) -> Result<(Url, Signing), StorageError> {
+    let missing = |fault: StorageError| fault.at(location.to_string());
     let named = known.text("DATABRICKS_CONFIG_PROFILE");
     let profile = match named {
         None if known.first(&GIVEN).is_some() => None,
@@ -66,7 +77,7 @@ pub(super) fn login(
         (None, Some(profile)) => profile
             .text("host")
             .ok_or_else(|| profile.without("host"))?,
-        (None, None) => return Err(missing(UrlFault::Missing { hint: HINT })),
+        (None, None) => return Err(missing(StorageError::SettingMissing { hint: HINT })),
     };
     let url = address(host, known.flag("ALLOW_HTTP")?)?;
     let way = match known.text("DATABRICKS_AUTH_TYPE") {
@@ -93,7 +104,7 @@ pub(super) fn login(
         let secret = half(secret, "client_secret", "DATABRICKS_CLIENT_SECRET")?;
         return Ok((url.clone(), client(&url, id, secret)));
     }
-    let profile = profile.ok_or_else(|| missing(UrlFault::NoLogin { hint: HINT }))?;
+    let profile = profile.ok_or_else(|| missing(StorageError::SettingLogin { hint: HINT }))?;
     let signing = profile.signing(&url, way)?;
     Ok((url, signing))
 }
@@ -148,10 +159,10 @@ impl Profile {
         };
         let name = named.unwrap_or(DEFAULT).to_owned();
         let wrong = |fault| wrong(&file, fault);
-        match fields(&bytes, &name).map_err(|line| wrong(ProfileFault::Line { line }))? {
+        match fields(&bytes, &name).map_err(|line| wrong(StorageError::ProfileLine { line }))? {
             Some(fields) => Ok(Some(Self { file, name, fields })),
             None if named.is_none() => Ok(None),
-            None => Err(wrong(ProfileFault::Absent { profile: name })),
+            None => Err(wrong(StorageError::ProfileMissing { profile: name })),
         }
     }
 
@@ -205,25 +216,22 @@ impl Profile {
 
     fn value(&self, field: &'static str) -> StorageError {
         let profile = self.name.clone();
-        wrong(&self.file, ProfileFault::Value { profile, field })
+        wrong(&self.file, StorageError::ProfileValue { profile, field })
     }
 
     fn without(&self, field: &'static str) -> StorageError {
         let profile = self.name.clone();
-        wrong(&self.file, ProfileFault::Without { profile, field })
+        wrong(&self.file, StorageError::ProfileWithout { profile, field })
     }
 
     fn login(&self, field: &str) -> StorageError {
         let (profile, field) = (self.name.clone(), field.to_owned());
-        wrong(&self.file, ProfileFault::Login { profile, field })
+        wrong(&self.file, StorageError::ProfileLogin { profile, field })
     }
 }
 
-fn wrong(file: &Path, fault: ProfileFault) -> StorageError {
-    StorageError::Url {
-        shown: file.display().to_string(),
-        fault: UrlFault::Profile { fault },
-    }
+fn wrong(file: &Path, fault: StorageError) -> StorageError {
+    fault.at(file.display().to_string())
 }
 
 /// Returns whether the error only means that the file does not exist.

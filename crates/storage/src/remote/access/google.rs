@@ -1,13 +1,13 @@
 //! Addresses and credentials of Google Cloud Storage, for its XML API.
 
+use crate::entry::StoreKind;
 use crate::error::StorageError;
 use crate::location::RemoteLocation;
 
-use super::StoreProvider;
-use crate::remote::credential::Signing;
-use crate::remote::settings::{Access, Settings, check_endpoint, setting};
+use crate::remote::settings::{Settings, check_endpoint, setting};
+use crate::remote::signing::{Access, Signing};
 
-pub(in crate::remote) fn access(
+pub(super) fn access(
     location: &RemoteLocation,
     known: &Settings<'_>,
 ) -> Result<Access, StorageError> {
@@ -28,7 +28,7 @@ pub(in crate::remote) fn access(
         account: known.header("GOOGLE_USER_PROJECT")?,
         region: "auto".to_owned(),
         ..Access::at(
-            StoreProvider::Google,
+            StoreKind::Google,
             &base,
             signing(known, emulator.is_some())?,
         )?
@@ -61,10 +61,7 @@ fn signing(known: &Settings<'_>, emulated: bool) -> Result<Signing, StorageError
 }
 
 /// Returns a token, which may contain spaces.
-pub(in crate::remote) fn token(
-    known: &Settings<'_>,
-    name: &'static str,
-) -> Result<Option<String>, StorageError> {
+fn token(known: &Settings<'_>, name: &'static str) -> Result<Option<String>, StorageError> {
     let value = known.text(name);
     let letter = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     if value.is_some_and(|value| !value.bytes().all(letter)) {

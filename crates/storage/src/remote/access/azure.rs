@@ -2,16 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::entry::StoreKind;
 use crate::error::StorageError;
-use crate::fault::UrlFault;
 use crate::location::RemoteLocation;
 
-use super::{Listed, Page, StoreProvider};
-use crate::remote::credential::Signing;
-use crate::remote::send::{Answer, protocol_error};
-use crate::remote::settings::{Access, Settings, check_endpoint, setting};
-use crate::remote::transfer::Failure;
-use crate::remote::xml;
+use crate::remote::settings::{Settings, check_endpoint, setting};
+use crate::remote::signing::{Access, Signing};
 
 const ACCOUNT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, or write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX";
 
@@ -20,7 +16,7 @@ const CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
 /// The account of the emulators. Its name is public.
 const EMULATED: &str = "devstoreaccount1";
 
-pub(in crate::remote) fn access(
+pub(super) fn access(
     location: &RemoteLocation,
     known: &Settings<'_>,
 ) -> Result<Access, StorageError> {
@@ -53,10 +49,8 @@ pub(in crate::remote) fn access(
         }
         (None, None) => {
             let Some(account) = named else {
-                return Err(StorageError::Url {
-                    shown: location.to_string(),
-                    fault: UrlFault::Missing { hint: ACCOUNT },
-                });
+                let missing = StorageError::SettingMissing { hint: ACCOUNT };
+                return Err(missing.at(location.to_string()));
             };
             let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
             if !account.bytes().all(letter) {
@@ -75,12 +69,12 @@ pub(in crate::remote) fn access(
     };
     Ok(Access {
         account,
-        ..Access::at(StoreProvider::Azure, &base, signing)?
+        ..Access::at(StoreKind::Azure, &base, signing)?
     })
 }
 
 /// Replaces a connection string by its settings. One that cannot be parsed is kept, and is an error where it is used.
-pub(in crate::remote) fn expand_connection(settings: &mut BTreeMap<String, String>) {
+pub(crate) fn expand_connection(settings: &mut BTreeMap<String, String>) {
     let mut expanded = settings.clone();
     if let Some(text) = expanded.remove(CONNECTION)
         && connection(&text, &mut expanded).is_ok()
@@ -123,83 +117,4 @@ fn connection(text: &str, settings: &mut BTreeMap<String, String>) -> Result<(),
         pairs.remove("sharedaccesssignature"),
     );
     Ok(())
-}
-
-/// Parses a page of a listing.
-pub(in crate::remote) fn page(answer: &Answer) -> Result<Page, Failure> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
-    let (mut page, mut root) = (Page::default(), "");
-    let (mut name, mut bytes, mut tag, mut folder) = (None, None, String::new(), false);
-    let mut modified_ms = None;
-    xml::read(text, |path, inside| {
-        match path {
-            ["EnumerationResults", "Blobs", "Blob", "Name"] => name = Some(inside.to_owned()),
-            [
-                "EnumerationResults",
-                "Blobs",
-                "Blob",
-                "Properties",
-                "Content-Length",
-            ] => {
-                let size = inside.trim().parse::<u64>();
-                bytes = Some(size.map_err(|_| "a size that is no number")?);
-            }
-            [
-                "EnumerationResults",
-                "Blobs",
-                "Blob",
-                "Properties",
-                "Etag" | "ETag",
-            ] => {
-                inside.trim().clone_into(&mut tag);
-            }
-            [
-                "EnumerationResults",
-                "Blobs",
-                "Blob",
-                "Properties",
-                "Last-Modified",
-            ] => {
-                let time = chrono::DateTime::parse_from_rfc2822(inside.trim()).ok();
-                modified_ms = time.map(|time| time.timestamp_millis());
-            }
-            [
-                "EnumerationResults",
-                "Blobs",
-                "Blob",
-                "Properties",
-                "ResourceType",
-            ] => {
-                folder = inside.trim() == "directory";
-            }
-            ["EnumerationResults", "Blobs", "Blob"] => {
-                let of = (name.take(), bytes.take(), std::mem::take(&mut tag));
-                match of {
-                    // In accounts with a hierarchical namespace, folders are listed too.
-                    _ if std::mem::take(&mut folder) => {}
-                    (Some(key), Some(bytes), tag) => page.objects.push(Listed {
-                        key,
-                        bytes,
-                        tag,
-                        modified_ms: modified_ms.take(),
-                    }),
-                    _ => return Err("an object without a key or a size"),
-                }
-            }
-            ["EnumerationResults", "Blobs", "BlobPrefix", "Name"] => {
-                page.prefixes.push(inside.to_owned());
-            }
-            ["EnumerationResults", "NextMarker"] => {
-                page.next = Some(inside.to_owned()).filter(|next| !next.is_empty());
-            }
-            [only] => root = only,
-            _ => {}
-        }
-        Ok(())
-    })
-    .map_err(protocol_error)?;
-    match root {
-        "EnumerationResults" => Ok(page),
-        _ => Err(protocol_error("it is no listing")),
-    }
 }

@@ -1,21 +1,17 @@
 //! The differences between stores: their requests and the meaning of their answers. Everything else is independent of
 //! the store: retries, budgets, deadlines, tags and resumed bodies.
 
-pub(super) mod azure;
-pub(super) mod files;
-pub(super) mod google;
-pub(super) mod s3;
-pub(super) mod web;
-
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use reqwest::Method;
 
-use super::request::{Digest, Payload, base64, sum_of_parts};
-use super::send::{Answer, inside, protocol_error};
-use super::settings::Access;
-use super::transfer::Failure;
+use super::answer::{Answer, Failure, inside, protocol_error};
+use super::pages::{Page, Paging, azure_page, s3_page, volume_page};
+use super::payload::{Digest, Payload};
+use super::signing::Access;
 use super::xml;
-use crate::fault::RemoteFault;
-use crate::location::StoreKind;
+use crate::entry::StoreKind;
+use crate::error::StorageError;
 
 /// The maximum number of bytes of a page: 1,000 keys of 1,024 bytes, with up to six per byte, and other fields.
 const PAGE: usize = 16 << 20;
@@ -24,16 +20,6 @@ const PAGE: usize = 16 << 20;
 const ANSWER: usize = 64 << 10;
 
 const SUM: &str = "x-amz-checksum-sha256";
-
-/// The protocol of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StoreProvider {
-    S3,
-    Google,
-    Azure,
-    Files,
-    Http,
-}
 
 /// The kind of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +115,7 @@ pub(super) struct Upload {
 impl Upload {
     /// Returns the name of a block. All names of an upload have the same length.
     fn block(&self, number: usize) -> String {
-        base64(format!("{}-{number:05}", self.id).as_bytes())
+        BASE64.encode(format!("{}-{number:05}", self.id))
     }
 }
 
@@ -141,49 +127,7 @@ pub(super) struct Part {
     pub(super) bytes: u64,
 }
 
-/// An object on a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) key: String,
-    pub(super) bytes: u64,
-    /// The version tag; empty if the store has none.
-    pub(super) tag: String,
-    /// The time of the last change, if the store reports it in a known format.
-    pub(super) modified_ms: Option<i64>,
-}
-
-/// One page of a listing.
-#[derive(Debug, Default)]
-pub(super) struct Page {
-    pub(super) objects: Vec<Listed>,
-    /// Common prefixes of further keys, up to a slash.
-    pub(super) prefixes: Vec<String>,
-    pub(super) next: Option<String>,
-}
-
-/// The page to request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Paging<'a> {
-    pub(super) prefix: &'a str,
-    /// Whether to fold keys at the next slash.
-    pub(super) folded: bool,
-    /// Return only keys after this one.
-    pub(super) after: Option<&'a str>,
-    pub(super) token: Option<&'a str>,
-    pub(super) most: u32,
-}
-
-impl StoreProvider {
-    pub(super) const fn kind(self) -> StoreKind {
-        match self {
-            Self::S3 => StoreKind::S3,
-            Self::Google => StoreKind::Google,
-            Self::Azure => StoreKind::Azure,
-            Self::Files => StoreKind::Volumes,
-            Self::Http => StoreKind::Http,
-        }
-    }
-
+impl StoreKind {
     pub(super) const fn can_write(self) -> bool {
         !matches!(self, Self::Http)
     }
@@ -209,16 +153,7 @@ impl StoreProvider {
 
     /// Returns whether a listing covers a single folder.
     pub(super) const fn has_folders(self) -> bool {
-        matches!(self, Self::Files)
-    }
-
-    /// Returns the checksum that is sent with a body.
-    pub(super) fn digest(self, bytes: &[u8]) -> Option<Digest> {
-        match self {
-            Self::S3 => Digest::sha256(bytes),
-            Self::Google | Self::Azure => Some(Digest::md5(bytes)),
-            Self::Files | Self::Http => Some(Digest::None),
-        }
+        matches!(self, Self::Volumes)
     }
 
     /// Returns the maximum number of bytes of an object that is uploaded in one request.
@@ -251,13 +186,13 @@ impl StoreProvider {
         if answer.status == 404 {
             return Ok(None);
         }
-        if answer.etag.is_none() && !matches!(self, Self::Files | Self::Http) {
+        if answer.etag.is_none() && !matches!(self, Self::Volumes | Self::Http) {
             return Err(protocol_error("it has no ETag"));
         }
         Ok(Some(Stat {
             bytes: answer
                 .length
-                .ok_or(Failure::ProtocolError(RemoteFault::NoLength))?,
+                .ok_or(Failure::ProtocolError(StorageError::NoLength))?,
             etag: answer.etag,
             sum: answer.sum,
         }))
@@ -310,7 +245,7 @@ impl StoreProvider {
                     None => ask.header("x-ms-blob-type", "BlockBlob"),
                 }
             }
-            Self::Files | Self::Http => RequestSpec::new(Method::PUT, key, &[200, 201, 204, 409])
+            Self::Volumes | Self::Http => RequestSpec::new(Method::PUT, key, &[200, 201, 204, 409])
                 .query("overwrite", if only_new { "false" } else { "true" })
                 .header("content-type", "application/octet-stream"),
         }
@@ -334,7 +269,7 @@ impl StoreProvider {
             501 if only_new || putting.sums => return Ok(Put::Unknown),
             200 | 201 | 204 => {}
             status => {
-                return Err(Failure::Final(RemoteFault::Refused {
+                return Err(Failure::Final(StorageError::Refused {
                     status,
                     code: answer.code(),
                 }));
@@ -355,10 +290,10 @@ impl StoreProvider {
             // A block has no tag, so its name is used.
             (Self::Azure, Some((upload, number))) => Ok(Put::Done(upload.block(number))),
             // A page of a proxy has the status 200 and a body.
-            (Self::Files | Self::Http, _) if answer.status == 200 && !answer.body.is_empty() => {
+            (Self::Volumes | Self::Http, _) if answer.status == 200 && !answer.body.is_empty() => {
                 Err(protocol_error("it has a body"))
             }
-            (Self::Files | Self::Http, _) => Ok(Put::Done(String::new())),
+            (Self::Volumes | Self::Http, _) => Ok(Put::Done(String::new())),
             (Self::Azure, None) if answer.status != 201 => {
                 Err(protocol_error("it does not say 201"))
             }
@@ -391,8 +326,8 @@ impl StoreProvider {
         let (mut id, mut is_error) = (None, false);
         xml::read(text, |path, inside| {
             match path {
-                ["InitiateMultipartUploadResult", "UploadId"] => id = Some(inside.to_owned()),
-                ["Error"] => is_error = true,
+                "InitiateMultipartUploadResult/UploadId" => id = Some(inside.to_owned()),
+                "Error" => is_error = true,
                 _ => {}
             }
             Ok(())
@@ -443,7 +378,7 @@ impl StoreProvider {
             Self::Azure => Ok(true),
             _ if answer.status == 404 => match answer.code() {
                 Some(code) if code != "NoSuchUpload" => {
-                    Err(Failure::Final(RemoteFault::NotFound { code: Some(code) }))
+                    Err(Failure::Final(StorageError::NotFound { code: Some(code) }))
                 }
                 _ => Ok(false),
             },
@@ -466,7 +401,7 @@ impl StoreProvider {
     pub(super) fn removed(answer: &Answer) -> Result<(), Failure> {
         match answer.code() {
             Some(code) if matches!(code.as_str(), "NoSuchBucket" | "ContainerNotFound") => {
-                Err(Failure::Final(RemoteFault::NotFound { code: Some(code) }))
+                Err(Failure::Final(StorageError::NotFound { code: Some(code) }))
             }
             // A page of a proxy.
             _ if answer.status == 200 && !answer.body.is_empty() => {
@@ -484,7 +419,7 @@ impl StoreProvider {
                 .query("restype", "container")
                 .query("comp", "list")
                 .query("maxresults", most),
-            Self::Files => {
+            Self::Volumes => {
                 let mut ask = RequestSpec::new(
                     Method::GET,
                     paging.prefix.trim_end_matches('/'),
@@ -499,7 +434,7 @@ impl StoreProvider {
                 .query("max-keys", most),
         };
         ask.most = PAGE;
-        if self != Self::Files {
+        if self != Self::Volumes {
             ask = ask.query("prefix", paging.prefix);
             if paging.folded {
                 ask = ask.query("delimiter", "/");
@@ -508,7 +443,7 @@ impl StoreProvider {
         if let Some(token) = paging.token {
             let name = match self {
                 Self::Azure => "marker",
-                Self::Files => "page_token",
+                Self::Volumes => "page_token",
                 _ => "continuation-token",
             };
             return ask.query(name, token);
@@ -520,82 +455,28 @@ impl StoreProvider {
     }
 
     pub(super) fn page_answer(self, answer: &Answer, access: &Access) -> Result<Page, Failure> {
-        let page = match self {
-            Self::Azure => azure::page(answer)?,
-            Self::Files => files::page(answer, access.account.as_deref().unwrap_or_default())?,
-            _ => page(answer)?,
-        };
-        Ok(page)
-    }
-}
-
-/// Parses a page in the format of S3 and Google.
-fn page(answer: &Answer) -> Result<Page, Failure> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
-    let (mut page, mut truncated, mut root) = (Page::default(), false, "");
-    let (mut key, mut bytes, mut tag, mut modified_ms) = (None, None, String::new(), None);
-    xml::read(text, |path, inside| {
-        match path {
-            ["ListBucketResult", "Contents", "Key"] => key = Some(inside.to_owned()),
-            ["ListBucketResult", "Contents", "Size"] => {
-                let size = inside.trim().parse::<u64>();
-                bytes = Some(size.map_err(|_| "a size that is no number")?);
-            }
-            ["ListBucketResult", "Contents", "ETag"] => inside.trim().clone_into(&mut tag),
-            ["ListBucketResult", "Contents", "LastModified"] => {
-                let time = chrono::DateTime::parse_from_rfc3339(inside.trim()).ok();
-                modified_ms = time.map(|time| time.timestamp_millis());
-            }
-            ["ListBucketResult", "Contents"] => {
-                match (key.take(), bytes.take(), std::mem::take(&mut tag)) {
-                    (Some(key), Some(bytes), tag) => page.objects.push(Listed {
-                        key,
-                        bytes,
-                        tag,
-                        modified_ms: modified_ms.take(),
-                    }),
-                    _ => return Err("an object without a key or a size"),
-                }
-            }
-            ["ListBucketResult", "CommonPrefixes", "Prefix"] => {
-                page.prefixes.push(inside.to_owned())
-            }
-            ["ListBucketResult", "IsTruncated"] => truncated = inside.trim() == "true",
-            ["ListBucketResult", "NextContinuationToken"] => {
-                page.next = Some(inside.to_owned());
-            }
-            [only] => root = only,
-            _ => {}
+        match self {
+            Self::Azure => azure_page(answer),
+            Self::Volumes => volume_page(answer, access.account.as_deref().unwrap_or_default()),
+            _ => s3_page(answer),
         }
-        Ok(())
-    })
-    .map_err(protocol_error)?;
-    match root {
-        "ListBucketResult" => {}
-        "Error" => return Err(inside(answer.status, answer.code())),
-        _ => return Err(protocol_error("it is no listing")),
     }
-    if truncated && page.next.is_none() {
-        return Err(protocol_error("a listing goes on and does not say where"));
-    }
-    page.next = page.next.filter(|_| truncated);
-    Ok(page)
 }
 
 fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
     let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
-    let (mut root, mut etag, mut found) = ("", false, None);
+    let (mut root, mut etag, mut found) = (String::new(), false, None);
     xml::read(text.trim_start(), |path, inside| {
         match path {
-            ["CompleteMultipartUploadResult", "ETag"] => etag = !inside.is_empty(),
-            ["CompleteMultipartUploadResult", "ChecksumSHA256"] => found = Some(inside.to_owned()),
-            [only] => root = only,
+            "CompleteMultipartUploadResult/ETag" => etag = !inside.is_empty(),
+            "CompleteMultipartUploadResult/ChecksumSHA256" => found = Some(inside.to_owned()),
+            only if !only.contains('/') => only.clone_into(&mut root),
             _ => {}
         }
         Ok(())
     })
     .map_err(protocol_error)?;
-    match root {
+    match root.as_str() {
         "CompleteMultipartUploadResult" if !etag => Err(protocol_error("it has no ETag")),
         // Some stores return a checksum of the whole object, which cannot be compared.
         "CompleteMultipartUploadResult"
@@ -603,7 +484,7 @@ fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
                 && found
                     .is_some_and(|found| found.contains('-') && Some(found.as_str()) != sum) =>
         {
-            Err(Failure::Final(RemoteFault::Answer {
+            Err(Failure::Final(StorageError::Answer {
                 what: "another checksum than that of what was sent",
             }))
         }
@@ -637,4 +518,17 @@ fn list_of(parts: &[Part], sums: bool) -> String {
     }
     list.push_str("</CompleteMultipartUpload>");
     list
+}
+
+/// Returns the checksum that S3 computes for a multipart upload of these parts, if all of them have a SHA-256.
+pub(super) fn sum_of_parts(parts: &[Part]) -> Option<String> {
+    let mut all = Vec::with_capacity(parts.len() * 32);
+    for part in parts {
+        match &part.digest {
+            Digest::Sha256(digest) => all.extend_from_slice(digest),
+            _ => return None,
+        }
+    }
+    let whole = Digest::sha256(&all)?;
+    Some(format!("{}-{}", whole.text(), parts.len()))
 }

@@ -1,0 +1,285 @@
+//! The answers of stores, and what their failures mean.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use http::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, LAST_MODIFIED, LOCATION, RETRY_AFTER,
+    TRANSFER_ENCODING,
+};
+use reqwest::Response;
+use serde_json::Value;
+
+use crate::entry::StoreKind;
+use crate::error::StorageError;
+
+/// The maximum number of bytes of an error body that are read to find its code.
+const ERROR_BODY: usize = 8 << 10;
+
+/// An answer with one of the statuses that the caller handles.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) etag: Option<String>,
+    /// The header `x-amz-checksum-sha256`.
+    pub(super) sum: Option<String>,
+    /// The header `Content-Length`.
+    pub(super) length: Option<u64>,
+    pub(super) body: Vec<u8>,
+    /// The error code, if a header has it.
+    pub(super) header_code: Option<String>,
+}
+
+impl Answer {
+    /// Returns the error code in the answer, if it is an error.
+    pub(super) fn code(&self) -> Option<String> {
+        self.header_code.clone().or_else(|| code_in(&self.body))
+    }
+}
+
+/// Returns the failure for an invalid answer. It is retried a few times.
+pub(super) const fn protocol_error(what: &'static str) -> Failure {
+    Failure::ProtocolError(StorageError::Answer { what })
+}
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// A retry would not help.
+    Final(StorageError),
+    /// The answer is invalid. A few retries may help.
+    ProtocolError(StorageError),
+    /// The credentials have expired.
+    Expired(StorageError),
+    /// A retry may help.
+    Transient(String),
+    /// The connection was closed without an answer. The store may have closed an idle connection just before the
+    /// request.
+    Unanswered(String),
+    Stalled,
+    Throttled {
+        status: u16,
+        retry_after: Option<Duration>,
+    },
+}
+
+/// Classifies an answer with a status that the caller does not handle.
+pub(super) async fn refused(
+    kind: StoreKind,
+    patience: Duration,
+    response: Response,
+    head: Head,
+) -> Failure {
+    let status = head.status;
+    let code = match (status, head.code) {
+        (300..400, _) => None,
+        (_, Some(code)) => Some(code),
+        _ => code_of(response, patience).await,
+    };
+    let is = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
+    match status {
+        // Probably a page of a proxy: the store uses another status for success.
+        200..300 => protocol_error("another status than that of a success"),
+        300..400 => Failure::Final(StorageError::Redirect {
+            host: head.redirect,
+            region: head.region,
+        }),
+        400 | 401 | 403 if is(&["ExpiredToken", "ExpiredTokenException", "RequestExpired"]) => {
+            Failure::Expired(StorageError::Credentials { status, code })
+        }
+        // The token has expired.
+        401 if has_tokens(kind) => Failure::Expired(StorageError::Credentials { status, code }),
+        401 | 403 => Failure::Final(StorageError::Credentials { status, code }),
+        404 | 410 => Failure::Final(StorageError::NotFound { code }),
+        429 | 503 => Failure::Throttled {
+            status,
+            retry_after: head.retry_after,
+        },
+        // The bytes were corrupted in transfer.
+        400 if is(&[
+            "BadDigest",
+            "InvalidDigest",
+            "XAmzContentChecksumMismatch",
+            "XAmzContentSHA256Mismatch",
+            "Md5Mismatch",
+            "InvalidMd5",
+        ]) =>
+        {
+            Failure::ProtocolError(StorageError::Refused { status, code })
+        }
+        400 if is(&["AuthorizationHeaderMalformed"]) && head.region.is_some() => {
+            Failure::Final(StorageError::Redirect {
+                host: None,
+                region: head.region,
+            })
+        }
+        501 => Failure::Final(StorageError::Refused { status, code }),
+        400 if !is(&["RequestTimeout", "IncompleteBody"]) => {
+            Failure::Final(StorageError::Refused { status, code })
+        }
+        400 | 408 | 409 | 425 | 500..600 => Failure::Transient(again(status, code.as_deref())),
+        _ => Failure::Final(StorageError::Refused { status, code }),
+    }
+}
+
+/// Returns whether the credentials can be tokens, so that a 401 can mean that a token expired.
+const fn has_tokens(kind: StoreKind) -> bool {
+    matches!(
+        kind,
+        StoreKind::Google | StoreKind::Azure | StoreKind::Volumes
+    )
+}
+
+/// Classifies an error code in the body of an answer with a status of success.
+pub(super) fn inside(status: u16, code: Option<String>) -> Failure {
+    match code.as_deref() {
+        Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout") => {
+            Failure::Transient(again(status, code.as_deref()))
+        }
+        _ => Failure::Final(StorageError::Refused { status, code }),
+    }
+}
+
+fn again(status: u16, code: Option<&str>) -> String {
+    match code {
+        Some(code) => format!("status {status}, {code}"),
+        None => format!("status {status}"),
+    }
+}
+
+/// The relevant part of the head of an answer.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) status: u16,
+    pub(super) etag: Option<String>,
+    pub(super) length: Option<u64>,
+    /// The body is chunked, so its end is marked in it.
+    pub(super) chunked: bool,
+    /// `Content-Range` unparsed, for messages.
+    pub(super) range_text: Option<String>,
+    /// The first byte, the end (exclusive), and the length of the whole object.
+    pub(super) range: Option<(u64, u64, Option<u64>)>,
+    /// The length of the object, from `Content-Range: bytes */LENGTH`.
+    pub(super) whole: Option<u64>,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) redirect: Option<String>,
+    pub(super) region: Option<String>,
+    /// The error code, if a header has it.
+    pub(super) code: Option<String>,
+}
+
+impl Head {
+    pub(super) fn of(response: &Response) -> Self {
+        let headers = response.headers();
+        let text = |name: &HeaderName| text_of(headers, name.as_str());
+        let range_text = text(&CONTENT_RANGE);
+        let host = |to: String| {
+            let url = response.url().join(&to).ok()?;
+            url.host_str().map(str::to_owned)
+        };
+        Self {
+            status: response.status().as_u16(),
+            // COMPAT: volumes and many web servers have no ETags. The time as a weak tag is compared, but never sent.
+            etag: text(&ETAG).or_else(|| Some(format!("W/\"{}\"", text(&LAST_MODIFIED)?))),
+            length: text(&CONTENT_LENGTH).and_then(|value| value.parse().ok()),
+            chunked: text(&TRANSFER_ENCODING)
+                .is_some_and(|value| value.to_ascii_lowercase().contains("chunked")),
+            range: range_text.as_deref().and_then(parse_content_range),
+            whole: range_text
+                .as_deref()
+                .and_then(|value| value.strip_prefix("bytes */")?.parse().ok()),
+            range_text,
+            retry_after: text(&RETRY_AFTER)
+                .and_then(|value| value.trim().parse().ok())
+                .map(Duration::from_secs),
+            redirect: text(&LOCATION).and_then(host),
+            region: text_of(headers, "x-amz-bucket-region").filter(|value| is_code(value)),
+            code: text_of(headers, "x-ms-error-code").filter(|value| is_code(value)),
+        }
+    }
+}
+
+pub(super) fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}
+
+fn parse_content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
+    let (range, whole) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let whole = match whole {
+        "*" => None,
+        digits => Some(digits.parse().ok()?),
+    };
+    let (first, end) = (
+        first.parse().ok()?,
+        last.parse::<u64>().ok()?.checked_add(1)?,
+    );
+    (first < end && whole.is_none_or(|whole| end <= whole)).then_some((first, end, whole))
+}
+
+/// Reads the error code from the body of an answer. The time and the number of bytes are limited.
+pub(super) async fn code_of(mut response: Response, most: Duration) -> Option<String> {
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(piece)) = response.chunk().await {
+            body.extend_from_slice(&piece);
+            if body.len() >= ERROR_BODY {
+                break;
+            }
+        }
+    };
+    // If the time runs out, the code is searched in the bytes received so far.
+    let _ = tokio::time::timeout(most.min(Duration::from_secs(2)), read).await;
+    code_in(&body)
+}
+
+/// Returns the error code in the text of an error.
+pub(super) fn code_in(body: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(body);
+    let code = match text.split_once("<Code>") {
+        Some((_, rest)) => rest.split_once("</Code>")?.0.to_owned(),
+        None => json_code(body)?,
+    };
+    is_code(&code).then_some(code)
+}
+
+/// Returns whether a word from an answer is safe to display.
+fn is_code(word: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !word.is_empty() && word.len() <= 64 && word.bytes().all(letter)
+}
+
+/// Returns the error code in the body of an error.
+fn json_code(body: &[u8]) -> Option<String> {
+    let json: Value = serde_json::from_slice(body).ok()?;
+    Some(json.get("error_code")?.as_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges_are_read_strictly() {
+        for (value, expected) in [
+            ("bytes 0-9/100", Some((0, 10, Some(100)))),
+            ("bytes 5-5/*", Some((5, 6, None))),
+            ("bytes 5-4/100", None),
+            ("bytes 0-100/100", None),
+            ("bytes 0-18446744073709551615/*", None),
+            ("bytes */100", None),
+            ("bytes a-b/c", None),
+            ("0-9/100", None),
+        ] {
+            assert_eq!(parse_content_range(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn only_harmless_words_are_shown() {
+        assert!(is_code("NoSuchKey") && is_code("eu-west-1"));
+        assert!(
+            !is_code("") && !is_code("a b") && !is_code("\u{1b}[2J") && !is_code(&"a".repeat(65))
+        );
+    }
+}

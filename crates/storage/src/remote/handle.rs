@@ -1,0 +1,367 @@
+//! The handle of a location in a store.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use shardmill_core::{CancelToken, check_relative_path};
+
+use super::access::access;
+use super::engine::Engine;
+use super::live::{Counters, Live, bare};
+use super::options::RemoteOptions;
+use super::process::PerProcess;
+use super::request::Signer;
+use super::signing::Access;
+use crate::error::StorageError;
+use crate::heartbeat::{LeaseWait, Leases};
+use crate::location::RemoteLocation;
+
+/// The interval at which a caller is polled for cancellation.
+pub(super) const SLICE: Duration = Duration::from_millis(100);
+
+/// Statistics of a [`Remote`] in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteStats {
+    /// The number of requests sent.
+    pub requests: u64,
+    /// The number of those that were retries.
+    pub retries: u64,
+    /// The number of bytes received in bodies.
+    pub bytes: u64,
+    /// The peak number of concurrent requests to the store, including those for other locations in it.
+    pub most_connections: usize,
+    /// The current limit of concurrent requests to the store.
+    pub connections: usize,
+}
+
+/// A prefix of a bucket, for reading and writing. Clones share all state.
+///
+/// No client, thread or socket is created before the first request. They belong to the process that sent the request. A
+/// forked child creates its own, so a `Remote` can be used across a fork.
+///
+/// Every wait has a deadline. Every object has its declared length and is of a single version: an `ETag` that was seen
+/// for a name holds for the life of the `Remote` (in each process).
+#[derive(Clone, Debug)]
+pub struct Remote {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) location: RemoteLocation,
+    pub(super) options: Arc<RemoteOptions>,
+    pub(super) access: Hidden,
+    /// Whether it has its own engine. Tests need separate retry budgets and threads.
+    alone: bool,
+    /// The leases under which the location is written.
+    leases: Arc<Leases>,
+    pub(super) live: PerProcess<Mutex<Option<Arc<Live>>>, 16>,
+}
+
+/// Hides secrets from `Debug`.
+pub(super) struct Hidden(pub(super) Access);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Access")
+    }
+}
+
+/// The number of connections for heartbeats.
+const LEASE_CONNECTIONS: usize = 2;
+
+impl Remote {
+    /// Opens a location. Only reads the options, and the Databricks profile file if the options are not sufficient.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for an endpoint, a setting or a profile that is not valid. Errors of reading the profile file.
+    pub fn open(location: &RemoteLocation, options: &RemoteOptions) -> Result<Self, StorageError> {
+        Self::new(location, options, false)
+    }
+
+    pub(super) fn new(
+        location: &RemoteLocation,
+        options: &RemoteOptions,
+        alone: bool,
+    ) -> Result<Self, StorageError> {
+        let access = access(location, &options.settings)?;
+        Ok(Self::with(
+            location.clone(),
+            Arc::new(options.clone()),
+            access,
+            alone,
+        ))
+    }
+
+    fn with(
+        location: RemoteLocation,
+        options: Arc<RemoteOptions>,
+        access: Access,
+        alone: bool,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                location,
+                options,
+                access: Hidden(access),
+                alone,
+                leases: Arc::default(),
+                live: PerProcess::new(),
+            }),
+        }
+    }
+
+    /// Returns the state that belongs to this process, and creates it on the first call.
+    pub(super) fn live(&self) -> Result<Arc<Live>, StorageError> {
+        let shared = &self.shared;
+        let slot = shared
+            .live
+            .get(Mutex::default)
+            .ok_or_else(|| StorageError::NoStart {
+                reason: "too many processes were forked from each other".to_owned(),
+            })?;
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = slot.as_ref() {
+            return Ok(Arc::clone(live));
+        }
+        let engine = if shared.alone {
+            Engine::start()?
+        } else {
+            Engine::shared()?
+        };
+        let options = &shared.options;
+        let access = &shared.access.0;
+        let live = Arc::new(Live {
+            store: engine.store(
+                access,
+                options.request.connections,
+                options.request.connect_timeout,
+            )?,
+            options: Arc::clone(options),
+            location: shared.location.clone(),
+            signer: Signer::new(access.clone()),
+            counters: Counters::default(),
+            pins: Mutex::default(),
+            hasher: RandomState::new(),
+            engine,
+            leases: Arc::clone(&shared.leases),
+            no_sums: AtomicBool::new(false),
+        });
+        *slot = Some(Arc::clone(&live));
+        Ok(live)
+    }
+
+    pub(super) fn error(&self, name: &str, fault: StorageError) -> StorageError {
+        fault.at(self.display(name))
+    }
+
+    /// Runs `work` on the thread of the engine and waits for it.
+    pub(super) fn wait<T, F>(
+        &self,
+        name: &str,
+        work: impl FnOnce(Arc<Live>) -> F,
+    ) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let failed = |fault| self.error(name, fault);
+        let live = self.live().map_err(failed)?;
+        if std::thread::current().id() == live.engine.thread {
+            return Err(failed(StorageError::NoAnswer));
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let work = work(Arc::clone(&live));
+        live.engine.handle.spawn(async move {
+            // An error is impossible, because the receiver waits below.
+            let _ = sender.send(work.await);
+        });
+        receiver.recv().map_err(|_| failed(StorageError::NoAnswer))
+    }
+
+    /// Pins the versions of a listing for this process: reading another version of one of them fails with
+    /// `remote-changed`. Objects without an `ETag` in the listing are not pinned.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::At`] when the client cannot be started.
+    pub fn pin<'a>(
+        &self,
+        objects: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(), StorageError> {
+        if !self.shared.access.0.kind.tags_are_etags() {
+            return Ok(());
+        }
+        let live = self.live().map_err(|fault| self.error("", fault))?;
+        let mut pins = live.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, tag) in objects.filter(|(_, tag)| !tag.is_empty()) {
+            let key = live.hasher.hash_one(live.location.key(name));
+            let etag = live.hasher.hash_one(bare(tag));
+            pins.entry(key).or_insert(etag);
+        }
+        Ok(())
+    }
+
+    /// Returns the statistics of this process so far.
+    #[must_use]
+    pub fn stats(&self) -> RemoteStats {
+        let live = self.shared.live.peek().and_then(|slot| {
+            slot.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref()
+                .map(Arc::clone)
+        });
+        let Some(live) = live else {
+            return RemoteStats::default();
+        };
+        RemoteStats {
+            requests: live.counters.requests.load(Ordering::Relaxed),
+            retries: live.counters.retries.load(Ordering::Relaxed),
+            bytes: live.counters.bytes.load(Ordering::Relaxed),
+            most_connections: live.store.semaphore.peak().max(live.store.small.peak()),
+            connections: live.store.semaphore.limit(),
+        }
+    }
+
+    /// Returns whether this kind of store can be written.
+    #[must_use]
+    pub fn can_write(&self) -> bool {
+        self.shared.access.0.kind.can_write()
+    }
+
+    /// Returns whether this kind of store can list objects.
+    #[must_use]
+    pub fn can_list(&self) -> bool {
+        self.shared.access.0.kind.can_list()
+    }
+
+    /// Returns the error for an object that does not exist.
+    pub(crate) fn not_found(&self, name: &str) -> StorageError {
+        self.error(name, StorageError::NotFound { code: None })
+    }
+
+    /// Returns a prefix below this one, with the same options and the same login.
+    pub(crate) fn beneath(&self, name: &str) -> Self {
+        let shared = &self.shared;
+        Self::with(
+            shared.location.join(name),
+            Arc::clone(&shared.options),
+            shared.access.0.clone(),
+            shared.alone,
+        )
+    }
+
+    /// Returns the same location for the requests of a lease. It has its own connections, so heartbeats never wait for
+    /// data, and it does not check leases.
+    pub(crate) fn for_lease(&self) -> Self {
+        let shared = &self.shared;
+        let mut options = RemoteOptions::clone(&shared.options);
+        options.request.connections = options.request.connections.min(LEASE_CONNECTIONS);
+        Self::with(
+            shared.location.clone(),
+            Arc::new(options),
+            shared.access.0.clone(),
+            shared.alone,
+        )
+    }
+
+    /// Returns the leases under which this `Remote` and its clones write.
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.shared.leases
+    }
+
+    /// Announces a wait for the lease of another writer.
+    pub(crate) fn lease_wait(&self, wait: &LeaseWait) {
+        if let Some(announce) = &self.shared.options.on_lease_wait {
+            announce(wait);
+        }
+    }
+
+    /// Returns the error for an operation that the caller cancelled.
+    pub(crate) fn interrupted(&self) -> StorageError {
+        self.error("", StorageError::Interrupted)
+    }
+
+    /// Returns the location.
+    #[must_use]
+    pub fn location(&self) -> &RemoteLocation {
+        &self.shared.location
+    }
+
+    /// Returns the URL of a name, for messages.
+    #[must_use]
+    pub fn display(&self, name: &str) -> String {
+        self.shared.location.display(name)
+    }
+
+    /// Returns one result per name, also if the whole operation failed.
+    pub(super) fn each<'a>(
+        &self,
+        names: impl Iterator<Item = &'a String>,
+        all: Result<Vec<Result<Vec<u8>, StorageError>>, StorageError>,
+    ) -> Vec<Result<Vec<u8>, StorageError>> {
+        let error = match all {
+            Ok(all) => return all,
+            Err(error) => error,
+        };
+        // Waiting fails with no other error.
+        let fault = || match error.fault() {
+            StorageError::NoStart { reason } => StorageError::NoStart {
+                reason: reason.clone(),
+            },
+            _ => StorageError::NoAnswer,
+        };
+        names.map(|name| Err(self.error(name, fault()))).collect()
+    }
+
+    /// Runs `work` on the thread of the engine and waits for it, until the caller cancels.
+    pub(super) fn wait_while<T, F>(
+        &self,
+        name: &str,
+        go_on: &mut CancelToken<'_>,
+        sent: &AtomicU64,
+        work: impl FnOnce(Arc<Live>) -> F,
+    ) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StorageError>> + Send + 'static,
+    {
+        let failed = |fault| self.error(name, fault);
+        let live = self.live().map_err(failed)?;
+        if std::thread::current().id() == live.engine.thread {
+            return Err(failed(StorageError::NoAnswer));
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let work = work(Arc::clone(&live));
+        let task = live.engine.handle.spawn(async move {
+            // If the receiver was dropped, the caller cancelled.
+            let _ = sender.send(work.await);
+        });
+        loop {
+            match receiver.recv_timeout(SLICE) {
+                Ok(result) => return result.map_err(failed),
+                Err(RecvTimeoutError::Disconnected) => return Err(failed(StorageError::NoAnswer)),
+                Err(RecvTimeoutError::Timeout) => {
+                    if !go_on(sent.load(Ordering::Relaxed)) {
+                        task.abort();
+                        return Err(failed(StorageError::Interrupted));
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn check_name(name: &str) -> Result<(), StorageError> {
+    check_relative_path(name).map_err(|source| StorageError::Name {
+        name: name.to_owned(),
+        source,
+    })
+}

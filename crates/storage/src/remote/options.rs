@@ -1,0 +1,188 @@
+//! Options for requests to a store.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{precedence, settings};
+use crate::error::StorageError;
+use crate::heartbeat::LeaseWait;
+
+/// Options for requests to a store: limits, part sizes, retries and settings.
+#[derive(Clone, Default)]
+pub struct RemoteOptions {
+    /// Limits of single requests.
+    pub request: RequestOptions,
+    /// How large objects are fetched.
+    pub download: DownloadOptions,
+    /// How files are uploaded.
+    pub upload: UploadOptions,
+    /// How failed requests are repeated.
+    pub retry: RetryOptions,
+    /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`](crate::SETTINGS). Profiles of
+    /// Databricks are searched in `HOME`.
+    pub settings: BTreeMap<String, String>,
+    /// Called when a writer has to wait for the lease of another writer, if the wait can take a second or more.
+    pub on_lease_wait: Option<OnLeaseWait>,
+}
+
+/// Limits of single requests.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestOptions {
+    /// The maximum number of concurrent requests to a store. Ranges of up to 64 KiB have a separate limit of the same
+    /// size. It is lowered after the store asked to slow down.
+    pub connections: usize,
+    /// The timeout for making a connection.
+    pub connect_timeout: Duration,
+    /// The longest time without receiving a byte.
+    pub idle_timeout: Duration,
+    /// The slowest transfer that is not aborted, measured over `slow_window`.
+    pub least_bytes_per_second: u64,
+    /// How long a transfer may be too slow.
+    pub slow_window: Duration,
+    /// The deadline for one object or part, retries included. Waits for a free connection do not count. Received bytes
+    /// extend it at the rate of `least_bytes_per_second`.
+    pub total_timeout: Duration,
+}
+
+impl Default for RequestOptions {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            connect_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(30),
+            least_bytes_per_second: 16 << 10,
+            slow_window: Duration::from_secs(30),
+            total_timeout: Duration::from_secs(180),
+        }
+    }
+}
+
+/// How large objects are fetched.
+#[derive(Clone, Copy, Debug)]
+pub struct DownloadOptions {
+    /// The size in bytes of each part of an object that is fetched in parts.
+    pub part_bytes: u64,
+    /// Objects and ranges larger than this many bytes are fetched in parts.
+    pub split_above: u64,
+}
+
+impl Default for DownloadOptions {
+    fn default() -> Self {
+        Self {
+            part_bytes: 4 << 20,
+            split_above: 8 << 20,
+        }
+    }
+}
+
+/// How files are uploaded.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadOptions {
+    /// Files larger than this many bytes are uploaded in parts.
+    pub split_above: u64,
+    /// The maximum size in bytes of an uploaded part. All parts but the last are equal. They grow if there would be
+    /// more than 10,000.
+    pub part_bytes: u64,
+    /// The number of parts of a file that are uploaded concurrently and held in memory.
+    pub parts: usize,
+}
+
+impl Default for UploadOptions {
+    fn default() -> Self {
+        Self {
+            split_above: 64 << 20,
+            part_bytes: 16 << 20,
+            parts: 4,
+        }
+    }
+}
+
+/// How failed requests are repeated.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryOptions {
+    /// The maximum number of requests for one object or part.
+    pub attempts: u32,
+    /// The upper bound of the wait before the second request. It doubles with each retry; the wait is a random part of
+    /// it.
+    pub back_off: Duration,
+    /// The limit of the doubling.
+    pub back_off_most: Duration,
+    /// The longest `Retry-After` that is obeyed.
+    pub retry_after_most: Duration,
+    /// The retries that the process makes without delay, as a percentage of its requests.
+    pub budget_percent: u64,
+    /// Added to `budget_percent`. Retries beyond this budget take turns, one per `back_off`.
+    pub budget_floor: u64,
+}
+
+impl Default for RetryOptions {
+    fn default() -> Self {
+        Self {
+            attempts: 8,
+            back_off: Duration::from_millis(100),
+            back_off_most: Duration::from_secs(15),
+            retry_after_most: Duration::from_secs(60),
+            budget_percent: 20,
+            budget_floor: 10,
+        }
+    }
+}
+
+/// A function that reports the wait for the lease of another writer.
+pub type OnLeaseWait = Arc<dyn Fn(&LeaseWait) + Send + Sync>;
+
+impl RemoteOptions {
+    /// Returns these options with more settings, given as `NAME=VALUE` texts: see [`SETTINGS`](crate::SETTINGS). They take precedence as
+    /// in [`with_settings`](Self::with_settings).
+    ///
+    /// ```
+    /// use shardmill_storage::RemoteOptions;
+    ///
+    /// let options = RemoteOptions::default().with_options(&["aws_region=eu-west-1"])?;
+    /// assert_eq!(options.settings["AWS_REGION"], "eu-west-1");
+    /// assert!(options.with_options(&["aws_regoin=eu-west-1"]).is_err());
+    /// # Ok::<(), shardmill_storage::StorageError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `url-setting`, which is `InvalidInput`: an unknown name, or a text without an equals sign.
+    pub fn with_options<T: AsRef<str>>(self, texts: &[T]) -> Result<Self, StorageError> {
+        let explicit = texts.iter().map(|text| settings::option(text.as_ref()));
+        Ok(self.with_settings(explicit.collect::<Result<_, _>>()?))
+    }
+
+    /// Returns these options with explicit settings. They take precedence over existing settings, which usually come
+    /// from the environment. They also override other names of the same value and other ways to log in.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// use shardmill_storage::RemoteOptions;
+    ///
+    /// let mut options = RemoteOptions::default();
+    /// options.settings.insert("AWS_ENDPOINT_URL".to_owned(), "https://one".to_owned());
+    /// let explicit = BTreeMap::from([("AWS_ENDPOINT".to_owned(), "https://two".to_owned())]);
+    /// assert_eq!(options.with_settings(explicit.clone()).settings, explicit);
+    /// ```
+    #[must_use]
+    pub fn with_settings(mut self, explicit: BTreeMap<String, String>) -> Self {
+        precedence::add(&mut self.settings, explicit);
+        self
+    }
+}
+
+impl fmt::Debug for RemoteOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The values of settings are secrets.
+        f.debug_struct("RemoteOptions")
+            .field("request", &self.request)
+            .field("download", &self.download)
+            .field("upload", &self.upload)
+            .field("retry", &self.retry)
+            .field("settings", &self.settings.keys())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! Pages of listings.
+
+use serde_json::Value;
+
+use super::answer::{Answer, Failure, inside, protocol_error};
+use super::xml;
+
+/// An object on a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) key: String,
+    pub(super) bytes: u64,
+    /// The version tag; empty if the store has none.
+    pub(super) tag: String,
+    /// The time of the last change, if the store reports it in a known format.
+    pub(super) modified_ms: Option<i64>,
+}
+
+/// One page of a listing.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) objects: Vec<Listed>,
+    /// Common prefixes of further keys, up to a slash.
+    pub(super) prefixes: Vec<String>,
+    pub(super) next: Option<String>,
+}
+
+/// The page to request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paging<'a> {
+    pub(super) prefix: &'a str,
+    /// Whether to fold keys at the next slash.
+    pub(super) folded: bool,
+    /// Return only keys after this one.
+    pub(super) after: Option<&'a str>,
+    pub(super) token: Option<&'a str>,
+    pub(super) most: u32,
+}
+
+/// Parses a page in the format of S3 and Google.
+pub(super) fn s3_page(answer: &Answer) -> Result<Page, Failure> {
+    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
+    let (mut page, mut truncated, mut root) = (Page::default(), false, String::new());
+    let (mut key, mut bytes, mut tag, mut modified_ms) = (None, None, String::new(), None);
+    xml::read(text, |path, inside| {
+        match path {
+            "ListBucketResult/Contents/Key" => key = Some(inside.to_owned()),
+            "ListBucketResult/Contents/Size" => {
+                let size = inside.trim().parse::<u64>();
+                bytes = Some(size.map_err(|_| "a size that is no number")?);
+            }
+            "ListBucketResult/Contents/ETag" => inside.trim().clone_into(&mut tag),
+            "ListBucketResult/Contents/LastModified" => {
+                let time = chrono::DateTime::parse_from_rfc3339(inside.trim()).ok();
+                modified_ms = time.map(|time| time.timestamp_millis());
+            }
+            "ListBucketResult/Contents" => {
+                match (key.take(), bytes.take(), std::mem::take(&mut tag)) {
+                    (Some(key), Some(bytes), tag) => page.objects.push(Listed {
+                        key,
+                        bytes,
+                        tag,
+                        modified_ms: modified_ms.take(),
+                    }),
+                    _ => return Err("an object without a key or a size"),
+                }
+            }
+            "ListBucketResult/CommonPrefixes/Prefix" => page.prefixes.push(inside.to_owned()),
+            "ListBucketResult/IsTruncated" => truncated = inside.trim() == "true",
+            "ListBucketResult/NextContinuationToken" => {
+                page.next = Some(inside.to_owned());
+            }
+            only if !only.contains('/') => only.clone_into(&mut root),
+            _ => {}
+        }
+        Ok(())
+    })
+    .map_err(protocol_error)?;
+    match root.as_str() {
+        "ListBucketResult" => {}
+        "Error" => return Err(inside(answer.status, answer.code())),
+        _ => return Err(protocol_error("it is no listing")),
+    }
+    if truncated && page.next.is_none() {
+        return Err(protocol_error("a listing goes on and does not say where"));
+    }
+    page.next = page.next.filter(|_| truncated);
+    Ok(page)
+}
+
+/// Parses a page of Azure.
+pub(super) fn azure_page(answer: &Answer) -> Result<Page, Failure> {
+    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
+    let (mut page, mut root) = (Page::default(), String::new());
+    let (mut name, mut bytes, mut tag, mut folder) = (None, None, String::new(), false);
+    let mut modified_ms = None;
+    xml::read(text, |path, inside| {
+        match path {
+            "EnumerationResults/Blobs/Blob/Name" => name = Some(inside.to_owned()),
+            "EnumerationResults/Blobs/Blob/Properties/Content-Length" => {
+                let size = inside.trim().parse::<u64>();
+                bytes = Some(size.map_err(|_| "a size that is no number")?);
+            }
+            "EnumerationResults/Blobs/Blob/Properties/Etag"
+            | "EnumerationResults/Blobs/Blob/Properties/ETag" => {
+                inside.trim().clone_into(&mut tag);
+            }
+            "EnumerationResults/Blobs/Blob/Properties/Last-Modified" => {
+                let time = chrono::DateTime::parse_from_rfc2822(inside.trim()).ok();
+                modified_ms = time.map(|time| time.timestamp_millis());
+            }
+            "EnumerationResults/Blobs/Blob/Properties/ResourceType" => {
+                folder = inside.trim() == "directory";
+            }
+            "EnumerationResults/Blobs/Blob" => {
+                let of = (name.take(), bytes.take(), std::mem::take(&mut tag));
+                match of {
+                    // In accounts with a hierarchical namespace, folders are listed too.
+                    _ if std::mem::take(&mut folder) => {}
+                    (Some(key), Some(bytes), tag) => page.objects.push(Listed {
+                        key,
+                        bytes,
+                        tag,
+                        modified_ms: modified_ms.take(),
+                    }),
+                    _ => return Err("an object without a key or a size"),
+                }
+            }
+            "EnumerationResults/Blobs/BlobPrefix/Name" => {
+                page.prefixes.push(inside.to_owned());
+            }
+            "EnumerationResults/NextMarker" => {
+                page.next = Some(inside.to_owned()).filter(|next| !next.is_empty());
+            }
+            only if !only.contains('/') => only.clone_into(&mut root),
+            _ => {}
+        }
+        Ok(())
+    })
+    .map_err(protocol_error)?;
+    match root.as_str() {
+        "EnumerationResults" => Ok(page),
+        _ => Err(protocol_error("it is no listing")),
+    }
+}
+
+/// Parses the entries of a folder. `root` is the path of the volume with a trailing slash.
+pub(super) fn volume_page(answer: &Answer, root: &str) -> Result<Page, Failure> {
+    let mut page = Page::default();
+    if answer.status == 404 {
+        return Ok(page);
+    }
+    let json: Value =
+        serde_json::from_slice(&answer.body).map_err(|_| protocol_error("it is not JSON"))?;
+    let json = json.as_object().ok_or(protocol_error("it is no listing"))?;
+    let entries = match json.get("contents") {
+        None => &[][..],
+        Some(entries) => entries
+            .as_array()
+            .ok_or(protocol_error("it is no listing"))?,
+    };
+    for entry in entries {
+        let path = entry.get("path").and_then(Value::as_str);
+        let key = path
+            .and_then(|path| path.strip_prefix(root))
+            .ok_or(protocol_error("a key that was not asked for"))?;
+        if entry.get("is_directory").and_then(Value::as_bool) == Some(true) {
+            page.prefixes
+                .push(format!("{}/", key.trim_end_matches('/')));
+        } else {
+            let bytes = entry.get("file_size").and_then(Value::as_u64);
+            page.objects.push(Listed {
+                key: key.to_owned(),
+                bytes: bytes.ok_or(protocol_error("an object without a key or a size"))?,
+                tag: entry
+                    .get("last_modified")
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
+                modified_ms: entry.get("last_modified").and_then(Value::as_i64),
+            });
+        }
+    }
+    page.next = json
+        .get("next_page_token")
+        .and_then(Value::as_str)
+        .filter(|token| !token.is_empty())
+        .map(str::to_owned);
+    Ok(page)
+}

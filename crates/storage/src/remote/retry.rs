@@ -1,0 +1,178 @@
+//! Retries of one operation: attempts, waits and the deadline.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::answer::Failure;
+use super::live::Live;
+use super::semaphore::{RequestPermit, RequestSemaphore};
+use crate::error::StorageError;
+use crate::random::random_number;
+
+/// How often an answer with a wrong length or range is retried before it is returned as an error.
+const LIES: u32 = 2;
+
+/// The deadline of an operation: the configured total, plus waits for a permit, plus one second for each
+/// `bytes_per_second` bytes received.
+#[derive(Debug)]
+pub(super) struct Clock {
+    began: Instant,
+    total: Duration,
+    bytes_per_second: u64,
+    waited: Duration,
+    pub(super) received: u64,
+}
+
+impl Clock {
+    pub(super) fn left(&self) -> Duration {
+        let earned = self.received.saturating_mul(1000) / self.bytes_per_second.max(1);
+        self.total
+            .saturating_add(self.waited)
+            .saturating_add(Duration::from_millis(earned))
+            .saturating_sub(self.began.elapsed())
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The attempts of one operation.
+pub(super) struct Attempts<'a> {
+    live: &'a Live,
+    pub(super) clock: Clock,
+    made: u32,
+    lies: u32,
+    renewed: bool,
+    /// A closed idle connection is not a failure of the store. The request is sent again at once, one time.
+    resent: bool,
+    /// The epoch of the credentials of the current attempt.
+    epoch: u64,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(live: &'a Live) -> Self {
+        Self {
+            live,
+            clock: Clock {
+                began: Instant::now(),
+                total: live.options.request.total_timeout,
+                bytes_per_second: live.options.request.least_bytes_per_second,
+                waited: Duration::ZERO,
+                received: 0,
+            },
+            made: 0,
+            lies: 0,
+            renewed: false,
+            resent: false,
+            epoch: 0,
+        }
+    }
+
+    /// Waits for a permit. The wait does not count against the deadline.
+    pub(super) async fn enter(&mut self, semaphore: &Arc<RequestSemaphore>) -> RequestPermit {
+        let queued = Instant::now();
+        let permit = semaphore.enter().await;
+        self.clock.waited += queued.elapsed();
+        permit
+    }
+
+    /// Begins an attempt.
+    pub(super) fn begin(&mut self) {
+        self.made += 1;
+        self.epoch = self.live.signer.epoch();
+    }
+
+    /// Returns the error for a transfer that made no progress.
+    pub(super) fn stalled(&self, received: u64) -> StorageError {
+        StorageError::Stalled {
+            attempts: self.made,
+            received,
+            after_ms: self.clock.elapsed_ms(),
+        }
+    }
+
+    /// Waits until the next attempt may begin. Fails if there can be none.
+    pub(super) async fn again(
+        &mut self,
+        failure: Failure,
+        permit: RequestPermit,
+        received: u64,
+    ) -> Result<(), StorageError> {
+        let options = &self.live.options;
+        if let Failure::Unanswered(_) = &failure
+            && !std::mem::replace(&mut self.resent, true)
+        {
+            self.made -= 1;
+            return Ok(());
+        }
+        let (attempts, after_ms) = (self.made, self.clock.elapsed_ms());
+        let mut wait = back_off(
+            options.retry.back_off,
+            options.retry.back_off_most,
+            attempts,
+        );
+        let error = match failure {
+            Failure::Final(error) => return Err(error),
+            Failure::ProtocolError(error) => {
+                self.lies += 1;
+                if self.lies > LIES {
+                    return Err(error);
+                }
+                error
+            }
+            Failure::Expired(error) => {
+                if self.renewed || !self.live.signer.renew(self.epoch) {
+                    return Err(error);
+                }
+                self.renewed = true;
+                wait = Duration::ZERO;
+                error
+            }
+            Failure::Transient(last) | Failure::Unanswered(last) => StorageError::GaveUp {
+                last,
+                attempts,
+                after_ms,
+            },
+            Failure::Stalled => self.stalled(received),
+            Failure::Throttled {
+                status,
+                retry_after,
+            } => {
+                permit.throttled();
+                if let Some(asked) = retry_after {
+                    wait = wait.max(asked.min(options.retry.retry_after_most));
+                }
+                StorageError::Throttled {
+                    status,
+                    attempts,
+                    after_ms,
+                }
+            }
+        };
+        // Release the permit for other requests during the wait.
+        drop(permit);
+        let left = self.clock.left();
+        if attempts >= options.retry.attempts || wait >= left {
+            return Err(error);
+        }
+        let Some(turn) = self.live.engine.turn(options, left) else {
+            return Err(error);
+        };
+        self.live.counters.retries.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(wait.max(turn)).await;
+        Ok(())
+    }
+}
+
+/// Returns a random wait of at most `first`, doubled with each attempt up to `most`.
+fn back_off(first: Duration, most: Duration, attempts: u32) -> Duration {
+    let doubled = 1_u32
+        .checked_shl(attempts.saturating_sub(1))
+        .unwrap_or(u32::MAX);
+    let longest = first.saturating_mul(doubled).min(most);
+    let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+    // The bias of the remainder does not matter here.
+    Duration::from_nanos(random_number() % nanos.saturating_add(1))
+}

@@ -1,0 +1,125 @@
+//! The address of a bucket and the source of its credentials.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use url::Url;
+
+use super::settings::{encode, is_loopback};
+use crate::entry::StoreKind;
+use crate::error::StorageError;
+
+/// The timeout for getting credentials.
+pub(super) const CREDENTIALS: Duration = Duration::from_secs(20);
+
+/// How long a failure to get credentials is cached, so that queued requests do not retry one by one.
+pub(super) const STANDS: Duration = Duration::from_secs(5);
+
+/// The source of the credentials.
+#[derive(Clone)]
+pub(super) enum Signing {
+    /// Requests are not signed.
+    Anonymous,
+    /// From the settings.
+    Aws {
+        key: String,
+        secret: String,
+        token: Option<String>,
+    },
+    /// From a role, a container or a machine; these settings say which.
+    AwsProvider(BTreeMap<String, String>),
+    /// An HMAC key of Google, from the settings.
+    Hmac { key: String, secret: String },
+    /// A token from the settings.
+    Bearer(String),
+    /// From a service account, a user or a machine; these settings say which.
+    GoogleProvider(BTreeMap<String, String>),
+    /// From a key, a signature, an application or a machine; these settings say which.
+    AzureProvider(BTreeMap<String, String>),
+    /// From the token service of a workspace, for this client.
+    Client(Client),
+}
+
+impl Signing {
+    /// Returns whether the credentials come from a provider, which may return new ones later.
+    pub(super) const fn is_provided(&self) -> bool {
+        match self {
+            Self::Anonymous | Self::Aws { .. } | Self::Hmac { .. } | Self::Bearer(_) => false,
+            Self::AwsProvider(_)
+            | Self::GoogleProvider(_)
+            | Self::AzureProvider(_)
+            | Self::Client(_) => true,
+        }
+    }
+}
+
+/// A client and its workspace. Has no `Debug`, because it contains a secret.
+#[derive(Clone)]
+pub(super) struct Client {
+    /// The URL of the workspace, without a trailing slash.
+    pub(super) host: String,
+    pub(super) id: String,
+    pub(super) secret: String,
+}
+
+/// A bucket, its address and its credentials. Has no `Debug`, because it contains secrets.
+#[derive(Clone)]
+pub(super) struct Access {
+    pub(super) kind: StoreKind,
+    /// Scheme, host and path of the bucket, without a trailing slash.
+    pub(super) base: String,
+    /// The same for folders of the bucket, for stores where folders have their own addresses.
+    pub(super) folders: String,
+    /// Scheme, host and port of the connections.
+    pub(super) origin: String,
+    /// The host is this machine, so no proxy is used.
+    pub(super) loopback: bool,
+    pub(super) region: String,
+    pub(super) request_payer: bool,
+    /// The canned ACL for uploaded objects.
+    pub(super) acl: Option<String>,
+    /// The account that signs requests (Azure), or the project that pays for them (Google).
+    pub(super) account: Option<String>,
+    pub(super) signing: Signing,
+}
+
+impl Access {
+    /// Returns the access to a bucket at the URL `base`.
+    pub(super) fn at(kind: StoreKind, base: &str, signing: Signing) -> Result<Self, StorageError> {
+        let url = Url::parse(base).map_err(|_| StorageError::UrlSyntax.in_text(base))?;
+        Ok(Self {
+            kind,
+            loopback: is_loopback(&url),
+            origin: url.origin().ascii_serialization(),
+            base: base.to_owned(),
+            folders: base.to_owned(),
+            region: "us-east-1".to_owned(),
+            request_payer: false,
+            acl: None,
+            account: None,
+            signing,
+        })
+    }
+
+    /// Returns the URL of a key. The key is percent-encoded once and not normalised.
+    pub(super) fn url(&self, key: &str) -> String {
+        join(&self.base, key)
+    }
+
+    /// Returns the URL of a folder.
+    pub(super) fn folder_url(&self, key: &str) -> String {
+        join(&self.folders, key)
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.base.starts_with("http:")
+    }
+}
+
+fn join(base: &str, key: &str) -> String {
+    let mut url = String::with_capacity(base.len() + key.len() + 8);
+    url.push_str(base);
+    url.push('/');
+    encode(&mut url, key, true);
+    url
+}
