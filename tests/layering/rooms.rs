@@ -225,11 +225,10 @@ pub const WIDE_STRUCTS: &[(&str, usize)] = &[
     ("shardmill", 6),
     ("shardmill-core", 1),
     ("shardmill-dataset", 1),
-    ("shardmill-order", 2),
+    ("shardmill-order", 1),
     ("shardmill-reader", 2),
     ("shardmill-source", 3),
     ("shardmill-storage", 2),
-    ("shardmill-webdataset", 2),
 ];
 
 /// The number of words with a plain replacement (see the module `glossary`) that each area still has. The numbers only

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use crate::error::OrderError;
 
 macro_rules! names {
@@ -100,7 +102,7 @@ names! {
 }
 
 /// The numbers of machines, training processes and loader processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct World {
     /// Machines.
     pub nodes: u64,
@@ -255,7 +257,7 @@ impl StreamConfig {
 ///
 /// It is valid for every rank and every world that the order supports. It does not contain the batch size, block size,
 /// algorithm and weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct State {
     /// The current epoch.
     pub epoch: u64,

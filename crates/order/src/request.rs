@@ -15,21 +15,27 @@ pub struct Request {
     streams: Vec<Stream>,
     epoch_size: Option<u64>,
     num_canonical_nodes: Option<u64>,
-    shuffle_block_size: Option<u64>,
     replication: Option<u64>,
     batch_size: u64,
+    epoch: Option<u64>,
+    resume: Option<State>,
+    #[serde(flatten)]
+    world: World,
+    #[serde(flatten)]
+    choices: Choices,
+}
+
+/// The options that have a default value.
+#[derive(Clone, Debug, Deserialize)]
+struct Choices {
     shuffle: Option<bool>,
     shuffle_algo: Option<String>,
     shuffle_seed: Option<u64>,
+    shuffle_block_size: Option<u64>,
     sampling_method: Option<String>,
     sampling_granularity: Option<u64>,
     partition_algo: Option<String>,
     batching_method: Option<String>,
-    nodes: u64,
-    ranks_per_node: u64,
-    workers_per_rank: u64,
-    epoch: Option<u64>,
-    resume: Option<Resume>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -40,15 +46,6 @@ struct Stream {
     choose: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Resume {
-    epoch: u64,
-    sample_in_epoch: u64,
-    num_canonical_nodes: Option<u64>,
-    shuffle_seed: u64,
-    initial_physical_nodes: Option<u64>,
-}
-
 impl Request {
     /// Returns the configuration, with defaults for absent options.
     ///
@@ -56,42 +53,32 @@ impl Request {
     /// `InvalidInput` for a stream with several weights and for unknown names. [`Epoch::new`](crate::Epoch::new)
     /// validates everything else.
     pub fn config(self) -> Result<EpochConfig, OrderError> {
-        let world = World {
-            nodes: self.nodes,
-            ranks_per_node: self.ranks_per_node,
-            workers_per_rank: self.workers_per_rank,
-        };
         let streams: Result<Vec<_>, _> = self.streams.into_iter().enumerate().map(stream).collect();
-        let mut config = EpochConfig::new(streams?, self.batch_size, world);
+        let choices = self.choices;
+        let mut config = EpochConfig::new(streams?, self.batch_size, self.world);
         config.epoch_size = self.epoch_size;
         config.num_canonical_nodes = self.num_canonical_nodes;
-        config.shuffle_block_size = self.shuffle_block_size;
         config.replication = self.replication;
         config.epoch = self.epoch.unwrap_or(config.epoch);
-        config.shuffle = self.shuffle.unwrap_or(config.shuffle);
-        config.shuffle_seed = self.shuffle_seed.unwrap_or(config.shuffle_seed);
-        config.sampling_granularity = self
+        config.resume = self.resume;
+        config.shuffle = choices.shuffle.unwrap_or(config.shuffle);
+        config.shuffle_seed = choices.shuffle_seed.unwrap_or(config.shuffle_seed);
+        config.shuffle_block_size = choices.shuffle_block_size;
+        config.sampling_granularity = choices
             .sampling_granularity
             .unwrap_or(config.sampling_granularity);
-        if let Some(name) = self.shuffle_algo {
+        if let Some(name) = choices.shuffle_algo {
             config.shuffle_algo = name.parse()?;
         }
-        if let Some(name) = self.sampling_method {
+        if let Some(name) = choices.sampling_method {
             config.sampling_method = name.parse()?;
         }
-        if let Some(name) = self.partition_algo {
+        if let Some(name) = choices.partition_algo {
             config.partition_algo = name.parse()?;
         }
-        if let Some(name) = self.batching_method {
+        if let Some(name) = choices.batching_method {
             config.batching_method = name.parse()?;
         }
-        config.resume = self.resume.map(|state| State {
-            epoch: state.epoch,
-            sample_in_epoch: state.sample_in_epoch,
-            num_canonical_nodes: state.num_canonical_nodes,
-            shuffle_seed: state.shuffle_seed,
-            initial_physical_nodes: state.initial_physical_nodes,
-        });
         Ok(config)
     }
 }

@@ -74,7 +74,7 @@ pub use shardmill_codec::{
 };
 pub use survey::{Survey, Surveyor};
 pub use tar::{
-    Dialect, KEY_DIGITS, Member, Owner, Scanner, Step, TRAILER_BYTES, TarStyle, check_member,
+    Dialect, KEY_DIGITS, Member, Scanner, Step, TRAILER_BYTES, TarStyle, check_member,
     content_of_numbered, member_bytes, renumber, trailer_bytes, write_member, write_member_head,
     write_trailer,
 };

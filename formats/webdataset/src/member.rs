@@ -2,7 +2,7 @@
 
 use crate::error::{MemberKind, WebdatasetError};
 use crate::names::Consumer;
-use crate::tar::{Dialect, Member, check_member, is_plain};
+use crate::tar::{Member, check_member};
 
 /// One member in a survey.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,14 +23,10 @@ pub struct MemberEntry {
     pub bytes: u64,
     /// The offset of the next member.
     pub end: u64,
-    /// The dialect of its header.
-    pub dialect: Dialect,
     /// Whether its size is encoded in base 256 or in a PAX record.
     pub has_large_size: bool,
     /// Whether it is a contiguous file (type `7`).
     pub is_contiguous: bool,
-    /// Whether its headers are those of the canonical profile, except for time and owner.
-    pub is_plain: bool,
     /// The reason why it may not be in a shard.
     pub problem: Option<WebdatasetError>,
 }
@@ -47,10 +43,8 @@ impl MemberEntry {
             data: member.data,
             bytes: member.bytes,
             end: member.end,
-            dialect: member.dialect,
             has_large_size: member.has_large_size,
             is_contiguous: member.is_contiguous(),
-            is_plain: is_plain(member),
             problem: check_member(member).err(),
         }
     }

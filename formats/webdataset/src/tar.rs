@@ -9,9 +9,9 @@ mod write;
 
 pub use header::Dialect;
 pub(crate) use header::{BLOCK, block_at};
+pub(crate) use scan::find_header;
 pub use scan::{Member, Scanner, Step, check_member};
-pub(crate) use scan::{find_header, is_plain};
 pub use write::{
-    KEY_DIGITS, Owner, TRAILER_BYTES, TarStyle, content_of_numbered, member_bytes, renumber,
+    KEY_DIGITS, TRAILER_BYTES, TarStyle, content_of_numbered, member_bytes, renumber,
     trailer_bytes, write_member, write_member_head, write_trailer,
 };

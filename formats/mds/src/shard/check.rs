@@ -1,5 +1,7 @@
 //! Checks the header of a shard against its entry in the index.
 
+use std::fmt::Display;
+
 use shardmill_core::{Format, Limits};
 
 use crate::config::{Layout, ShardConfig};
@@ -232,20 +234,12 @@ fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<
     if found == *expected {
         return Ok(());
     }
-    let (field, expected, found) = [
-        ("format", format_name as fn(&ShardConfig) -> String),
-        ("columns", columns),
-        ("newline", newline),
-        ("separator", separator),
-        ("compression", compression),
-        ("hashes", hashes),
-        ("size_limit", size_limit),
-    ]
-    .into_iter()
-    .map(|(field, show)| (field, show(expected), show(&found)))
-    .find(|(_, expected, found)| expected != found)
-    // Unreachable: the fields above are all fields of a config.
-    .unwrap_or(("something else", String::new(), String::new()));
+    let differs = described(expected)
+        .into_iter()
+        .zip(described(&found))
+        .find(|(expected, found)| expected != found);
+    // There is always one, because these are all fields of a config.
+    let ((field, expected), (_, found)) = differs.unwrap_or_default();
     Err(MdsError::ConfigMismatch {
         field,
         expected: shorten(&expected),
@@ -253,52 +247,37 @@ fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<
     })
 }
 
-fn format_name(config: &ShardConfig) -> String {
-    config.format().to_string()
-}
-
-fn columns(config: &ShardConfig) -> String {
-    let columns: Vec<String> = match &config.layout {
-        Layout::Mds { columns } => columns
-            .iter()
-            .map(|c| format!("{}: {}", c.name, c.encoding))
-            .collect(),
-        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns
-            .iter()
-            .map(|c| format!("{}: {}", c.name, c.encoding))
-            .collect(),
+/// Returns the fields of a config with their values, for a message.
+fn described(config: &ShardConfig) -> [(&'static str, String); 7] {
+    fn listed<N: Display, E: Display>(columns: impl Iterator<Item = (N, E)>) -> String {
+        let columns: Vec<String> = columns.map(|(name, of)| format!("{name}: {of}")).collect();
+        columns.join(", ")
+    }
+    fn or_null(value: Option<impl Display>) -> String {
+        value.map_or_else(|| "null".to_owned(), |value| value.to_string())
+    }
+    let columns = match &config.layout {
+        Layout::Mds { columns } => listed(columns.iter().map(|one| (&one.name, &one.encoding))),
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => {
+            listed(columns.iter().map(|one| (&one.name, one.encoding)))
+        }
     };
-    columns.join(", ")
-}
-
-fn newline(config: &ShardConfig) -> String {
-    format!("{:?}", config.newline())
-}
-
-fn separator(config: &ShardConfig) -> String {
-    match &config.layout {
+    let separator = match &config.layout {
         Layout::Xsv {
             format: Format::Xsv,
             separator,
             ..
         } => format!("{separator:?}"),
         _ => String::new(),
-    }
-}
-
-fn compression(config: &ShardConfig) -> String {
-    config
-        .compression
-        .map_or_else(|| "null".to_owned(), |c| c.to_string())
-}
-
-fn hashes(config: &ShardConfig) -> String {
-    let names: Vec<&str> = config.hashes.iter().map(|algo| algo.name()).collect();
-    format!("[{}]", names.join(", "))
-}
-
-fn size_limit(config: &ShardConfig) -> String {
-    config
-        .size_limit
-        .map_or_else(|| "null".to_owned(), |limit| limit.to_string())
+    };
+    let hashes: Vec<&str> = config.hashes.iter().map(|algo| algo.name()).collect();
+    [
+        ("format", config.format().to_string()),
+        ("columns", columns),
+        ("newline", format!("{:?}", config.newline())),
+        ("separator", separator),
+        ("compression", or_null(config.compression)),
+        ("hashes", format!("[{}]", hashes.join(", "))),
+        ("size_limit", or_null(config.size_limit)),
+    ]
 }

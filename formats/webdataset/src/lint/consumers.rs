@@ -131,19 +131,16 @@ fn differences(consumer: Consumer, survey: &Survey) -> Vec<Finding> {
             _ => false,
         };
         if !same {
-            findings.push(
-                Finding::new(
-                    "split-differs",
-                    Severity::Warning,
-                    format!(
-                        "{consumer} {}, webdataset {}",
-                        shown(&theirs),
-                        shown(&original)
-                    ),
-                )
-                .at(member.begin)
-                .member(&member.name),
-            );
+            findings.push(Finding::of_member(
+                "split-differs",
+                Severity::Warning,
+                member,
+                format!(
+                    "{consumer} {}, webdataset {}",
+                    shown(&theirs),
+                    shown(&original)
+                ),
+            ));
         }
     }
     findings
@@ -207,15 +204,12 @@ fn dali(survey: &Survey, samples: &[SampleEntry]) -> Vec<Finding> {
         } else {
             continue;
         };
-        findings.push(
-            Finding::new(
-                "sidecar-name",
-                Severity::Error,
-                format!("the name `{}` has {reason}", escape(&member.name)),
-            )
-            .at(member.begin)
-            .member(&member.name),
-        );
+        findings.push(Finding::of_member(
+            "sidecar-name",
+            Severity::Error,
+            member,
+            format!("the name `{}` has {reason}", escape(&member.name)),
+        ));
     }
     let all: BTreeSet<&str> = samples.iter().flat_map(names).collect();
     for sample in samples {
@@ -250,33 +244,27 @@ fn wids(survey: &Survey) -> Vec<Finding> {
     let mut short: HashMap<&str, &MemberEntry> = HashMap::new();
     for member in &survey.members {
         if member.has_large_size {
-            findings.push(
-                Finding::new(
-                    "tar-size",
-                    Severity::Error,
-                    format!(
-                        "`{}` has a size that wids cannot read",
-                        escape(&member.name)
-                    ),
-                )
-                .at(member.begin)
-                .member(&member.name),
-            );
+            findings.push(Finding::of_member(
+                "tar-size",
+                Severity::Error,
+                member,
+                format!(
+                    "`{}` has a size that wids cannot read",
+                    escape(&member.name)
+                ),
+            ));
         }
         // wids ignores members that are not files.
         if !member.is_file_for(Consumer::Wids) {
             continue;
         }
         if let Some(name) = &member.short_name {
-            findings.push(
-                Finding::new(
-                    "tar-long-name",
-                    Severity::Error,
-                    format!("`{}` is read as `{}`", escape(&member.name), escape(name)),
-                )
-                .at(member.begin)
-                .member(&member.name),
-            );
+            findings.push(Finding::of_member(
+                "tar-long-name",
+                Severity::Error,
+                member,
+                format!("`{}` is read as `{}`", escape(&member.name), escape(name)),
+            ));
         }
         let name = member.name_for(Consumer::Wids);
         if let Some(first) = short.insert(name, member) {

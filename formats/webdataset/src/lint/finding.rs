@@ -5,6 +5,7 @@ use shardmill_codec::seekable::TarCompression;
 use shardmill_core::Diagnostic as _;
 
 use crate::error::WebdatasetError;
+use crate::member::MemberEntry;
 use crate::names::Consumer;
 
 /// How serious a finding is.
@@ -65,6 +66,19 @@ impl Finding {
         }
     }
 
+    /// Creates a finding about a member.
+    pub(super) fn of_member(
+        id: &'static str,
+        severity: Severity,
+        member: &MemberEntry,
+        text: String,
+    ) -> Self {
+        Self {
+            member: Some(member.name.to_string()),
+            ..Self::new(id, severity, text).at(member.begin)
+        }
+    }
+
     pub(super) fn of(error: &WebdatasetError) -> Self {
         Self {
             id: error.id(),
@@ -78,11 +92,6 @@ impl Finding {
 
     pub(super) fn at(mut self, offset: u64) -> Self {
         self.offset = Some(offset);
-        self
-    }
-
-    pub(super) fn member(mut self, member: &str) -> Self {
-        self.member = Some(member.to_owned());
         self
     }
 

@@ -254,50 +254,41 @@ fn style(survey: &Survey) -> Vec<Finding> {
     }
     let skipped = files().filter(|member| Consumer::Webdataset.split(&member.name).is_none());
     for member in skipped {
-        findings.push(
-            Finding::new(
-                "member-skipped",
-                Severity::Warning,
-                format!(
-                    "`{}` belongs to no sample: its name has no dot, or marks it as metadata",
-                    escape(&member.name)
-                ),
-            )
-            .at(member.begin)
-            .member(&member.name),
-        );
+        findings.push(Finding::of_member(
+            "member-skipped",
+            Severity::Warning,
+            member,
+            format!(
+                "`{}` belongs to no sample: its name has no dot, or marks it as metadata",
+                escape(&member.name)
+            ),
+        ));
     }
     for member in files() {
         let Some((_, field)) = Consumer::Energon.split(&member.name) else {
             continue;
         };
         if field.to_lowercase() != *field {
-            findings.push(
-                Finding::new(
-                    "field-case",
-                    Severity::Warning,
-                    format!(
-                        "the field `{}` has capitals, which some readers change and others keep",
-                        escape(&field)
-                    ),
-                )
-                .at(member.begin)
-                .member(&member.name),
-            );
+            findings.push(Finding::of_member(
+                "field-case",
+                Severity::Warning,
+                member,
+                format!(
+                    "the field `{}` has capitals, which some readers change and others keep",
+                    escape(&field)
+                ),
+            ));
         }
         if FieldKind::of(&field).0 == FieldKind::Pickle {
-            findings.push(
-                Finding::new(
-                    "encoding-unsafe",
-                    Severity::Warning,
-                    format!(
-                        "the field `{}` is a pickle, which runs code when it is read",
-                        escape(&field)
-                    ),
-                )
-                .at(member.begin)
-                .member(&member.name),
-            );
+            findings.push(Finding::of_member(
+                "encoding-unsafe",
+                Severity::Warning,
+                member,
+                format!(
+                    "the field `{}` is a pickle, which runs code when it is read",
+                    escape(&field)
+                ),
+            ));
         }
     }
     findings

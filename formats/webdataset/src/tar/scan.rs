@@ -39,10 +39,6 @@ pub struct Member<'a> {
     pub end: u64,
     /// The dialect of its header.
     pub dialect: Dialect,
-    /// Whether its name is in a PAX or GNU extension header.
-    pub has_long_name: bool,
-    /// Whether its name uses the prefix field.
-    pub has_prefix: bool,
     /// Whether its size is encoded in base 256 or in a PAX record.
     pub has_large_size: bool,
     /// Its header block; the last one before the content.
@@ -333,8 +329,6 @@ impl Scanner {
             }
         };
         Ok(Member {
-            has_long_name: long_name.is_some(),
-            has_prefix: !header.prefix().is_empty(),
             has_large_size: header.is_base256() || records.is_some_and(|one| one.size.is_some()),
             name,
             is_utf8,
@@ -457,17 +451,6 @@ fn name_problem(name: &str, is_utf8: bool) -> Option<&'static str> {
         _ if name.split('/').any(|part| part == "..") => Some("has a `..` part"),
         _ => None,
     }
-}
-
-/// Returns whether a member has one header, which equals that of the canonical profile except for owner, mode and time.
-pub(crate) fn is_plain(member: &Member<'_>) -> bool {
-    member.kind == MemberKind::File
-        && member.dialect == Dialect::Ustar
-        && member.data.saturating_sub(member.begin) == BLOCK as u64
-        && !member.has_prefix
-        && !member.has_large_size
-        && member.is_utf8
-        && member.name.is_ascii()
 }
 
 /// Finds the first block at or after `from` that is a header with magic and a valid checksum, which random data do not

@@ -15,30 +15,12 @@ const PLAIN_SIZE_MAX: u64 = (1 << 33) - 1;
 /// An archive is padded to a multiple of this: 20 blocks, as in GNU tar and `tarfile`.
 pub const TRAILER_BYTES: u64 = 20 * BLOCK as u64;
 
-/// The owner of the members.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Owner {
-    /// User and group are called `bigdata`, as in the original writer.
-    #[default]
-    Bigdata,
-    /// User and group have no name.
-    Nobody,
-}
-
-impl Owner {
-    const fn name(self) -> &'static [u8] {
-        match self {
-            Self::Bigdata => b"bigdata",
-            Self::Nobody => b"",
-        }
-    }
-}
+/// The user and group of the members, as in the original writer.
+const OWNER: &[u8] = b"bigdata";
 
 /// Settings that all headers of a dataset share. The default is the canonical profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TarStyle {
-    /// The owner.
-    pub owner: Owner,
     /// The modification time, in seconds since 1970. Both this type and a header can represent years up to 2106.
     pub mtime: u32,
     /// Whether to write PAX headers for names of more than 100 bytes, names beyond ASCII and members of 8 GiB or more.
@@ -51,7 +33,6 @@ impl TarStyle {
     #[must_use]
     pub const fn reference(mtime: u32) -> Self {
         Self {
-            owner: Owner::Bigdata,
             mtime,
             long_names: true,
         }
@@ -142,8 +123,7 @@ pub fn write_member_head(
     // PERF: most names are short and ASCII.
     if name.len() <= NAME_BYTES && name.is_ascii() {
         let size = if bytes > PLAIN_SIZE_MAX { 0 } else { bytes };
-        let owner = style.owner.name();
-        let head = block(name.as_bytes(), 0o444, size, style.mtime, b'0', owner);
+        let head = block(name.as_bytes(), 0o444, size, style.mtime, b'0', OWNER);
         out.extend_from_slice(&head);
         return Ok(());
     }
@@ -155,14 +135,7 @@ pub fn write_member_head(
         .take(NAME_BYTES)
         .collect();
     let size = if bytes > PLAIN_SIZE_MAX { 0 } else { bytes };
-    out.extend_from_slice(&block(
-        &plain,
-        0o444,
-        size,
-        style.mtime,
-        b'0',
-        style.owner.name(),
-    ));
+    out.extend_from_slice(&block(&plain, 0o444, size, style.mtime, b'0', OWNER));
     Ok(())
 }
 
