@@ -239,7 +239,6 @@ pub const REPLACED_WORDS: &[(&str, usize)] = &[
     ("crates/storage", 17),
     ("docs", 9),
     ("formats/mds", 8),
-    ("formats/webdataset", 2),
     ("python", 3),
     ("tests", 2),
 ];
