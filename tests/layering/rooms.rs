@@ -227,7 +227,6 @@ pub const WIDE_STRUCTS: &[(&str, usize)] = &[
     ("shardmill-dataset", 1),
     ("shardmill-order", 1),
     ("shardmill-reader", 2),
-    ("shardmill-source", 3),
     ("shardmill-storage", 2),
 ];
 

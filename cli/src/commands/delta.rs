@@ -64,11 +64,11 @@ impl<'a> DeltaTable<'a> {
             latest_version: delta.latest_version,
             id: &delta.id,
             name: delta.name.as_deref(),
-            min_reader_version: delta.min_reader_version,
-            min_writer_version: delta.min_writer_version,
-            reader_features: &delta.reader_features,
-            writer_features: &delta.writer_features,
-            column_mapping: delta.column_mapping,
+            min_reader_version: delta.protocol.min_reader_version,
+            min_writer_version: delta.protocol.min_writer_version,
+            reader_features: &delta.protocol.reader_features,
+            writer_features: &delta.protocol.writer_features,
+            column_mapping: delta.protocol.column_mapping,
             partition_columns: &delta.partition_columns,
             stored_rows: description
                 .rows

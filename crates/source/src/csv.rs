@@ -45,19 +45,9 @@ fn is_text_column(name: &str, options: &SourceOptions) -> bool {
     columns.into_iter().any(|column| column == name)
 }
 
-/// How the files of a source are delimited.
-#[derive(Clone, Copy)]
-struct Dialect {
-    delimiter: u8,
-}
-
-impl Dialect {
-    fn of(kind: SourceKind, options: &SourceOptions) -> Self {
-        let usual = if kind == SourceKind::Tsv { b'\t' } else { b',' };
-        Self {
-            delimiter: options.csv.delimiter.unwrap_or(usual),
-        }
-    }
+/// Returns the byte that separates values.
+fn delimiter(options: &SourceOptions) -> u8 {
+    options.csv.delimiter.unwrap_or(b',')
 }
 
 /// A table of CSV files.
@@ -70,7 +60,6 @@ pub(crate) struct CsvTable {
     row_bytes: u64,
     units: Vec<Unit>,
     null_counts: Vec<Option<u64>>,
-    dialect: Dialect,
     options: Arc<SourceOptions>,
     description: SourceDescription,
 }
@@ -94,12 +83,16 @@ pub(crate) fn open(
     kind: SourceKind,
     options: &SourceOptions,
 ) -> Result<CsvTable, SourceError> {
-    let dialect = Dialect::of(kind, options);
+    let mut options = options.clone();
+    if kind == SourceKind::Tsv {
+        options.csv.delimiter.get_or_insert(b'\t');
+    }
+    let options = &Arc::new(options);
     let files = list_tables(locations, kind, options)?;
     let scanned: Vec<Result<Scanned, SourceError>> =
         on_pool(looking(&files, options.resources.jobs), || {
             let files = files.par_iter();
-            files.map(|input| scan(input, dialect, options)).collect()
+            files.map(|input| scan(input, options)).collect()
         })?;
     let scanned = scanned.into_iter().collect::<Result<Vec<_>, _>>()?;
     // An empty file among others has no rows. If all files are empty, that is an error.
@@ -128,7 +121,7 @@ pub(crate) fn open(
         if let (Values::Float, Some((number, row))) = (known.values, known.inexact)
             && let Some(input) = files.get(number)
         {
-            return Err(inexact_error(input, row, name, dialect, options));
+            return Err(inexact_error(input, row, name, options));
         }
     }
     let known = |name: &str| types.get(name).copied().unwrap_or_default();
@@ -172,8 +165,7 @@ pub(crate) fn open(
         row_bytes: bytes / rows.max(1),
         units,
         null_counts,
-        dialect,
-        options: Arc::new(options.clone()),
+        options: Arc::clone(options),
         description,
     })
 }
@@ -219,13 +211,12 @@ fn inexact_error(
     input: &InputFile,
     row: u64,
     name: &str,
-    dialect: Dialect,
-    options: &SourceOptions,
+    options: &Arc<SourceOptions>,
 ) -> SourceError {
     let text = || -> Result<Option<String>, SourceError> {
-        let header = header(input, dialect, options)?;
+        let header = header(input, options)?;
         let column = header.iter().position(|other| other == name);
-        let mut records = Records::new(input, &text_fields(&header), 1024, dialect, options)?;
+        let mut records = Records::new(input, &text_fields(&header), 1024, options)?;
         let mut before = 0;
         while let Some(found) = records.read(input)? {
             let rows = found.num_rows() as u64;
@@ -264,15 +255,11 @@ fn text_fields(header: &[String]) -> Fields {
 
 /// Returns the column names of a file: the fields of its first line, or numbers if there is no header. Empty for a file
 /// without a line.
-fn header(
-    input: &InputFile,
-    dialect: Dialect,
-    options: &SourceOptions,
-) -> Result<Vec<String>, SourceError> {
+fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, SourceError> {
     let wrong = |reason: String| header_error(input, reason);
     let mut text = Text::open(input)?;
     let mut line = Vec::new();
-    let mut csv_scanner = CsvScanner::new(dialect.delimiter);
+    let mut csv_scanner = CsvScanner::new(delimiter(options));
     let mut blank = true;
     // The first record ends at the first line break outside quotes.
     loop {
@@ -308,7 +295,7 @@ fn header(
     }
     let format = Format::default()
         .with_header(options.csv.header)
-        .with_delimiter(dialect.delimiter);
+        .with_delimiter(delimiter(options));
     let found = attempt(|| format.infer_schema(line.as_slice(), Some(0)));
     let (found, _) = found.map_err(wrong)?;
     let names: Vec<String> = found
@@ -335,12 +322,8 @@ fn unclosed(line: u64) -> String {
     format!("a quote opens on line {line} and is never closed")
 }
 
-fn scan(
-    input: &InputFile,
-    dialect: Dialect,
-    options: &SourceOptions,
-) -> Result<Scanned, SourceError> {
-    let header = header(input, dialect, options)?;
+fn scan(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, SourceError> {
+    let header = header(input, options)?;
     let most = if input.file_version.bytes <= WHOLE_BYTES {
         u64::MAX
     } else {
@@ -358,7 +341,7 @@ fn scan(
         scanned.whole = true;
         return Ok(scanned);
     }
-    let mut records = Records::new(input, &fields, 1024, dialect, options)?;
+    let mut records = Records::new(input, &fields, 1024, options)?;
     while scanned.rows < most {
         let Some(found) = records.read(input)? else {
             scanned.whole = true;
@@ -403,13 +386,10 @@ const BATCH_FACTOR: u64 = 4;
 struct Records {
     text: Text,
     decoder: Decoder,
-    /// The most rows in a batch.
-    rows: usize,
+    limits: BatchLimits,
     /// The columns to return. Some of them are decoded as text first.
     schema: SchemaRef,
-    nulls: Vec<String>,
-    delimiter: u8,
-    has_header: bool,
+    options: Arc<SourceOptions>,
     /// Rows in the earlier batches.
     before: u64,
     /// Records in the block that are not rows: 1 if the block begins with the header.
@@ -420,11 +400,18 @@ struct Records {
     consumed: u64,
     /// Bytes since the last batch, without those before its first row.
     pending: u64,
-    /// Once `pending` reaches this, the batch ends with the next record, even if it has few rows.
-    enough: u64,
-    most: u64,
     /// Whether the decoder has received the end of the input.
     ended: bool,
+}
+
+/// Where a batch ends.
+struct BatchLimits {
+    /// The most rows.
+    rows: usize,
+    /// Once a batch has this many bytes, it ends with the next record, even if it has few rows.
+    enough: u64,
+    /// The most bytes.
+    most: u64,
 }
 
 impl Records {
@@ -432,8 +419,7 @@ impl Records {
         input: &InputFile,
         fields: &Fields,
         rows: usize,
-        dialect: Dialect,
-        options: &SourceOptions,
+        options: &Arc<SourceOptions>,
     ) -> Result<Self, SourceError> {
         let rows = rows.max(1);
         let has_usual_nulls = options.csv.nulls == [""];
@@ -451,7 +437,7 @@ impl Records {
         let decoded: Fields = fields.iter().map(decoded).collect();
         let decoder = ReaderBuilder::new(Arc::new(Schema::new(decoded)))
             .with_header(options.csv.header)
-            .with_delimiter(dialect.delimiter)
+            .with_delimiter(delimiter(options))
             .with_batch_size(rows)
             .build_decoder();
         let enough = (options.resources.batch_bytes as u64).saturating_mul(BATCH_FACTOR);
@@ -459,20 +445,20 @@ impl Records {
         Ok(Self {
             text: Text::open(input)?,
             decoder,
-            rows,
+            limits: BatchLimits {
+                rows,
+                enough,
+                // Room for a batch that is just below `enough`, and one more record.
+                most: sample_bytes.saturating_add(64 << 20).saturating_add(enough),
+            },
             schema: Arc::new(Schema::new(fields.clone())),
-            nulls: options.csv.nulls.clone(),
-            delimiter: dialect.delimiter,
-            has_header: options.csv.header,
+            options: Arc::clone(options),
             before: 0,
             skipped: usize::from(options.csv.header),
             block: Vec::new(),
-            csv_scanner: CsvScanner::new(dialect.delimiter),
+            csv_scanner: CsvScanner::new(delimiter(options)),
             consumed: 0,
             pending: 0,
-            enough,
-            // Room for a batch that is just below `enough`, and one more record.
-            most: sample_bytes.saturating_add(64 << 20).saturating_add(enough),
             ended: false,
         })
     }
@@ -481,7 +467,7 @@ impl Records {
         while !self.ended && self.decoder.capacity() > 0 {
             let mut bytes = self.text.fill(input)?;
             self.ended = bytes.is_empty();
-            let is_enough = self.pending >= self.enough;
+            let is_enough = self.pending >= self.limits.enough;
             // A batch can only end after a complete record.
             if is_enough && let Some(end) = memchr::memchr(b'\n', bytes) {
                 bytes = bytes.get(..=end).unwrap_or(bytes);
@@ -509,12 +495,12 @@ impl Records {
             self.text.consume(count);
             self.consumed += count as u64;
             self.pending += count as u64;
-            SourceError::check_limit("sample-bytes", self.pending, self.most, || {
+            SourceError::check_limit("sample-bytes", self.pending, self.limits.most, || {
                 input.shown.clone()
             })?;
             if self.csv_scanner.is_behind_record() {
                 // The header and empty lines are not rows, and an empty batch would mean the end of the file.
-                if self.decoder.capacity() == self.rows {
+                if self.decoder.capacity() == self.limits.rows {
                     self.pending = 0;
                     if !is_without_record(&self.block) {
                         self.skipped = 0;
@@ -542,9 +528,14 @@ impl Records {
         mut found: RecordBatch,
     ) -> Result<RecordBatch, SourceError> {
         let skipped = std::mem::take(&mut self.skipped);
-        if self.csv_scanner.take_empty() || self.nulls != [""] {
+        if self.csv_scanner.take_empty() || self.options.csv.nulls != [""] {
             let block = (self.block.as_slice(), skipped);
-            found = mark_nulls(found, block, self.delimiter, &self.nulls);
+            found = mark_nulls(
+                found,
+                block,
+                delimiter(&self.options),
+                &self.options.csv.nulls,
+            );
         }
         let first = self.before;
         self.before += found.num_rows() as u64;
@@ -552,7 +543,7 @@ impl Records {
             let field = self.schema.fields().get(misfit.column);
             SourceError::CsvRow {
                 file: input.shown.clone(),
-                line: first + misfit.row as u64 + 1 + u64::from(self.has_header),
+                line: line_of(first + misfit.row as u64, &self.options),
                 column: field.map(|field| field.name().clone()),
                 reason: misfit.reason,
                 problem: CsvProblem::Value,
@@ -653,7 +644,7 @@ impl Base for CsvTable {
             true => None,
             false => {
                 let options = &self.options;
-                Some(Records::new(input, &fields, rows, self.dialect, options)?)
+                Some(Records::new(input, &fields, rows, options)?)
             }
         };
         Ok(Box::new(CsvRows {

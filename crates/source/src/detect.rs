@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -121,16 +121,19 @@ fn detect_object(object: &Object, file_version: FileVersion) -> Result<SourceKin
     if let Some(kind) = kind_of_name(name) {
         return Ok(kind);
     }
-    if name == INDEX_NAME && is_tar_object(&object.store, &object.name, file_version.bytes)? {
+    if name == INDEX_NAME
+        && kind_of_object(&object.store, &object.name, file_version.bytes)?
+            == SourceKind::Webdataset
+    {
         return Ok(SourceKind::Webdataset);
     }
     kind_of_other(name).ok_or_else(|| untold(object.shown()))
 }
 
-/// Returns whether an index in a store lists tar files.
-fn is_tar_object(store: &Store, name: &str, bytes: u64) -> Result<bool, SourceError> {
+/// Returns the kind of dataset that an index in a store lists.
+fn kind_of_object(store: &Store, name: &str, bytes: u64) -> Result<SourceKind, SourceError> {
     let head = store.remote().read_range(name, None, 0..bytes.min(HEAD))?;
-    Ok(begins_as_tar_index(&head))
+    Ok(kind_of_index(&head))
 }
 
 fn detect_store(store: &Store) -> Result<SourceKind, SourceError> {
@@ -140,10 +143,7 @@ fn detect_store(store: &Store) -> Result<SourceKind, SourceError> {
         return Ok(SourceKind::Delta);
     }
     if let Some(index) = remote.look_up(INDEX_NAME, go_on)? {
-        return Ok(match is_tar_object(store, INDEX_NAME, index.bytes)? {
-            true => SourceKind::Webdataset,
-            false => SourceKind::Mds,
-        });
+        return kind_of_object(store, INDEX_NAME, index.bytes);
     }
     let mut census = Census::default();
     store.list("", &mut |name, file_version| {
@@ -166,10 +166,7 @@ fn detect_names<'a>(
         }
         if name == INDEX_NAME {
             let name = format!("{folder}/{INDEX_NAME}");
-            return Ok(match is_tar_object(store, &name, file_version.bytes)? {
-                true => SourceKind::Webdataset,
-                false => SourceKind::Mds,
-            });
+            return kind_of_object(store, &name, file_version.bytes);
         }
         census.count_path(name, file_version.bytes);
     }
@@ -188,7 +185,7 @@ fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
     if let Some(kind) = kind_of_name(&name) {
         return Ok(kind);
     }
-    if name == INDEX_NAME && is_tar_index(path)? {
+    if name == INDEX_NAME && kind_of_file(path)? == SourceKind::Webdataset {
         return Ok(SourceKind::Webdataset);
     }
     kind_of_other(&name).ok_or_else(|| untold(shown(path, "")))
@@ -196,10 +193,7 @@ fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
 
 /// Returns the kind of a file whose name is not that of a table.
 fn kind_of_other(name: &str) -> Option<SourceKind> {
-    if has_extension(name, &["json"]) {
-        return Some(SourceKind::JsonLines);
-    }
-    (FileClass::of(name) == FileClass::Tar).then_some(SourceKind::Webdataset)
+    has_extension(name, &["json"]).then_some(SourceKind::JsonLines)
 }
 
 const fn untold(location: String) -> SourceError {
@@ -210,24 +204,33 @@ const fn untold(location: String) -> SourceError {
     }
 }
 
-/// Returns whether an index lists tar files. Keys are sorted, and only such an index begins with `format`.
-fn is_tar_index(path: &Path) -> Result<bool, SourceError> {
-    let io = |source| SourceError::io("read", shown(path, ""), source);
-    let mut head = Vec::new();
-    let file = fs::File::open(path).map_err(io)?;
-    file.take(HEAD).read_to_end(&mut head).map_err(io)?;
-    Ok(begins_as_tar_index(&head))
-}
-
 /// The number of bytes of an index that are read.
 const HEAD: u64 = 256;
 
-fn begins_as_tar_index(head: &[u8]) -> bool {
+/// Reads the first bytes of a file.
+fn head(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    fs::File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Returns the kind of dataset that an index lists.
+fn kind_of_file(index: &Path) -> Result<SourceKind, SourceError> {
+    let head = head(index).map_err(|source| SourceError::io("read", shown(index, ""), source))?;
+    Ok(kind_of_index(&head))
+}
+
+/// Returns the kind of dataset that an index lists. Keys are sorted, and only an index of tar files begins with
+/// `format`.
+fn kind_of_index(head: &[u8]) -> SourceKind {
     let mut words = head
         .split(|byte| matches!(byte, b'"' | b'{'))
         .map(<[u8]>::trim_ascii)
         .filter(|word| !word.is_empty());
-    words.next() == Some(b"format".as_slice())
+    match words.next() == Some(b"format".as_slice()) {
+        true => SourceKind::Webdataset,
+        false => SourceKind::Mds,
+    }
 }
 
 /// Counts the files below a folder, and notes what else determines its kind.
@@ -289,15 +292,8 @@ impl Census {
         let is_split = self.contents.is_split();
         let verdict = self.contents.verdict();
         let kind = match &verdict {
-            Verdict::One(FileClass::Parquet, _) => Some(SourceKind::Parquet),
-            Verdict::One(FileClass::Arrow, _) => Some(SourceKind::Arrow),
-            Verdict::One(FileClass::Csv, _) => Some(SourceKind::Csv),
-            Verdict::One(FileClass::Tsv, _) => Some(SourceKind::Tsv),
-            Verdict::One(FileClass::JsonLines, _) => Some(SourceKind::JsonLines),
-            Verdict::One(FileClass::Tar, _) => Some(SourceKind::Webdataset),
-            Verdict::Nothing
-            | Verdict::One(FileClass::Plain | FileClass::MdsShard | FileClass::DeltaLog, _)
-            | Verdict::Mixed(_) => None,
+            Verdict::One(class, _) => SourceKind::of_class(*class),
+            Verdict::Nothing | Verdict::Mixed(_) => None,
         };
         match kind {
             Some(SourceKind::Arrow) if is_split => {
@@ -362,10 +358,7 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
     }
     let index = root.join(INDEX_NAME);
     if index.is_file() {
-        return Ok(match is_tar_index(&index)? {
-            true => SourceKind::Webdataset,
-            false => SourceKind::Mds,
-        });
+        return kind_of_file(&index);
     }
     let mut census = Census {
         is_unfinished: root.join(JOURNAL_NAME).exists(),
@@ -402,7 +395,8 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
     }
     census.kind(
         |name| shown(root, name),
-        |name, _| is_dataset(&root.join(name)),
+        // A file that cannot be read counts as an ordinary file.
+        |name, _| head(&root.join(name)).is_ok_and(|head| begins_as_index(&head)),
     )
 }
 
@@ -418,13 +412,6 @@ impl Links {
         };
         !target.starts_with(&root) && !root.starts_with(&target) && self.0.insert(target)
     }
-}
-
-/// Returns whether a file is the index of a dataset. A file that cannot be read counts as an ordinary file.
-fn is_dataset(index: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = fs::File::open(index).and_then(|file| file.take(HEAD).read_to_end(&mut head));
-    read.is_ok() && begins_as_index(&head)
 }
 
 /// Returns whether the first bytes of a file are those of the index of a dataset.

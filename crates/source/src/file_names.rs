@@ -37,16 +37,9 @@ pub(crate) fn has_extension(name: &str, extensions: &[&str]) -> bool {
     })
 }
 
-/// Returns the kind of table that a file name indicates.
+/// Returns the kind that a file name indicates.
 pub(crate) fn kind_of_name(name: &str) -> Option<SourceKind> {
-    match FileClass::of(name) {
-        FileClass::Parquet => Some(SourceKind::Parquet),
-        FileClass::Arrow => Some(SourceKind::Arrow),
-        FileClass::Csv => Some(SourceKind::Csv),
-        FileClass::Tsv => Some(SourceKind::Tsv),
-        FileClass::JsonLines => Some(SourceKind::JsonLines),
-        FileClass::DeltaLog | FileClass::Tar | FileClass::MdsShard | FileClass::Plain => None,
-    }
+    SourceKind::of_class(FileClass::of(name))
 }
 
 /// Returns whether a text contains a wildcard.

@@ -3,6 +3,8 @@
 use arrow::datatypes::Schema;
 use shardmill_core::{FileClass, escape};
 
+use crate::options::SourceKind;
+
 /// The category of a mistake in a CSV record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsvProblem {
@@ -43,27 +45,14 @@ pub(crate) fn column_of(reason: &str) -> (&str, bool) {
 pub(crate) fn choices(classes: [FileClass; 2]) -> String {
     let mut ways = Vec::new();
     for class in classes {
-        let from = match class {
-            FileClass::Parquet => "parquet",
-            FileClass::Arrow => "arrow",
-            FileClass::Csv => "csv",
-            FileClass::Tsv => "tsv",
-            FileClass::JsonLines => "jsonl",
-            FileClass::Tar => "webdataset",
-            FileClass::DeltaLog => {
-                ways.push("name the folder of the Delta table".to_owned());
-                continue;
+        ways.push(match (class, SourceKind::of_class(class)) {
+            (FileClass::DeltaLog, _) => "name the folder of the Delta table".to_owned(),
+            (FileClass::MdsShard, _) => {
+                "name the folder with the index.json of the MDS shards".to_owned()
             }
-            FileClass::MdsShard => {
-                ways.push("name the folder with the index.json of the MDS shards".to_owned());
-                continue;
-            }
-            FileClass::Plain => continue,
-        };
-        ways.push(format!(
-            "pass --from {from} to read the {} only",
-            class.name()
-        ));
+            (_, Some(kind)) => format!("pass --from {kind} to read the {} only", class.name()),
+            (_, None) => continue,
+        });
     }
     ways.push("pass --from tree to take every file as it is".to_owned());
     ways.join(", or ")

@@ -108,8 +108,8 @@ pub use options::{
     TreeOptions,
 };
 pub use source::{
-    DeltaCommit, DeltaFile, DeltaHistory, DeltaSummary, ENCODING_KEY, RowPlace, Rows, Source,
-    SourceDescription, SourceFile, TreeField, TreeSummary, Unit,
+    DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, ENCODING_KEY, RowPlace,
+    Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary, Unit,
 };
 
 use base::Base;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use shardmill_core::Limits;
+use shardmill_core::{FileClass, Limits};
 use shardmill_storage::{Location, RemoteOptions};
 
 /// What a location holds.
@@ -45,6 +45,19 @@ impl SourceKind {
         Self::Mds,
         Self::Webdataset,
     ];
+
+    /// Returns the kind that files of a class are read as on their own.
+    pub(crate) const fn of_class(class: FileClass) -> Option<Self> {
+        match class {
+            FileClass::Parquet => Some(Self::Parquet),
+            FileClass::Arrow => Some(Self::Arrow),
+            FileClass::Csv => Some(Self::Csv),
+            FileClass::Tsv => Some(Self::Tsv),
+            FileClass::JsonLines => Some(Self::JsonLines),
+            FileClass::Tar => Some(Self::Webdataset),
+            FileClass::DeltaLog | FileClass::MdsShard | FileClass::Plain => None,
+        }
+    }
 
     /// Returns the name used on the command line.
     #[must_use]

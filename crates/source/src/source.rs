@@ -167,16 +167,8 @@ pub struct DeltaSummary {
     pub id: String,
     /// The table's name, if it has one.
     pub name: Option<String>,
-    /// The reader version of the protocol.
-    pub min_reader_version: i32,
-    /// The writer version of the protocol.
-    pub min_writer_version: i32,
-    /// The features that the table requires of readers, if it lists them.
-    pub reader_features: Vec<String>,
-    /// The features that the table requires of writers, if it lists them.
-    pub writer_features: Vec<String>,
-    /// The column mapping mode, `id` or `name`, if the table maps columns.
-    pub column_mapping: Option<&'static str>,
+    /// What the table requires of readers and writers.
+    pub protocol: DeltaProtocol,
     /// The columns whose values are stored in the log.
     pub partition_columns: Vec<String>,
     /// How many rows of the files are deleted by deletion vectors.
@@ -185,6 +177,21 @@ pub struct DeltaSummary {
     pub files_with_deletions: u64,
     /// The files that are read, in the order of [`SourceDescription::files`].
     pub files: Vec<DeltaFile>,
+}
+
+/// What a Delta table requires of readers and writers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeltaProtocol {
+    /// The reader version.
+    pub min_reader_version: i32,
+    /// The writer version.
+    pub min_writer_version: i32,
+    /// The features that the table requires of readers, if it lists them.
+    pub reader_features: Vec<String>,
+    /// The features that the table requires of writers, if it lists them.
+    pub writer_features: Vec<String>,
+    /// The column mapping mode, `id` or `name`, if the table maps columns.
+    pub column_mapping: Option<&'static str>,
 }
 
 /// A data file of a Delta table. Its bytes never change, but which of its rows are deleted may change.

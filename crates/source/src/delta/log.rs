@@ -31,7 +31,7 @@ use log_file::{Deletion, LogPath, vector_id};
 
 use crate::catch_panic::{catch, one_line};
 use crate::objects::Store;
-use crate::source::{DeltaHistory, DeltaSummary};
+use crate::source::{DeltaHistory, DeltaProtocol, DeltaSummary};
 use crate::{SourceError, SourceOptions};
 pub(crate) use log_file::LogFile;
 
@@ -252,14 +252,16 @@ impl Log<'_> {
             latest_version: self.latest(engine.as_ref(), &snapshot),
             id: metadata.id().to_owned(),
             name: metadata.name().map(str::to_owned),
-            min_reader_version: protocol.min_reader_version(),
-            min_writer_version: protocol.min_writer_version(),
-            reader_features: names(protocol.reader_features()),
-            writer_features: names(protocol.writer_features()),
-            column_mapping: match mode {
-                ColumnMappingMode::None => None,
-                ColumnMappingMode::Id => Some("id"),
-                ColumnMappingMode::Name => Some("name"),
+            protocol: DeltaProtocol {
+                min_reader_version: protocol.min_reader_version(),
+                min_writer_version: protocol.min_writer_version(),
+                reader_features: names(protocol.reader_features()),
+                writer_features: names(protocol.writer_features()),
+                column_mapping: match mode {
+                    ColumnMappingMode::None => None,
+                    ColumnMappingMode::Id => Some("id"),
+                    ColumnMappingMode::Name => Some("name"),
+                },
             },
             partition_columns: metadata.partition_columns().to_vec(),
             ..DeltaSummary::default()

@@ -16,7 +16,7 @@ use parquet::file::metadata::{
 use rayon::prelude::*;
 
 use super::int96::in_microseconds;
-use super::thrift::{Fault, check_footer};
+use super::thrift::check_footer;
 use crate::SourceError;
 use crate::catch_panic::attempt;
 use crate::conform::plain_field;
@@ -172,10 +172,7 @@ pub(crate) fn read_footer(
     let mut footer =
         vec![0; usize::try_from(length).map_err(|_| footer_error("too large".to_owned()))?];
     read(&mut footer, size - 8 - length)?;
-    let facts = check_footer(&footer).map_err(|fault| match fault {
-        Fault::End => footer_error("ends in the middle of a structure".to_owned()),
-        Fault::Wrong(reason) => footer_error(reason.to_owned()),
-    })?;
+    let facts = check_footer(&footer).map_err(|reason| footer_error(reason.to_owned()))?;
     if facts.encrypted {
         return Err(SourceError::ParquetEncrypted { file: name() });
     }

@@ -14,47 +14,27 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::metadata::chunk_range;
-use super::thrift::{Fault, PageHeader, PageKind, delta_extent, page_header};
+use super::thrift::{END, PageHeader, PageKind, delta_extent, page_header};
+use crate::SourceError;
+use crate::catch_panic::one_line;
+use crate::files::InputFile;
 
-/// An error found by a page reader. The Arrow reader reduces errors to text, so the details are passed around it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PageFault {
-    Corrupt { column: String, reason: String },
-    Limit { column: String, value: u64 },
-}
-
-/// Holds the first error of a row group.
-pub(crate) type FaultSlot = Arc<Mutex<Option<PageFault>>>;
+/// Holds the first error that a page reader found in a row group. The Arrow reader reduces errors to text, so the error
+/// is passed around it.
+pub(crate) type ErrorSlot = Arc<Mutex<Option<SourceError>>>;
 
 /// One row group of an open file, as the Arrow reader expects it.
-pub(crate) struct OneGroup {
-    file: Arc<File>,
-    length: u64,
-    metadata: Arc<ParquetMetaData>,
-    group: usize,
+pub(crate) struct OneGroup<'a> {
+    pub input: &'a InputFile,
+    pub file: Arc<File>,
+    pub metadata: Arc<ParquetMetaData>,
+    pub group: usize,
     /// The most bytes of a page, before and after decompression.
-    page_bytes: u64,
-    faults: FaultSlot,
+    pub page_bytes: u64,
+    pub errors: ErrorSlot,
 }
 
-impl OneGroup {
-    pub(crate) const fn new(
-        file: Arc<File>,
-        length: u64,
-        metadata: Arc<ParquetMetaData>,
-        (group, page_bytes): (usize, u64),
-        faults: FaultSlot,
-    ) -> Self {
-        Self {
-            file,
-            length,
-            metadata,
-            group,
-            page_bytes,
-            faults,
-        }
-    }
-
+impl OneGroup<'_> {
     fn row_group(&self) -> Option<&RowGroupMetaData> {
         self.metadata.row_groups().get(self.group)
     }
@@ -72,7 +52,9 @@ impl OneGroup {
         Ok(CheckedPages {
             inner: SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, None)?,
             file: Arc::clone(&self.file),
-            length: self.length,
+            length: self.input.file_version.bytes,
+            shown: self.input.shown.clone(),
+            group: self.group,
             column: chunk.column_path().string(),
             codec: chunk.compression(),
             levels: (
@@ -84,7 +66,7 @@ impl OneGroup {
             page_bytes: self.page_bytes,
             values_left: u64::try_from(chunk.num_values()).unwrap_or(0),
             header: None,
-            faults: Arc::clone(&self.faults),
+            errors: Arc::clone(&self.errors),
         })
     }
 }
@@ -93,7 +75,7 @@ fn missing(what: &str) -> ParquetError {
     ParquetError::General(format!("no such {what}"))
 }
 
-impl RowGroups for OneGroup {
+impl RowGroups for OneGroup<'_> {
     fn num_rows(&self) -> usize {
         self.row_group()
             .and_then(|group| usize::try_from(group.num_rows()).ok())
@@ -133,6 +115,9 @@ pub(crate) struct CheckedPages {
     inner: SerializedPageReader<File>,
     file: Arc<File>,
     length: u64,
+    /// The file as printed, and the row group.
+    shown: String,
+    group: usize,
     column: String,
     codec: Compression,
     /// The maximum repetition and definition levels.
@@ -144,7 +129,7 @@ pub(crate) struct CheckedPages {
     values_left: u64,
     /// The header at `offset`, after it was checked.
     header: Option<PageHeader>,
-    faults: FaultSlot,
+    errors: ErrorSlot,
 }
 
 /// How many bytes are read for a page header at first. Nearly all headers fit.
@@ -153,28 +138,28 @@ const HEADER_GUESS: u64 = 256;
 const HEADER_BYTES: u64 = 16 << 20;
 
 impl CheckedPages {
-    fn fault(&self, fault: PageFault) -> ParquetError {
-        let text = match &fault {
-            PageFault::Corrupt { reason, .. } => reason.clone(),
-            PageFault::Limit { value, .. } => format!("a page of {value} bytes"),
-        };
-        self.faults
+    /// Keeps an error for the reader of the row group.
+    fn keep(&self, error: SourceError) -> ParquetError {
+        let text = error.to_string();
+        self.errors
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(fault);
+            .get_or_insert(error);
         ParquetError::General(text)
     }
 
     fn corrupt(&self, reason: impl Into<String>) -> ParquetError {
-        self.fault(PageFault::Corrupt {
-            column: self.column.clone(),
+        self.keep(SourceError::ParquetCorrupt {
+            file: self.shown.clone(),
+            row_group: self.group,
+            column: Some(self.column.clone()),
             reason: reason.into(),
         })
     }
 
     /// Records the column in which the `parquet` crate found an error.
     fn note(&self, error: ParquetError) -> ParquetError {
-        let reason = crate::catch_panic::one_line(&error.to_string());
+        let reason = one_line(&error.to_string());
         self.corrupt(reason);
         error
     }
@@ -193,9 +178,15 @@ impl CheckedPages {
             )));
         }
         if header.uncompressed > self.page_bytes {
-            return Err(self.fault(PageFault::Limit {
-                column: self.column.clone(),
+            return Err(self.keep(SourceError::ParquetLimit {
+                object: format!(
+                    "{} row group {} column `{}`",
+                    self.shown, self.group, self.column
+                ),
+                what: "a page",
+                name: "parquet-page-bytes",
                 value: header.uncompressed,
+                limit: self.page_bytes,
             }));
         }
         let most = most_expanded(self.codec, header.compressed);
@@ -232,11 +223,11 @@ impl CheckedPages {
             self.file.read_exact_at(&mut bytes, self.offset)?;
             match page_header(&bytes) {
                 Ok(header) => return Ok(header),
-                Err(Fault::End) if size < left && size < HEADER_BYTES => size *= 16,
-                Err(Fault::End) => {
+                Err(END) if size < left && size < HEADER_BYTES => size *= 16,
+                Err(END) => {
                     return Err(self.corrupt("a page header goes beyond the column chunk"));
                 }
-                Err(Fault::Wrong(reason)) => return Err(self.corrupt(reason)),
+                Err(reason) => return Err(self.corrupt(reason)),
             }
         }
     }
@@ -311,9 +302,9 @@ impl CheckedPages {
         };
         let data = start.and_then(|start| page.buffer().get(start..));
         let data = data.ok_or_else(|| self.corrupt("levels go beyond their page"))?;
-        let wrong = |fault| match fault {
-            Fault::End => self.corrupt("delta lengths go beyond their page"),
-            Fault::Wrong(reason) => self.corrupt(reason),
+        let wrong = |reason| match reason {
+            END => self.corrupt("delta lengths go beyond their page"),
+            reason => self.corrupt(reason),
         };
         let (end, _) = delta_extent(data, values).map_err(wrong)?;
         if encoding == Encoding::DELTA_BYTE_ARRAY {

@@ -14,7 +14,7 @@ use parquet::column::page::{Page, PageReader as _};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
 use super::metadata::levels;
-use super::pages::{FaultSlot, OneGroup, PageFault, codec_name};
+use super::pages::{ErrorSlot, OneGroup, codec_name};
 use crate::base::batch;
 use crate::catch_panic::{catch, one_line};
 use crate::files::InputFile;
@@ -92,8 +92,7 @@ pub(crate) struct GroupRows {
     file: Arc<File>,
     /// `None` at the end of the unit.
     reader: Option<ParquetRecordBatchReader>,
-    faults: FaultSlot,
-    page_bytes: u64,
+    errors: ErrorSlot,
     schema: SchemaRef,
     origins: Vec<Origin>,
     rows_left: u64,
@@ -146,19 +145,18 @@ impl GroupRows {
             }
         }
         let file = Arc::new(file);
-        let faults = FaultSlot::default();
+        let errors = ErrorSlot::default();
         let all_rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
         let rows = selection
             .as_ref()
             .map_or(all_rows, |selection| selection.row_count() as u64);
-        let source = |faults: &FaultSlot| {
-            OneGroup::new(
-                Arc::clone(&file),
-                input.file_version.bytes,
-                Arc::clone(&metadata),
-                (group, sizes.page_bytes),
-                Arc::clone(faults),
-            )
+        let source = |errors| OneGroup {
+            input,
+            file: Arc::clone(&file),
+            metadata: Arc::clone(&metadata),
+            group,
+            page_bytes: sizes.page_bytes,
+            errors,
         };
         let padded: u64 = roots
             .iter()
@@ -173,8 +171,7 @@ impl GroupRows {
             group,
             file: Arc::clone(&file),
             reader: None,
-            faults: Arc::clone(&faults),
-            page_bytes: sizes.page_bytes,
+            errors: Arc::clone(&errors),
             schema,
             origins,
             rows_left: rows,
@@ -183,7 +180,7 @@ impl GroupRows {
             return Ok(own);
         }
         let size = batch_rows(
-            &source(&FaultSlot::default()),
+            &source(ErrorSlot::default()),
             &metadata,
             group,
             &leaves,
@@ -192,7 +189,7 @@ impl GroupRows {
         );
         let mask = ProjectionMask::leaves(descr, leaves.iter().copied());
         let levels = levels(&input.shown, &metadata, mask, &fields)?;
-        let source = source(&faults);
+        let source = source(errors);
         let reader = catch(|| {
             ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, selection)
         });
@@ -221,34 +218,13 @@ impl GroupRows {
         if let Some(error) = self.system_error(reason) {
             return error;
         }
-        let fault = self
-            .faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let (column, reason) = match fault {
-            Some(PageFault::Limit { column, value }) => {
-                return SourceError::ParquetLimit {
-                    object: format!(
-                        "{} row group {} column `{column}`",
-                        self.shown(),
-                        self.group
-                    ),
-                    what: "a page",
-                    name: "parquet-page-bytes",
-                    value,
-                    limit: self.page_bytes,
-                };
-            }
-            Some(PageFault::Corrupt { column, reason }) => (Some(column), reason),
-            None => (None, one_line(reason)),
-        };
-        SourceError::ParquetCorrupt {
+        let mut found = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        found.take().unwrap_or_else(|| SourceError::ParquetCorrupt {
             file: self.shown(),
             row_group: self.group,
-            column,
-            reason,
-        }
+            column: None,
+            reason: one_line(reason),
+        })
     }
 
     fn unfit(&self, field: &Field, error: &ArrowError) -> SourceError {
@@ -386,7 +362,7 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
 
 /// Returns the number of rows for a batch of about `batch_bytes`.
 fn batch_rows(
-    source: &OneGroup,
+    source: &OneGroup<'_>,
     metadata: &ParquetMetaData,
     group: usize,
     leaves: &[usize],
@@ -438,7 +414,7 @@ fn batch_rows(
 /// Returns the mean and the greatest length of the values in a chunk's dictionary. `None` without one, and for a broken
 /// one, which the reader reports.
 fn dictionary_lengths(
-    source: &OneGroup,
+    source: &OneGroup<'_>,
     chunk: &ColumnChunkMetaData,
     leaf: usize,
 ) -> Option<(u64, u64)> {

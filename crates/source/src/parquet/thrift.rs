@@ -7,16 +7,11 @@
 //!
 //! Source: Apache Thrift, compact protocol; Apache Parquet, `parquet.thrift`.
 
-/// The reason why a structure is refused. After `End`, the caller may retry with more bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The structure extends beyond the given bytes.
-    End,
-    /// The structure breaks a rule.
-    Wrong(&'static str),
-}
+/// The reason why a structure is refused.
+type Result<T> = std::result::Result<T, &'static str>;
 
-type Result<T> = std::result::Result<T, Fault>;
+/// The reason for a structure that extends beyond the given bytes. The caller may retry with more bytes.
+pub(crate) const END: &str = "ends in the middle of a structure";
 
 /// The deepest nesting of structures, lists and maps. Parquet itself needs 9.
 const MAX_NESTING: u32 = 32;
@@ -53,7 +48,7 @@ impl<'a> Walker<'a> {
     }
 
     fn byte(&mut self) -> Result<u8> {
-        let byte = *self.bytes.get(self.at).ok_or(Fault::End)?;
+        let byte = *self.bytes.get(self.at).ok_or(END)?;
         self.at += 1;
         Ok(byte)
     }
@@ -61,9 +56,9 @@ impl<'a> Walker<'a> {
     fn skip_bytes(&mut self, count: u64) -> Result<()> {
         let remaining = (self.bytes.len() - self.at) as u64;
         if count > remaining {
-            return Err(Fault::End);
+            return Err(END);
         }
-        self.at += usize::try_from(count).map_err(|_| Fault::End)?;
+        self.at += usize::try_from(count).map_err(|_| END)?;
         Ok(())
     }
 
@@ -76,7 +71,7 @@ impl<'a> Walker<'a> {
                 return Ok(value);
             }
         }
-        Err(Fault::Wrong("a number is longer than 64 bits"))
+        Err("a number is longer than 64 bits")
     }
 
     fn zigzag(&mut self) -> Result<i64> {
@@ -85,7 +80,7 @@ impl<'a> Walker<'a> {
     }
 
     fn zigzag32(&mut self) -> Result<i32> {
-        i32::try_from(self.zigzag()?).map_err(|_| Fault::Wrong("a number is longer than 32 bits"))
+        i32::try_from(self.zigzag()?).map_err(|_| "a number is longer than 32 bits")
     }
 
     /// Reads the header of the next field of a structure; `None` at its end.
@@ -97,11 +92,10 @@ impl<'a> Walker<'a> {
         }
         let delta = i16::from(header >> 4);
         let id = if delta == 0 {
-            i16::try_from(self.zigzag()?)
-                .map_err(|_| Fault::Wrong("a field id is longer than 16 bits"))?
+            i16::try_from(self.zigzag()?).map_err(|_| "a field id is longer than 16 bits")?
         } else {
             last.checked_add(delta)
-                .ok_or(Fault::Wrong("a field id is longer than 16 bits"))?
+                .ok_or("a field id is longer than 16 bits")?
         };
         Ok(Some(Field { id, kind }))
     }
@@ -115,21 +109,19 @@ impl<'a> Walker<'a> {
             count => u64::from(count),
         };
         if count > (self.bytes.len() - self.at) as u64 {
-            return Err(Fault::Wrong(
-                "a list claims more elements than there are bytes",
-            ));
+            return Err("a list claims more elements than there are bytes");
         }
         // The `parquet` crate consumes no byte for a boolean element, so it would loop practically forever over lists
         // of lists of booleans. Parquet metadata has no lists of booleans.
         if count > 0 && (kind == TRUE || kind == FALSE) {
-            return Err(Fault::Wrong("a list of booleans"));
+            return Err("a list of booleans");
         }
         Ok((kind, count))
     }
 
     fn skip(&mut self, kind: u8, nesting: u32) -> Result<()> {
         if nesting >= MAX_NESTING {
-            return Err(Fault::Wrong("structures are nested too deep"));
+            return Err("structures are nested too deep");
         }
         match kind {
             TRUE | FALSE => Ok(()),
@@ -155,16 +147,14 @@ impl<'a> Walker<'a> {
                 }
                 let kinds = self.byte()?;
                 if count > (self.bytes.len() - self.at) as u64 {
-                    return Err(Fault::Wrong(
-                        "a map claims more entries than there are bytes",
-                    ));
+                    return Err("a map claims more entries than there are bytes");
                 }
                 for _ in 0..count {
                     let before = self.at;
                     self.skip(kinds >> 4, nesting + 1)?;
                     self.skip(kinds & 0x0f, nesting + 1)?;
                     if self.at == before {
-                        return Err(Fault::Wrong("a map of booleans"));
+                        return Err("a map of booleans");
                     }
                 }
                 Ok(())
@@ -177,7 +167,7 @@ impl<'a> Walker<'a> {
                 }
                 Ok(())
             }
-            _ => Err(Fault::Wrong("an unknown kind of field")),
+            _ => Err("an unknown kind of field"),
         }
     }
 }
@@ -193,7 +183,7 @@ pub(crate) struct FooterFacts {
 ///
 /// # Errors
 ///
-/// A [`Fault`] when the structure is broken or makes impossible claims.
+/// When the structure is broken or makes impossible claims.
 pub(crate) fn check_footer(bytes: &[u8]) -> Result<FooterFacts> {
     let mut walker = Walker::new(bytes);
     let mut facts = FooterFacts::default();
@@ -216,7 +206,7 @@ pub(crate) fn check_footer(bytes: &[u8]) -> Result<FooterFacts> {
 fn check_schema(walker: &mut Walker<'_>) -> Result<()> {
     let (kind, count) = walker.list()?;
     if kind != STRUCT {
-        return Err(Fault::Wrong("the schema is not a list of structures"));
+        return Err("the schema is not a list of structures");
     }
     // The number of children that are still missing on each level.
     let mut open: Vec<u64> = Vec::new();
@@ -231,12 +221,10 @@ fn check_schema(walker: &mut Walker<'_>) -> Result<()> {
             }
             last = field.id;
         }
-        let children = u64::try_from(children)
-            .map_err(|_| Fault::Wrong("a column has a negative number of children"))?;
+        let children =
+            u64::try_from(children).map_err(|_| "a column has a negative number of children")?;
         if children > count - element - 1 {
-            return Err(Fault::Wrong(
-                "a column claims more children than there are columns",
-            ));
+            return Err("a column claims more children than there are columns");
         }
         if let Some(siblings) = open.last_mut() {
             *siblings = siblings.saturating_sub(1);
@@ -244,7 +232,7 @@ fn check_schema(walker: &mut Walker<'_>) -> Result<()> {
         if children > 0 {
             open.push(children);
             if open.len() > MAX_SCHEMA_DEPTH {
-                return Err(Fault::Wrong("columns are nested too deep"));
+                return Err("columns are nested too deep");
             }
         }
         while open.last() == Some(&0) {
@@ -279,7 +267,7 @@ pub(crate) struct PageHeader {
 ///
 /// # Errors
 ///
-/// [`Fault::End`] when it needs more bytes, [`Fault::Wrong`] when the header is not valid.
+/// [`END`] when it needs more bytes, another reason when the header is not valid.
 pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
     let mut walker = Walker::new(bytes);
     let (mut kind, mut uncompressed, mut compressed, mut values) = (None, None, None, None);
@@ -297,8 +285,7 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
                         (1, I32) => values = Some(walker.zigzag32()?),
                         (5 | 6, I32) if field.id == 8 => {
                             let length = u64::try_from(walker.zigzag32()?);
-                            levels += length
-                                .map_err(|_| Fault::Wrong("a page header has a negative size"))?;
+                            levels += length.map_err(|_| "a page header has a negative size")?;
                         }
                         _ => walker.skip(inner.kind, 1)?,
                     }
@@ -310,15 +297,15 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
         last = field.id;
     }
     let size = |value: Option<i32>| {
-        let value = value.ok_or(Fault::Wrong("a page header lacks a field"))?;
-        u64::try_from(value).map_err(|_| Fault::Wrong("a page header has a negative size"))
+        let value = value.ok_or("a page header lacks a field")?;
+        u64::try_from(value).map_err(|_| "a page header has a negative size")
     };
     let kind = match kind {
         Some(0) => PageKind::Data,
         Some(1) => PageKind::Index,
         Some(2) => PageKind::Dictionary,
         Some(3) => PageKind::DataV2,
-        _ => return Err(Fault::Wrong("a page header names an unknown kind of page")),
+        _ => return Err("a page header names an unknown kind of page"),
     };
     Ok(PageHeader {
         kind,
@@ -339,7 +326,7 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
 ///
 /// # Errors
 ///
-/// A [`Fault`] when it claims more than `most` values, or extends beyond the bytes.
+/// When it claims more than `most` values, or extends beyond the bytes.
 pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
     let mut walker = Walker::new(bytes);
     let block = walker.varint()?;
@@ -347,16 +334,14 @@ pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
     let count = walker.varint()?;
     walker.zigzag()?;
     if count > most {
-        return Err(Fault::Wrong(
-            "delta lengths claim more values than the page has",
-        ));
+        return Err("delta lengths claim more values than the page has");
     }
     if miniblocks == 0
         || block == 0
         || !block.is_multiple_of(miniblocks)
         || miniblocks > bytes.len() as u64
     {
-        return Err(Fault::Wrong("delta lengths claim impossible blocks"));
+        return Err("delta lengths claim impossible blocks");
     }
     let per_miniblock = block / miniblocks;
     let mut left = count.saturating_sub(1);
@@ -371,24 +356,21 @@ pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
             let at = usize::try_from(index)
                 .ok()
                 .and_then(|index| widths.checked_add(index))
-                .ok_or(Fault::End)?;
-            let width = u64::from(*bytes.get(at).ok_or(Fault::End)?);
+                .ok_or(END)?;
+            let width = u64::from(*bytes.get(at).ok_or(END)?);
             if width > 64 {
-                return Err(Fault::Wrong("delta lengths claim more than 64 bits"));
+                return Err("delta lengths claim more than 64 bits");
             }
             // The last miniblock may end after the values it needs.
-            let stored = per_miniblock
-                .checked_mul(width)
-                .ok_or(Fault::End)?
-                .div_ceil(8);
+            let stored = per_miniblock.checked_mul(width).ok_or(END)?.div_ceil(8);
             let needed = left
                 .min(per_miniblock)
                 .checked_mul(width)
-                .ok_or(Fault::End)?
+                .ok_or(END)?
                 .div_ceil(8);
             let remaining = (bytes.len() - walker.at) as u64;
             if needed > remaining {
-                return Err(Fault::End);
+                return Err(END);
             }
             walker.skip_bytes(stored.min(remaining))?;
             left = left.saturating_sub(per_miniblock);
@@ -420,11 +402,11 @@ mod tests {
             }
         );
         for cut in 0..18 {
-            assert_eq!(page_header(&bytes[..cut]), Err(Fault::End), "{cut}");
+            assert_eq!(page_header(&bytes[..cut]), Err(END), "{cut}");
         }
         assert_eq!(
             page_header(&[0x15, 1, 0]),
-            Err(Fault::Wrong("a page header names an unknown kind of page"))
+            Err("a page header names an unknown kind of page")
         );
     }
 
@@ -434,26 +416,18 @@ mod tests {
         let bytes = [0x49, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x08, 0];
         assert_eq!(
             check_footer(&bytes),
-            Err(Fault::Wrong(
-                "a list claims more elements than there are bytes"
-            ))
+            Err("a list claims more elements than there are bytes")
         );
         // An unknown field with a list of lists of booleans.
         let bytes = [0x69, 0x19, 0xf1, 0x04, 0, 0, 0, 0, 0];
-        assert_eq!(
-            check_footer(&bytes),
-            Err(Fault::Wrong("a list of booleans"))
-        );
+        assert_eq!(check_footer(&bytes), Err("a list of booleans"));
     }
 
     #[test]
     fn nesting_is_bounded() {
         let mut bytes = vec![0x6c];
         bytes.extend(std::iter::repeat_n(0x1c, 1_000_000));
-        assert_eq!(
-            check_footer(&bytes),
-            Err(Fault::Wrong("structures are nested too deep"))
-        );
+        assert_eq!(check_footer(&bytes), Err("structures are nested too deep"));
     }
 
     fn schema(children: &[u8]) -> Vec<u8> {
@@ -478,21 +452,19 @@ mod tests {
         check_footer(&schema(&[2, 0, 1, 0])).unwrap();
         assert_eq!(
             check_footer(&schema(&[60, 0])),
-            Err(Fault::Wrong(
-                "a column claims more children than there are columns"
-            ))
+            Err("a column claims more children than there are columns")
         );
         let mut deep = vec![1; 110];
         deep.push(0);
         assert_eq!(
             check_footer(&schema(&deep)),
-            Err(Fault::Wrong("columns are nested too deep"))
+            Err("columns are nested too deep")
         );
         // A negative count: zigzag 1 is -1.
         let negative = [0x29, 0x1c, 0x55, 1, 0, 0];
         assert_eq!(
             check_footer(&negative),
-            Err(Fault::Wrong("a column has a negative number of children"))
+            Err("a column has a negative number of children")
         );
     }
 
@@ -502,8 +474,8 @@ mod tests {
         let bytes = [0x80, 0x01, 4, 3, 2, 0, 1, 0, 0, 0, 0b01, 0, 0, 0, 9, 9];
         assert_eq!(delta_extent(&bytes, 3), Ok((14, 3)));
         assert!(delta_extent(&bytes, 2).is_err());
-        assert_eq!(delta_extent(&bytes[..10], 3), Err(Fault::End));
+        assert_eq!(delta_extent(&bytes[..10], 3), Err(END));
         let claims = [0x80, 0x01, 4, 0xff, 0xff, 0xff, 0xff, 0x7f, 2];
-        assert!(matches!(delta_extent(&claims, 1000), Err(Fault::Wrong(_))));
+        assert!(delta_extent(&claims, 1000).is_err_and(|reason| reason != END));
     }
 }
