@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::io;
 
 use shardmill_core::{
@@ -635,6 +636,21 @@ impl SourceError {
     /// Builds the error about a unit that does not exist.
     pub(crate) fn no_unit(unit: usize) -> Self {
         Self::bug(format!("there is no unit {unit}"))
+    }
+
+    /// Checks that no two columns have the same name.
+    pub(crate) fn check_names<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+        object: impl FnOnce() -> String,
+    ) -> Result<(), Self> {
+        let mut seen = BTreeSet::new();
+        match names.into_iter().find(|name| !seen.insert(*name)) {
+            None => Ok(()),
+            Some(name) => Err(Self::DuplicateColumn {
+                object: object(),
+                column: name.to_owned(),
+            }),
+        }
     }
 
     /// Checks a limit of [`Limits`](shardmill_core::Limits).

@@ -2,6 +2,7 @@
 
 use shardmill_core::FileClass;
 
+use crate::SourceError;
 use crate::options::SourceKind;
 
 /// Returns whether a component of a name begins with `.` or `_`, as do the files that Spark, Hive and editors keep next
@@ -40,6 +41,22 @@ pub(crate) fn has_extension(name: &str, extensions: &[&str]) -> bool {
 /// Returns the kind that a file name indicates.
 pub(crate) fn kind_of_name(name: &str) -> Option<SourceKind> {
     SourceKind::of_class(FileClass::of(name))
+}
+
+/// How names match a pattern.
+pub(crate) const PATTERN_RULES: glob::MatchOptions = glob::MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
+
+/// Builds the error about a pattern that does not parse.
+pub(crate) fn bad_pattern(pattern: &str, error: &glob::PatternError) -> SourceError {
+    let pattern = shardmill_core::escape(pattern);
+    SourceError::Option {
+        option: "SOURCE",
+        reason: format!("`{pattern}` is not a pattern: {}", error.msg),
+    }
 }
 
 /// Returns whether a text contains a wildcard.

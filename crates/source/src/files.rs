@@ -8,7 +8,9 @@ use std::sync::Arc;
 use shardmill_storage::{Location, RemoteLocation};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::file_names::{file_of, has_extension, is_hidden, is_pattern, join, kind_of_name};
+use crate::file_names::{
+    PATTERN_RULES, bad_pattern, file_of, has_extension, is_hidden, is_pattern, join, kind_of_name,
+};
 use crate::objects::{self, Found, Holds, Match, Object, Store};
 use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, special, walk};
 use crate::{SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions};
@@ -381,19 +383,8 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
     if !is_pattern(pattern) || fs::symlink_metadata(location).is_ok() {
         return Ok(Expanded::DirectSource(location.to_owned()));
     }
-    let rules = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: true,
-    };
-    let found = glob::glob_with(pattern, rules).map_err(|error| SourceError::Option {
-        option: "SOURCE",
-        reason: format!(
-            "`{}` is not a pattern: {}",
-            shardmill_core::escape(pattern),
-            error.msg
-        ),
-    })?;
+    let found = glob::glob_with(pattern, PATTERN_RULES);
+    let found = found.map_err(|error| bad_pattern(pattern, &error))?;
     let mut matches = Vec::new();
     for path in found {
         matches.push(path.map_err(|error| {

@@ -190,10 +190,7 @@ mod tests {
             origin: Origin::Local(path.into()),
             shown: (*path).to_owned(),
             relative: (*path).to_owned(),
-            file_version: FileVersion {
-                bytes: 0,
-                mtime_ns: 0,
-            },
+            file_version: FileVersion::default(),
         };
         paths.iter().map(file).collect()
     }

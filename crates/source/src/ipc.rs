@@ -91,7 +91,10 @@ pub(crate) fn open(
     let mut uniter = Uniter::new(options);
     for (number, layout) in layouts.iter().enumerate() {
         let own: Fields = layout.schema.fields().iter().map(plain_field).collect();
-        check_duplicates(files.get(number), &own)?;
+        SourceError::check_names(own.iter().map(|field| field.name().as_str()), || {
+            let file = files.get(number);
+            file.map(|file| file.shown.clone()).unwrap_or_default()
+        })?;
         uniter.add(&own);
     }
     let united = uniter.finish();
@@ -132,17 +135,6 @@ pub(crate) fn open(
         last: Mutex::new(None),
         description,
     })
-}
-
-fn check_duplicates(input: Option<&InputFile>, fields: &Fields) -> Result<(), SourceError> {
-    let mut names = std::collections::BTreeSet::new();
-    match fields.iter().find(|field| !names.insert(field.name())) {
-        None => Ok(()),
-        Some(field) => Err(SourceError::DuplicateColumn {
-            object: input.map(|input| input.shown.clone()).unwrap_or_default(),
-            column: field.name().clone(),
-        }),
-    }
 }
 
 /// Returns a field without dictionaries and run ends. Views are kept, because they are native to Arrow.

@@ -10,13 +10,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path, escape};
+use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path};
 use shardmill_storage::{
     Dir, ListOptions, Location, Manifest, Remote, RemoteLocation, StorageError,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::file_names::{has_extension, is_pattern, kind_of_name};
+use crate::file_names::{PATTERN_RULES, bad_pattern, has_extension, is_pattern, kind_of_name};
 use crate::walk::{FileVersion, Listing, MAX_DEPTH};
 use crate::{SourceError, SourceOptions};
 
@@ -146,19 +146,8 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
     let base = parts.get(..exact).unwrap_or_default().join("/");
     let rest = parts.get(exact..).unwrap_or_default();
     let pattern = rest.join("/");
-    let compiled = glob::Pattern::new(&pattern).map_err(|error| SourceError::Option {
-        option: "SOURCE",
-        reason: format!(
-            "`{}` is not a pattern: {}",
-            escape(&location.to_string()),
-            error.msg
-        ),
-    })?;
-    let rules = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: true,
-    };
+    let compiled = glob::Pattern::new(&pattern);
+    let compiled = compiled.map_err(|error| bad_pattern(&location.to_string(), &error))?;
     let head = rest.first().copied().unwrap_or_default();
     let head = head.split(['*', '?', '[']).next().unwrap_or_default();
     // Without `**`, a pattern with this many parts matches names with as many parts, and folders by their first parts.
@@ -168,7 +157,7 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
     store.list(head, &mut |name, file_version| {
         let end = depth.and_then(|depth| name.match_indices('/').nth(depth - 1));
         let Some((end, _)) = end else {
-            if compiled.matches_with(name, rules) {
+            if compiled.matches_with(name, PATTERN_RULES) {
                 matches.push(Match {
                     name: name.to_owned(),
                     holds: Holds::Object(file_version),
@@ -188,7 +177,7 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
         {
             return listing.push(below, file_version);
         }
-        if compiled.matches_with(folder, rules) {
+        if compiled.matches_with(folder, PATTERN_RULES) {
             let mut listing = Listing::default();
             listing.push(below, file_version)?;
             matches.push(Match {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DataFusionError, Result as EngineResult};
@@ -81,7 +81,8 @@ impl Query {
         let physical = catch(|| runtime.block_on(context.state().create_physical_plan(&plan)));
         let physical = physical.map_err(planning_panic)?.map_err(failed)?;
         let mut schema = physical.schema();
-        check_names(&schema)?;
+        let names = schema.fields().iter().map(|field| field.name().as_str());
+        SourceError::check_names(names, || SQL.to_owned())?;
         let mut columns = None;
         if !options.query.columns.is_empty() {
             let projection = Projection::of_columns(&context, &schema, &options.query.columns)?;
@@ -136,19 +137,6 @@ fn runtime() -> Result<Runtime, SourceError> {
     Builder::new_current_thread()
         .build()
         .map_err(|error| SourceError::io("start the query engine", "", error))
-}
-
-fn check_names(schema: &Schema) -> Result<(), SourceError> {
-    let mut names = std::collections::BTreeSet::new();
-    for field in schema.fields() {
-        if !names.insert(field.name()) {
-            return Err(SourceError::DuplicateColumn {
-                object: SQL.to_owned(),
-                column: field.name().clone(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Returns how many rows the engine collects in a batch: fewer if rows are large.

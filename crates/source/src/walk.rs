@@ -31,8 +31,7 @@ pub(crate) struct WalkOptions<'a> {
 struct Entry {
     start: u64,
     length: u32,
-    bytes: u64,
-    mtime_ns: i64,
+    file_version: FileVersion,
 }
 
 /// The regular files below a directory, sorted by the bytes of their relative paths. All paths share one string: a
@@ -44,7 +43,7 @@ pub(crate) struct Listing {
 }
 
 /// The size and time of a file when it was listed, to compare with those when it is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileVersion {
     pub bytes: u64,
     /// The modification time; for an object, a digest of its entity tag instead.
@@ -97,26 +96,13 @@ impl Listing {
     }
 
     pub(crate) fn file_version(&self, index: usize) -> FileVersion {
-        self.entries.get(index).map_or(
-            FileVersion {
-                bytes: 0,
-                mtime_ns: 0,
-            },
-            |entry| FileVersion {
-                bytes: entry.bytes,
-                mtime_ns: entry.mtime_ns,
-            },
-        )
+        let entry = self.entries.get(index);
+        entry.map_or_else(FileVersion::default, |entry| entry.file_version)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, FileVersion)> {
-        self.entries.iter().map(|entry| {
-            let file_version = FileVersion {
-                bytes: entry.bytes,
-                mtime_ns: entry.mtime_ns,
-            };
-            (slice(&self.paths, entry), file_version)
-        })
+        let entries = self.entries.iter();
+        entries.map(|entry| (slice(&self.paths, entry), entry.file_version))
     }
 
     pub(crate) fn push(
@@ -128,8 +114,7 @@ impl Listing {
         self.entries.push(Entry {
             start: self.paths.len() as u64,
             length,
-            bytes: file_version.bytes,
-            mtime_ns: file_version.mtime_ns,
+            file_version,
         });
         self.paths.push_str(path);
         Ok(())
@@ -181,6 +166,14 @@ struct Directory {
 struct Failure {
     path: String,
     error: Box<SourceError>,
+}
+
+impl Failure {
+    fn keep_first(first: &mut Option<Self>, own: Self) {
+        if first.as_ref().is_none_or(|first| own.path < first.path) {
+            *first = Some(own);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -240,14 +233,7 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
                     next.extend(found.directories);
                 }
                 Ok(_) => {}
-                Err(error) => {
-                    if failed
-                        .as_ref()
-                        .is_none_or(|failed| error.path < failed.path)
-                    {
-                        failed = Some(error);
-                    }
-                }
+                Err(error) => Failure::keep_first(&mut failed, error),
             }
         }
         if let Some(failed) = failed {
@@ -287,15 +273,11 @@ fn list(root: &Path, directory: &Directory, options: WalkOptions<'_>) -> Result<
         let result = take(root, directory, options, &raw_name, &entry, &mut found);
         if let Err(error) = result {
             let relative = format!("{}{}", directory.prefix, raw_name.to_string_lossy());
-            if first_error
-                .as_ref()
-                .is_none_or(|first| relative < first.path)
-            {
-                first_error = Some(Failure {
-                    path: relative,
-                    error: Box::new(error),
-                });
-            }
+            let error = Failure {
+                path: relative,
+                error: Box::new(error),
+            };
+            Failure::keep_first(&mut first_error, error);
         }
     }
     first_error.map_or(Ok(found), Err)

@@ -151,10 +151,7 @@ fn the_table<'a>(
 /// none of them, or a copy of the table, has the same fingerprint.
 fn fingerprint(identity: &str, files: &[LogFile]) -> String {
     let mut fingerprint = Fingerprint::new(SourceKind::Delta);
-    let nowhere = FileVersion {
-        bytes: 0,
-        mtime_ns: 0,
-    };
+    let nowhere = FileVersion::default();
     fingerprint.add(identity, nowhere);
     for file in files {
         let file_version = FileVersion {

@@ -56,17 +56,10 @@ pub(crate) fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fiel
         file: file.to_owned(),
         reason,
     };
-    let mut names = std::collections::BTreeSet::new();
-    for field in descr.root_schema().get_fields() {
-        if !names.insert(field.name()) {
-            return Err(SourceError::DuplicateColumn {
-                object: file.to_owned(),
-                column: field.name().to_owned(),
-            });
-        }
-    }
+    let roots = descr.root_schema().get_fields();
+    SourceError::check_names(roots.iter().map(|field| field.name()), || file.to_owned())?;
     let schema = attempt(|| parquet_to_arrow_schema(descr, None)).map_err(footer)?;
-    if leaves_of(schema.fields()) != descr.num_columns() || schema.fields().len() != names.len() {
+    if leaves_of(schema.fields()) != descr.num_columns() || schema.fields().len() != roots.len() {
         return Err(footer("its schema has groups without columns".to_owned()));
     }
     Ok(in_microseconds(descr, schema.fields()))

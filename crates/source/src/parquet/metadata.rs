@@ -323,15 +323,8 @@ pub(crate) fn arrow_fields(
 ) -> Result<Fields, SourceError> {
     let footer = metadata.file_metadata();
     let schema = footer.schema_descr();
-    let mut names = std::collections::BTreeSet::new();
-    for field in schema.root_schema().get_fields() {
-        if !names.insert(field.name()) {
-            return Err(SourceError::DuplicateColumn {
-                object: file.to_owned(),
-                column: field.name().to_owned(),
-            });
-        }
-    }
+    let roots = schema.root_schema().get_fields();
+    SourceError::check_names(roots.iter().map(|field| field.name()), || file.to_owned())?;
     let convert = |embedded| attempt(|| parquet_to_arrow_schema(schema, embedded));
     if let Ok(embedded) = convert(footer.key_value_metadata()) {
         let plain: Fields = embedded.fields().iter().map(plain_field).collect();

@@ -53,9 +53,11 @@ impl OneGroup<'_> {
             inner: SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, None)?,
             file: Arc::clone(&self.file),
             length: self.input.file_version.bytes,
-            shown: self.input.shown.clone(),
-            group: self.group,
-            column: chunk.column_path().string(),
+            chunk: ChunkName {
+                file: self.input.shown.clone(),
+                row_group: self.group,
+                column: chunk.column_path().string(),
+            },
             codec: chunk.compression(),
             levels: (
                 chunk.column_descr().max_rep_level(),
@@ -115,10 +117,7 @@ pub(crate) struct CheckedPages {
     inner: SerializedPageReader<File>,
     file: Arc<File>,
     length: u64,
-    /// The file as printed, and the row group.
-    shown: String,
-    group: usize,
-    column: String,
+    chunk: ChunkName,
     codec: Compression,
     /// The maximum repetition and definition levels.
     levels: (i16, i16),
@@ -130,6 +129,13 @@ pub(crate) struct CheckedPages {
     /// The header at `offset`, after it was checked.
     header: Option<PageHeader>,
     errors: ErrorSlot,
+}
+
+/// A column chunk, for errors.
+struct ChunkName {
+    file: String,
+    row_group: usize,
+    column: String,
 }
 
 /// How many bytes are read for a page header at first. Nearly all headers fit.
@@ -150,9 +156,9 @@ impl CheckedPages {
 
     fn corrupt(&self, reason: impl Into<String>) -> ParquetError {
         self.keep(SourceError::ParquetCorrupt {
-            file: self.shown.clone(),
-            row_group: self.group,
-            column: Some(self.column.clone()),
+            file: self.chunk.file.clone(),
+            row_group: self.chunk.row_group,
+            column: Some(self.chunk.column.clone()),
             reason: reason.into(),
         })
     }
@@ -178,11 +184,13 @@ impl CheckedPages {
             )));
         }
         if header.uncompressed > self.page_bytes {
+            let ChunkName {
+                file,
+                row_group,
+                column,
+            } = &self.chunk;
             return Err(self.keep(SourceError::ParquetLimit {
-                object: format!(
-                    "{} row group {} column `{}`",
-                    self.shown, self.group, self.column
-                ),
+                object: format!("{file} row group {row_group} column `{column}`"),
                 what: "a page",
                 name: "parquet-page-bytes",
                 value: header.uncompressed,

@@ -56,13 +56,9 @@ impl Shared {
             .locations
             .get(file.location)
             .map(|location| &location.listing);
-        listing.map_or(
-            FileVersion {
-                bytes: 0,
-                mtime_ns: 0,
-            },
-            |listing| listing.file_version(file.number),
-        )
+        listing.map_or(FileVersion::default(), |listing| {
+            listing.file_version(file.number)
+        })
     }
 
     pub(super) fn path(&self, file: FileId) -> &str {
