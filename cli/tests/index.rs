@@ -212,7 +212,7 @@ fn what_lies_beside_tar_files_stays_until_forced() {
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars", "--force"]), @r"
     exit 3
     --- stderr
-    error[tar-end]: tars/shard-000002.tar: the shard is damaged: the file ends at byte 600 without the two zero blocks that end an archive; the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole
+    error[tar-end]: tars/shard-000002.tar: cannot read the shard: the file ends at byte 600 without the two zero blocks that end an archive; the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole
     ");
     place.write("none/notes.txt", "");
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "none"]), @r"
