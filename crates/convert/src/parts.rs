@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use shardmill_core::{Progress, shell_word};
-use shardmill_storage::{
-    CancelToken, FileVersion, Place, PublishMode, StorageError, random_number,
-};
+use shardmill_storage::{CancelToken, Place, PublishMode, StorageError, random_number};
 use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
 };

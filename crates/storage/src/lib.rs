@@ -46,30 +46,41 @@
 //!
 //! Features that only Linux has (`openat2`, `/proc`) are used where they exist, with portable fallbacks.
 
-mod append;
-mod claim;
-mod dir;
-mod entry;
-mod error;
-mod file;
-mod folder;
-mod heartbeat;
-mod lease;
-mod lease_store;
-mod location;
-mod log;
-mod place;
-mod probe;
-mod random;
-mod remote;
-mod remove;
-mod resolve;
-mod temp;
+// The modules, from the bottom up: each uses only modules above it in this list.
+
+mod entry; // Files and objects as listings describe them, and the kinds of stores.
+mod heartbeat; // Whether a lease in a store is still held.
+mod random; // Random numbers.
+mod resolve; // Opening a name below a directory without following links.
+
+mod error; // The error of this crate.
+
+mod file; // Open files.
+mod location; // Paths and URLs.
+
+mod dir; // Open directories.
+
+mod append; // Files to which lines are appended.
+mod claim; // Lock files of the processes of one machine.
+mod remove; // Removal of folders that shardmill created.
+mod temp; // Files that are not published yet.
+
+mod lease; // The lease of one writer on a directory.
+
+mod remote; // Objects in stores.
+
+mod folder; // Directories and prefixes that are read.
+mod place; // Directories and prefixes that are written.
+mod tree; // All files below a directory.
+
+mod lease_store; // The lease of one writer on a place.
+mod log; // Logs in a place.
+mod probe; // What a location supports.
+
 #[cfg(test)]
 mod tests;
-mod tree;
 
-pub use shardmill_core::{CancelToken, CancelToken as GoOn};
+pub use shardmill_core::CancelToken;
 
 pub use append::AppendFile;
 pub use claim::{Claim, ClaimMode, ClaimState};

@@ -1,34 +1,47 @@
 //! Reads objects from a store, and writes them.
 
-mod access;
-mod answer;
-mod client;
-mod credential;
-mod engine;
-mod handle;
-mod list;
-mod live;
-mod manifest;
-mod options;
-mod pages;
-mod payload;
-mod precedence;
-mod process;
-mod protocol;
-mod put;
-mod read;
-mod request;
-mod retry;
-mod save;
-mod semaphore;
-mod send;
-mod settings;
-mod signing;
-mod spool;
-mod token;
-mod transfer;
-mod walk;
-mod xml;
+// The modules, from the bottom up: each uses only modules above it in this list.
+
+mod client; // The HTTP client.
+mod process; // Values that belong to one process.
+mod semaphore; // The limit of concurrent requests.
+mod settings; // The settings of stores.
+mod xml; // XML answers.
+
+mod answer; // Answers, and what their failures mean.
+mod payload; // Bodies of requests and their checksums.
+mod signing; // The address of a bucket and the source of its credentials.
+
+mod access; // Addresses and credentials from locations and settings.
+mod pages; // Pages of listings.
+mod token; // Tokens of Databricks.
+
+mod credential; // Credentials from providers, and signatures.
+mod manifest; // Listings in files.
+mod precedence; // Explicit settings before those of the environment.
+mod protocol; // The requests of each store, and their answers.
+
+mod options; // Options for requests.
+mod request; // Signed requests.
+
+mod engine; // The thread and the connections of a process.
+
+mod live; // The state of a location in one process.
+
+mod handle; // The handle of a location.
+mod retry; // Attempts, waits and deadlines.
+
+mod send; // Requests with short answers.
+mod transfer; // Transfers of ranges.
+
+mod read; // Reads of objects and ranges.
+
+mod list; // Listings.
+mod spool; // Ranges of an object in a local file.
+
+mod put; // Uploads.
+mod save; // Downloads to files.
+mod walk; // Concurrent listings.
 
 #[cfg(test)]
 mod tests;

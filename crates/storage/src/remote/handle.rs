@@ -4,11 +4,12 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use shardmill_core::{CancelToken, check_relative_path};
+use tokio::task::AbortHandle;
 
 use super::access::access;
 use super::engine::Engine;
@@ -162,12 +163,12 @@ impl Remote {
         fault.at(self.display(name))
     }
 
-    /// Runs `work` on the thread of the engine and waits for it.
-    pub(super) fn wait<T, F>(
+    /// Starts `work` on the thread of the engine.
+    fn start<T, F>(
         &self,
         name: &str,
         work: impl FnOnce(Arc<Live>) -> F,
-    ) -> Result<T, StorageError>
+    ) -> Result<(Receiver<T>, AbortHandle), StorageError>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
@@ -179,11 +180,27 @@ impl Remote {
         }
         let (sender, receiver) = mpsc::sync_channel(1);
         let work = work(Arc::clone(&live));
-        live.engine.handle.spawn(async move {
-            // An error is impossible, because the receiver waits below.
+        let task = live.engine.handle.spawn(async move {
+            // If the receiver was dropped, the caller cancelled.
             let _ = sender.send(work.await);
         });
-        receiver.recv().map_err(|_| failed(StorageError::NoAnswer))
+        Ok((receiver, task.abort_handle()))
+    }
+
+    /// Runs `work` on the thread of the engine and waits for it.
+    pub(super) fn wait<T, F>(
+        &self,
+        name: &str,
+        work: impl FnOnce(Arc<Live>) -> F,
+    ) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (receiver, _) = self.start(name, work)?;
+        receiver
+            .recv()
+            .map_err(|_| self.error(name, StorageError::NoAnswer))
     }
 
     /// Pins the versions of a listing for this process: reading another version of one of them fails with
@@ -334,16 +351,7 @@ impl Remote {
         F: Future<Output = Result<T, StorageError>> + Send + 'static,
     {
         let failed = |fault| self.error(name, fault);
-        let live = self.live().map_err(failed)?;
-        if std::thread::current().id() == live.engine.thread {
-            return Err(failed(StorageError::NoAnswer));
-        }
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let work = work(Arc::clone(&live));
-        let task = live.engine.handle.spawn(async move {
-            // If the receiver was dropped, the caller cancelled.
-            let _ = sender.send(work.await);
-        });
+        let (receiver, task) = self.start(name, work)?;
         loop {
             match receiver.recv_timeout(SLICE) {
                 Ok(result) => return result.map_err(failed),

@@ -130,16 +130,22 @@ pub(super) fn roots(live: &Live, prefix: &str) -> (String, String) {
     (root, wanted)
 }
 
+/// Returns the prefix with which a listing of `wanted` begins: `wanted` itself, or its folder where a listing covers a
+/// single folder.
+pub(super) fn first_prefix(live: &Live, wanted: &str) -> String {
+    match (live.signer.kind().has_folders(), wanted.rsplit_once('/')) {
+        (false, _) => wanted.to_owned(),
+        (true, Some((folder, _))) => format!("{folder}/"),
+        (true, None) => String::new(),
+    }
+}
+
 async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>, StorageError> {
     let (root, wanted) = roots(live, prefix);
     let mut objects: Vec<RemoteObject> = Vec::new();
     let has_folders = live.signer.kind().has_folders();
     // Where a listing covers a single folder, each folder is listed separately.
-    let mut folders = vec![match (has_folders, wanted.rsplit_once('/')) {
-        (false, _) => wanted.clone(),
-        (true, Some((folder, _))) => format!("{folder}/"),
-        (true, None) => String::new(),
-    }];
+    let mut folders = vec![first_prefix(live, &wanted)];
     let mut seen = BTreeSet::new();
     while let Some(folder) = folders.pop() {
         let mut pages = Pages::new(live, &folder, false);
@@ -358,14 +364,8 @@ impl Remote {
         let owned = prefix.to_owned();
         self.wait_while(prefix, go_on, &AtomicU64::new(0), move |live| async move {
             let (root, wanted) = roots(&live, &owned);
-            let has_folders = live.signer.kind().has_folders();
-            let asked = match (has_folders, wanted.rsplit_once('/')) {
-                (false, _) => wanted.clone(),
-                (true, Some((folder, _))) => format!("{folder}/"),
-                (true, None) => String::new(),
-            };
             let paging = Paging {
-                prefix: &asked,
+                prefix: &first_prefix(&live, &wanted),
                 folded: false,
                 after: None,
                 token: None,

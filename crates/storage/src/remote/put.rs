@@ -321,6 +321,14 @@ impl Remote {
         Err(self.error(name, fault))
     }
 
+    /// Returns the key and the body of an upload.
+    fn payload(&self, name: &str, bytes: Vec<u8>) -> Result<(String, Payload), StorageError> {
+        check_name(name)?;
+        let kind = self.writable(name)?;
+        let payload = Payload::new(kind, bytes).map_err(|fault| self.error(name, fault))?;
+        Ok((self.shared.location.key(name), payload))
+    }
+
     /// Removes an object. A missing object is not an error.
     ///
     /// # Errors
@@ -355,10 +363,7 @@ impl Remote {
         bytes: Vec<u8>,
         go_on: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
-        check_name(name)?;
-        let key = self.shared.location.key(name);
-        let kind = self.writable(name)?;
-        let payload = Payload::new(kind, bytes).map_err(|fault| self.error(name, fault))?;
+        let (key, payload) = self.payload(name, bytes)?;
         let sent = Arc::new(AtomicU64::new(0));
         let of_task = Arc::clone(&sent);
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -383,10 +388,7 @@ impl Remote {
         bytes: Vec<u8>,
         go_on: &mut CancelToken<'_>,
     ) -> Result<bool, StorageError> {
-        check_name(name)?;
-        let key = self.shared.location.key(name);
-        let kind = self.writable(name)?;
-        let payload = Payload::new(kind, bytes).map_err(|fault| self.error(name, fault))?;
+        let (key, payload) = self.payload(name, bytes)?;
         let sent = Arc::new(AtomicU64::new(0));
         let of_task = Arc::clone(&sent);
         self.wait_while(name, go_on, &sent, |live| async move {

@@ -151,16 +151,12 @@ impl Remote {
         &self,
         wanted: &[(String, Range<u64>)],
     ) -> Vec<Result<Vec<u8>, StorageError>> {
-        let owned = wanted.to_vec();
-        let name = wanted.first().map_or("", |(name, _)| name);
-        let all = self.wait(name, move |live| async move {
-            let live = &live;
-            let one = |(name, range): (String, Range<u64>)| async move {
-                live.get(&name, Some(range), None, 0).await
-            };
-            join_all(owned.into_iter().map(one)).await
-        });
-        self.each(wanted.iter().map(|(name, _)| name), all)
+        self.read_each(wanted.iter().map(|(name, range)| Wish {
+            name: name.clone(),
+            range: Some(range.clone()),
+            object_bytes: None,
+            most: 0,
+        }))
     }
 
     /// Starts fetching a whole object that must have `bytes` bytes, in one request or in parts if it is large.
@@ -215,18 +211,12 @@ impl Remote {
     ///
     /// As [`Remote::read`], for each object; `body-length` where one has another length.
     pub fn read_many(&self, wanted: &[(String, u64)]) -> Vec<Result<Vec<u8>, StorageError>> {
-        let Some((first, _)) = wanted.first() else {
-            return Vec::new();
-        };
-        let owned = wanted.to_vec();
-        let all = self.wait(first, move |live| async move {
-            let live = &live;
-            let one = |(name, bytes): (String, u64)| async move {
-                live.get(&name, None, Some(bytes), bytes).await
-            };
-            join_all(owned.into_iter().map(one)).await
-        });
-        self.each(wanted.iter().map(|(name, _)| name), all)
+        self.read_each(wanted.iter().map(|(name, bytes)| Wish {
+            name: name.clone(),
+            range: None,
+            object_bytes: Some(*bytes),
+            most: *bytes,
+        }))
     }
 
     /// Reads ranges of objects of known lengths concurrently. Blocks until all are complete. The results have the order
@@ -239,19 +229,42 @@ impl Remote {
         &self,
         wanted: &[(String, u64, Range<u64>)],
     ) -> Vec<Result<Vec<u8>, StorageError>> {
-        let Some((first, _, _)) = wanted.first() else {
+        self.read_each(wanted.iter().map(|(name, bytes, range)| Wish {
+            name: name.clone(),
+            range: Some(range.clone()),
+            object_bytes: Some(*bytes),
+            most: 0,
+        }))
+    }
+
+    /// Reads all concurrently. Blocks until all are complete.
+    fn read_each(&self, wanted: impl Iterator<Item = Wish>) -> Vec<Result<Vec<u8>, StorageError>> {
+        let wanted: Vec<Wish> = wanted.collect();
+        let names: Vec<String> = wanted.iter().map(|wish| wish.name.clone()).collect();
+        let Some(first) = names.first() else {
             return Vec::new();
         };
-        let owned = wanted.to_vec();
         let all = self.wait(first, move |live| async move {
             let live = &live;
-            let one = |(name, bytes, range): (String, u64, Range<u64>)| async move {
-                live.get(&name, Some(range), Some(bytes), 0).await
+            let one = |wish: Wish| async move {
+                live.get(&wish.name, wish.range, wish.object_bytes, wish.most)
+                    .await
             };
-            join_all(owned.into_iter().map(one)).await
+            join_all(wanted.into_iter().map(one)).await
         });
-        self.each(wanted.iter().map(|(name, _, _)| name), all)
+        self.each(names.iter(), all)
     }
+}
+
+/// A read of an object or a range, among others.
+struct Wish {
+    name: String,
+    /// The range, or `None` for the whole object.
+    range: Option<Range<u64>>,
+    /// The length that the object must have, if known.
+    object_bytes: Option<u64>,
+    /// The maximum number of bytes of a whole object.
+    most: u64,
 }
 
 const UNDER_WAY: u8 = 0;

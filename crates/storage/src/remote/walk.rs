@@ -19,7 +19,7 @@ use plan::{Interval, Job, LAST, State, Ways, child_of};
 use shardmill_core::CancelToken;
 
 use super::handle::{Remote, SLICE};
-use super::list::{page, roots};
+use super::list::{first_prefix, page, roots};
 use super::live::Live;
 use super::manifest::Spool;
 use super::pages::{Listed, Page, Paging};
@@ -430,11 +430,7 @@ impl Remote {
         let kind = live.signer.kind();
         let (root, wanted) = roots(&live, prefix);
         let has_folders = kind.has_folders();
-        let begin = match (has_folders, wanted.rsplit_once('/')) {
-            (false, _) => wanted.clone(),
-            (true, Some((folder, _))) => format!("{folder}/"),
-            (true, None) => String::new(),
-        };
+        let begin = first_prefix(&live, &wanted);
         let ways = Ways {
             size: options.page.clamp(1, 1000),
             begins_anywhere: kind.can_begin_anywhere(),
