@@ -360,7 +360,7 @@ pub fn probe(
                 Place::Store(remote) => remote.size(&name, go_on),
             };
             let right = Some(body.len() as u64);
-            judged(found.map(|found| (found != right).then_some("another length is told")))
+            judged(found.map(|found| (found != right).then_some("another length is reported")))
         });
         step(ProbeAction::Create, &mut || {
             let refused = place.create(&name, go_on);

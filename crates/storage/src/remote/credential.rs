@@ -30,7 +30,7 @@ use crate::error::StorageError;
 
 /// The credential that a request is signed with. Has no `Debug`, because it is secret.
 pub(super) enum Credential {
-    Nobody,
+    Anonymous,
     Aws(Arc<AwsCredential>),
     Hmac { key: String, secret: String },
     Bearer(String),
@@ -148,7 +148,7 @@ impl CredentialCache {
 
     pub(super) async fn credential(&self, access: &Access) -> Result<Credential, StorageError> {
         match &access.signing {
-            Signing::Anonymous => return Ok(Credential::Nobody),
+            Signing::Anonymous => return Ok(Credential::Anonymous),
             Signing::Aws { key, secret, token } => {
                 return Ok(Credential::Aws(Arc::new(AwsCredential {
                     key_id: key.clone(),
@@ -440,19 +440,19 @@ pub(super) fn authorize(
             google_hmac(request, &access.region, key, secret, &time)
                 .ok_or(StorageError::NoAnswer)?;
         }
-        Credential::Nobody if access.kind == StoreKind::Azure => {
+        Credential::Anonymous if access.kind == StoreKind::Azure => {
             let value = HeaderValue::from_static("2023-11-03");
             request
                 .headers_mut()
                 .insert(HeaderName::from_static("x-ms-version"), value);
         }
-        Credential::Nobody if access.request_payer => {
+        Credential::Anonymous if access.request_payer => {
             request.headers_mut().insert(
                 HeaderName::from_static("x-amz-request-payer"),
                 HeaderValue::from_static("requester"),
             );
         }
-        Credential::Nobody => {}
+        Credential::Anonymous => {}
     }
     Ok(())
 }

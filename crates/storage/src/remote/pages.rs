@@ -82,7 +82,9 @@ pub(super) fn s3_page(answer: &Answer) -> Result<Page, Failure> {
         _ => return Err(protocol_error("it is no listing")),
     }
     if truncated && page.next.is_none() {
-        return Err(protocol_error("a listing goes on and does not say where"));
+        return Err(protocol_error(
+            "a listing continues, but does not say where",
+        ));
     }
     page.next = page.next.filter(|_| truncated);
     Ok(page)

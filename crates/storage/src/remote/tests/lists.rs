@@ -130,7 +130,7 @@ fn listings_that_are_none() {
         ),
         (
             page("<IsTruncated>true</IsTruncated>"),
-            "a listing goes on and does not say where",
+            "a listing continues, but does not say where",
         ),
         (
             more(&entry("data/a", "1"), "x"),

@@ -309,7 +309,7 @@ fn profiles_log_in() {
          [DEFAULT]\n\
          host = {host}/?o=123\n\
          token = {PERSONAL}\n\
-         client_id = nobody\n\n\
+         client_id = stranger\n\n\
          [app]\r\n\
          Host: {host}/\r\n\
          client_id = app\r\n\
@@ -425,7 +425,7 @@ fn profiles_that_cannot_be_used_are_named() {
         auth_type = hush HUSH\n\
         [nowhere]\n\
         token = hush\n\
-        [nobody]\n\
+        [empty]\n\
         host = https://adb.net\n\
         [half]\n\
         host = https://adb.net\n\
@@ -462,7 +462,7 @@ fn profiles_that_cannot_be_used_are_named() {
         (Some("basic"), login("basic", "username")),
         (Some("odd"), login("odd", "auth_type")),
         (Some("nowhere"), without("nowhere", "host")),
-        (Some("nobody"), without("nobody", "token and no client_id")),
+        (Some("empty"), without("empty", "token and no client_id")),
         (Some("half"), without("half", "client_secret")),
         (Some("typed"), without("typed", "token")),
         (Some("broken"), value("broken", "token")),
