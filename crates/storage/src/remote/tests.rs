@@ -61,7 +61,6 @@ fn quick(server: &S3Server) -> RemoteOptions {
         download: DownloadOptions {
             part_bytes: 32 << 10,
             split_above: 64 << 10,
-            ..DownloadOptions::default()
         },
         retry: RetryOptions {
             attempts: 4,
@@ -70,7 +69,6 @@ fn quick(server: &S3Server) -> RemoteOptions {
             retry_after_most: Duration::from_millis(20),
             budget_percent: 100,
             budget_floor: 1000,
-            ..RetryOptions::default()
         },
         request: RequestOptions {
             idle_timeout: Duration::from_millis(400),

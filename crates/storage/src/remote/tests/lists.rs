@@ -111,8 +111,8 @@ fn listings_that_are_none() {
         ))
     };
     for (text, what) in [
-        (String::new(), "text outside of the XML"),
-        ("{}".to_owned(), "the XML is cut off"),
+        (String::new(), "the XML is cut off"),
+        ("{}".to_owned(), "text outside of the XML"),
         (
             "<html><body>Sign in</body></html>".to_owned(),
             "it is no listing",

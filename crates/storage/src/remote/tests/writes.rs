@@ -37,7 +37,6 @@ fn writing(server: &S3Server) -> RemoteOptions {
             split_above: 64 << 10,
             part_bytes: 32 << 10,
             parts: 3,
-            ..quick(server).upload
         },
         request: RequestOptions {
             // Shortens the wait for data in the buffers of this machine.
