@@ -11,7 +11,7 @@ use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError};
 
 use crate::entry::{Entry, Shards, check_hashes_present};
 use crate::error::{DatasetError, Place};
-use crate::files::{self, FileList, FileOptions, ForgetFiles, KnownFiles, open_list};
+use crate::files::{self, FileList, FileOptions, KnownFiles, open_list};
 use crate::index_file::check_expected_index;
 use crate::mapped::Piece;
 use crate::origin::{Origin, Shelf};
@@ -171,8 +171,6 @@ pub struct CatalogOptions {
     pub remote: RemoteOptions,
     /// The hash that every shard must match before it is used.
     pub validate: Option<HashAlgo>,
-    /// Removes what the cache fetched with an outdated list of raw files.
-    pub forget: Option<ForgetFiles>,
 }
 
 impl Catalog {
@@ -708,7 +706,7 @@ fn open_files(
     }
     let shelf = Shelf::of(dir, origin);
     let local = origin.map(|_| dir);
-    open_list(shelf, local, shown, files, &options.limits, options.forget)
+    open_list(shelf, local, shown, files, &options.limits)
 }
 
 fn index_missing(shown: &str) -> DatasetError {

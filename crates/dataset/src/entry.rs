@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use shardmill_cache::{Blob, BlobFile};
 use shardmill_core::Limits;
 use shardmill_mds::{CodecError, Compression, FileInfo, HashAlgo, ShardConfig, ShardEntry};
 use shardmill_webdataset::{FieldSet, IndexShard};
@@ -231,11 +232,26 @@ impl<'a> Entry<'a> {
         std::iter::once(data).chain(table)
     }
 
-    /// Returns whether samples of the shard are used by path, so that the shard must be a file on the disk.
-    pub const fn needs_file(self) -> bool {
-        match self {
-            Self::File(_, form) => form.has_file(),
-            Self::Mds(_) | Self::Tar(_) => false,
+    /// Returns the shard as a blob of the cache.
+    pub fn blob(self, is_remote: bool, keep_zip: bool) -> Blob<'a> {
+        if let Self::File(entry, form) = self {
+            return entry.blob(form, is_remote);
+        }
+        let mut files = self.parts().map(|part| BlobFile {
+            raw: part.raw,
+            packed: part.zip.map(|(zip, _)| zip),
+        });
+        let data = files.next().unwrap_or(BlobFile {
+            raw: self.data(),
+            packed: None,
+        });
+        Blob {
+            data,
+            table: files.next(),
+            is_kept: is_remote || self.is_packed(),
+            keep_packed: keep_zip,
+            needs_file: false,
+            is_unhashed: false,
         }
     }
 
@@ -245,14 +261,6 @@ impl<'a> Entry<'a> {
             Self::File(entry, _) => Some(entry),
             Self::Mds(_) | Self::Tar(_) => None,
         }
-    }
-
-    /// Returns the total size of all files, raw and compressed, in bytes.
-    pub fn bytes(self) -> u64 {
-        self.parts().fold(0, |sum, part| {
-            let zip = part.zip.map_or(0, |(zip, _)| zip.bytes);
-            sum.saturating_add(part.raw.bytes).saturating_add(zip)
-        })
     }
 
     /// Returns the byte range of the offset table that holds the offsets of a sample. The range is in the data, or in

@@ -64,8 +64,7 @@ pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
 pub use error::{DatasetError, Place, samples_of};
 pub use files::{
-    DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, ForgetFiles, KnownFiles,
-    PATH_COLUMN,
+    DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
 };
 pub use keys::Keys;
 pub use live::LiveSamples;

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shardmill_cache::{
-    Blob, BlobCatalog, BlobFile, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache,
-    CacheError, CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob,
+    Blob, BlobCatalog, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache, CacheError,
+    CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob,
 };
 use shardmill_core::Limits;
-use shardmill_dataset::{Catalog, DatasetError, Entry, FileList, Piece, Stream, samples_of};
+use shardmill_dataset::{Catalog, DatasetError, Entry, Piece, Stream, samples_of};
 use shardmill_mds::{Digest, FileInfo};
-use shardmill_storage::{Dir, FileHandle, StorageError};
+use shardmill_storage::{Dir, FileHandle};
 
 use crate::check::{self, Trust};
 use crate::error::ReaderError;
@@ -25,35 +25,6 @@ pub(crate) type SharedShard = Arc<CachedBlob<OpenShard>>;
 /// The shards of a catalog, as the blobs of a cache.
 #[derive(Debug)]
 pub(crate) struct ShardBlobs(Arc<Catalog>);
-
-/// Returns the blob of a shard.
-pub(crate) fn blob_of<'a>(entry: Entry<'a>, is_remote: bool, keep_zip: bool) -> Blob<'a> {
-    let mut files = entry.parts().map(|part| BlobFile {
-        raw: part.raw,
-        packed: part.zip.map(|(zip, _)| zip),
-    });
-    let data = files.next().unwrap_or(BlobFile {
-        raw: entry.data(),
-        packed: None,
-    });
-    Blob {
-        data,
-        table: files.next(),
-        is_kept: is_remote || entry.is_packed(),
-        keep_packed: keep_zip,
-        needs_file: entry.needs_file(),
-        is_unhashed: entry.raw_file().is_some(),
-    }
-}
-
-/// Removes what was fetched with an outdated list of raw files. Returns how many files stay because other processes
-/// read them.
-pub(crate) fn forget_files(local: &Dir, files: &FileList) -> Result<u64, StorageError> {
-    shardmill_cache::forget(local, &files.digest(), |number| {
-        let entry = Entry::File(files.get(number)?, files.form);
-        Some(blob_of(entry, true, false))
-    })
-}
 
 impl BlobCatalog for ShardBlobs {
     type Error = DatasetError;
@@ -80,7 +51,7 @@ impl BlobCatalog for ShardBlobs {
     fn blob(&self, blob: usize) -> Option<Blob<'_>> {
         let (stream, number) = self.0.stream_of(blob)?;
         let entry = stream.shards.get(number)?;
-        Some(blob_of(entry, stream.origin.is_some(), stream.keep_zip))
+        Some(entry.blob(stream.origin.is_some(), stream.keep_zip))
     }
 
     fn index_bytes(&self, set: usize) -> u64 {

@@ -12,7 +12,7 @@ use shardmill_storage::{RemoteOptions, RemoteStats};
 
 use crate::batch::Held;
 use crate::batches::{BatchOptions, Batches};
-use crate::cached::{Extract, ShardCache, SharedShard, blob_of, forget_files};
+use crate::cached::{Extract, ShardCache, SharedShard};
 use crate::collate::FillContext;
 use crate::error::ReaderError;
 use crate::prefetch_planner::PrefetchPlanner;
@@ -102,7 +102,6 @@ impl Reader {
                 limits: options.limits.clone(),
                 remote: options.remote.clone(),
                 validate: options.validate_hash,
-                forget: Some(forget_files),
             },
         )?);
         let fill_context = Arc::new(FillContext {
@@ -144,7 +143,7 @@ impl Reader {
         let catalog = &self.fill_context.catalog;
         (0..catalog.len())
             .filter_map(|shard| catalog.entry(shard))
-            .map(Entry::bytes)
+            .map(|entry| entry.blob(true, true).total_bytes())
             .max()
             .unwrap_or(0)
     }
@@ -506,7 +505,7 @@ impl Reader {
         for stream in self.fill_context.catalog.streams() {
             let is_remote = stream.origin.is_some();
             let blobs = stream.shards.iter();
-            let blobs = blobs.map(|entry| blob_of(entry, is_remote, false));
+            let blobs = blobs.map(|entry| entry.blob(is_remote, false));
             let kept = blobs.filter(|blob| blob.needs_file && blob.is_kept);
             sizes.extend(kept.map(Blob::cached_bytes));
         }

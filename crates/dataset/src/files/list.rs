@@ -29,10 +29,6 @@ const RULES: MatchOptions = MatchOptions {
     require_literal_leading_dot: true,
 };
 
-/// Removes what was fetched with an outdated list of files from the local folder. Returns how many files stay because
-/// other processes read them.
-pub type ForgetFiles = fn(&Dir, &FileList) -> Result<u64, StorageError>;
-
 /// The patterns of a caller.
 #[derive(Debug)]
 struct Filter {
@@ -80,7 +76,6 @@ pub fn open_list(
     location: &str,
     options: &FileOptions,
     limits: &Limits,
-    forget: Option<ForgetFiles>,
 ) -> Result<FileList, DatasetError> {
     let filter = Filter::new(options)?;
     let head = head_of(location, options);
@@ -122,7 +117,9 @@ pub fn open_list(
             // Without the old list, nothing identifies its files, so they are removed with it.
             if let Ok(old) = parse(&kept, &head_in(&kept), &path) {
                 let old = FileList::new(&head, old, &kept, options.form);
-                let files = forget.map_or(Ok(0), |forget| forget(local, &old))?;
+                let files = shardmill_cache::forget(local, &old.digest(), |number| {
+                    Some(old.get(number)?.blob(old.form, true))
+                })?;
                 if files > 0 {
                     return Err(DatasetError::FilesInUse { path, files }.into());
                 }

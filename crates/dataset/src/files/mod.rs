@@ -14,7 +14,7 @@
 mod list;
 mod tree;
 
-pub use list::{ForgetFiles, LIST, open_list};
+pub use list::{LIST, open_list};
 pub use tree::{
     DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
 };

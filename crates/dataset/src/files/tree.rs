@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
+use shardmill_cache::{Blob, BlobFile};
 use shardmill_mds::{FileHashes, FileInfo};
 use shardmill_storage::{FileHandle, ManifestEntry};
 
@@ -101,6 +102,22 @@ pub struct FileEntry {
 }
 
 impl FileEntry {
+    /// Returns the file as a blob of the cache.
+    #[must_use]
+    pub const fn blob(&self, form: FileForm, is_remote: bool) -> Blob<'_> {
+        Blob {
+            data: BlobFile {
+                raw: &self.info,
+                packed: None,
+            },
+            table: None,
+            is_kept: is_remote,
+            keep_packed: false,
+            needs_file: form.has_file(),
+            is_unhashed: true,
+        }
+    }
+
     pub(super) fn new(entry: ManifestEntry) -> Self {
         Self {
             info: FileInfo {
