@@ -114,6 +114,19 @@ pub struct BlobSet<'a> {
     pub is_remote: bool,
 }
 
+/// A blob and its set.
+#[derive(Clone, Copy, Debug)]
+pub struct BlobEntry<'a> {
+    /// The blob.
+    pub blob: Blob<'a>,
+    /// Its set.
+    pub set: BlobSet<'a>,
+    /// The number of the set.
+    pub set_number: usize,
+    /// The number of the blob in its set.
+    pub number: usize,
+}
+
 /// Why the cache cannot use a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlobProblem {
@@ -150,10 +163,12 @@ pub trait BlobCatalog: Send + Sync + 'static {
     }
     /// Returns the sets in the order of their blobs.
     fn sets(&self) -> impl ExactSizeIterator<Item = BlobSet<'_>>;
-    /// Returns the number of a blob's set, and its number in the set.
-    fn find(&self, blob: usize) -> Option<(usize, usize)>;
+    /// Returns a blob with its set.
+    fn entry(&self, blob: usize) -> Option<BlobEntry<'_>>;
     /// Returns a blob.
-    fn blob(&self, blob: usize) -> Option<Blob<'_>>;
+    fn blob(&self, blob: usize) -> Option<Blob<'_>> {
+        Some(self.entry(blob)?.blob)
+    }
     /// Returns the bytes of the description of a remote set that is stored in its folder.
     fn index_bytes(&self, set: usize) -> u64;
     /// Returns whether parts of a blob can be used without checking the whole.

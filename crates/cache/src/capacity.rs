@@ -252,12 +252,6 @@ impl<C: BlobCatalog> Capacity<C> {
         lock(&self.counting)
     }
 
-    /// Returns the number of a blob's set, its number in the set, and the blob.
-    fn find(&self, blob: usize) -> Option<(usize, usize, Blob<'_>)> {
-        let (set, number) = self.blobs.find(blob)?;
-        Some((set, number, self.blobs.blob(blob)?))
-    }
-
     /// Takes the lock files of all folders, or of one set's folder.
     fn session<'a, S: Scheduler>(
         &'a self,
@@ -323,9 +317,10 @@ impl<C: BlobCatalog> Capacity<C> {
         wanted: Wanted,
         scheduler: &impl Scheduler,
     ) -> BlobResult<Reserved, C::Error> {
-        let Some((set, number, blob)) = self.find(wanted.blob) else {
+        let Some(entry) = self.blobs.entry(wanted.blob) else {
             return Ok(Reserved::NoRoom);
         };
+        let (set, number, blob) = (entry.set_number, entry.number, entry.blob);
         let mut counting = lock(&self.counting);
         let device = self.tight_device(&mut counting, set)?;
         let only = (self.options.limit.is_none() && device.is_none()).then_some(set);
@@ -399,9 +394,10 @@ impl<C: BlobCatalog> Capacity<C> {
         scheduler: &impl Scheduler,
         remove: impl FnOnce(&Folder, usize, Blob<'_>) -> Result<Evicted, StorageError>,
     ) -> BlobResult<Evicted, C::Error> {
-        let Some((set, number, blob)) = self.find(blob) else {
+        let Some(entry) = self.blobs.entry(blob) else {
             return Ok(Evicted::Absent);
         };
+        let (set, number, blob) = (entry.set_number, entry.number, entry.blob);
         let mut session = match self.session(lock(&self.counting), Some(set), scheduler) {
             Ok(session) => session,
             Err(CacheError::Storage(error)) => return Err(error.into()),
@@ -570,9 +566,10 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     }
 
     fn evict(&mut self, number: usize) -> Result<Evicted, StorageError> {
-        let Some((set, in_set, blob)) = self.capacity.find(number) else {
+        let Some(entry) = self.capacity.blobs.entry(number) else {
             return Ok(Evicted::Kept);
         };
+        let (set, in_set, blob) = (entry.set_number, entry.number, entry.blob);
         let Some(folder) = self.folder(set) else {
             return Ok(Evicted::Kept);
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
 
-use crate::blobs::{Access, BlobPart, BlobProblem, BlobResult, Blobs, CachedBlob};
+use crate::blobs::{Access, BlobEntry, BlobPart, BlobProblem, BlobResult, Blobs, CachedBlob};
 use crate::capacity::{Capacity, Scheduler, Wanted};
 use crate::error::CacheError;
 use crate::options::{CacheOptions, CacheStats, Cancel};
@@ -124,6 +124,12 @@ impl<B: Blobs> Engine<B> {
     /// Returns the error for a blob that cannot be used.
     pub(crate) fn problem(&self, blob: usize, problem: BlobProblem) -> CacheError<B::Error> {
         CacheError::Blob(Box::new(self.blobs.error(blob, problem)))
+    }
+
+    /// Returns a blob with its set; an error if there is none of this number.
+    pub(crate) fn entry(&self, blob: usize) -> BlobResult<BlobEntry<'_>, B::Error> {
+        let entry = self.blobs.entry(blob);
+        entry.ok_or_else(|| self.problem(blob, BlobProblem::Absent))
     }
 
     /// Returns an open blob, or `None` without waiting if it is not open.

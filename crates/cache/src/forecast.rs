@@ -23,8 +23,6 @@ use shardmill_order::{BatchingMethod, Epoch, EpochConfig, OrderError};
 use super::policy::AccessPlan;
 use super::ranks::Policy;
 use node::Node;
-#[cfg(test)]
-pub(crate) use report::share;
 pub use report::{
     CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, NodeForecast, ShardCost,
 };

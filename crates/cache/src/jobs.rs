@@ -7,7 +7,7 @@ use std::sync::Arc;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_storage::StorageError;
 
-use crate::blobs::{Blob, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, CachedBlob, RawBlob};
+use crate::blobs::{BlobEntry, BlobPart, BlobProblem, BlobResult, Blobs, CachedBlob, RawBlob};
 use crate::capacity::{Reserved, Wanted};
 use crate::disk::{is_full, is_too_large};
 use crate::engine::{ATTEMPTS, Engine, NEAR};
@@ -27,31 +27,23 @@ enum Admitted<B: Blobs> {
     Foreign(Box<B::Error>),
 }
 
-/// A blob with its set and folder.
+/// A blob with its number over all sets and its folder.
 struct Subject<'a> {
     number: usize,
-    blob: Blob<'a>,
-    set: BlobSet<'a>,
-    /// The number of the set, and the number of the blob in it.
-    place: (usize, usize),
+    entry: BlobEntry<'a>,
     folder: Option<Arc<Folder>>,
 }
 
 impl<B: Blobs> Engine<B> {
     fn subject(&self, number: usize) -> BlobResult<Subject<'_>, B::Error> {
-        let absent = || self.problem(number, BlobProblem::Absent);
-        let place = self.blobs.find(number).ok_or_else(absent)?;
-        let set = self.blobs.sets().nth(place.0).ok_or_else(absent)?;
-        let blob = self.blobs.blob(number).ok_or_else(absent)?;
-        let folder = match blob.is_kept {
-            true => self.capacity.folder(place.0)?,
+        let entry = self.entry(number)?;
+        let folder = match entry.blob.is_kept {
+            true => self.capacity.folder(entry.set_number)?,
             false => None,
         };
         Ok(Subject {
             number,
-            blob,
-            set,
-            place,
+            entry,
             folder,
         })
     }
@@ -69,16 +61,17 @@ impl<B: Blobs> Engine<B> {
             return Ok(Outcome::NotNow);
         };
         let subject = self.subject(number)?;
-        if !subject.blob.is_kept {
+        if !subject.entry.blob.is_kept {
             return self.open_in_place(number);
         }
-        if subject.blob.needs_file {
+        if subject.entry.blob.needs_file {
             self.capacity.check_room(&[number])?;
         }
         let Some(folder) = &subject.folder else {
             return Ok(self.to_memory(&subject, &wanted, needed));
         };
-        let (set, in_set) = subject.place;
+        let in_set = subject.entry.number;
+        let set = subject.entry.set_number;
         match self.capacity.begin(set, wanted.now, self) {
             Err(CacheError::Storage(error)) if is_full(&error) => {
                 return Ok(self.to_memory(&subject, &wanted, needed));
@@ -91,7 +84,7 @@ impl<B: Blobs> Engine<B> {
         };
         let mut refused = false;
         for _ in 0..TRIES {
-            match folder.look(in_set, subject.blob)? {
+            match folder.look(in_set, subject.entry.blob)? {
                 Lookup::Busy { pid } => return Ok(later(pid)),
                 Lookup::Present { .. }
                     if !needed && wanted.at > wanted.now.saturating_add(NEAR) =>
@@ -112,7 +105,7 @@ impl<B: Blobs> Engine<B> {
                             }
                         }
                         // In a compressed set that is read in place, only the compressed file is authoritative.
-                        Admitted::Foreign(_) if !subject.set.is_remote => {
+                        Admitted::Foreign(_) if !subject.entry.set.is_remote => {
                             return Ok(self.to_memory(&subject, &wanted, needed));
                         }
                         Admitted::Foreign(source) => return Err(foreign(&subject, folder, source)),
@@ -132,7 +125,7 @@ impl<B: Blobs> Engine<B> {
                     Ok(Reserved::NoRoom) => return Ok(self.to_memory(&subject, &wanted, needed)),
                     // The disk has no space even for the marker: evict for the marker and the blob.
                     Err(CacheError::Storage(error)) if is_full(&error) => {
-                        let bytes = subject.blob.cached_bytes();
+                        let bytes = subject.entry.blob.cached_bytes();
                         let refused = std::mem::replace(&mut refused, true);
                         if refused || !self.capacity.disk_full(wanted, bytes, true, self)? {
                             return Ok(self.to_memory(&subject, &wanted, needed));
@@ -161,10 +154,10 @@ impl<B: Blobs> Engine<B> {
 
     /// Reserves memory for a blob that a caller waits for or needs soon.
     fn to_memory(&self, subject: &Subject<'_>, wanted: &Wanted, needed: bool) -> Outcome<B> {
-        if subject.blob.needs_file {
+        if subject.entry.blob.needs_file {
             return no_file(needed);
         }
-        let bytes = subject.blob.raw_bytes();
+        let bytes = subject.entry.blob.raw_bytes();
         let mut state = self.lock();
         let fits = self.fits_memory(&state, bytes, needed);
         if fits && (needed || wanted.urgent || subject.folder.is_none()) {
@@ -212,7 +205,7 @@ impl<B: Blobs> Engine<B> {
         };
         let identity = table.as_ref().map(|table| table.handle.identity());
         let found = (data.handle.identity()?, identity.transpose()?);
-        if subject.blob.is_unhashed && !data.own {
+        if subject.entry.blob.is_unhashed && !data.own {
             let error = self.blobs.error(number, BlobProblem::Unverifiable);
             return Ok(Admitted::Foreign(Box::new(error)));
         }
@@ -223,7 +216,7 @@ impl<B: Blobs> Engine<B> {
             // Any other error says nothing about the content.
             error => Err(error),
         };
-        let infos = subject.blob.files().map(|file| file.raw);
+        let infos = subject.entry.blob.files().map(|file| file.raw);
         let files: Vec<_> = infos.zip(std::iter::once(&data).chain(&table)).collect();
         let demands: Vec<_> = files
             .iter()
@@ -267,7 +260,7 @@ impl<B: Blobs> Engine<B> {
         };
         let mut pin = marker.filter(|_| self.may_pin());
         let mut held = None;
-        if subject.blob.needs_file {
+        if subject.entry.blob.needs_file {
             if pin.is_none() && self.options.limit.is_some() {
                 return Err(CacheError::Pins {
                     name: self.blobs.name(number),
@@ -293,14 +286,11 @@ impl<B: Blobs> Engine<B> {
     /// Returns a compressed file found in the folder, which saves a fetch. It is verified like a fetched file, so its
     /// origin does not matter.
     pub(crate) fn existing_packed(&self, number: usize, part: BlobPart) -> Option<Vec<u8>> {
-        let (set, _) = self.blobs.find(number)?;
-        let set = self.blobs.sets().nth(set).filter(|set| set.is_remote)?;
-        let packed = self.blobs.blob(number)?.file(part)?.packed?;
-        let file = set.local.open_file(&packed.basename).ok()?;
-        if file.len() != packed.bytes {
-            return None;
-        }
-        file.read_all(packed.bytes).ok()
+        let entry = self.blobs.entry(number)?;
+        let packed = entry.blob.file(part)?.packed?;
+        let file = entry.set.local.open_file(&packed.basename).ok()?;
+        let fits = entry.set.is_remote && file.len() == packed.bytes;
+        fits.then(|| file.read_all(packed.bytes).ok())?
     }
 
     /// Verifies the fetched files and stores the blob in its reserved place.
@@ -382,7 +372,7 @@ impl<B: Blobs> Engine<B> {
         let Some(folder) = &subject.folder else {
             return Ok(Outcome::NotNow);
         };
-        let needs_file = subject.blob.needs_file;
+        let needs_file = subject.entry.blob.needs_file;
         if let Err(error) = self.write(&subject, folder, &marker, &raw) {
             self.capacity.discard(number, marker, self)?;
             if is_too_large(&error) {
@@ -396,7 +386,7 @@ impl<B: Blobs> Engine<B> {
                 false => self.bypass(number, raw, needed),
             };
         }
-        let Some(files) = folder.files(subject.blob, Some(&marker))? else {
+        let Some(files) = folder.files(subject.entry.blob, Some(&marker))? else {
             // Without working locks, another process may have removed the files.
             return match needs_file {
                 true => Ok(Outcome::NotNow),
@@ -481,14 +471,14 @@ impl<B: Blobs> Engine<B> {
     ) -> Result<(), StorageError> {
         let mut files: Vec<(&str, &[u8])> = Vec::with_capacity(4);
         let raws = std::iter::once(&raw.data).chain(&raw.table);
-        for (file, bytes) in subject.blob.files().zip(raws) {
+        for (file, bytes) in subject.entry.blob.files().zip(raws) {
             // An uncompressed file of a local set is already in the folder.
-            if subject.set.is_remote || file.packed.is_some() {
+            if subject.entry.set.is_remote || file.packed.is_some() {
                 files.push((&file.raw.basename, bytes));
             }
         }
-        if subject.blob.keep_packed && subject.set.is_remote {
-            let packed = subject.blob.files().filter_map(|file| file.packed);
+        if subject.entry.blob.keep_packed && subject.entry.set.is_remote {
+            let packed = subject.entry.blob.files().filter_map(|file| file.packed);
             for (packed, bytes) in packed.zip(&raw.packed) {
                 files.push((&packed.basename, bytes));
             }
@@ -530,7 +520,9 @@ fn foreign<E: shardmill_core::Diagnostic>(
     source: Box<E>,
 ) -> CacheError<E> {
     CacheError::Foreign {
-        path: folder.local().path_of(&subject.blob.data.raw.basename),
+        path: folder
+            .local()
+            .path_of(&subject.entry.blob.data.raw.basename),
         source,
     }
 }

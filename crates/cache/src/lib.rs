@@ -7,7 +7,7 @@
 //! - [`Cache`] is created once; each process gets its own [`Engine`] from it, also after a fork.
 //! - [`AccessPlan`] says in which batches each blob is needed. [`Engine::set_plan`] starts prefetching,
 //!   [`Engine::need`] waits for the blobs of a batch, and [`Engine::move_to`] ends a batch.
-//! - [`make_room`] chooses what to evict. [`forecast()`] predicts what a whole run fetches, with the same policy.
+//! - [`forecast()`] predicts what a whole run fetches, with the same policy.
 //!
 //! # States of a blob
 //!
@@ -93,8 +93,8 @@ mod usage_file;
 mod verified_stamp;
 
 pub use blobs::{
-    Access, Blob, BlobCatalog, BlobFile, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs,
-    CachedBlob, Done, KnownFiles, Pending, RawBlob,
+    Access, Blob, BlobCatalog, BlobEntry, BlobFile, BlobPart, BlobProblem, BlobResult, BlobSet,
+    Blobs, CachedBlob, Done, KnownFiles, Pending, RawBlob,
 };
 pub use cache::Cache;
 pub use engine::Engine;
@@ -105,4 +105,4 @@ pub use forecast::{
     ShardCost, forecast,
 };
 pub use options::{CacheOptions, CacheStats, Cancel, Peers};
-pub use policy::{AccessPlan, AccessWindow, Resident, make_room};
+pub use policy::AccessPlan;

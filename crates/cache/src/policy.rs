@@ -22,7 +22,7 @@ use shardmill_order::AccessSchedule;
 
 /// A range of consecutive ticks in which samples of a blob are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AccessWindow {
+pub(crate) struct AccessWindow {
     /// The first tick that may need the blob.
     pub first: u64,
     /// The last tick that may need it.
@@ -142,7 +142,7 @@ impl AccessPlan {
     }
 
     /// Appends an epoch of (blob, first batch, last batch), sorted by blob and first batch.
-    pub fn append(&mut self, uses: impl Iterator<Item = (usize, u64, u64)>, batches: u64) {
+    pub(crate) fn append(&mut self, uses: impl Iterator<Item = (usize, u64, u64)>, batches: u64) {
         let mut found: Vec<AccessWindow> = Vec::new();
         for (blob, first, last) in uses {
             let (first, last) = (
@@ -169,28 +169,20 @@ impl AccessPlan {
         self.end
     }
 
-    /// Returns the number of blobs.
-    #[must_use]
-    pub fn blobs(&self) -> usize {
-        self.blobs
-    }
-
     /// Returns the access window of a blob that contains a tick, or else the first one after it. Returns `None` if the
     /// blob has no known use any more.
-    #[must_use]
-    pub fn next(&self, blob: usize, tick: u64) -> Option<AccessWindow> {
+    pub(crate) fn next(&self, blob: usize, tick: u64) -> Option<AccessWindow> {
         let ahead = self.epochs.iter().filter(|span| span.end > tick);
         ahead.filter_map(|span| span.next(blob, tick)).next()
     }
 
     /// Returns the next tick at which a blob is needed, from a tick on. Within an access window this is `tick` itself.
-    #[must_use]
-    pub fn next_use(&self, blob: usize, tick: u64) -> Option<u64> {
+    pub(crate) fn next_use(&self, blob: usize, tick: u64) -> Option<u64> {
         self.next(blob, tick).map(|found| found.first.max(tick))
     }
 
     /// Returns all access windows that do not end before `from`, by their first tick. This is the order to fetch in.
-    pub fn in_order(&self, from: u64) -> impl Iterator<Item = AccessWindow> + '_ {
+    pub(crate) fn in_order(&self, from: u64) -> impl Iterator<Item = AccessWindow> + '_ {
         self.epochs
             .iter()
             .filter(move |span| span.end > from)
@@ -220,21 +212,20 @@ impl AccessPlan {
     }
 
     /// Returns the number of access windows in memory.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.epochs.iter().map(|span| span.order.len()).sum()
     }
 
     /// Returns whether no access window is known.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.epochs.iter().all(|span| span.order.is_empty())
     }
 }
 
 /// A blob in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Resident {
+pub(crate) struct Resident {
     /// The number of the blob.
     pub blob: usize,
     /// Bytes that it takes.
@@ -252,7 +243,7 @@ pub struct Resident {
 ///
 /// The result does not depend on the order of `residents`. `next_use` is called once for each resident that is not
 /// pinned, and only if space is short.
-pub fn make_room(
+pub(crate) fn make_room(
     residents: &[Resident],
     used: u64,
     limit: u64,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::blobs::{BlobProblem, BlobResult, Blobs};
+use crate::blobs::{BlobResult, Blobs};
 use crate::engine::Engine;
 use crate::folder::Lookup;
 use crate::state::{DeferredDrop, Slot, State};
@@ -23,18 +23,15 @@ impl<B: Blobs> Engine<B> {
         if self.lock().is_present(number) {
             return Ok(true);
         }
-        let absent = || self.problem(number, BlobProblem::Absent);
-        let (set, number_in_set) = self.blobs.find(number).ok_or_else(absent)?;
-        let blob = self.blobs.blob(number).ok_or_else(absent)?;
-        if !blob.is_kept {
-            let set = self.blobs.sets().nth(set).ok_or_else(absent)?;
-            return Ok(set.local.exists(&blob.data.raw.basename)?);
+        let entry = self.entry(number)?;
+        if !entry.blob.is_kept {
+            return Ok(entry.set.local.exists(&entry.blob.data.raw.basename)?);
         }
-        let Some(folder) = self.capacity.folder(set)? else {
+        let Some(folder) = self.capacity.folder(entry.set_number)? else {
             return Ok(false);
         };
-        Ok(match folder.look(number_in_set, blob)? {
-            Lookup::Present { files, .. } => files.0.own || !blob.is_unhashed,
+        Ok(match folder.look(entry.number, entry.blob)? {
+            Lookup::Present { files, .. } => files.0.own || !entry.blob.is_unhashed,
             Lookup::Missing | Lookup::Busy { .. } => false,
         })
     }

@@ -20,8 +20,8 @@ use shardmill_storage::{Dir, FileHandle, StorageError};
 
 use crate::marker::MARKER_BYTES;
 use crate::{
-    Access, AccessPlan, Blob, BlobCatalog, BlobFile, BlobPart, BlobProblem, BlobSet, Blobs, Cache,
-    CacheError, CacheOptions, Cancel, Done, Engine, KnownFiles, Pending, RawBlob,
+    Access, AccessPlan, Blob, BlobCatalog, BlobEntry, BlobFile, BlobPart, BlobProblem, BlobSet,
+    Blobs, Cache, CacheError, CacheOptions, Cancel, Done, Engine, KnownFiles, Pending, RawBlob,
 };
 
 /// The error of a blob in these tests. It has no ids of its own in its implementation, so that `errors.txt` lists none.
@@ -444,15 +444,16 @@ impl BlobCatalog for TestBlobs {
         })
     }
 
-    fn find(&self, blob: usize) -> Option<(usize, usize)> {
-        let blobs = self.blobs.len();
-        (blob < self.len()).then(|| (blob / blobs, blob % blobs))
-    }
-
-    fn blob(&self, blob: usize) -> Option<Blob<'_>> {
-        let (_, number) = self.find(blob)?;
+    fn entry(&self, blob: usize) -> Option<BlobEntry<'_>> {
+        let number = blob % self.blobs.len();
+        let set_number = blob / self.blobs.len();
         let files = self.blobs.get(number)?;
-        Some(blob_of(files, self.is_remote, self.keep_packed))
+        Some(BlobEntry {
+            blob: blob_of(files, self.is_remote, self.keep_packed),
+            set: self.sets().nth(set_number)?,
+            set_number,
+            number,
+        })
     }
 
     fn index_bytes(&self, _set: usize) -> u64 {
@@ -665,7 +666,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// Returns how many fetches the eviction policy alone needs on demand, with space for `room` blobs of equal size.
 fn policy_fetches(ticks: &[&[usize]], access_plan: &AccessPlan, room: u64) -> usize {
-    use crate::{Resident, make_room};
+    use crate::policy::{Resident, make_room};
 
     let mut residents: Vec<Resident> = Vec::new();
     let mut fetches = 0;

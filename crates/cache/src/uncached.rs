@@ -31,7 +31,9 @@ impl<B: Blobs> Engine<B> {
     /// Returns whether a blob is open or on disk, or was fetched without the cache and is still in memory.
     #[must_use]
     pub fn is_at_hand(&self, blob: usize) -> bool {
-        self.lock().is_present(blob) || self.uncached().get(blob).is_some()
+        // One lock at a time: `begin_load` takes the table's lock while it holds the other.
+        let is_present = self.lock().is_present(blob);
+        is_present || self.uncached().get(blob).is_some()
     }
 
     /// Opens a whole blob, in the cache if there is space, and otherwise in memory.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shardmill_cache::{
-    Blob, BlobCatalog, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache, CacheError,
+    BlobCatalog, BlobEntry, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache, CacheError,
     CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob,
 };
 use shardmill_core::Limits;
@@ -26,6 +26,17 @@ pub(crate) type SharedShard = Arc<CachedBlob<OpenShard>>;
 #[derive(Debug)]
 pub(crate) struct ShardBlobs(Arc<Catalog>);
 
+/// Returns the shards of a stream as a set of blobs.
+fn set_of(stream: &Stream) -> BlobSet<'_> {
+    BlobSet {
+        local: &stream.local,
+        digest: &stream.index_digest,
+        first: stream.first_shard,
+        blobs: stream.shards.len(),
+        is_remote: stream.origin.is_some(),
+    }
+}
+
 impl BlobCatalog for ShardBlobs {
     type Error = DatasetError;
 
@@ -34,24 +45,18 @@ impl BlobCatalog for ShardBlobs {
     }
 
     fn sets(&self) -> impl ExactSizeIterator<Item = BlobSet<'_>> {
-        self.0.streams().iter().map(|stream| BlobSet {
-            local: &stream.local,
-            digest: &stream.index_digest,
-            first: stream.first_shard,
-            blobs: stream.shards.len(),
-            is_remote: stream.origin.is_some(),
-        })
+        self.0.streams().iter().map(set_of)
     }
 
-    fn find(&self, blob: usize) -> Option<(usize, usize)> {
-        let (_, number) = self.0.stream_of(blob)?;
-        Some((origin::stream_number(&self.0, blob)?, number))
-    }
-
-    fn blob(&self, blob: usize) -> Option<Blob<'_>> {
+    fn entry(&self, blob: usize) -> Option<BlobEntry<'_>> {
         let (stream, number) = self.0.stream_of(blob)?;
         let entry = stream.shards.get(number)?;
-        Some(entry.blob(stream.origin.is_some(), stream.keep_zip))
+        Some(BlobEntry {
+            blob: entry.blob(stream.origin.is_some(), stream.keep_zip),
+            set: set_of(stream),
+            set_number: origin::stream_number(&self.0, blob)?,
+            number,
+        })
     }
 
     fn index_bytes(&self, set: usize) -> u64 {

@@ -181,9 +181,10 @@ impl<C: BlobCatalog> Capacity<C> {
         again: bool,
         scheduler: &impl Scheduler,
     ) -> BlobResult<bool, C::Error> {
-        let Some((set, _, blob)) = self.find(wanted.blob) else {
+        let Some(entry) = self.blobs.entry(wanted.blob) else {
             return Ok(false);
         };
+        let set = entry.set_number;
         self.tight.store(true, Relaxed);
         let mut counting = lock(&self.counting);
         self.tight_device(&mut counting, set)?;
@@ -195,7 +196,7 @@ impl<C: BlobCatalog> Capacity<C> {
         session.count(true)?;
         let present = session.measure(device)?;
         let disk = session.counting.disks.entry(device).or_default();
-        disk.refuse(present, blob.cached_bytes(), again);
+        disk.refuse(present, entry.blob.cached_bytes(), again);
         Ok(session.make_room(Some(device), wanted, more)?)
     }
 }

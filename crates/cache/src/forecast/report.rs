@@ -148,16 +148,6 @@ pub struct CacheEpoch {
 }
 
 impl CacheForecast {
-    /// Returns the share of uses that were hits, from epoch `first` on; 0 if there are none.
-    #[must_use]
-    pub fn hit_share(&self, first: usize) -> f64 {
-        let epochs = self.epochs.get(first..).unwrap_or_default().iter();
-        let (hits, uses) = epochs.fold((0, 0), |(hits, uses), epoch| {
-            (hits + epoch.hits, uses + epoch.uses)
-        });
-        share(hits, uses)
-    }
-
     /// Returns the bytes fetched in the whole run.
     #[must_use]
     pub fn fetched_bytes(&self) -> u64 {
@@ -169,13 +159,4 @@ impl CacheForecast {
     pub fn wait_seconds(&self) -> f64 {
         self.epochs.iter().map(|epoch| epoch.wait_seconds).sum()
     }
-}
-
-/// Returns `part / whole`; 0 if `whole` is 0.
-#[expect(clippy::cast_precision_loss, reason = "a share has a few digits")]
-pub(crate) fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        return 0.0;
-    }
-    part as f64 / whole as f64
 }

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-use crate::forecast::share;
 use crate::ranks::{Policy, Ranks};
 
 /// The result of a simulation.
@@ -47,6 +46,15 @@ impl SimReport {
         });
         share(hits, all)
     }
+}
+
+/// Returns `part / whole`; 0 if `whole` is 0.
+#[expect(clippy::cast_precision_loss, reason = "a share has a few digits")]
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    part as f64 / whole as f64
 }
 
 /// Reads the blobs of `epochs`, each in the order of use, through a cache of `limit` bytes. Blobs without an entry in
