@@ -152,8 +152,8 @@ def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
     Raises:
         DataError: The index is invalid.
     """
-    stream = {'local': folder, 'validate_hash': validate_hash}
-    return _core.Reader([stream], {}, _decode, _line, None)
+    stream = _core.StreamOptions(local=folder, validate_hash=validate_hash)
+    return _core.Reader([stream], _core.ReaderOptions(), _decode, _line)
 
 
 def _shard(entry: dict[str, Any], is_tar: bool) -> Shard:
@@ -358,14 +358,13 @@ def read_shard(
         stored = shard.entry.get('zip_data') or shard.entry['raw_data']
         hashes = sorted(stored.get('hashes') or ())
         reader = _open(folder, hashes[0] if hashes else None)
-        order = {
-            'nodes': 1,
-            'ranks_per_node': 1,
-            'workers_per_rank': 1,
-            'num_canonical_nodes': 1,
-            'batch_size': batch_size,
-            'shuffle': False,
-        }
+        order = _core.EpochOptions(
+            nodes=1,
+            ranks_per_node=1,
+            workers_per_rank=1,
+            num_canonical_nodes=1,
+            batch_size=batch_size,
+        )
         batches = reader.epoch(order, 0, 0)
         try:
             while (samples := batches.next_samples()) is not None:

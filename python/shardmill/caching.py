@@ -161,7 +161,12 @@ class CacheClient:
 
             options['settings'] = _s3.settings()
         self._stream.keep_zip = False
-        return _core.Reader([self._stream._describe(False)], options, mds_decode, decode_line, None)
+        return _core.Reader(
+            [self._stream._describe(False)],
+            _core.ReaderOptions(**options),
+            mds_decode,
+            decode_line,
+        )
 
     def _here(self) -> _core.Reader:
         if self._reader is None or self._process != os.getpid():

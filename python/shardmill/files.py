@@ -8,6 +8,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
+from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._raw import gives_files, kept_batches
 from shardmill.base.array import Array
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from shardmill import _core
     from shardmill.base._typing import DatasetOptions, Path
     from shardmill.base.world import World
 
@@ -107,14 +107,16 @@ class FileStream(Stream):
     def _is_whole_here(self) -> bool:
         return False
 
-    def _describe(self, is_fetched_here: bool) -> dict[str, Any]:
+    def _arguments(self, is_fetched_here: bool, **listing: Any) -> dict[str, Any]:
         files = {
             'form': self.yields,
             'include': self.include,
             'exclude': self.exclude,
             'relist': self.relist,
+            **listing,
         }
-        return {**super()._describe(False), 'validate_hash': None, 'files': files}
+        arguments = super()._arguments(False)
+        return {**arguments, 'validate_hash': None, 'files': _core.FileOptions(**files)}
 
     def get_index_size(self) -> int:
         """Returns 0: there is no index."""

@@ -165,15 +165,15 @@ class PartWriter:
         _check_staging(staging)
         if compression is not None:
             compression = check.text('compression', compression)
-        options = {
-            'columns': _pairs(columns),
-            'compression': None if compression == 'none' else compression or None,
-            'hashes': _hashes(hashes),
-            'size_limit': _bytes(size_limit),
-            'samples_per_shard': count_of('samples_per_shard', samples_per_shard),
-            'key': key,
-            'scratch': scratch,
-        }
+        options = _core.PartOptions(
+            columns=_pairs(columns),
+            compression=None if compression == 'none' else compression or None,
+            hashes=_hashes(hashes),
+            size_limit=_bytes(size_limit),
+            samples_per_shard=count_of('samples_per_shard', samples_per_shard),
+            key=key,
+            scratch=scratch,
+        )
         self._core = _core.PartWriter(
             staging.dest,
             staging.text,

@@ -15,6 +15,7 @@ mod codec;
 mod decode;
 mod errors;
 mod fields;
+mod options;
 mod order;
 mod parts;
 mod process;
@@ -30,17 +31,14 @@ use pyo3::prelude::*;
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<block::Block>()?;
-    module.add_class::<reader::Reader>()?;
-    module.add_class::<reader::FileUse>()?;
-    module.add_class::<reader::PyKnownFiles>()?;
     module.add_class::<batches::Batches>()?;
     module.add_class::<batches::Order>()?;
-    module.add_function(wrap_pyfunction!(reader::is_served, module)?)?;
-    module.add_function(wrap_pyfunction!(reader::tar_folder, module)?)?;
     codec::register(module)?;
     fields::register(module)?;
+    options::register(module)?;
     order::register(module)?;
     parts::register(module)?;
+    reader::register(module)?;
     storage::register(module)?;
     writer::register(module)?;
     Ok(())

@@ -10,14 +10,16 @@ use shardmill_order::partition::Cut;
 use shardmill_order::shuffle::ShuffleConfig;
 use shardmill_order::tables::{self, Source, Work};
 use shardmill_order::units::Sampling;
-use shardmill_order::{OrderError, World};
+use shardmill_order::{EpochConfig, OrderError, World};
 
 use crate::errors::{raise, raise_with};
+use crate::options::PyEpochOptions;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PySampling>()?;
     module.add_function(wrap_pyfunction!(partitions, module)?)?;
     module.add_function(wrap_pyfunction!(shuffle, module)?)?;
-    module.add_function(wrap_pyfunction!(sampling, module)?)?;
+    module.add_function(wrap_pyfunction!(sample_counts, module)?)?;
     module.add_function(wrap_pyfunction!(resample, module)?)?;
     module.add_function(wrap_pyfunction!(work, module)?)?;
     module.add_function(wrap_pyfunction!(replicate, module)?)
@@ -61,35 +63,30 @@ fn raised(error: OrderError) -> PyErr {
 /// Returns positions by node, rank, worker, batch and position in the batch. Also returns whether there are too few
 /// samples for the canonical nodes, and for the ranks of a node.
 #[pyfunction]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "they are what a partition depends on"
-)]
 fn partitions<'py>(
     py: Python<'py>,
-    algo: &str,
+    options: &PyEpochOptions,
     samples: u64,
-    canonical_nodes: u64,
-    nodes: u64,
-    ranks: u64,
-    workers: u64,
-    batch_size: u64,
-    drop: u64,
-    initial_nodes: Option<u64>,
 ) -> PyResult<(Bound<'py, PyByteArray>, bool, bool)> {
-    let algo = algo.parse().map_err(raised)?;
+    let config = options.config();
     let cut = Cut {
         samples,
-        canonical_nodes,
-        nodes,
-        ranks_per_node: ranks,
-        batch_size,
-        drop,
+        canonical_nodes: canonical_nodes(config),
+        nodes: config.world.nodes,
+        ranks_per_node: config.world.ranks_per_node,
+        batch_size: config.batch_size,
+        drop: config.resume.map_or(0, |point| point.sample_in_epoch),
     };
+    let initial_nodes = config.resume.and_then(|point| point.initial_physical_nodes);
+    let workers = config.world.workers_per_rank;
     let table = py
-        .detach(|| tables::partition(algo, cut, workers, initial_nodes))
+        .detach(|| tables::partition(config.partition_algo, cut, workers, initial_nodes))
         .map_err(raised)?;
     Ok((array(py, table.entries)?, table.tiny, table.scarce))
+}
+
+fn canonical_nodes(config: &EpochConfig) -> u64 {
+    config.num_canonical_nodes.unwrap_or(config.world.nodes)
 }
 
 /// Returns a big id by position: an index into the samples of all units in sequence.
@@ -117,27 +114,43 @@ fn shuffle<'py>(
     array(py, order)
 }
 
+/// How samples are drawn from shards.
+#[pyclass(frozen, name = "Sampling", module = "shardmill._core")]
+struct PySampling(Sampling);
+
+#[pymethods]
+impl PySampling {
+    /// `epoch_counts` and `epoch_members` are whether the epoch is added to the seed: for how many samples are drawn
+    /// from each shard, and for which.
+    #[new]
+    const fn new(
+        granularity: u64,
+        seed: u64,
+        epoch: u64,
+        epoch_counts: bool,
+        epoch_members: bool,
+    ) -> Self {
+        Self(Sampling {
+            seed,
+            epoch,
+            epoch_counts,
+            epoch_members,
+            granularity,
+        })
+    }
+}
+
 /// Returns how many samples to draw from each shard.
 #[pyfunction]
-fn sampling<'py>(
+fn sample_counts<'py>(
     py: Python<'py>,
     sizes: &[u8],
     choose: u64,
-    granularity: u64,
-    seed: u64,
-    epoch: u64,
-    use_epoch: bool,
+    sampling: &PySampling,
 ) -> PyResult<Bound<'py, PyByteArray>> {
     let sizes = numbers("shard sizes", sizes)?;
-    let sampling = Sampling {
-        seed,
-        epoch,
-        epoch_counts: use_epoch,
-        epoch_members: use_epoch,
-        granularity,
-    };
     let counts = py
-        .detach(|| tables::sample(&sizes, choose, &sampling).map(signed))
+        .detach(|| tables::sample(&sizes, choose, &sampling.0).map(signed))
         .map_err(raised)?;
     array(py, counts)
 }
@@ -145,65 +158,37 @@ fn sampling<'py>(
 /// Returns the sizes of units, and the sample ids of all units in sequence. A stream is its first shard, the exclusive
 /// end of its shards, and how many samples to choose.
 #[pyfunction]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "they are what resampling depends on"
-)]
 fn resample<'py>(
     py: Python<'py>,
     shards: &[u8],
     streams: Vec<(usize, usize, u64)>,
-    granularity: u64,
-    seed: u64,
-    epoch: u64,
-    epoch_counts: bool,
-    epoch_members: bool,
+    sampling: &PySampling,
 ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
     let shards = numbers("samples of shards", shards)?;
     let streams: Vec<_> = streams
         .into_iter()
         .map(|(first, last, choose)| (first..last, choose))
         .collect();
-    let sampling = Sampling {
-        seed,
-        epoch,
-        epoch_counts,
-        epoch_members,
-        granularity,
-    };
     let (units, samples) = py
         .detach(|| {
-            let found = tables::resample(&shards, &streams, &sampling)?;
+            let found = tables::resample(&shards, &streams, &sampling.0)?;
             Ok((signed(found.units), signed(found.samples)))
         })
         .map_err(raised)?;
     Ok((array(py, units)?, array(py, samples)?))
 }
 
-/// Returns an epoch: sample ids by node, rank, worker, batch and position. A source is the sizes of its units, the
-/// sample ids of all units in sequence, and its proportion.
+/// The sizes of units, the sample ids of all units in sequence, and the proportion of the stream.
+type PySource<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, f64);
+
+/// Returns an epoch: sample ids by node, rank, worker, batch and position. `epoch_seed` is whether the epoch is added to
+/// the seed for the order of batches.
 #[pyfunction]
-#[pyo3(signature = (*, batching, partition, nodes, ranks, workers, batch_size, canonical_nodes, initial_nodes, seed, epoch, epoch_seed, sample_in_epoch, shuffle, sources))]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "they are what an epoch depends on"
-)]
 fn work<'py>(
     py: Python<'py>,
-    batching: &str,
-    partition: &str,
-    nodes: u64,
-    ranks: u64,
-    workers: u64,
-    batch_size: u64,
-    canonical_nodes: u64,
-    initial_nodes: Option<u64>,
-    seed: u64,
-    epoch: u64,
+    options: &PyEpochOptions,
     epoch_seed: bool,
-    sample_in_epoch: u64,
-    shuffle: Option<(String, u64)>,
-    sources: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>, f64)>,
+    sources: Vec<PySource<'py>>,
 ) -> PyResult<Bound<'py, PyByteArray>> {
     let mut arrays = Vec::with_capacity(sources.len());
     for (units, samples, proportion) in &sources {
@@ -211,12 +196,8 @@ fn work<'py>(
         let samples = numbers("sample ids", samples.extract()?)?;
         arrays.push((units, samples, *proportion));
     }
-    let shuffle = match shuffle {
-        None => None,
-        Some((algo, block)) => Some((algo.parse().map_err(raised)?, block)),
-    };
-    let batching = batching.parse().map_err(raised)?;
-    let partition = partition.parse().map_err(raised)?;
+    let config = options.config();
+    let resume = config.resume.as_ref();
     let entries = py.detach(|| {
         let sources: Vec<_> = arrays
             .iter()
@@ -227,21 +208,20 @@ fn work<'py>(
             })
             .collect();
         tables::work(&Work {
-            batching,
-            partition,
-            world: World {
-                nodes,
-                ranks_per_node: ranks,
-                workers_per_rank: workers,
-            },
-            batch_size,
-            canonical_nodes,
-            initial_nodes,
-            seed,
-            epoch,
+            batching: config.batching_method,
+            partition: config.partition_algo,
+            world: config.world,
+            batch_size: config.batch_size,
+            canonical_nodes: canonical_nodes(config),
+            initial_nodes: resume.and_then(|point| point.initial_physical_nodes),
+            seed: config.shuffle_seed,
+            epoch: config.epoch,
             epoch_seed,
-            sample_in_epoch,
-            shuffle,
+            sample_in_epoch: resume.map_or(0, |point| point.sample_in_epoch),
+            shuffle: config
+                .shuffle
+                .then_some(config.shuffle_algo)
+                .zip(config.shuffle_block_size),
             sources: &sources,
         })
     });

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use ::arrow::datatypes::{DataType, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
+use pyo3::types::PyDict;
 use shardmill_core::{Diagnostic, ErrorKind, Format, Limits, escape};
 use shardmill_mds::{Column, Encoding, HashAlgo, ShardConfig};
 use shardmill_storage::{Location, Place, RemoteOptions};
@@ -22,12 +23,14 @@ use shardmill_writer::{
 };
 
 use crate::errors::{bug, raise, raise_with};
+use crate::options::Keywords;
 use crate::process::OfProcess;
 use crate::storage::{Settings, remote_options};
 use crate::writer::arrow::{Batches, failed, rows_at_once};
 use crate::writer::detached;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyPartOptions>()?;
     module.add_class::<PartWriter>()?;
     module.add_function(wrap_pyfunction!(parts_begin, module)?)?;
     module.add_function(wrap_pyfunction!(parts_commit, module)?)?;
@@ -219,10 +222,9 @@ fn parts_gc(
         .collect())
 }
 
-/// The layout of shards, as passed from Python.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct Options {
+/// The columns of a part, and the layout of its shards.
+#[pyclass(frozen, name = "PartOptions", module = "shardmill._core")]
+struct PyPartOptions {
     /// Names and encodings; by default all columns, with the encodings of their types.
     columns: Option<Vec<(String, Option<String>)>>,
     compression: Option<String>,
@@ -233,11 +235,31 @@ struct Options {
     scratch: Option<PathBuf>,
 }
 
+#[pymethods]
+impl PyPartOptions {
+    #[new]
+    #[pyo3(signature = (**options))]
+    fn new(options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let given = Keywords::new("PartOptions", options);
+        let options = Self {
+            columns: given.take("columns")?,
+            compression: given.take("compression")?,
+            hashes: given.take("hashes")?.unwrap_or_default(),
+            size_limit: given.take("size_limit")?,
+            samples_per_shard: given.take("samples_per_shard")?,
+            key: given.take("key")?,
+            scratch: given.take("scratch")?,
+        };
+        given.end()?;
+        Ok(options)
+    }
+}
+
 /// Creates the encoders of the columns to write, sorted by name.
 fn compile(
     schema: &Schema,
     names: &NameForm,
-    options: &Options,
+    options: &PyPartOptions,
     limits: &Limits,
 ) -> PyResult<Vec<ColumnEncoder>> {
     let format = names.format();
@@ -311,7 +333,7 @@ fn found<'a>(schema: &'a Schema, name: &str) -> PyResult<(usize, &'a ::arrow::da
 fn form(
     schema: &Schema,
     names: &NameForm,
-    options: &Options,
+    options: &PyPartOptions,
     limits: &Limits,
 ) -> PyResult<(RowEncoder, ShardForm)> {
     let columns = compile(schema, names, options, limits)?;
@@ -397,7 +419,7 @@ pub(crate) struct PartWriter {
     dest: Dest,
     part: u64,
     attempt: String,
-    options: Options,
+    options: Py<PyPartOptions>,
     limits: Limits,
     state: Mutex<OfProcess<State>>,
 }
@@ -421,12 +443,17 @@ impl PartWriter {
     }
 
     fn begin(&self, py: Python<'_>, schema: &SchemaRef) -> PyResult<Box<Shards>> {
-        let (encoder, form) = form(schema, self.staging.names(), &self.options, &self.limits)?;
+        let (encoder, form) = form(
+            schema,
+            self.staging.names(),
+            self.options.get(),
+            &self.limits,
+        )?;
         let options = PartOptions {
-            samples_per_shard: self.options.samples_per_shard,
+            samples_per_shard: self.options.get().samples_per_shard,
         };
         let shards = detached(py, |_| {
-            let place = self.dest.create(self.options.scratch.as_deref())?;
+            let place = self.dest.create(self.options.get().scratch.as_deref())?;
             let attempt = &self.attempt;
             Shards::new(
                 place,
@@ -458,8 +485,12 @@ impl PartWriter {
                 schema: known,
             } => {
                 // The same columns with other types, such as `string` and `large_string`.
-                let (encoder, form) =
-                    form(&schema, self.staging.names(), &self.options, &self.limits)?;
+                let (encoder, form) = form(
+                    &schema,
+                    self.staging.names(),
+                    self.options.get(),
+                    &self.limits,
+                )?;
                 shards.change(encoder, &form).map_err(raised)?;
                 *known = Arc::clone(&schema);
             }
@@ -491,7 +522,7 @@ impl PartWriter {
         staging: &str,
         part: u64,
         attempt: String,
-        options: Options,
+        options: Py<PyPartOptions>,
         settings: Option<Settings>,
     ) -> PyResult<Self> {
         let staging = Staging::parse(staging).map_err(raised)?;
@@ -511,7 +542,13 @@ impl PartWriter {
     /// Checks that the columns of an Arrow table, batch or stream can be written. Writes nothing.
     fn check(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         let schema = Batches::of(object)?.schema();
-        form(&schema, self.staging.names(), &self.options, &self.limits).map(drop)
+        form(
+            &schema,
+            self.staging.names(),
+            self.options.get(),
+            &self.limits,
+        )
+        .map(drop)
     }
 
     /// Adds the rows of an Arrow table, batch or stream. Returns the number of rows. After an error no more rows can be

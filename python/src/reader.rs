@@ -2,29 +2,34 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::{ErrorKind, Limits};
-use shardmill_dataset::{
-    DatasetError, FileForm, FileOptions, KnownFiles, Schema, SchemaColumn, StreamOptions,
-    TarPattern,
-};
-use shardmill_mds::HashAlgo;
-use shardmill_order::{EpochConfig, State, Weight, World};
+use shardmill_dataset::{DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern};
+use shardmill_order::{EpochConfig, World};
 use shardmill_reader::{
-    BatchOptions, CacheOptions, FileUse as RustFileUse, OrderIdentity, Peers, Reader as RustReader,
-    ReaderOptions, StateError,
+    BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader, ReaderOptions,
+    StateError,
 };
-use shardmill_storage::{Location, RemoteOptions, StorageError, settings_of};
+use shardmill_storage::{Location, StorageError};
 
 use crate::batches::{Batches, Order};
 use crate::decode::Decoder;
 use crate::errors::{raise, raise_with};
+use crate::options::{PyEpochOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions};
 use crate::process::OfProcess;
 use crate::waiting::wait;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Reader>()?;
+    module.add_class::<FileUse>()?;
+    module.add_function(wrap_pyfunction!(is_served, module)?)?;
+    module.add_function(wrap_pyfunction!(tar_folder, module)?)
+}
+
+/// The maximum of batches that threads prepare ahead.
+const QUEUE: u64 = 16;
 
 /// Streams that are read together, in the process that opened them. A forked child must open its own reader.
 #[pyclass(frozen, module = "shardmill._core")]
@@ -35,182 +40,9 @@ pub(crate) struct Reader {
     known: Vec<Option<KnownFiles>>,
 }
 
-/// The list of a tree of raw files, for another reader of the same tree.
-#[pyclass(frozen, name = "KnownFiles", module = "shardmill._core")]
-#[derive(Clone)]
-pub(crate) struct PyKnownFiles(KnownFiles);
-
-fn wrong<T: std::fmt::Display>(name: &str, value: T, expected: &str) -> PyErr {
-    let message = format!("{name}: {value} is not {expected}");
-    raise_with(ErrorKind::InvalidInput, "config-value", message)
-}
-
-/// Returns a value of a dict; `None` if it is missing or `None`.
-fn value<'py, T>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<Option<T>>
-where
-    T: FromPyObjectOwned<'py>,
-{
-    match dict.get_item(key)? {
-        Some(value) if !value.is_none() => Ok(Some(value.extract().map_err(Into::into)?)),
-        _ => Ok(None),
-    }
-}
-
-fn parse<T>(dict: &Bound<'_, PyDict>, key: &str, or: T) -> PyResult<T>
-where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
-{
-    match value::<String>(dict, key)? {
-        // The error lists the valid values.
-        Some(text) => text.parse().map_err(|error| {
-            let message = format!("{key}: {error}");
-            raise_with(ErrorKind::InvalidInput, "config-value", message)
-        }),
-        None => Ok(or),
-    }
-}
-
-fn weight(stream: &Bound<'_, PyDict>) -> PyResult<Weight> {
-    let proportion = value::<f64>(stream, "proportion")?.map(Weight::Proportion);
-    let repeat = value::<f64>(stream, "repeat")?.map(Weight::Repeat);
-    let choose = value::<u64>(stream, "choose")?.map(Weight::Choose);
-    let mut given = [proportion, repeat, choose].into_iter().flatten();
-    let weight = given.next().unwrap_or_default();
-    match given.next() {
-        None => Ok(weight),
-        Some(_) => Err(raise_with(
-            ErrorKind::InvalidInput,
-            "config-weight",
-            "a stream has at most one of proportion, repeat and choose".to_owned(),
-        )),
-    }
-}
-
-fn hash(options: &Bound<'_, PyDict>) -> PyResult<Option<HashAlgo>> {
-    let Some(name) = value::<String>(options, "validate_hash")? else {
-        return Ok(None);
-    };
-    match name.parse() {
-        Ok(algo) => Ok(Some(algo)),
-        Err(_) => {
-            let names: Vec<&str> = HashAlgo::ALL.iter().map(|algo| algo.name()).collect();
-            let known = format!("one of {}", names.join(", "));
-            Err(wrong("validate_hash", format!("`{name}`"), &known))
-        }
-    }
-}
-
-fn stream(options: &Bound<'_, PyDict>) -> PyResult<StreamOptions> {
-    let remote = value::<String>(options, "remote")?;
-    let local = value::<PathBuf>(options, "local")?;
-    let files = value::<Bound<'_, PyDict>>(options, "files")?;
-    let named = match &files {
-        None => StreamOptions::named(remote.as_deref(), local).map_err(|error| raise(&error))?,
-        // The location of a tree is never parsed as a pattern.
-        Some(_) => StreamOptions {
-            remote: remote
-                .map(|remote| Location::parse(&remote))
-                .transpose()
-                .map_err(|error| raise(&error))?,
-            local,
-            ..StreamOptions::default()
-        },
-    };
-    Ok(StreamOptions {
-        split: value::<String>(options, "split")?.filter(|split| !split.is_empty()),
-        weight: weight(options)?,
-        keep_zip: value::<bool>(options, "keep_zip")?.unwrap_or(false),
-        with_deleted: value::<bool>(options, "with_deleted")?.unwrap_or(false),
-        validate_hash: hash(options)?,
-        expect_index: value::<String>(options, "expect_index")?,
-        files: files.map(|files| file_options(&files)).transpose()?,
-        ..named
-    })
-}
-
-fn file_options(options: &Bound<'_, PyDict>) -> PyResult<FileOptions> {
-    let form = match value::<String>(options, "form")?.as_deref() {
-        None | Some("data") => FileForm::Data,
-        Some("file") => FileForm::File,
-        Some("both") => FileForm::Both,
-        Some(other) => {
-            let expected = "`data`, `file` or `both`";
-            return Err(wrong("yields", format!("`{other}`"), expected));
-        }
-    };
-    Ok(FileOptions {
-        form,
-        include: value(options, "include")?.unwrap_or_default(),
-        exclude: value(options, "exclude")?.unwrap_or_default(),
-        relist: value(options, "relist")?.unwrap_or(false),
-        expect: value(options, "expect")?,
-        known: value::<Py<PyKnownFiles>>(options, "known")?.map(|known| known.get().0.clone()),
-    })
-}
-
-fn remote_options(options: &Bound<'_, PyDict>) -> PyResult<RemoteOptions> {
-    let mut remote = RemoteOptions {
-        settings: settings_of(std::env::vars()),
-        ..RemoteOptions::default()
-    };
-    let retries = value::<u32>(options, "download_retry")?;
-    if let Some(retries) = retries {
-        remote.retry.attempts = remote.retry.attempts.max(retries.saturating_add(1));
-    }
-    // COMPAT: the timeout of an attempt without new data, like `read_timeout` in `streaming`.
-    if let Some(timeout) = value::<f64>(options, "download_timeout")? {
-        let timeout = Duration::try_from_secs_f64(timeout)
-            .map_err(|_| wrong("download_timeout", timeout, "a number of seconds"))?;
-        let attempts = retries.unwrap_or(2).saturating_add(1);
-        remote.request.total_timeout = timeout.checked_mul(attempts).unwrap_or(Duration::MAX);
-        remote.request.idle_timeout = remote.request.idle_timeout.min(timeout);
-        remote.request.connect_timeout = remote.request.connect_timeout.min(timeout);
-    }
-    if let Some(settings) = value::<Bound<'_, PyDict>>(options, "settings")? {
-        let given: Vec<(String, String)> = settings
-            .iter()
-            .map(|(name, value)| -> PyResult<(String, String)> {
-                Ok((name.extract()?, value.extract()?))
-            })
-            .collect::<PyResult<_>>()?;
-        remote = remote.with_settings(settings_of(given.into_iter()));
-    }
-    Ok(remote)
-}
-
-fn cache_options(options: &Bound<'_, PyDict>) -> PyResult<CacheOptions> {
-    let mut cache = CacheOptions {
-        limit: value(options, "cache_limit")?,
-        lookahead: value(options, "lookahead")?,
-        ..CacheOptions::default()
-    };
-    if let Some(memory) = value(options, "memory")? {
-        cache.memory = memory;
-    }
-    if let Some(owner) = value(options, "owner")? {
-        cache.owner = owner;
-    }
-    if let Some(pins) = value(options, "pins")? {
-        cache.pins = pins;
-    }
-    if let Some(timeout) = value::<f64>(options, "cache_timeout")? {
-        cache.timeout = Duration::try_from_secs_f64(timeout)
-            .map_err(|_| wrong("timeout", timeout, "a number of seconds"))?;
-    }
-    if let Some(in_flight) = value(options, "in_flight")? {
-        cache.in_flight = in_flight;
-    }
-    if let Some((rank, ranks, run)) = value::<(u64, u64, u64)>(options, "peers")? {
-        cache.peers = (ranks > 1).then_some(Peers { rank, ranks, run });
-    }
-    Ok(cache)
-}
-
 /// Returns the folder of a tar file or of a pattern of tar files; `None` for other locations.
 #[pyfunction]
-#[pyo3(signature = (text))]
-pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
+fn tar_folder(text: &str) -> PyResult<Option<String>> {
     match TarPattern::named(text) {
         Ok(pattern) => Ok(pattern.map(|pattern| match pattern.folder() {
             Location::Local(path) => path.to_string_lossy().into_owned(),
@@ -228,8 +60,7 @@ pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
 
 /// Returns whether the Rust reader can read a remote; `None` is a local dataset.
 #[pyfunction]
-#[pyo3(signature = (remote))]
-pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
+fn is_served(remote: Option<&str>) -> PyResult<bool> {
     if let Some(remote) = remote
         && tar_folder(remote)?.is_some()
     {
@@ -242,61 +73,9 @@ pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
     }
 }
 
-/// Builds the configuration of an epoch.
-pub(crate) fn epoch_config(
-    streams: Vec<shardmill_order::StreamConfig>,
-    options: &Bound<'_, PyDict>,
-) -> PyResult<EpochConfig> {
-    let need = |key: &str| -> PyResult<u64> {
-        value(options, key)?.ok_or_else(|| wrong(key, "nothing", "a number"))
-    };
-    let world = World {
-        nodes: need("nodes")?,
-        ranks_per_node: need("ranks_per_node")?,
-        workers_per_rank: need("workers_per_rank")?,
-    };
-    let default = EpochConfig::new(streams, need("batch_size")?, world);
-    let resume = match value::<Bound<'_, PyDict>>(options, "resume")? {
-        None => None,
-        Some(state) => Some(State {
-            epoch: value(&state, "epoch")?.ok_or_else(|| wrong("epoch", "nothing", "a number"))?,
-            sample_in_epoch: value(&state, "sample_in_epoch")?
-                .ok_or_else(|| wrong("sample_in_epoch", "nothing", "a number"))?,
-            num_canonical_nodes: value(&state, "num_canonical_nodes")?,
-            shuffle_seed: value(&state, "shuffle_seed")?
-                .ok_or_else(|| wrong("shuffle_seed", "nothing", "a number"))?,
-            initial_physical_nodes: value(&state, "initial_physical_nodes")?,
-        }),
-    };
-    Ok(EpochConfig {
-        epoch_size: value(options, "epoch_size")?,
-        num_canonical_nodes: value(options, "num_canonical_nodes")?,
-        shuffle_block_size: value(options, "shuffle_block_size")?,
-        replication: value(options, "replication")?,
-        shuffle: value(options, "shuffle")?.unwrap_or(false),
-        shuffle_algo: parse(options, "shuffle_algo", default.shuffle_algo)?,
-        shuffle_seed: value(options, "shuffle_seed")?.unwrap_or(default.shuffle_seed),
-        sampling_method: parse(options, "sampling_method", default.sampling_method)?,
-        sampling_granularity: value(options, "sampling_granularity")?
-            .unwrap_or(default.sampling_granularity),
-        partition_algo: parse(options, "partition_algo", default.partition_algo)?,
-        batching_method: parse(options, "batching_method", default.batching_method)?,
-        epoch: value(options, "epoch")?.unwrap_or(0),
-        resume,
-        ..default
-    })
-}
-
 #[pymethods]
 impl Reader {
     /// Opens streams, reading only their indexes.
-    ///
-    /// `streams` are dicts of `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `validate_hash`, `expect_index`,
-    /// and one of `proportion`, `repeat` and `choose`. A tree of raw files also has `files`: a dict of `form`,
-    /// `include`, `exclude`, `relist`, `expect`, `known`.
-    ///
-    /// `options` is a dict of `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`,
-    /// `cache_timeout`, `download_retry`, `download_timeout`, `settings`.
     ///
     /// `decode_value(encoding, data)` and `decode_line(layout, data)` decode what Rust does not.
     /// `decode_field(field, data)` decodes fields of WebDataset samples; without it they are bytes.
@@ -304,17 +83,17 @@ impl Reader {
     #[pyo3(signature = (streams, options, decode_value, decode_line, decode_field=None))]
     fn new(
         py: Python<'_>,
-        streams: Vec<Bound<'_, PyDict>>,
-        options: &Bound<'_, PyDict>,
+        streams: Vec<PyRef<'_, PyStreamOptions>>,
+        options: &PyReaderOptions,
         decode_value: Py<PyAny>,
         decode_line: Py<PyAny>,
         decode_field: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let streams = streams.iter().map(stream).collect::<PyResult<Vec<_>>>()?;
+        let streams: Vec<_> = streams.iter().map(|stream| stream.0.clone()).collect();
         let options = ReaderOptions {
             limits: Limits::default(),
-            remote: remote_options(options)?,
-            cache: cache_options(options)?,
+            remote: options.remote.clone(),
+            cache: options.cache.clone(),
             validate_hash: None,
         };
         let limits = options.limits.clone();
@@ -410,74 +189,61 @@ impl Reader {
         self.decoder.sample(py, &plan, &found.bytes)
     }
 
-    /// Starts an epoch and returns the batches of `rank` and `worker`. `config` is like the order of
-    /// `shardmill order --json`.
+    /// Starts an epoch and returns the batches of `rank` and `worker`.
     ///
-    /// `keep` is the number of returned batches whose raw files stay pinned. `owner` is the process that may use them
-    /// for a while after the batches are closed, if any.
-    #[pyo3(signature = (config, rank, worker, threads=1, queue=16, keep=1, owner=None))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a method of a class, with defaults"
-    )]
+    /// `hold` is the number of returned batches whose raw files stay pinned, and the process that may use them for a
+    /// while after the batches are closed, if any.
+    #[pyo3(signature = (options, rank, worker, threads=1, hold=(1, None)))]
     fn epoch(
         &self,
         py: Python<'_>,
-        config: &Bound<'_, PyDict>,
+        options: &PyEpochOptions,
         rank: u64,
         worker: u64,
         threads: usize,
-        queue: u64,
-        keep: usize,
-        owner: Option<u64>,
+        hold: (usize, Option<u64>),
     ) -> PyResult<Batches> {
         let reader = self.here()?;
-        let streams = reader.epoch_config(1, World::SINGLE).streams;
-        let config = epoch_config(streams, config)?;
+        let config = self.config(options)?;
         let options = BatchOptions {
             rank,
             worker,
             threads,
-            queue,
+            queue: QUEUE,
         };
         let batches = py.detach(|| reader.epoch(&config, options));
         let batches = batches.map_err(|error| raise(&error))?;
-        Ok(Batches::new(
-            batches,
-            Arc::clone(&self.decoder),
-            (keep, owner),
-        ))
+        Ok(Batches::new(batches, Arc::clone(&self.decoder), hold))
     }
 
-    /// Returns the sample order of `rank` and `worker` in an epoch; `config` is as for `epoch`.
+    /// Returns the sample order of `rank` and `worker` in an epoch, without reading samples.
     fn order(
         &self,
         py: Python<'_>,
-        config: &Bound<'_, PyDict>,
+        options: &PyEpochOptions,
         rank: u64,
         worker: u64,
     ) -> PyResult<Order> {
-        let streams = self.here()?.epoch_config(1, World::SINGLE).streams;
-        let config = epoch_config(streams, config)?;
+        let config = self.config(options)?;
         py.detach(|| Order::new(&config, rank, worker))
             .map_err(|error| raise(&error))
     }
 
-    /// Returns the identity of the order that `config` (as for `epoch`) describes, as JSON for states.
-    fn order_identity(&self, py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<String> {
-        let config = epoch_config(self.here()?.epoch_config(1, World::SINGLE).streams, config)?;
+    /// Returns the identity of an order, as JSON for states.
+    fn order_identity(&self, py: Python<'_>, options: &PyEpochOptions) -> PyResult<String> {
+        let config = self.config(options)?;
         let identity = py.detach(|| OrderIdentity::new(&config, config.num_canonical_nodes));
         Ok(identity.map_err(|error| raise(&error))?.render())
     }
 
-    /// Raises an error if the identity is of another order than `config` (as for `epoch`) describes.
+    /// Raises an error if the identity is of another order than the options describe.
     fn check_order_identity(
         &self,
         py: Python<'_>,
-        config: &Bound<'_, PyDict>,
+        options: &PyEpochOptions,
         identity: &str,
     ) -> PyResult<()> {
-        let config = epoch_config(self.here()?.epoch_config(1, World::SINGLE).streams, config)?;
+        let config = self.config(options)?;
         let checked = py.detach(|| {
             OrderIdentity::parse(identity.as_bytes())?.check(&config, config.num_canonical_nodes)
         });
@@ -645,6 +411,11 @@ impl FileUse {
 }
 
 impl Reader {
+    fn config(&self, options: &PyEpochOptions) -> PyResult<EpochConfig> {
+        let streams = self.here()?.epoch_config(1, World::SINGLE).streams;
+        Ok(options.with_streams(streams))
+    }
+
     fn here(&self) -> PyResult<&Arc<RustReader>> {
         self.reader.get().ok_or_else(|| {
             let message = "a reader was used in another process than the one that made it";

@@ -11,18 +11,20 @@ use ::arrow::datatypes::SchemaRef;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::{Diagnostic, ErrorKind, Format, Limits};
 use shardmill_mds::{Column, Encoding, Index, ShardConfig, TextColumn};
 use shardmill_storage::Dir;
 use shardmill_writer::{RowEncoder, SampleOptions, SampleWriter as Shards};
 
 use crate::errors::{bug, raise, raise_with};
+use crate::options::Keywords;
 use crate::process::OfProcess;
 use arrow::Batches;
 use values::Program;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<WriterOptions>()?;
     module.add_class::<SampleWriter>()?;
     module.add_class::<PublishedFiles>()?;
     module.add_function(wrap_pyfunction!(is_encoding, module)?)
@@ -51,10 +53,9 @@ struct State {
     rows: Option<(SchemaRef, RowEncoder)>,
 }
 
-/// The options of a writer, as passed from Python.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct Options {
+/// The format of a dataset and its columns, and how shards are written.
+#[pyclass(frozen, module = "shardmill._core")]
+pub(crate) struct WriterOptions {
     format: String,
     /// Name, encoding, encoder in Python, and whether the encoder handles every value.
     columns: Vec<(String, String, Py<PyAny>, bool)>,
@@ -67,6 +68,28 @@ struct Options {
     durable: bool,
 }
 
+#[pymethods]
+impl WriterOptions {
+    #[new]
+    #[pyo3(signature = (**options))]
+    fn new(options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let given = Keywords::new("WriterOptions", options);
+        let options = Self {
+            format: given.need("format")?,
+            columns: given.need("columns")?,
+            newline: given.take("newline")?.unwrap_or_else(|| "\n".to_owned()),
+            separator: given.take("separator")?,
+            compression: given.take("compression")?,
+            hashes: given.take("hashes")?.unwrap_or_default(),
+            size_limit: given.take("size_limit")?,
+            jobs: given.take("jobs")?,
+            durable: given.take("durable")?.unwrap_or(true),
+        };
+        given.end()?;
+        Ok(options)
+    }
+}
+
 fn parse<T>(text: &str) -> PyResult<T>
 where
     T: std::str::FromStr,
@@ -75,7 +98,7 @@ where
     text.parse().map_err(|error: T::Err| raise(&error))
 }
 
-fn config(options: &Options) -> PyResult<ShardConfig> {
+fn config(options: &WriterOptions) -> PyResult<ShardConfig> {
     let compression = options.compression.as_deref().map(parse).transpose()?;
     let hashes = options.hashes.iter().map(|name| parse(name));
     let hashes = hashes.collect::<PyResult<Vec<_>>>()?;
@@ -209,8 +232,8 @@ impl SampleWriter {
 #[pymethods]
 impl SampleWriter {
     #[new]
-    fn new(py: Python<'_>, folder: &str, options: Options) -> PyResult<Self> {
-        let config = Arc::new(config(&options)?);
+    fn new(py: Python<'_>, folder: &str, options: &WriterOptions) -> PyResult<Self> {
+        let config = Arc::new(config(options)?);
         let coder = |name: &str| {
             let column = options.columns.iter().find(|(known, ..)| known == name);
             column

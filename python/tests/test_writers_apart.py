@@ -177,17 +177,7 @@ def test_an_encoder_that_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     writer = _core.SampleWriter(
         str(tmp_path),
-        {
-            'format': 'mds',
-            'columns': [('a', 'pkl', Loop(), False)],
-            'newline': '\n',
-            'separator': None,
-            'compression': None,
-            'hashes': [],
-            'size_limit': None,
-            'jobs': None,
-            'durable': False,
-        },
+        _core.WriterOptions(format='mds', columns=[('a', 'pkl', Loop(), False)], durable=False),
     )
     with pytest.raises(RuntimeError, match='in use'):
         writer.write({'a': 1})

@@ -31,11 +31,10 @@ def kept_batches(given: Optional[int]) -> int:
     return 1 if _torch.worker_info() is None else _OF_WORKER
 
 
-def holding(kept: int) -> dict[str, Any]:
-    """Returns reader options that decide how long files stay pinned."""
+def holding(given: Optional[int]) -> tuple[int, Optional[int]]:
+    """Returns for how many batches files stay pinned, and the process that may use the last ones for a while."""
     # The training process uses the last batches of a worker after the worker has exited.
-    owner = None if _torch.worker_info() is None else training_process()
-    return {'keep': kept, 'owner': owner}
+    return kept_batches(given), None if _torch.worker_info() is None else training_process()
 
 
 def holding_options() -> dict[str, int]:
@@ -46,18 +45,21 @@ def holding_options() -> dict[str, int]:
     }
 
 
-def as_listed(
-    streams: list[dict[str, Any]], digest: Optional[str], before: Optional[_core.Reader]
-) -> None:
-    """Makes all processes of a run read the same files, even if files were added or removed since the first listing.
+def as_listed(number: int, digest: Optional[str], before: Optional[_core.Reader]) -> dict[str, Any]:
+    """Returns how a stream lists its raw files, so that all processes of a run read the same ones.
 
-    A forked child takes the list from its parent's reader, which it must not use otherwise. Other processes list the
-    files again, and the result must be the same.
+    Files may have been added or removed since the first listing. A forked child takes the list from its parent's
+    reader, which it must not use otherwise. Other processes list the files again, and the result must be the same.
+
+    Args:
+        number: The number of the stream.
+        digest: The digest of the first listing; ``None`` before it.
+        before: The reader of the parent, if any.
     """
-    for number, stream in enumerate(streams):
-        if stream.get('files') and digest is not None:
-            known = None if before is None else before.known_files(number)
-            stream['files'].update(relist=False, expect=digest, known=known)
+    if digest is None:
+        return {}
+    known = None if before is None else before.known_files(number)
+    return {'relist': False, 'expect': digest, 'known': known}
 
 
 def check_files(state: dict[str, Any], digest: Optional[str]) -> None:

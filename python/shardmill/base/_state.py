@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from operator import index
 from typing import TYPE_CHECKING, Any, Optional
 
-from shardmill import _torch
+from shardmill import _core, _torch
 from shardmill.base._arguments import refuse_type
 from shardmill.base._sharding import check_own_state
 from shardmill.errors import DataError, IndexSyntaxError, UsageError
@@ -149,7 +149,7 @@ def mark_order(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
     config = _with_batches(config_of(dataset, order))
     known = dataset._order_identity
     if known is None or known[0] != config:
-        known = config, dataset._here().order_identity(config)
+        known = config, dataset._here().order_identity(_core.EpochOptions(**config))
         dataset._order_identity = known
     mark: dict[str, Any] = json.loads(known[1])
     return mark
@@ -172,7 +172,7 @@ def check_order(dataset: StreamingDataset, state: dict[str, Any], order: RankLay
         config['num_canonical_nodes'] = state['num_canonical_nodes']
     if dataset.shuffle_block_size == dataset._default_block_size:
         config['shuffle_block_size'] = None
-    dataset._here().check_order_identity(config, json.dumps(mark))
+    dataset._here().check_order_identity(_core.EpochOptions(**config), json.dumps(mark))
 
 
 def _with_batches(config: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from shardmill.base._raw import (
     gives_files,
     holding,
     holding_options,
-    kept_batches,
 )
 from shardmill.base._representation import dataset_representation
 from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
@@ -404,13 +403,16 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
 
             # Credentials may be in files of AWS tools that the Rust reader does not read.
             options['settings'] = _s3.settings()
-        streams = [stream._describe(self._is_fetched_here) for stream in self.streams]
-        as_listed(streams, self._files_digest, getattr(self, '_reader', None))
+        before: Optional[_core.Reader] = getattr(self, '_reader', None)
+        streams = [
+            stream._describe(self._is_fetched_here, **as_listed(number, self._files_digest, before))
+            for number, stream in enumerate(self.streams)
+        ]
         if gives_files(self.streams):
             options.update(holding_options())
         return _core.Reader(
             streams,
-            options,
+            _core.ReaderOptions(**options),
             mds_decode,
             decode_line,
             self._decode_field,
@@ -648,7 +650,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
                 world.rank,
                 world.worker_of_rank,
                 threads,
-                **holding(kept_batches(self.hold_batches)),
+                hold=holding(self.hold_batches),
             )
         except UsageError as error:
             raise in_known_words(error) from error
@@ -664,7 +666,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         except UsageError as error:
             raise in_known_words(error) from error
 
-    def _next_config(self) -> tuple[World, dict[str, Any]]:
+    def _next_config(self) -> tuple[World, _core.EpochOptions]:
         """Starts the next epoch; returns the world and the configuration for the Rust reader."""
         if self._batches is not None and self._process == os.getpid():
             # Only one epoch is active: close the previous one even if it is unfinished.
@@ -694,15 +696,14 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
                 'config-value',
                 'batch_size',
             )
-        config = config_of(self, order)
-        config['epoch'] = epoch
-        config['resume'] = {
-            'epoch': epoch,
-            'sample_in_epoch': offset,
-            'num_canonical_nodes': self.num_canonical_nodes,
-            'shuffle_seed': self.shuffle_seed,
-            'initial_physical_nodes': self.initial_physical_nodes,
-        }
+        resume = _core.ResumePoint(
+            epoch,
+            offset,
+            self.shuffle_seed,
+            self.num_canonical_nodes,
+            self.initial_physical_nodes,
+        )
+        config = _core.EpochOptions(**config_of(self, order), epoch=epoch, resume=resume)
         self._progress = Progress(epoch, offset, order)
         warn_of_shuffle(self)
         return order.world, config

@@ -68,12 +68,12 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
     def _open(self) -> None:
         from shardmill.base.format.mds.encodings import mds_decode
 
-        stream = {
-            'local': self.local,
-            'split': self.split,
-            'with_deleted': self.with_deleted,
-        }
-        self._reader = _core.Reader([stream], {}, mds_decode, decode_line, self._decode_field)
+        stream = _core.StreamOptions(
+            local=self.local, split=self.split, with_deleted=self.with_deleted
+        )
+        self._reader = _core.Reader(
+            [stream], _core.ReaderOptions(), mds_decode, decode_line, self._decode_field
+        )
         self._process = os.getpid()
         self.num_samples = self._reader.samples
 

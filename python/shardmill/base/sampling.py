@@ -36,13 +36,16 @@ def get_sampling(
     Raises:
         ValueError: A number is negative, or the granularity is 0.
     """
-    counts = _core.sampling(
+    counts = _core.sample_counts(
         int64_bytes(samples_per_shard),
         whole('choose', choose),
-        whole('granularity', granularity, 1),
-        whole('seed', seed),
-        whole('epoch', epoch),
-        bool(use_epoch),
+        _core.Sampling(
+            whole('granularity', granularity, 1),
+            whole('seed', seed),
+            whole('epoch', epoch),
+            epoch_counts=bool(use_epoch),
+            epoch_members=bool(use_epoch),
+        ),
     )
     return int64_array(counts)
 
@@ -76,10 +79,12 @@ def resample_streams(
     units, samples = _core.resample(
         int64_bytes(dataset.samples_per_shard),
         streams,
-        whole('sampling_granularity', dataset.sampling_granularity, 1),
-        whole('shuffle_seed', dataset.shuffle_seed),
-        whole('epoch', epoch),
-        bool(dataset.epoch_seed_change),
-        dataset.sampling_method == 'balanced',
+        _core.Sampling(
+            whole('sampling_granularity', dataset.sampling_granularity, 1),
+            whole('shuffle_seed', dataset.shuffle_seed),
+            whole('epoch', epoch),
+            epoch_counts=bool(dataset.epoch_seed_change),
+            epoch_members=dataset.sampling_method == 'balanced',
+        ),
     )
     return int64_array(units), int64_array(samples)

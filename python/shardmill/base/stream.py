@@ -322,8 +322,16 @@ class Stream:
             and os.path.exists(os.path.join(self.local, name))
         )
 
-    def _describe(self, is_fetched_here: bool) -> dict[str, Any]:
-        """Describes this stream for the Rust reader."""
+    def _describe(self, is_fetched_here: bool, **listing: Any) -> _core.StreamOptions:
+        """Describes this stream for the Rust reader.
+
+        Args:
+            is_fetched_here: Whether a subclass fetches the shards.
+            **listing: How raw files are listed, where it differs from the arguments of the stream.
+        """
+        return _core.StreamOptions(**self._arguments(is_fetched_here, **listing))
+
+    def _arguments(self, is_fetched_here: bool, **listing: Any) -> dict[str, Any]:
         is_here = is_fetched_here or self._is_whole_here()
         return {
             'remote': None if is_here else self.remote,

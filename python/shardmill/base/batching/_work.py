@@ -56,20 +56,23 @@ def work(
         if shuffle is not None and shuffle[0] == 'py1e':
             block = shuffle[1] if stream is None else int(shuffle[1] * proportion)
             warn_of_small_block(units, block, stacklevel=5)
-    data = _core.work(
-        batching=batching,
-        partition=dataset.partition_algo,
+    canonical = whole('num_canonical_nodes', dataset.num_canonical_nodes, 1)
+    initial = whole_or_none('initial_physical_nodes', dataset.initial_physical_nodes, 1)
+    seed, epoch = whole('shuffle_seed', dataset.shuffle_seed), whole('epoch', epoch)
+    options = _core.EpochOptions(
         nodes=nodes,
-        ranks=ranks,
-        workers=whole('workers_per_rank', world.workers_per_rank, 1),
+        ranks_per_node=ranks,
+        workers_per_rank=whole('workers_per_rank', world.workers_per_rank, 1),
         batch_size=batch_size,
-        canonical_nodes=whole('num_canonical_nodes', dataset.num_canonical_nodes, 1),
-        initial_nodes=whole_or_none('initial_physical_nodes', dataset.initial_physical_nodes, 1),
-        seed=whole('shuffle_seed', dataset.shuffle_seed),
-        epoch=whole('epoch', epoch),
-        epoch_seed=bool(dataset.epoch_seed_change),
-        sample_in_epoch=start,
-        shuffle=shuffle,
-        sources=sources,
+        num_canonical_nodes=canonical,
+        shuffle=dataset.shuffle,
+        shuffle_algo=None if shuffle is None else shuffle[0],
+        shuffle_block_size=None if shuffle is None else shuffle[1],
+        shuffle_seed=seed,
+        partition_algo=dataset.partition_algo,
+        batching_method=batching,
+        epoch=epoch,
+        resume=_core.ResumePoint(epoch, start, seed, canonical, initial),
     )
+    data = _core.work(options, bool(dataset.epoch_seed_change), sources)
     return int64_array(data, (nodes, ranks, world.workers_per_rank, -1, batch_size))

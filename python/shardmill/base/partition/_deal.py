@@ -46,9 +46,16 @@ def deal(
             'choose num_canonical_nodes so that one divides the other',
         )
     dropped = whole('drop_first', drop_first)
-    data, tiny, scarce = _core.partitions(
-        algo, samples, canonical, nodes, ranks, workers, size, dropped, initial
+    options = _core.EpochOptions(
+        nodes=nodes,
+        ranks_per_node=ranks,
+        workers_per_rank=workers,
+        batch_size=size,
+        num_canonical_nodes=canonical,
+        partition_algo=algo,
+        resume=_core.ResumePoint(0, dropped, 0, canonical, initial),
     )
+    data, tiny, scarce = _core.partitions(options, samples)
     # COMPAT: programs match the beginning of both messages.
     if tiny:
         warnings.warn(

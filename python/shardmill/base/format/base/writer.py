@@ -340,17 +340,17 @@ class Writer(ABC):
         newline, separator = self._layout()
         core = _core.SampleWriter(
             self.local,
-            {
-                'format': self.format,
-                'columns': columns,
-                'newline': newline,
-                'separator': separator,
-                'compression': self.compression,
-                'hashes': self.hashes,
-                'size_limit': self.size_limit,
-                'jobs': self._jobs,
-                'durable': not self.remote or self.keep_local,
-            },
+            _core.WriterOptions(
+                format=self.format,
+                columns=columns,
+                newline=newline,
+                separator=separator,
+                compression=self.compression,
+                hashes=self.hashes,
+                size_limit=self.size_limit,
+                jobs=self._jobs,
+                durable=not self.remote or self.keep_local,
+            ),
         )
         return core if core.config() == self._config_text() else None
 

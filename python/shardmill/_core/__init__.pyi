@@ -1,0 +1,17 @@
+"""The extension module: the functions of the Rust crates for the package. Each stub file describes a Rust file.
+
+It raises the errors of `shardmill.errors`.
+"""
+
+from shardmill._core.batches import *
+from shardmill._core.block import *
+from shardmill._core.codec import *
+from shardmill._core.fields import *
+from shardmill._core.options import *
+from shardmill._core.order import *
+from shardmill._core.parts import *
+from shardmill._core.reader import *
+from shardmill._core.storage import *
+from shardmill._core.writer import *
+
+__version__: str

@@ -1,0 +1,6 @@
+"""Decoding of WebDataset fields by their extension."""
+
+from typing import Any
+
+def decode_field(field: str, data: bytes) -> tuple[str, Any]:
+    """Decodes a field of a WebDataset sample to its kind and value."""

@@ -1,0 +1,145 @@
+"""Options of readers and epochs: immutable objects. Unknown arguments are errors."""
+
+from collections.abc import Sequence
+from typing import Optional
+
+class KnownFiles:
+    """The list of a tree of raw files, for another reader of the same tree."""
+
+class FileOptions:
+    """How a stream of raw files is listed.
+
+    Args:
+        form: The columns of a sample: ``data``, ``file`` or ``both``.
+        include: Patterns of which a file must match at least one.
+        exclude: Patterns of which a file must not match any.
+        relist: Whether to list the files again.
+        expect: The digest that the list must have.
+        known: The list, if another reader has it.
+    """
+
+    def __new__(
+        cls,
+        *,
+        form: str = 'data',
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        relist: bool = False,
+        expect: Optional[str] = None,
+        known: Optional[KnownFiles] = None,
+    ) -> FileOptions: ...
+
+class StreamOptions:
+    """A stream. The arguments are those of `shardmill.Stream`.
+
+    Args:
+        expect_index: The digest that the index must have.
+        files: For a tree of raw files.
+    """
+
+    def __new__(
+        cls,
+        *,
+        remote: Optional[str] = None,
+        local: Optional[str] = None,
+        split: Optional[str] = None,
+        proportion: Optional[float] = None,
+        repeat: Optional[float] = None,
+        choose: Optional[int] = None,
+        keep_zip: Optional[bool] = None,
+        with_deleted: Optional[bool] = None,
+        validate_hash: Optional[str] = None,
+        expect_index: Optional[str] = None,
+        files: Optional[FileOptions] = None,
+    ) -> StreamOptions: ...
+
+class ReaderOptions:
+    """The cache and the stores of a reader.
+
+    Args:
+        cache_limit: Maximum size of the local folders in bytes.
+        lookahead: How many batches ahead to prefetch shards.
+        memory: Maximum size of shards in memory in bytes.
+        in_flight: Maximum concurrent downloads.
+        peers: The number of this process on its node, the number of processes there, and an id of the run.
+        owner: The process that uses pinned files after the reader is closed.
+        pins: Maximum pinned files.
+        cache_timeout: Seconds to wait for free space.
+        download_retry: How many times a failed download is retried. Values from 2 never lower the store's own number of
+            requests.
+        download_timeout: Seconds without new data after which a download attempt fails.
+        settings: Store settings that are not in the environment.
+    """
+
+    def __new__(
+        cls,
+        *,
+        cache_limit: Optional[int] = None,
+        lookahead: Optional[int] = None,
+        memory: Optional[int] = None,
+        in_flight: Optional[int] = None,
+        peers: Optional[tuple[int, int, int]] = None,
+        owner: Optional[int] = None,
+        pins: Optional[int] = None,
+        cache_timeout: Optional[float] = None,
+        download_retry: Optional[int] = None,
+        download_timeout: Optional[float] = None,
+        settings: Optional[dict[str, str]] = None,
+    ) -> ReaderOptions: ...
+    @property
+    def attempts(self) -> int:
+        """The maximum number of requests for one object or part."""
+
+    @property
+    def idle_timeout(self) -> float:
+        """The longest time without new data, in seconds."""
+
+    @property
+    def total_timeout(self) -> float:
+        """The deadline for one object or part with all its retries, in seconds."""
+
+class ResumePoint:
+    """The position that a run resumes from."""
+
+    def __new__(
+        cls,
+        epoch: int,
+        sample_in_epoch: int,
+        shuffle_seed: int,
+        num_canonical_nodes: Optional[int] = None,
+        initial_physical_nodes: Optional[int] = None,
+    ) -> ResumePoint: ...
+
+class EpochOptions:
+    """The inputs that decide the sample order of an epoch. Unless noted, they are arguments of
+    `shardmill.StreamingDataset`.
+
+    Args:
+        nodes: The number of nodes.
+        ranks_per_node: The number of ranks per node.
+        workers_per_rank: The number of workers per rank.
+        epoch: The epoch.
+        resume: The position that the run resumes from, if any.
+    """
+
+    def __new__(
+        cls,
+        *,
+        nodes: int,
+        ranks_per_node: int,
+        workers_per_rank: int,
+        batch_size: int,
+        epoch_size: Optional[int] = None,
+        num_canonical_nodes: Optional[int] = None,
+        shuffle_block_size: Optional[int] = None,
+        replication: Optional[int] = None,
+        shuffle: bool = False,
+        shuffle_algo: Optional[str] = None,
+        shuffle_seed: Optional[int] = None,
+        sampling_method: Optional[str] = None,
+        sampling_granularity: Optional[int] = None,
+        partition_algo: Optional[str] = None,
+        batching_method: Optional[str] = None,
+        epoch: int = 0,
+        resume: Optional[ResumePoint] = None,
+    ) -> EpochOptions: ...

@@ -1,0 +1,88 @@
+"""Parts of datasets, written by tasks of Spark and Ray, and the commit that publishes them."""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+class PartOptions:
+    """The columns of a part, as names and encodings, and the layout of its shards. By default all columns are written,
+    with the encodings of their types."""
+
+    def __new__(
+        cls,
+        *,
+        columns: Optional[list[tuple[str, Optional[str]]]] = None,
+        compression: Optional[str] = None,
+        hashes: Sequence[str] = (),
+        size_limit: Optional[int] = None,
+        samples_per_shard: Optional[int] = None,
+        key: Optional[str] = None,
+        scratch: Optional[str] = None,
+    ) -> PartOptions: ...
+
+class PartWriter:
+    """One attempt of a part. All work is done in the caller's thread.
+
+    Args:
+        dest: The folder or the URL of the dataset.
+        staging: The result of `parts_begin`.
+        part: The number of the part in its job.
+        attempt: The name of the attempt, unique within the job.
+        options: The columns, and the layout of shards.
+        settings: Store settings that are not in the environment.
+    """
+
+    def __new__(
+        cls,
+        dest: str,
+        staging: str,
+        part: int,
+        attempt: str,
+        options: PartOptions,
+        settings: Optional[dict[str, str]] = None,
+    ) -> PartWriter: ...
+    def check(self, object: Any) -> None:
+        """Checks that the columns of an Arrow table, batch or stream can be written. Writes nothing."""
+
+    def write_arrow(self, object: Any) -> int:
+        """Adds the rows of an Arrow table, batch or stream. Returns the number of rows."""
+
+    def finish(self) -> str:
+        """Writes the last shard and returns the manifest."""
+
+    def abort(self) -> None:
+        """Ends the attempt and removes what it has written. Does nothing after the attempt has ended."""
+
+def parts_begin(
+    dest: str,
+    to: str,
+    pattern: Optional[str],
+    job: str,
+    mode: str,
+    settings: Optional[dict[str, str]] = None,
+) -> str:
+    """Inspects a destination and returns the settings for all tasks of a job, as text."""
+
+def parts_commit(
+    dest: str,
+    staging: str,
+    manifests: list[str],
+    parts: Optional[int],
+    hashes: bool,
+    settings: Optional[dict[str, str]] = None,
+) -> tuple[int, int, int, bool]:
+    """Publishes the parts of a job.
+
+    Returns shards, samples, samples of the whole dataset, and whether an earlier call had published it.
+    """
+
+def parts_abort(dest: str, staging: str, settings: Optional[dict[str, str]] = None) -> int:
+    """Removes what a job has written and not committed. Returns the number of files and folders."""
+
+def parts_gc(
+    dest: str,
+    delete: bool,
+    older_than: Optional[float],
+    pattern: Optional[str] = None,
+    settings: Optional[dict[str, str]] = None,
+) -> list[tuple[str, int, str]]:
+    """Finds files that no dataset needs, and removes them if `delete` is set. Returns names, bytes and reasons."""

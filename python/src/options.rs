@@ -1,0 +1,397 @@
+//! Options of readers and epochs: immutable objects, created from keyword arguments. Unknown arguments are errors.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use shardmill_core::ErrorKind;
+use shardmill_dataset::{FileForm, FileOptions, KnownFiles, StreamOptions};
+use shardmill_mds::HashAlgo;
+use shardmill_order::{EpochConfig, State, StreamConfig, Weight, World};
+use shardmill_reader::{CacheOptions, Peers};
+use shardmill_storage::{Location, RemoteOptions, settings_of};
+
+use crate::errors::{raise, raise_with};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyFileOptions>()?;
+    module.add_class::<PyKnownFiles>()?;
+    module.add_class::<PyStreamOptions>()?;
+    module.add_class::<PyReaderOptions>()?;
+    module.add_class::<PyResumePoint>()?;
+    module.add_class::<PyEpochOptions>()
+}
+
+/// The keyword arguments of a class, which are taken one by one.
+pub(crate) struct Keywords<'py> {
+    class: &'static str,
+    /// A dict of this call alone.
+    left: Option<Bound<'py, PyDict>>,
+}
+
+impl<'py> Keywords<'py> {
+    pub(crate) const fn new(class: &'static str, given: Option<Bound<'py, PyDict>>) -> Self {
+        Self { class, left: given }
+    }
+
+    /// Takes an argument; `None` if it is missing or `None`.
+    pub(crate) fn take<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<Option<T>> {
+        let Some(left) = &self.left else {
+            return Ok(None);
+        };
+        let Some(value) = left.get_item(name)? else {
+            return Ok(None);
+        };
+        left.del_item(name)?;
+        if value.is_none() {
+            return Ok(None);
+        }
+        let extracted = value.extract::<T>().map_err(Into::<PyErr>::into);
+        extracted.map(Some).map_err(
+            |error| match error.is_instance_of::<PyTypeError>(left.py()) {
+                true => PyTypeError::new_err(format!(
+                    "{}() argument '{name}': {}",
+                    self.class,
+                    error.value(left.py())
+                )),
+                false => error,
+            },
+        )
+    }
+
+    /// Takes an argument that must not be missing.
+    pub(crate) fn need<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
+        self.take(name)?.ok_or_else(|| {
+            let class = self.class;
+            PyTypeError::new_err(format!("{class}() missing required argument: '{name}'"))
+        })
+    }
+
+    /// Takes an argument and parses its text.
+    fn parse<T>(&self, name: &str, default: T) -> PyResult<T>
+    where
+        T: std::str::FromStr,
+        T::Err: std::fmt::Display,
+    {
+        match self.take::<String>(name)? {
+            // The error lists the valid values.
+            Some(text) => text.parse().map_err(|error| {
+                let message = format!("{name}: {error}");
+                raise_with(ErrorKind::InvalidInput, "config-value", message)
+            }),
+            None => Ok(default),
+        }
+    }
+
+    /// Rejects arguments that were not taken.
+    pub(crate) fn end(self) -> PyResult<()> {
+        let Some(name) = self.left.and_then(|left| left.keys().iter().next()) else {
+            return Ok(());
+        };
+        let class = self.class;
+        Err(PyTypeError::new_err(format!(
+            "{class}() got an unexpected keyword argument '{name}'"
+        )))
+    }
+}
+
+fn wrong<T: std::fmt::Display>(name: &str, value: T, expected: &str) -> PyErr {
+    let message = format!("{name}: {value} is not {expected}");
+    raise_with(ErrorKind::InvalidInput, "config-value", message)
+}
+
+fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|_| wrong(name, value, "a number of seconds"))
+}
+
+/// The list of a tree of raw files, for another reader of the same tree.
+#[pyclass(frozen, name = "KnownFiles", module = "shardmill._core")]
+#[derive(Clone)]
+pub(crate) struct PyKnownFiles(pub(crate) KnownFiles);
+
+/// How a stream of raw files is listed: `form`, `include`, `exclude`, `relist`, `expect`, `known`.
+#[pyclass(frozen, name = "FileOptions", module = "shardmill._core")]
+pub(crate) struct PyFileOptions(FileOptions);
+
+#[pymethods]
+impl PyFileOptions {
+    #[new]
+    #[pyo3(signature = (**options))]
+    fn new(options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let given = Keywords::new("FileOptions", options);
+        let form = match given.take::<String>("form")?.as_deref() {
+            None | Some("data") => FileForm::Data,
+            Some("file") => FileForm::File,
+            Some("both") => FileForm::Both,
+            Some(other) => {
+                let expected = "`data`, `file` or `both`";
+                return Err(wrong("yields", format!("`{other}`"), expected));
+            }
+        };
+        let known = given.take::<Py<PyKnownFiles>>("known")?;
+        let files = FileOptions {
+            form,
+            include: given.take("include")?.unwrap_or_default(),
+            exclude: given.take("exclude")?.unwrap_or_default(),
+            relist: given.take("relist")?.unwrap_or(false),
+            expect: given.take("expect")?,
+            known: known.map(|known| known.get().0.clone()),
+        };
+        given.end()?;
+        Ok(Self(files))
+    }
+}
+
+/// A stream: `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `validate_hash`, `expect_index`, one of
+/// `proportion`, `repeat` and `choose`, and `files` for a tree of raw files.
+#[pyclass(frozen, name = "StreamOptions", module = "shardmill._core")]
+pub(crate) struct PyStreamOptions(pub(crate) StreamOptions);
+
+#[pymethods]
+impl PyStreamOptions {
+    #[new]
+    #[pyo3(signature = (**options))]
+    fn new(options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let given = Keywords::new("StreamOptions", options);
+        let remote = given.take::<String>("remote")?;
+        let local = given.take::<PathBuf>("local")?;
+        let files = given.take::<Py<PyFileOptions>>("files")?;
+        let named = match files {
+            None => StreamOptions::named(remote.as_deref(), local),
+            // The location of a tree is never parsed as a pattern.
+            Some(_) => remote
+                .map(|remote| Location::parse(&remote))
+                .transpose()
+                .map(|remote| StreamOptions {
+                    remote,
+                    local,
+                    ..StreamOptions::default()
+                })
+                .map_err(Into::into),
+        };
+        let stream = StreamOptions {
+            split: given
+                .take::<String>("split")?
+                .filter(|split| !split.is_empty()),
+            weight: weight(&given)?,
+            keep_zip: given.take("keep_zip")?.unwrap_or(false),
+            with_deleted: given.take("with_deleted")?.unwrap_or(false),
+            validate_hash: hash(&given)?,
+            expect_index: given.take("expect_index")?,
+            files: files.map(|files| files.get().0.clone()),
+            ..named.map_err(|error| raise(&error))?
+        };
+        given.end()?;
+        Ok(Self(stream))
+    }
+}
+
+fn weight(given: &Keywords<'_>) -> PyResult<Weight> {
+    let proportion = given.take("proportion")?.map(Weight::Proportion);
+    let repeat = given.take("repeat")?.map(Weight::Repeat);
+    let choose = given.take("choose")?.map(Weight::Choose);
+    let mut weights = [proportion, repeat, choose].into_iter().flatten();
+    let weight = weights.next().unwrap_or_default();
+    match weights.next() {
+        None => Ok(weight),
+        Some(_) => Err(raise_with(
+            ErrorKind::InvalidInput,
+            "config-weight",
+            "a stream has at most one of proportion, repeat and choose".to_owned(),
+        )),
+    }
+}
+
+fn hash(given: &Keywords<'_>) -> PyResult<Option<HashAlgo>> {
+    let Some(name) = given.take::<String>("validate_hash")? else {
+        return Ok(None);
+    };
+    name.parse().map(Some).map_err(|_| {
+        let names: Vec<&str> = HashAlgo::ALL.iter().map(|algo| algo.name()).collect();
+        let known = format!("one of {}", names.join(", "));
+        wrong("validate_hash", format!("`{name}`"), &known)
+    })
+}
+
+/// The cache and the stores of a reader: `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`,
+/// `cache_timeout`, `download_retry`, `download_timeout`, `settings`.
+#[pyclass(frozen, name = "ReaderOptions", module = "shardmill._core")]
+pub(crate) struct PyReaderOptions {
+    pub(crate) cache: CacheOptions,
+    pub(crate) remote: RemoteOptions,
+}
+
+#[pymethods]
+impl PyReaderOptions {
+    #[new]
+    #[pyo3(signature = (**options))]
+    fn new(options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let given = Keywords::new("ReaderOptions", options);
+        let options = Self {
+            cache: cache(&given)?,
+            remote: remote(&given)?,
+        };
+        given.end()?;
+        Ok(options)
+    }
+
+    /// The maximum number of requests for one object or part.
+    #[getter]
+    const fn attempts(&self) -> u32 {
+        self.remote.retry.attempts
+    }
+
+    /// The longest time without new data, in seconds.
+    #[getter]
+    const fn idle_timeout(&self) -> f64 {
+        self.remote.request.idle_timeout.as_secs_f64()
+    }
+
+    /// The deadline for one object or part with all its retries, in seconds.
+    #[getter]
+    const fn total_timeout(&self) -> f64 {
+        self.remote.request.total_timeout.as_secs_f64()
+    }
+}
+
+fn cache(given: &Keywords<'_>) -> PyResult<CacheOptions> {
+    let mut cache = CacheOptions {
+        limit: given.take("cache_limit")?,
+        lookahead: given.take("lookahead")?,
+        ..CacheOptions::default()
+    };
+    if let Some(memory) = given.take("memory")? {
+        cache.memory = memory;
+    }
+    if let Some(owner) = given.take("owner")? {
+        cache.owner = owner;
+    }
+    if let Some(pins) = given.take("pins")? {
+        cache.pins = pins;
+    }
+    if let Some(timeout) = given.take("cache_timeout")? {
+        cache.timeout = seconds("timeout", timeout)?;
+    }
+    if let Some(in_flight) = given.take("in_flight")? {
+        cache.in_flight = in_flight;
+    }
+    if let Some((rank, ranks, run)) = given.take::<(u64, u64, u64)>("peers")? {
+        cache.peers = (ranks > 1).then_some(Peers { rank, ranks, run });
+    }
+    Ok(cache)
+}
+
+/// The retries from which the store's own maximum of requests applies: the default of `download_retry`.
+const USUAL_RETRIES: u32 = 2;
+
+fn remote(given: &Keywords<'_>) -> PyResult<RemoteOptions> {
+    let mut remote = RemoteOptions {
+        settings: settings_of(std::env::vars()),
+        ..RemoteOptions::default()
+    };
+    let retries = given.take::<u32>("download_retry")?;
+    if let Some(retries) = retries {
+        let attempts = retries.saturating_add(1);
+        // COMPAT: `streaming` makes several requests for each retry, so that its default stands for more requests.
+        remote.retry.attempts = match retries < USUAL_RETRIES {
+            true => attempts,
+            false => remote.retry.attempts.max(attempts),
+        };
+    }
+    // COMPAT: the timeout of an attempt without new data, like `read_timeout` in `streaming`.
+    if let Some(timeout) = given.take("download_timeout")? {
+        let timeout = seconds("download_timeout", timeout)?;
+        let attempts = retries.unwrap_or(USUAL_RETRIES).saturating_add(1);
+        remote.request.total_timeout = timeout.checked_mul(attempts).unwrap_or(Duration::MAX);
+        remote.request.idle_timeout = timeout;
+        remote.request.connect_timeout = remote.request.connect_timeout.min(timeout);
+    }
+    if let Some(settings) = given.take::<crate::storage::Settings>("settings")? {
+        remote = remote.with_settings(settings_of(settings.into_iter()));
+    }
+    Ok(remote)
+}
+
+/// The position that a run resumes from: `epoch`, `sample_in_epoch`, `num_canonical_nodes`, `shuffle_seed`,
+/// `initial_physical_nodes`.
+#[pyclass(frozen, name = "ResumePoint", module = "shardmill._core")]
+pub(crate) struct PyResumePoint(State);
+
+#[pymethods]
+impl PyResumePoint {
+    #[new]
+    #[pyo3(signature = (epoch, sample_in_epoch, shuffle_seed, num_canonical_nodes=None, initial_physical_nodes=None))]
+    const fn new(
+        epoch: u64,
+        sample_in_epoch: u64,
+        shuffle_seed: u64,
+        num_canonical_nodes: Option<u64>,
+        initial_physical_nodes: Option<u64>,
+    ) -> Self {
+        Self(State {
+            epoch,
+            sample_in_epoch,
+            num_canonical_nodes,
+            shuffle_seed,
+            initial_physical_nodes,
+        })
+    }
+}
+
+/// The inputs that decide the sample order of an epoch, as in the order of `shardmill order --json`.
+#[pyclass(frozen, name = "EpochOptions", module = "shardmill._core")]
+pub(crate) struct PyEpochOptions(EpochConfig);
+
+#[pymethods]
+impl PyEpochOptions {
+    #[new]
+    #[pyo3(signature = (**options))]
+    fn new(options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let given = Keywords::new("EpochOptions", options);
+        let world = World {
+            nodes: given.need("nodes")?,
+            ranks_per_node: given.need("ranks_per_node")?,
+            workers_per_rank: given.need("workers_per_rank")?,
+        };
+        let default = EpochConfig::new(Vec::new(), given.need("batch_size")?, world);
+        let resume = given.take::<Py<PyResumePoint>>("resume")?;
+        let epoch = EpochConfig {
+            epoch_size: given.take("epoch_size")?,
+            num_canonical_nodes: given.take("num_canonical_nodes")?,
+            shuffle_block_size: given.take("shuffle_block_size")?,
+            replication: given.take("replication")?,
+            shuffle: given.take("shuffle")?.unwrap_or(false),
+            shuffle_algo: given.parse("shuffle_algo", default.shuffle_algo)?,
+            shuffle_seed: given.take("shuffle_seed")?.unwrap_or(default.shuffle_seed),
+            sampling_method: given.parse("sampling_method", default.sampling_method)?,
+            sampling_granularity: given
+                .take("sampling_granularity")?
+                .unwrap_or(default.sampling_granularity),
+            partition_algo: given.parse("partition_algo", default.partition_algo)?,
+            batching_method: given.parse("batching_method", default.batching_method)?,
+            epoch: given.take("epoch")?.unwrap_or(0),
+            resume: resume.map(|point| point.get().0),
+            ..default
+        };
+        given.end()?;
+        Ok(Self(epoch))
+    }
+}
+
+impl PyEpochOptions {
+    /// Returns the configuration of an epoch without streams.
+    pub(crate) const fn config(&self) -> &EpochConfig {
+        &self.0
+    }
+
+    /// Returns the configuration of an epoch of these streams.
+    pub(crate) fn with_streams(&self, streams: Vec<StreamConfig>) -> EpochConfig {
+        EpochConfig {
+            streams,
+            ..self.0.clone()
+        }
+    }
+}

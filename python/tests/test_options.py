@@ -1,0 +1,79 @@
+"""The options that cross the border to the extension module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.bucket import Bucket, Request
+
+from shardmill import StreamingDataset, _core
+from shardmill.errors import RemoteError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORLD: dict[str, Any] = {'nodes': 1, 'ranks_per_node': 1, 'workers_per_rank': 1}
+
+
+@pytest.mark.parametrize(
+    ('made', 'given'),
+    [
+        (_core.FileOptions, {}),
+        (_core.StreamOptions, {}),
+        (_core.ReaderOptions, {}),
+        (_core.EpochOptions, {**WORLD, 'batch_size': 1}),
+        (_core.WriterOptions, {'format': 'mds', 'columns': []}),
+        (_core.PartOptions, {}),
+    ],
+)
+def test_an_unknown_name_is_a_type_error(made: Any, given: dict[str, Any]) -> None:
+    options = made(**given)
+    with pytest.raises(AttributeError):
+        options.name = 1
+    with pytest.raises(TypeError, match="unexpected keyword argument 'cache_limits'"):
+        made(**given, cache_limits=1)
+
+
+def test_a_value_of_the_wrong_type_names_its_argument() -> None:
+    with pytest.raises(TypeError, match=r"ReaderOptions\(\) argument 'cache_limit'"):
+        _core.ReaderOptions(cache_limit='10')  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="missing required argument: 'batch_size'"):
+        _core.EpochOptions(**WORLD)
+    with pytest.raises(UsageError, match='shuffle_algo'):
+        _core.EpochOptions(**WORLD, batch_size=1, shuffle_algo='none')
+
+
+@pytest.mark.parametrize(('retries', 'attempts'), [(None, 8), (0, 1), (1, 2), (2, 8), (20, 21)])
+def test_retries_decide_the_number_of_requests(retries: Any, attempts: int) -> None:
+    assert _core.ReaderOptions(download_retry=retries).attempts == attempts
+
+
+@pytest.mark.parametrize('timeout', [5.0, 45.0])
+def test_the_timeout_is_that_of_one_request(timeout: float) -> None:
+    options = _core.ReaderOptions(download_retry=3, download_timeout=timeout)
+    assert (options.idle_timeout, options.total_timeout) == (timeout, 4 * timeout)
+
+
+def test_a_dataset_without_retries_asks_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket()
+    try:
+        for name, value in bucket.environment.items():
+            monkeypatch.setenv(name, value)
+        index: list[Request] = []
+
+        def fault(request: Request) -> Any:
+            if request.key == 'data/index.json':
+                index.append(request)
+            return 500, {}, b''
+
+        bucket.fault = fault
+        with pytest.raises(RemoteError):
+            StreamingDataset(
+                remote='s3://bucket/data', local=str(tmp_path), batch_size=1, download_retry=0
+            )
+        assert len(index) == 1
+    finally:
+        bucket.close()
