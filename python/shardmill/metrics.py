@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional, Protocol
 
 from shardmill.base import _arguments as check
-
-if TYPE_CHECKING:
-    from shardmill.base.dataloader import StreamingDataLoader
 
 __all__ = ['Callback', 'Watch', 'log_to_mlflow']
 
@@ -65,13 +62,17 @@ class Watch:
                 callback(told, self.batches)
 
 
-def log_to_mlflow(
-    loader: StreamingDataLoader, every: int = 100, prefix: str = 'shardmill/'
-) -> None:
+class _Observed(Protocol):
+    """A loader that reports its statistics."""
+
+    def on_stats(self, callback: Callback, every: int) -> None: ...
+
+
+def log_to_mlflow(loader: _Observed, every: int = 100, prefix: str = 'shardmill/') -> None:
     """Logs the metrics of a loader to the active MLflow run, by batch number.
 
     Args:
-        loader: The loader.
+        loader: The `StreamingDataLoader`.
         every: The number of batches between log entries.
         prefix: The prefix of metric names.
 

@@ -14,13 +14,13 @@ The same parts produce the same bytes, whichever engine wrote them and however o
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._sizes import BYTES, THOUSANDS, scaled
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -356,27 +356,6 @@ def _number(name: str, value: Any) -> int:
     return int(value.__index__())
 
 
-#: Units of 1024 for bytes and of 1000 for counts, as on the command line.
-_UNITS = {
-    f'{letter}{rest}': 1 << 10 * power
-    for power, letter in enumerate('kmgtpe', 1)
-    for rest in ('b', 'ib')
-}
-_THOUSANDS = {letter: 1000**power for power, letter in enumerate('kmbt', 1)}
-
-
-def _scaled(text: str, units: Mapping[str, int]) -> Optional[int]:
-    """Parses a whole number, or a number followed by a unit."""
-    found = re.fullmatch(r'([0-9.][0-9.e+-]*?)\s*([a-z]*)', text.strip().lower(), re.ASCII)
-    if found is None:
-        return None
-    number, unit = found.groups()
-    try:
-        return int(float(number) * units[unit]) if unit else int(number)
-    except (KeyError, ValueError, OverflowError):
-        return None
-
-
 def count_of(name: str, value: Optional[Union[int, str]]) -> Optional[int]:
     """Parses a positive number, or text such as ``'10k'``; ``None`` remains ``None``.
 
@@ -385,8 +364,8 @@ def count_of(name: str, value: Optional[Union[int, str]]) -> Optional[int]:
     """
     if value is None:
         return None
-    number = _scaled(value, _THOUSANDS) if isinstance(value, str) else _number(name, value)
-    if not number or number >= 1 << 63:
+    number = scaled(value, THOUSANDS) if isinstance(value, str) else _number(name, value)
+    if number is None or not 0 < number < 1 << 63:
         text = f'{name}: {value!r} is not a number above 0'
         raise UsageError(text, 'config-value', name, 'write 1000, 10k or 1.5m')
     return number
@@ -398,9 +377,8 @@ def _bytes(size: Optional[Union[int, str]]) -> Optional[int]:
         return None
     if not isinstance(size, str):
         return _number('size_limit', size) or None
-    units = {'b': 1, **_UNITS}
-    number = _scaled(size, units)
-    if number is None or number >= 1 << 63:
+    number = scaled(size, BYTES)
+    if number is None or not 0 <= number < 1 << 63:
         text = f'size_limit: {size!r} is not a number of bytes'
         raise UsageError(text, 'config-value', 'size_limit', 'write 1000, 64mb or 1.5GiB')
     return number or None

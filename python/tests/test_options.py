@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from support.bucket import Bucket, Request
 
-from shardmill import StreamingDataset, _core
-from shardmill.errors import RemoteError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from shardmill import _core
+from shardmill.errors import UsageError
 
 WORLD: dict[str, Any] = {'nodes': 1, 'ranks_per_node': 1, 'workers_per_rank': 1}
 
@@ -53,27 +49,3 @@ def test_retries_decide_the_number_of_requests(retries: Any, attempts: int) -> N
 def test_the_timeout_is_that_of_one_request(timeout: float) -> None:
     options = _core.ReaderOptions(download_retry=3, download_timeout=timeout)
     assert (options.idle_timeout, options.total_timeout) == (timeout, 4 * timeout)
-
-
-def test_a_dataset_without_retries_asks_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bucket = Bucket()
-    try:
-        for name, value in bucket.environment.items():
-            monkeypatch.setenv(name, value)
-        index: list[Request] = []
-
-        def fault(request: Request) -> Any:
-            if request.key == 'data/index.json':
-                index.append(request)
-            return 500, {}, b''
-
-        bucket.fault = fault
-        with pytest.raises(RemoteError):
-            StreamingDataset(
-                remote='s3://bucket/data', local=str(tmp_path), batch_size=1, download_retry=0
-            )
-        assert len(index) == 1
-    finally:
-        bucket.close()

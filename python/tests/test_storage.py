@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import pytest
 from support.bucket import Answer, Bucket, Request
 
-from shardmill import _core
+from shardmill import StreamingDataset, _core
 from shardmill.base.storage import (
     CloudDownloader,
     CloudUploader,
@@ -54,7 +54,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv('AWS_EC2_METADATA_DISABLED', 'true')
     monkeypatch.setenv('HOME', str(tmp_path / 'home'))
-    monkeypatch.setattr('shardmill.base.util.sleep', lambda _: None)
+    monkeypatch.setattr('shardmill.base._retrying.sleep', lambda _: None)
 
 
 @pytest.fixture
@@ -602,3 +602,18 @@ class TestAnotherStore:
             moto.put_object(Bucket='bucket', Key=f'a/{at:04}&<', Body=b'')
         found = _core.list_objects('s3://bucket/a/')
         assert found == [(f'a/{at:04}&<', 0) for at in range(1005)]
+
+
+def test_a_dataset_without_retries_asks_once(bucket: Bucket, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def fault(request: Request) -> Answer:
+        asked.append(request.key)
+        return 500, {}, b''
+
+    bucket.fault = fault
+    with pytest.raises(RemoteError):
+        StreamingDataset(
+            remote='s3://bucket/data', local=str(tmp_path), batch_size=1, download_retry=0
+        )
+    assert asked.count('data/index.json') == 1

@@ -42,7 +42,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(('GCS_', 'AZURE_', 'ALIPAN_', 'HF_')):
             monkeypatch.delenv(name)
-    monkeypatch.setattr('shardmill.base.util.sleep', lambda _: None)
+    monkeypatch.setattr('shardmill.base._retrying.sleep', lambda _: None)
 
 
 def _file(path: Path, data: bytes) -> str:

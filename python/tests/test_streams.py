@@ -209,7 +209,7 @@ def test_a_download_is_retried_as_often_as_the_stream_says(
             attempts.append(remote)
             raise ConnectionError('no answer')
 
-    monkeypatch.setattr('shardmill.base.util.sleep', lambda _: None)
+    monkeypatch.setattr('shardmill.base._retrying.sleep', lambda _: None)
     monkeypatch.setitem(DOWNLOADER_MAPPINGS, '', Failing)
     stream = Stream(
         remote=str(tmp_path),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
 
-from shardmill.base import util
 from shardmill.base.util import (
     _format_remote_index_files,
     bytes_to_int,
@@ -121,7 +120,7 @@ class Flaky:
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(util, 'sleep', slept.append)
+    monkeypatch.setattr('shardmill.base._retrying.sleep', slept.append)
     return slept
 
 

@@ -13,6 +13,7 @@ from numbers import Real
 from typing import Any, Callable, NoReturn, Optional, TypeVar, Union
 
 from shardmill import _core
+from shardmill.base._sizes import bytes_to_int, number_abbrev_to_int
 from shardmill.errors import ArgumentTypeError, UnknownEncodingError, UnknownNameError, UsageError
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     'refuse_type',
     'refuse_value',
     'sample_number',
-    'scaled',
     'text',
     'texts',
     'whole',
@@ -172,27 +172,6 @@ def number(name: str, value: Any, *, above: Optional[float] = None, least: float
     return float(value) if plain is None else plain
 
 
-def scaled(given: str, units: Mapping[str, int], known: str) -> int:
-    """Parses a whole number, or a number followed by a unit. Underscores may separate its digits.
-
-    Raises:
-        ValueError: The text has another form.
-    """
-    value = given.strip().lower()
-    unit = next((unit for unit in units if value.endswith(unit)), None)
-    try:
-        if unit is not None:
-            return int(float(value[: -len(unit)]) * units[unit])
-        if value.replace('_', '').isdigit():
-            return int(value)
-    except (ValueError, OverflowError):
-        pass
-    # COMPAT: programs match the beginning of this message.
-    raise UsageError(
-        f'Unsupported value/suffix {given!r}', 'config-value', None, f'use one of {known}'
-    )
-
-
 def _parsed(
     name: str, value: str, parse: Callable[[str], int], allowed: str, least: int = 0
 ) -> int:
@@ -215,8 +194,6 @@ def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
         TypeError: It is neither a number nor text.
         ValueError: It is negative, between 0 and 1, more than `most`, or invalid text.
     """
-    from shardmill.base.util import bytes_to_int
-
     if value is None:
         return None
     allowed = "a number of bytes or a text such as '64mb'"
@@ -240,8 +217,6 @@ def epoch_samples(value: Any, name: str = 'epoch_size') -> Optional[int]:
         TypeError: It is neither a number nor text.
         ValueError: It is negative, has a fraction, or is invalid text.
     """
-    from shardmill.base.util import number_abbrev_to_int
-
     if value is None:
         return None
     if isinstance(value, str):

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shardmill import _core
-    from shardmill.base.dataset import StreamingDataset
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.stream import Stream
+    from shardmill.base.world import World
 
 __all__ = ['default_deleted', 'live_shards', 'stored_shards']
 
@@ -26,10 +26,11 @@ def default_deleted(streams: Iterable[Stream], with_deleted: bool) -> None:
             stream.with_deleted = with_deleted
 
 
-def stored_shards(dataset: StreamingDataset) -> list[list[Reader]]:
+def stored_shards(
+    streams: Iterable[Stream], world: World, allow_unsafe_types: bool
+) -> list[list[Reader]]:
     """Returns the shards of each stream as described by its index."""
-    arguments = dataset._unique_rank_world, dataset.allow_unsafe_types
-    return [list(stream.get_shards(*arguments)) for stream in dataset.streams]
+    return [list(stream.get_shards(world, allow_unsafe_types)) for stream in streams]
 
 
 def live_shards(reader: _core.Reader, shards: Sequence[Sequence[Reader]]) -> list[Reader]:

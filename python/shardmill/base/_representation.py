@@ -9,8 +9,6 @@ from shardmill.base._arguments import public_location
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardmill.base.dataset import StreamingDataset
-    from shardmill.base.stream import Stream
 
 __all__ = ['dataset_representation', 'representation', 'stream_representation']
 
@@ -21,9 +19,9 @@ def representation(of: object, shown: Mapping[str, Any]) -> str:
     return f'{type(of).__name__}({", ".join(parts)})'
 
 
-def location(stream: Stream) -> dict[str, Any]:
+def location(stream: object) -> dict[str, Any]:
     """Returns the location of a stream as shown by `representation`."""
-    known = stream.__dict__
+    known = vars(stream)
     remote = known.get('remote')
     return {
         'remote': None if remote is None else public_location(remote),
@@ -32,9 +30,9 @@ def location(stream: Stream) -> dict[str, Any]:
     }
 
 
-def stream_representation(stream: Stream) -> str:
+def stream_representation(stream: object) -> str:
     """Returns the `repr` of a stream."""
-    known = stream.__dict__
+    known = vars(stream)
     shown = location(stream)
     for name in ('proportion', 'repeat', 'choose'):
         shown[name] = known.get(f'_{name}')
@@ -43,9 +41,9 @@ def stream_representation(stream: Stream) -> str:
     return representation(stream, shown)
 
 
-def dataset_representation(dataset: StreamingDataset[Any]) -> str:
+def dataset_representation(dataset: object) -> str:
     """Returns the `repr` of a dataset, which may be incomplete, because a debugger can show it early."""
-    known = dataset.__dict__
+    known = vars(dataset)
     streams = known.get('streams', ())
     shown: dict[str, Any] = {'streams': len(streams)}
     if len(streams) == 1:

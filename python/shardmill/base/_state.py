@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
 from operator import index
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from shardmill import _core, _torch
 from shardmill.base._arguments import refuse_type
@@ -17,8 +17,9 @@ from shardmill.errors import DataError, IndexSyntaxError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from shardmill.base._board import Board
     from shardmill.base._sharding import RankLayout
-    from shardmill.base.dataset import StreamingDataset
+    from shardmill.base.world import World
 
 __all__ = [
     'Progress',
@@ -34,6 +35,33 @@ __all__ = [
     'refuse_low_limit',
     'take_own_state',
 ]
+
+
+class _Ordered(Protocol):
+    """A dataset with a sample order, and the progress of this process in it."""
+
+    num_canonical_nodes: Optional[int]
+    shuffle: bool
+    shuffle_algo: str
+    shuffle_seed: int
+    shuffle_block_size: Optional[int]
+    sampling_method: str
+    sampling_granularity: int
+    partition_algo: str
+    batching_method: str
+    epoch_size: int
+    next_epoch: int
+    _epoch_size_given: Optional[int]
+    _default_block_size: Optional[int]
+    _order_identity: Optional[tuple[dict[str, Any], str]]
+    _own_state: Optional[dict[str, Any]]
+    _progress: Optional[Progress]
+    _board: Board
+    _parallel_rank_world: World
+
+    def _here(self) -> _core.Reader: ...
+
+    def _resume(self, world: World, epoch: int, /) -> tuple[int, int]: ...
 
 
 def check_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +151,7 @@ def in_known_words_of_streams() -> Iterator[None]:
 # The identity of a sample order, which decides whether a state belongs to it.
 
 
-def config_of(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
+def config_of(dataset: _Ordered, order: RankLayout) -> dict[str, Any]:
     """Returns the options of the Rust reader that decide the sample order of every epoch."""
     return {
         'nodes': order.world.num_nodes,
@@ -144,7 +172,7 @@ def config_of(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
     }
 
 
-def mark_order(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
+def mark_order(dataset: _Ordered, order: RankLayout) -> dict[str, Any]:
     """Returns the identity of a sample order, for states."""
     config = _with_batches(config_of(dataset, order))
     known = dataset._order_identity
@@ -155,7 +183,7 @@ def mark_order(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
     return mark
 
 
-def check_order(dataset: StreamingDataset, state: dict[str, Any], order: RankLayout) -> None:
+def check_order(dataset: _Ordered, state: dict[str, Any], order: RankLayout) -> None:
     """Rejects a state made with other shards or in another order.
 
     States of ``streaming`` and of earlier versions do not contain an identity, and are accepted.
@@ -223,7 +251,7 @@ def counted(samples: Iterable[Any], progress: Optional[Progress]) -> Iterator[An
     progress.is_done = True
 
 
-def own_state(dataset: StreamingDataset) -> dict[str, Any]:
+def own_state(dataset: _Ordered) -> dict[str, Any]:
     """Returns the position of this process's iteration, as the keys of its state that differ between processes.
 
     Workers yield the batches of their rank in turn. The state of a worker counts the samples of the others as if they
@@ -253,7 +281,7 @@ def own_state(dataset: StreamingDataset) -> dict[str, Any]:
     return {'epoch': epoch, 'sample_in_epoch': given}
 
 
-def take_own_state(dataset: StreamingDataset, state: dict[str, Any]) -> bool:
+def take_own_state(dataset: _Ordered, state: dict[str, Any]) -> bool:
     """Makes a worker process resume from its own state. Returns whether the state is of a worker.
 
     Raises:

@@ -353,7 +353,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             for stream in self.streams
         )
         # If streams fetch shards with their own methods, the index must be local before it is read.
-        shards = stored_shards(self) if self._is_fetched_here else None
+        shards = self._stored_shards() if self._is_fetched_here else None
         self._reader = self._open_reader()
         self._process = os.getpid()
         if shards is not None:
@@ -454,7 +454,10 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     @cached_property
     def shards(self) -> list[Reader]:
         """The shards of all streams, without samples that are not read."""
-        return live_shards(self._here(), stored_shards(self))
+        return live_shards(self._here(), self._stored_shards())
+
+    def _stored_shards(self) -> list[list[Reader]]:
+        return stored_shards(self.streams, self._unique_rank_world, self.allow_unsafe_types)
 
     @property
     def size(self) -> int:

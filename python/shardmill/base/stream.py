@@ -17,13 +17,14 @@ from shardmill.base._arguments import (
     path_or_none,
 )
 from shardmill.base._representation import stream_representation
+from shardmill.base._retrying import retry
 from shardmill.base.compression import decompress
 from shardmill.base.constant import TICK
 from shardmill.base.distributed import barrier, get_local_rank
 from shardmill.base.format.index import PROVENANCE, TOMBSTONES, get_index_basename
 from shardmill.base.hashing import get_hash
 from shardmill.base.registry_utils import create_registry
-from shardmill.base.util import retry, wait_for_file_to_exist
+from shardmill.base.util import wait_for_file_to_exist
 from shardmill.base.world import World as World
 from shardmill.errors import MissingIndexError, UnsupportedError, UsageError
 

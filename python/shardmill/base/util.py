@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import collections.abc
-import functools
 import logging
 import os
-import random
 import tempfile
 import urllib.parse
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base import distributed
-from shardmill.base._arguments import scaled
+from shardmill.base._retrying import retry
+from shardmill.base._sizes import bytes_to_int, number_abbrev_to_int
 from shardmill.base.constant import SHM_TO_CLEAN
 from shardmill.base.distributed import get_local_rank, maybe_init_dist
 from shardmill.base.format.index import PROVENANCE, TOMBSTONES, get_index_basename
@@ -41,8 +39,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-
-F = TypeVar('F', bound=Callable[..., Any])
 
 _Place = Union[str, tuple[str, str]]
 _INDEX = 'index.json'
@@ -76,37 +72,6 @@ def wait_for_file_to_exist(
         if waited > timeout:
             raise RuntimeError(f'{err_msg}: {filename} is not there after {waited:.3f} seconds')
         sleep(poll_interval)
-
-
-_BYTES = {f'{letter}b': 1 << 10 * (power + 1) for power, letter in enumerate('kmgtpezy')}
-_ABBREVIATIONS = {'k': 10**3, 'm': 10**6, 'b': 10**9, 't': 10**12}
-
-
-def bytes_to_int(bytes_str: Union[int, float, str]) -> int:
-    """Parses a number of bytes from text such as ``16mb`` (units of 1024) or ``500``; a number is
-    rounded down.
-
-    Raises:
-        ValueError: The text is not a number of bytes.
-    """
-    if not isinstance(bytes_str, str):
-        return int(bytes_str)
-    text = bytes_str.strip().lower()
-    if text.endswith('b') and text[:-1].replace('_', '').isdigit():
-        return scaled(text[:-1], {}, '')
-    return scaled(bytes_str, _BYTES, f'b, {", ".join(_BYTES)}')
-
-
-def number_abbrev_to_int(abbrev_str: Union[int, float, str]) -> int:
-    """Parses a number from text such as ``10k``, ``1.5m``, ``2b`` (units of 1000) or ``500``; a
-    number is rounded down.
-
-    Raises:
-        ValueError: The text is not a number.
-    """
-    if not isinstance(abbrev_str, str):
-        return int(abbrev_str)
-    return scaled(abbrev_str, _ABBREVIATIONS, ', '.join(_ABBREVIATIONS))
 
 
 def clean_stale_shared_memory() -> None:
@@ -151,11 +116,6 @@ def get_import_exception_message(package_name: str, extra_deps: str) -> str:
         f'packages with it, run `pip install {extra_deps}`, which is what '
         f'`mosaicml-streaming[{package_name}]` would bring.'
     )
-
-
-def missing_package(module: str, package: str) -> str:
-    """Returns the message of an ImportError for a missing module of a package."""
-    return f'{module} is not installed, which this needs: run `pip install {package}`'
 
 
 @overload
@@ -441,70 +401,3 @@ def _publish(path: str, text: str) -> None:
         if os.path.exists(unfinished):
             os.remove(unfinished)
         raise
-
-
-@overload
-def retry(
-    exc_class: Union[type[Exception], Sequence[type[Exception]]] = ...,
-    clean_up_fn: Optional[Callable[[], None]] = ...,
-    num_attempts: int = ...,
-    initial_backoff: float = ...,
-    max_jitter: float = ...,
-) -> Callable[[F], F]: ...
-
-
-@overload
-def retry(exc_class: F) -> F: ...
-
-
-def retry(
-    exc_class: Any = Exception,
-    clean_up_fn: Optional[Callable[[], None]] = None,
-    num_attempts: int = 3,
-    initial_backoff: float = 1.0,
-    max_jitter: float = 0.5,
-) -> Any:
-    """Decorates a function so that it is retried when it raises. Also works without parentheses:
-    ``@retry``.
-
-    Before attempt `n` (from 2 on) it waits ``initial_backoff * 2 ** (n - 2)`` seconds plus a random
-    part of `max_jitter`.
-
-    Args:
-        exc_class: The exception or exceptions after which to retry.
-        clean_up_fn: Called after each failed attempt.
-        num_attempts: The maximum number of attempts.
-        initial_backoff: Seconds before the second attempt.
-        max_jitter: Maximum random seconds added to each wait.
-
-    Raises:
-        ValueError: `num_attempts` is not positive.
-    """
-    num_attempts = check.count('num_attempts', num_attempts, 1)
-    initial_backoff = check.number('initial_backoff', initial_backoff)
-    max_jitter = check.number('max_jitter', max_jitter)
-    check.function('clean_up_fn', clean_up_fn)
-    is_exception = isinstance(exc_class, type) and issubclass(exc_class, BaseException)
-    is_several = isinstance(exc_class, collections.abc.Sequence)
-    if not is_exception and not is_several:
-        return retry()(exc_class)
-    caught = tuple(exc_class) if is_several else exc_class
-
-    def decorate(func: F) -> F:
-        @functools.wraps(func)
-        def trying(*args: Any, **kwargs: Any) -> Any:
-            for attempt in range(1, num_attempts + 1):
-                try:
-                    return func(*args, **kwargs)
-                except caught as error:
-                    logger.debug('attempt %d of %d failed: %s', attempt, num_attempts, error)
-                    if clean_up_fn is not None:
-                        clean_up_fn()
-                    if attempt == num_attempts:
-                        raise
-                sleep(initial_backoff * 2 ** (attempt - 1) + random.random() * max_jitter)
-            raise AssertionError('there is at least one attempt')
-
-        return trying  # type: ignore[return-value]
-
-    return decorate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardmill.base._legacy import NamedDataset, NamedDatasetOptions, shows_options
-from shardmill.base.util import missing_package
+from shardmill.base.storage._sdk import missing_package
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill import _torch
 from shardmill.base._legacy import NamedDataset, NamedDatasetOptions, shows_options
-from shardmill.base.util import missing_package
+from shardmill.base.storage._sdk import missing_package
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from shardmill.base.util import missing_package
+__all__ = ['azure_credential', 'missing_package', 'sdk']
 
-__all__ = ['azure_credential', 'sdk']
+
+def missing_package(module: str, package: str) -> str:
+    """Returns the message of an ImportError for a missing module of a package."""
+    return f'{module} is not installed, which this needs: run `pip install {package}`'
 
 
 def sdk(module: str, package: str) -> Any:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from shardmill import _core
 from shardmill.base._arguments import refuse_type
+from shardmill.base._retrying import retry as retrying
 from shardmill.base.storage import _s3
 from shardmill.base.storage._sdk import azure_credential, sdk
 from shardmill.base.storage.download import (
@@ -27,7 +28,6 @@ from shardmill.base.storage.download import (
     oci_client,
     split_hf_url,
 )
-from shardmill.base.util import retry as retrying
 from shardmill.errors import ConflictError, NotFoundError, RemoteError, UsageError
 
 if TYPE_CHECKING:

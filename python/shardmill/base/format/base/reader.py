@@ -13,6 +13,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Optional, Union
 
+from shardmill.base._sizes import bytes_to_int
 from shardmill.base.array import Array
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ class Reader(Array, ABC):
         size_limit: Optional[Union[int, str]],
     ) -> None:
         if isinstance(size_limit, str):
-            from shardmill.base.util import bytes_to_int
-
             size_limit = bytes_to_int(size_limit)
         if size_limit is not None and size_limit < 0:
             raise ValueError(f'a size limit is not negative: {size_limit}')
