@@ -139,11 +139,11 @@ def open_table(
 def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
     """Replaces the temporary folder in an error by the location of the dataset."""
 
-    def told(text: Optional[str]) -> Optional[str]:
+    def relocated(text: Optional[str]) -> Optional[str]:
         return text and text.replace(folder, dest)
 
     message = error.message.replace(folder, dest)
-    return type(error)(message, error.id, told(error.object), told(error.hint))
+    return type(error)(message, error.id, relocated(error.object), relocated(error.hint))
 
 
 def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
@@ -228,13 +228,13 @@ def matching(table: Table, names: Sequence[str]) -> list[str]:
     return found
 
 
-def check_part(staging: parts.Staging, told: Mapping[str, Any], rows: pa.Table) -> None:
+def check_part(staging: parts.Staging, options: Mapping[str, Any], rows: pa.Table) -> None:
     """Checks that a job can write such rows, and append them to an existing dataset. Writes nothing there.
 
     Raises:
         ShardmillError: It cannot.
     """
-    parts.PartWriter(staging, 0, **told).check(rows)
+    parts.PartWriter(staging, 0, **options).check(rows)
     said = json.loads(staging.text)
     if said['mode'] != 'append' or said['base'] is None or said['names'] != 'mds':
         return
@@ -244,7 +244,7 @@ def check_part(staging: parts.Staging, told: Mapping[str, Any], rows: pa.Table) 
     try:
         with tempfile.TemporaryDirectory(prefix='shardmill-') as folder:
             trial = parts.begin(folder)
-            manifest = parts.write_part([_one_row(rows.schema)], trial, 0, **told)
+            manifest = parts.write_part([_one_row(rows.schema)], trial, 0, **options)
     except (ShardmillError, NotImplementedError):
         # Types without a sample value are checked by the commit.
         return

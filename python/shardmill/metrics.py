@@ -31,11 +31,11 @@ class Watch:
         self._callbacks: list[tuple[Callback, int]] = []
         self._since = 0.0
 
-    def ask(self) -> None:
+    def start(self) -> None:
         """Starts timing when a batch is requested."""
         self._since = perf_counter()
 
-    def come(self) -> None:
+    def stop(self) -> None:
         """Stops timing when the batch has arrived."""
         waited = perf_counter() - self._since
         self.batches += 1
@@ -53,13 +53,13 @@ class Watch:
         check.function('callback', callback)
         self._callbacks.append((callback, every))
 
-    def tell(self, stats: Callable[[], dict[str, Any]]) -> None:
+    def report(self, stats: Callable[[], dict[str, Any]]) -> None:
         """Calls the callbacks that are due."""
-        told: Optional[dict[str, Any]] = None
+        reported: Optional[dict[str, Any]] = None
         for callback, every in self._callbacks:
             if self.batches % every == 0:
-                told = stats() if told is None else told
-                callback(told, self.batches)
+                reported = stats() if reported is None else reported
+                callback(reported, self.batches)
 
 
 class _Observed(Protocol):

@@ -48,7 +48,7 @@ class _Sink(Datasink):
         mode: str,
         pattern: Optional[str],
         storage_options: Optional[Mapping[str, str]],
-        told: dict[str, Any],
+        options: dict[str, Any],
     ) -> None:
         self.begun: dict[str, Any] = {
             'to': to,
@@ -57,10 +57,10 @@ class _Sink(Datasink):
             'storage_options': storage_options,
         }
         self.staging = parts.begin(dest, **self.begun)
-        self.told = told
+        self.options = options
         self.committed: Optional[parts.Committed] = None
         # Report invalid options now.
-        parts.PartWriter(self.staging, 0, **told)
+        parts.PartWriter(self.staging, 0, **options)
         self._is_new = '://' not in dest and not os.path.exists(self.staging.dest)
 
     def on_write_start(self, schema: Optional[pa.Schema] = None) -> None:
@@ -71,7 +71,7 @@ class _Sink(Datasink):
         # Blocks of pandas have another kind of schema, and empty blocks have none.
         if schema is not None and hasattr(schema, 'empty_table') and len(schema):
             table = schema.empty_table()
-            _tables.check_part(self.staging, self._told(table), _plain(table))
+            _tables.check_part(self.staging, self._options_for(table), _plain(table))
 
     def write(self, blocks: Iterable[Any], ctx: TaskContext) -> str:
         """Writes a part and returns its manifest. Runs in a task."""
@@ -79,31 +79,31 @@ class _Sink(Datasink):
         # Blocks without rows may also lack columns.
         tables = (table for table in tables if table.num_rows)
         first = next(tables, None)
-        told = self.told
+        options = self.options
         if first is not None:
-            told = self._told(first)
+            options = self._options_for(first)
             # The driver may not have known the schema.
-            _tables.check_part(self.staging, told, _plain(first))
+            _tables.check_part(self.staging, options, _plain(first))
         every = chain([] if first is None else [first], tables)
-        return parts.write_part(map(_plain, every), self.staging, ctx.task_idx, **told)
+        return parts.write_part(map(_plain, every), self.staging, ctx.task_idx, **options)
 
-    def _told(self, table: pa.Table) -> dict[str, Any]:
+    def _options_for(self, table: pa.Table) -> dict[str, Any]:
         """Returns the options, with encodings for ragged tensors, whose Arrow list type has no dtype and shape."""
-        columns = self.told['columns']
+        columns = self.options['columns']
         encodings = {
             each.name: f'ndarray:{_dtype(each.type.value_type)}'
             for each in table.schema
             if _is_ragged(each.type)
         }
         if not encodings or self.is_tar():
-            return self.told
+            return self.options
         if columns is None:
             columns = table.column_names
         if isinstance(columns, str):
-            return self.told
-        asked = dict(columns) if hasattr(columns, 'items') else dict.fromkeys(columns)
-        asked = {name: asked[name] or encodings.get(name) for name in asked}
-        return {**self.told, 'columns': asked}
+            return self.options
+        chosen = dict(columns) if hasattr(columns, 'items') else dict.fromkeys(columns)
+        chosen = {name: chosen[name] or encodings.get(name) for name in chosen}
+        return {**self.options, 'columns': chosen}
 
     def is_tar(self) -> bool:
         """Returns whether the sink writes tar files."""
@@ -157,14 +157,14 @@ class MDSDatasink(_Sink):
         samples_per_shard: Optional[Union[int, str]] = None,
         storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
-        told = {
+        options = {
             'columns': columns,
             'compression': compression,
             'hashes': hashes,
             'size_limit': size_limit,
             'samples_per_shard': samples_per_shard,
         }
-        super().__init__(dest, 'mds', mode, None, storage_options, told)
+        super().__init__(dest, 'mds', mode, None, storage_options, options)
 
 
 class WebDatasetDatasink(_Sink):
@@ -203,7 +203,7 @@ class WebDatasetDatasink(_Sink):
         samples_per_shard: Optional[Union[int, str]] = None,
         storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
-        told = {
+        options = {
             'columns': columns,
             'compression': compression,
             'hashes': hashes,
@@ -211,7 +211,7 @@ class WebDatasetDatasink(_Sink):
             'size_limit': size_limit,
             'samples_per_shard': samples_per_shard,
         }
-        super().__init__(dest, 'webdataset', mode, pattern, storage_options, told)
+        super().__init__(dest, 'webdataset', mode, pattern, storage_options, options)
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -101,8 +101,8 @@ class ShardmillDataSource(DataSource):
 
         table, shards = _tables.open_table(self._path(), self._storage())
         columns = _tables.matching(table, schema.names) if shards else list(schema.names)
-        asked = to_arrow_schema(schema)
-        return _Reader(self._path(), self._storage(), columns, asked, batch_size)
+        requested = to_arrow_schema(schema)
+        return _Reader(self._path(), self._storage(), columns, requested, batch_size)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Returns a writer. Only its tasks write data."""
@@ -126,7 +126,7 @@ class ShardmillDataSource(DataSource):
             if is_ignored:
                 return _IGNORING()
             raise
-        told = {
+        layout = {
             'columns': _columns(options.get('columns')),
             'compression': options.get('compression'),
             'hashes': options.get('hashes', ''),
@@ -137,8 +137,8 @@ class ShardmillDataSource(DataSource):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         # Report unsupported columns before any task starts.
-        _tables.check_part(staging, told, to_arrow_schema(schema).empty_table())
-        return _WRITER(staging, told, schema)
+        _tables.check_part(staging, layout, to_arrow_schema(schema).empty_table())
+        return _WRITER(staging, layout, schema)
 
     def _path(self) -> str:
         path: str = self.options.get('path', '')
@@ -199,9 +199,9 @@ class _Message(WriterCommitMessage):
 class _Writer(DataSourceWriter):
     """Writes partitions as parts, which the driver commits."""
 
-    def __init__(self, staging: parts.Staging, told: dict[str, Any], schema: StructType) -> None:
+    def __init__(self, staging: parts.Staging, layout: dict[str, Any], schema: StructType) -> None:
         self.staging = staging
-        self.told = told
+        self.layout = layout
         self.schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -211,7 +211,7 @@ class _Writer(DataSourceWriter):
             raise InternalError('this runs in a task of Spark only')
         attempt = f'{context.taskAttemptId():x}'
         manifest = parts.write_part(
-            self.batches(iterator), self.staging, context.partitionId(), attempt, **self.told
+            self.batches(iterator), self.staging, context.partitionId(), attempt, **self.layout
         )
         return _Message(manifest)
 
@@ -292,13 +292,13 @@ class _Reader(DataSourceReader):
         dest: str,
         settings: Optional[dict[str, str]],
         columns: list[str],
-        asked: pa.Schema,
+        schema: pa.Schema,
         batch_size: int,
     ) -> None:
         self.dest = dest
         self.settings = settings
         self.columns = columns
-        self.asked = asked
+        self.schema = schema
         self.batch_size = batch_size
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -314,7 +314,7 @@ class _Reader(DataSourceReader):
         for batch in _tables.read_shard(
             partition.table, partition.shard, self.columns, batch_size=self.batch_size
         ):
-            yield _cast(batch, self.asked)
+            yield _cast(batch, self.schema)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -326,13 +326,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
     columns = []
-    for column, asked in zip(batch.columns, schema):
+    for column, field in zip(batch.columns, schema):
         try:
-            columns.append(column if column.type == asked.type else column.cast(asked.type))
+            columns.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            text = f'column {asked.name}: {column.type} cannot be read as {asked.type}: {error}'
+            text = f'column {field.name}: {column.type} cannot be read as {field.type}: {error}'
             hint = 'leave the schema to the dataset, and cast in the query'
-            raise UsageError(text, 'type-unsupported', asked.name, hint) from None
+            raise UsageError(text, 'type-unsupported', field.name, hint) from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

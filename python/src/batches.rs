@@ -123,7 +123,7 @@ fn closed() -> PyErr {
 }
 
 fn elsewhere() -> PyErr {
-    let message = "an epoch that was begun before a fork cannot go on in the child".to_owned();
+    let message = "an epoch that began before a fork cannot continue in the child".to_owned();
     raise_with(ErrorKind::InvalidInput, "epoch-process", message)
 }
 

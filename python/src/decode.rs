@@ -346,17 +346,17 @@ impl Decoder {
             let size = match column.size {
                 Some(size) => size,
                 None => {
-                    let (length, behind) = head.split_first_chunk::<4>().ok_or_else(short)?;
-                    head = behind;
+                    let (length, tail) = head.split_first_chunk::<4>().ok_or_else(short)?;
+                    head = tail;
                     usize::try_from(u32::from_le_bytes(*length)).map_err(|_| short())?
                 }
             };
-            let (value, behind) = rest.split_at_checked(size).ok_or_else(short)?;
-            rest = behind;
+            let (value, tail) = rest.split_at_checked(size).ok_or_else(short)?;
+            rest = tail;
             dict.set_item(column.key.bind(py), self.value(py, column, value)?)?;
         }
         if !rest.is_empty() {
-            let message = format!("a sample has {} bytes behind its columns", rest.len());
+            let message = format!("a sample has {} bytes after its columns", rest.len());
             return Err(raise_with(ErrorKind::Corrupt, "sample-size", message));
         }
         Ok(dict.into_any())
@@ -471,8 +471,8 @@ fn layout_of(py: Python<'_>, layout: &Layout) -> PyResult<Py<PyAny>> {
         } => ("xsv", Some(separator), newline),
         Layout::Mds { .. } => return Err(bug("MDS as lines")),
     };
-    let told = (format, names, encodings, separator, newline).into_pyobject(py)?;
-    Ok(told.into_any().unbind())
+    let layout = (format, names, encodings, separator, newline).into_pyobject(py)?;
+    Ok(layout.into_any().unbind())
 }
 
 /// Checks that all values are UTF-8; otherwise returns the position of one that is not.

@@ -66,12 +66,12 @@ fn environment() -> Settings {
 }
 
 /// Recently used stores, for reusing connections.
-static LATELY: Mutex<Vec<Lately>> = Mutex::new(Vec::new());
+static RECENT: Mutex<Vec<RecentStore>> = Mutex::new(Vec::new());
 
 /// The maximum number of cached stores.
 const KEPT: usize = 16;
 
-struct Lately {
+struct RecentStore {
     location: RemoteLocation,
     settings: Settings,
     idle: Option<Duration>,
@@ -86,8 +86,8 @@ fn open(
 ) -> Result<Remote, StorageError> {
     let settings = remote_options(settings).settings;
     // After a fork, another thread of the parent may have held the lock, so it stays locked: do not cache.
-    let mut lately = LATELY.try_lock().ok();
-    let known = lately.as_ref().and_then(|kept| {
+    let mut recent = RECENT.try_lock().ok();
+    let known = recent.as_ref().and_then(|kept| {
         kept.iter().find(|known| {
             (&known.location, &known.settings, known.idle) == (location, &settings, idle)
         })
@@ -104,11 +104,11 @@ fn open(
         options.request.total_timeout = options.request.total_timeout.max(idle);
     }
     let remote = Remote::open(location, &options)?;
-    if let Some(kept) = &mut lately {
+    if let Some(kept) = &mut recent {
         if kept.len() >= KEPT {
             kept.remove(0);
         }
-        kept.push(Lately {
+        kept.push(RecentStore {
             location: location.clone(),
             settings,
             idle,
@@ -127,14 +127,14 @@ fn watched<T: Send>(
     let mut raised = None;
     let result = py.detach(|| {
         work(&mut |bytes| {
-            let looked = Python::attach(|py| {
+            let checked = Python::attach(|py| {
                 py.check_signals()?;
                 match progress {
                     Some(progress) => progress.call1(py, (bytes,)).map(|_| ()),
                     None => Ok(()),
                 }
             });
-            looked.map_err(|error| raised = Some(error)).is_ok()
+            checked.map_err(|error| raised = Some(error)).is_ok()
         })
     });
     match (raised, result) {
@@ -158,7 +158,7 @@ fn place(url: &str) -> PyResult<Place> {
     match location.split_name() {
         Some((folder, name)) => Ok(Place::Remote(folder, name.to_owned())),
         None => {
-            let message = format!("{location}: the URL has no name of an object behind the bucket");
+            let message = format!("{location}: the URL has no name of an object after the bucket");
             Err(raise_with(ErrorKind::InvalidInput, "url-path", message))
         }
     }

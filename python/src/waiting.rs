@@ -9,7 +9,7 @@ use shardmill_reader::ReaderError;
 use crate::errors::{bug, raise};
 
 /// The interval between checks for signals.
-const PATIENCE: Duration = Duration::from_millis(50);
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs `work` in its own thread, and checks for signals until it is done. If a signal handler raises, the wait ends,
 /// but the work continues until its own deadlines, and its result is discarded.
@@ -25,7 +25,7 @@ pub(crate) fn wait<T: Send + 'static>(
     spawned.map_err(|source| raise(&ReaderError::Thread { source }))?;
     py.detach(move || {
         loop {
-            match receiver.recv_timeout(PATIENCE) {
+            match receiver.recv_timeout(SIGNAL_INTERVAL) {
                 Ok(result) => return Ok(result),
                 Err(mpsc::RecvTimeoutError::Timeout) => Python::attach(|py| py.check_signals())?,
                 Err(mpsc::RecvTimeoutError::Disconnected) => {

@@ -26,9 +26,9 @@ from shardmill import (
     XSVWriter,
     _torch,
 )
-from shardmill.base import _board
-from shardmill.base._board import Board
+from shardmill.base import _shared_state
 from shardmill.base._fetching import Fetcher
+from shardmill.base._shared_state import SharedState
 from shardmill.base.storage.download import DOWNLOADER_MAPPINGS, LocalDownloader
 from shardmill.errors import DataError, ResourceError, ShardmillError, UsageError
 
@@ -313,20 +313,20 @@ def test_every_error_can_be_sent_to_another_process() -> None:
 
 
 def test_a_state_has_a_limit() -> None:
-    board = Board()
+    shared = SharedState()
     with pytest.raises(UsageError, match='at most 65536'):
-        board.state = {'x': 'y' * 70_000}
-    assert board.state is None
+        shared.state = {'x': 'y' * 70_000}
+    assert shared.state is None
 
 
-def begin(monkeypatch: pytest.MonkeyPatch, board: Board, worker: int, birth: int) -> int:
+def begin(monkeypatch: pytest.MonkeyPatch, shared: SharedState, worker: int, birth: int) -> int:
     """The epoch that the worker of an iteration of three begins in, with the seed that all of them have."""
     info = SimpleNamespace(id=worker, num_workers=3, seed=7 + worker)
     monkeypatch.setattr(_torch, 'worker_info', lambda: info)
-    monkeypatch.setattr(_board, '_birth', lambda: birth)
+    monkeypatch.setattr(_shared_state, '_birth', lambda: birth)
     # As in a process of its own.
-    board._begun = 0
-    return board.begin(worker)
+    shared._begun = 0
+    return shared.begin(worker)
 
 
 def test_workers_of_iterations_with_one_seed_are_distinguished(
@@ -336,27 +336,27 @@ def test_workers_of_iterations_with_one_seed_are_distinguished(
     workers = [(iteration, worker) for iteration in range(3) for worker in range(3)]
     for seed in range(200):
         random.Random(seed).shuffle(workers)
-        board = Board()
+        shared = SharedState()
         epochs: dict[int, set[int]] = {}
         for iteration, worker in workers:
-            epoch = begin(monkeypatch, board, worker, 1 + 3 * iteration + worker)
+            epoch = begin(monkeypatch, shared, worker, 1 + 3 * iteration + worker)
             epochs.setdefault(iteration, set()).add(epoch)
         assert sorted(map(sorted, epochs.values())) == [[0], [1], [2]], workers
-        assert board.next_epoch == 3
+        assert shared.next_epoch == 3
 
 
 def test_workers_with_a_process_of_another_job_among_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    board = Board()
+    shared = SharedState()
     births = [(0, 4), (1, 6), (2, 7)]
-    assert [begin(monkeypatch, board, worker, birth) for worker, birth in births] == [0, 0, 0]
+    assert [begin(monkeypatch, shared, worker, birth) for worker, birth in births] == [0, 0, 0]
 
 
 def test_workers_whose_births_nothing_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    board = Board()
+    shared = SharedState()
     order = [0, 1, 2, 0, 2, 1]
-    assert [begin(monkeypatch, board, worker, 0) for worker in order] == [0, 0, 0, 1, 1, 1]
+    assert [begin(monkeypatch, shared, worker, 0) for worker in order] == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize('content', [b'', b'{"version": 2, "shards": [', b'{"version" 2}'])
@@ -371,21 +371,21 @@ def test_a_broken_index_is_no_json(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(('room', 'parts'), [(1 << 40, 256), (1_000_000, 13), (80_000, 1)])
 def test_files_may_be_short(monkeypatch: pytest.MonkeyPatch, room: int, parts: int) -> None:
     monkeypatch.setattr('resource.getrlimit', lambda _: (room, room))
-    board = Board()
-    assert len(board._memory) == _board._PIDS.size + parts * _board._PART
-    board.state = {'epoch': 3}
-    assert board.state == {'epoch': 3}
-    monkeypatch.setattr(_board, '_is_alive', lambda _: True)
+    shared = SharedState()
+    assert len(shared._memory) == _shared_state._PIDS.size + parts * _shared_state._PART
+    shared.state = {'epoch': 3}
+    assert shared.state == {'epoch': 3}
+    monkeypatch.setattr(_shared_state, '_is_alive', lambda _: True)
     for pid in range(1, parts):
-        monkeypatch.setattr(_board, 'training_process', lambda pid=pid: -pid & 0xFFFF_FFFF)
-        assert board.state == {'epoch': 3}
-    monkeypatch.setattr(_board, 'training_process', lambda: 1)
+        monkeypatch.setattr(_shared_state, 'training_process', lambda pid=pid: -pid & 0xFFFF_FFFF)
+        assert shared.state == {'epoch': 3}
+    monkeypatch.setattr(_shared_state, 'training_process', lambda: 1)
     with pytest.raises(ResourceError, match=f'more than {parts} training processes'):
-        _ = board.state
+        _ = shared.state
 
 
 def test_files_may_be_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('resource.getrlimit', lambda _: (50_000, 50_000))
     with pytest.raises(ResourceError, match='at most 50000 bytes') as raised:
-        Board()
+        SharedState()
     assert (raised.value.id, raised.value.hint) == ('disk-full', 'raise `ulimit -f`')

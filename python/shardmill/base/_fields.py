@@ -101,11 +101,11 @@ def _unzipped(field: str, data: bytes) -> tuple[str, bytes]:
     return name, _core.decode_field('bin.gz', data)[1]
 
 
-def _array(told: tuple[str, str, list[int], bytes]) -> Any:
+def _array(described: tuple[str, str, list[int], bytes]) -> Any:
     """Returns a NumPy array that owns its memory."""
     import numpy as np
 
-    _, dtype, shape, data = told
+    _, dtype, shape, data = described
     if dtype == 'npy':
         # A complete npy file: Fortran order, big-endian numbers, text, times or records.
         return np.load(io.BytesIO(data), allow_pickle=False)
@@ -120,7 +120,7 @@ class _ImageForm:
         if match is None or not spec:
             raise ValueError(
                 f'{spec!r} is no form of images: it is `pil`, `l`, `rgb` or `rgba`, with `pil` or `torch` before it, '
-                f'or with `8` behind it'
+                f'or with `8` appended'
             )
         self.target, mode, self.bytes = match[1], match[2], match[3] is not None
         if mode is None or (self.bytes and self.target == 'pil'):

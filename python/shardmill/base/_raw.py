@@ -6,7 +6,7 @@ import resource
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _torch
-from shardmill.base._board import training_process
+from shardmill.base._shared_state import training_process
 from shardmill.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -69,5 +69,5 @@ def check_files(state: dict[str, Any], digest: Optional[str]) -> None:
         raise ConflictError(
             f'The StreamingDataset state dict was made with the list of files {files}, and this one is {digest}',
             'state-files',
-            hint='go on with the files that the run began with, or begin anew',
+            hint='resume with the files that the run began with, or start a new run',
         )

@@ -17,8 +17,8 @@ from shardmill.errors import DataError, IndexSyntaxError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shardmill.base._board import Board
     from shardmill.base._sharding import RankLayout
+    from shardmill.base._shared_state import SharedState
     from shardmill.base.world import World
 
 __all__ = [
@@ -56,7 +56,7 @@ class _Ordered(Protocol):
     _order_identity: Optional[tuple[dict[str, Any], str]]
     _own_state: Optional[dict[str, Any]]
     _progress: Optional[Progress]
-    _board: Board
+    _shared: SharedState
     _parallel_rank_world: World
 
     def _here(self) -> _core.Reader: ...
@@ -301,5 +301,5 @@ def take_own_state(dataset: _Ordered, state: dict[str, Any]) -> bool:
         )
     dataset._own_state = state
     # Later epochs use its seed and its number of canonical nodes.
-    dataset._board.state = state
+    dataset._shared.state = state
     return True

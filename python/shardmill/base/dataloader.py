@@ -180,14 +180,14 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         watch = self._watch
         try:
             while True:
-                watch.ask()
+                watch.start()
                 taken = next(batches, None)
                 if taken is None:
                     return
                 samples, batch = taken
-                watch.come()
+                watch.stop()
                 self.num_samples_yielded += samples
-                watch.tell(self.stats)
+                watch.report(self.stats)
                 yield batch
         finally:
             batches.close()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
 from shardmill.base import _arguments as check
-from shardmill.base._board import Board
 from shardmill.base._counts import Counts
 from shardmill.base._deleted import default_deleted, live_shards, stored_shards
 from shardmill.base._fetching import Fetcher
@@ -32,6 +31,7 @@ from shardmill.base._raw import (
 )
 from shardmill.base._representation import dataset_representation
 from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
+from shardmill.base._shared_state import SharedState
 from shardmill.base._state import (
     Progress,
     check_order,
@@ -290,7 +290,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         self.streams = streams
         self.num_streams = len(streams)
 
-        self._board = Board()
+        self._shared = SharedState()
         self._files_digest: Optional[str] = None
         self._open()
         self._check_cache_limit()
@@ -509,11 +509,11 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     @property
     def next_epoch(self) -> int:
         """The number of the next epoch."""
-        return self._board.next_epoch
+        return self._shared.next_epoch
 
     @next_epoch.setter
     def next_epoch(self, next_epoch: int) -> None:
-        self._board.next_epoch = check.whole('next_epoch', next_epoch)
+        self._shared.next_epoch = check.whole('next_epoch', next_epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that the next iteration reads, for accelerate and other programs that call samplers.
@@ -528,14 +528,14 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         """
         if epoch < 0:
             raise UsageError(f'epoch is {epoch}: epochs count from 0', 'config-value', 'epoch')
-        state = self._board.state
+        state = self._shared.state
         reached = -1 if state is None else max(state['epoch'], 0)
         if state is not None and self.next_epoch <= reached:
             self._first_epoch = reached - epoch
             return
         chosen = max(epoch + self._first_epoch, 0)
         if state is not None and chosen <= reached:
-            self._board.state = {**state, 'epoch': chosen, 'sample_in_epoch': 0}
+            self._shared.state = {**state, 'epoch': chosen, 'sample_in_epoch': 0}
         self.next_epoch = chosen
 
     def _resume(self, world: World, epoch: int) -> tuple[int, int]:
@@ -549,7 +549,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             The epoch, and how many of its samples were already delivered.
         """
         offset = 0
-        state = self._own_state or self._board.state
+        state = self._own_state or self._shared.state
         if state is not None:
             # After the epoch of the state, its division of the sample space still applies.
             if state['num_canonical_nodes']:
@@ -614,9 +614,9 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         if self.batching_method == 'random':
             check_order(self, state, RankLayout(self._set_world(), None, self.batch_size))
         if not take_own_state(self, state):
-            self._board.state = state
+            self._shared.state = state
             if state['epoch'] >= 0:
-                self._board.next_epoch = state['epoch']
+                self._shared.next_epoch = state['epoch']
 
     def resample_streams(
         self, epoch: int, stream_id: Optional[int] = None
@@ -684,9 +684,9 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         if split is not None:
             order = split.order(world, self.replication)
             order = order._replace(batch_size=order.batch_size or self.batch_size)
-        state = self._own_state or self._board.state
+        state = self._own_state or self._shared.state
         reached = 0 if state is None else max(state['epoch'], 0)
-        begun = self._board.begin(world.worker_of_rank, reached, exact=self._own_state is not None)
+        begun = self._shared.begin(world.worker_of_rank, reached, exact=self._own_state is not None)
         if state is not None and reached >= begun and self.batching_method != 'random':
             # The size of a global batch is known only now.
             check_order(self, state, order)

@@ -501,7 +501,7 @@ fn real(dtype: DType, value: f64, out: &mut Vec<u8>) -> bool {
         DType::F32 => {
             #[expect(
                 clippy::cast_possible_truncation,
-                reason = "rounds, and overflow is looked at"
+                reason = "rounds, and overflow is checked"
             )]
             let narrow = value as f32;
             if narrow.is_infinite() && value.is_finite() {

@@ -38,7 +38,7 @@ def work(
     global_batch = batch_size * nodes * ranks
     if batching != 'random' and start % global_batch:
         _logger.warning(
-            'batching %s goes on behind a whole global batch of %d samples: at %d, not at %d',
+            'batching %s resumes after a whole global batch of %d samples: at %d, not at %d',
             batching,
             global_batch,
             start - start % global_batch,

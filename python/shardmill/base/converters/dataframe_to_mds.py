@@ -166,9 +166,9 @@ def _is_native(dataframe: DataFrame, columns: dict[str, str]) -> bool:
 
 def _refuse(problems: Iterable[str]) -> None:
     """Raises one error for all problems."""
-    told = list(problems)
-    if told:
-        raise ValueError('; '.join(told))
+    found = list(problems)
+    if found:
+        raise ValueError('; '.join(found))
 
 
 def _unfit(name: str, encoding: str, types: dict[str, DataType]) -> Optional[str]:
@@ -195,7 +195,7 @@ def _unfit(name: str, encoding: str, types: dict[str, DataType]) -> Optional[str
     return None
 
 
-class _Told(NamedTuple):
+class _TaskResult(NamedTuple):
     """The result of a task, for the driver."""
 
     partition: int
@@ -257,11 +257,13 @@ class _Output:
             self._writer.__exit__(kind, error, trace)
         self.writing += time.perf_counter() - start
 
-    def told(self) -> dict[str, list[Any]]:
+    def result(self) -> dict[str, list[Any]]:
         """Returns the result as a table with one row."""
         seconds = time.perf_counter() - self.begun
-        told = _Told(self.partition, self.folder, self.rows, seconds, self.writing, self.unfit)
-        return {name: [value] for name, value in told._asdict().items()}
+        result = _TaskResult(
+            self.partition, self.folder, self.rows, seconds, self.writing, self.unfit
+        )
+        return {name: [value] for name, value in result._asdict().items()}
 
 
 class _Task(NamedTuple):
@@ -304,7 +306,7 @@ class _Task(NamedTuple):
                     output.add(batch)
                 if output.rows != count:
                     raise RuntimeError(f'{output.rows} rows were read of {count}')
-        yield self.told(output)
+        yield self.result(output)
 
     def write_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Writes the batches of a partition."""
@@ -318,14 +320,16 @@ class _Task(NamedTuple):
                 output.rows += batch.num_rows
                 for sample in _with_texts(batch).to_pylist():
                     output.write(self.prepared(sample, batch.schema))
-        yield self.told(output)
+        yield self.result(output)
 
-    def told(self, output: _Output) -> pa.RecordBatch:
+    def result(self, output: _Output) -> pa.RecordBatch:
         """Returns the result of a task as a batch."""
         import pyarrow as pa
 
         types = (pa.int32(), pa.string(), pa.int64(), pa.float64(), pa.float64(), pa.string())
-        return pa.RecordBatch.from_pydict(output.told(), pa.schema(zip(_Told._fields, types)))
+        return pa.RecordBatch.from_pydict(
+            output.result(), pa.schema(zip(_TaskResult._fields, types))
+        )
 
     def prepared(self, sample: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Converts a sample from Arrow for the writer: lists to arrays, maps to dicts."""
@@ -349,7 +353,7 @@ class _Task(NamedTuple):
                 output.rows += len(frame)
                 for sample in self.udf(frame, **self.udf_arguments):
                     output.write(sample)
-        yield pd.DataFrame(output.told())
+        yield pd.DataFrame(output.result())
 
 
 def _plain(value: Any, data_type: pa.DataType) -> Any:
@@ -494,10 +498,10 @@ def dataframe_to_mds(
         udf_arguments=udf_kwargs,
     )
     try:
-        told = _run(task, dataframe)
-        if not any(each.rows for each in told):
+        results = _run(task, dataframe)
+        if not any(each.rows for each in results):
             raise ValueError(_EMPTY)
-        folders = [_settle(task, each.partition, each.folder) for each in told if each.folder]
+        folders = [_settle(task, each.partition, each.folder) for each in results if each.folder]
     finally:
         if not remote:
             _sweep(local, task.run)
@@ -512,33 +516,33 @@ def dataframe_to_mds(
     return local, remote
 
 
-def _run(task: _Task, dataframe: DataFrame) -> list[_Told]:
+def _run(task: _Task, dataframe: DataFrame) -> list[_TaskResult]:
     """Runs the Spark tasks that write a data frame; returns the results of successful attempts, by partition."""
     columns = list(task.arguments['columns'])
-    told = []
+    results = []
     scan = _scan.rows_of(dataframe, columns) if task.native else None
     if scan is not None:
-        told = _collected(scan.mapInArrow(task.write_scan, _RESULT))
-        unfit = [each.unfit for each in told if each.unfit is not None]
+        results = _collected(scan.mapInArrow(task.write_scan, _RESULT))
+        unfit = [each.unfit for each in results if each.unfit is not None]
         if unfit:
             logger.info('the files are left to Spark: %s', unfit[0])
-            told = []
-    if not told and task.udf is not None:
-        told = _collected(dataframe.mapInPandas(task.write_frames, _RESULT))
-    elif not told:
+            results = []
+    if not results and task.udf is not None:
+        results = _collected(dataframe.mapInPandas(task.write_frames, _RESULT))
+    elif not results:
         # `mapInArrow` resolves columns by name and misinterprets dots and backticks, so rename them.
         names = (f'{_column(name)} AS c{number}' for number, name in enumerate(columns))
         chosen = dataframe.selectExpr(*names)
-        told = _collected(chosen.mapInArrow(task.write_arrow, _RESULT))
-    seconds = sum(each.seconds for each in told)
-    share = sum(each.writing for each in told) / seconds if seconds else 0.0
-    rows = sum(each.rows for each in told)
+        results = _collected(chosen.mapInArrow(task.write_arrow, _RESULT))
+    seconds = sum(each.seconds for each in results)
+    share = sum(each.writing for each in results) / seconds if seconds else 0.0
+    rows = sum(each.rows for each in results)
     logger.info('%d rows, %.1f s in tasks, %.0f %% of it writing', rows, seconds, 100 * share)
-    return told
+    return results
 
 
-def _collected(written: DataFrame) -> list[_Told]:
-    return sorted(_Told(*row) for row in written.collect())
+def _collected(written: DataFrame) -> list[_TaskResult]:
+    return sorted(_TaskResult(*row) for row in written.collect())
 
 
 def _column(name: str) -> str:

@@ -81,19 +81,19 @@ def _section(variable: str, path: str, prefix: str) -> dict[str, str]:
 _BOTH: dict[type[ShardmillError], type[ShardmillError]] = {}
 
 
-def _both(ours: type[ShardmillError]) -> Optional[type[ShardmillError]]:
+def _both(own: type[ShardmillError]) -> Optional[type[ShardmillError]]:
     """Returns a class of errors that ``except botocore.exceptions.ClientError`` also catches."""
-    if ours not in _BOTH:
+    if own not in _BOTH:
         try:
             client_error = sdk('botocore.exceptions', 'boto3').ClientError
         except ImportError:
             return None
 
         def restored(self: ShardmillError) -> Any:
-            return ours, (self.message, self.id, self.object, self.hint)
+            return own, (self.message, self.id, self.object, self.hint)
 
-        _BOTH[ours] = type(ours.__name__, (ours, client_error), {'__reduce__': restored})
-    return _BOTH[ours]
+        _BOTH[own] = type(own.__name__, (own, client_error), {'__reduce__': restored})
+    return _BOTH[own]
 
 
 _STATUS = re.compile(r'\((\d{3})(?:, ([\w.-]+))?\)')

@@ -101,7 +101,7 @@ def _birth() -> int:
     return identity[-1] if identity else 0
 
 
-class Board:
+class SharedState:
     """The epoch of a rank, and the last loaded state.
 
     All workers that a ``DataLoader`` starts for one iteration must be in the same epoch, whichever begins first and
@@ -279,12 +279,12 @@ class Board:
             struct.pack_into('<Q', self._memory, part + 16, len(data))
 
 
-def _attach(descriptor: Any) -> Board:
-    return Board(descriptor.detach())
+def _attach(descriptor: Any) -> SharedState:
+    return SharedState(descriptor.detach())
 
 
-def _copy(next_epoch: int, state: Optional[dict[str, Any]]) -> Board:
-    board = Board()
-    board.next_epoch = next_epoch
-    board.state = state
-    return board
+def _copy(next_epoch: int, state: Optional[dict[str, Any]]) -> SharedState:
+    shared = SharedState()
+    shared.next_epoch = next_epoch
+    shared.state = state
+    return shared
