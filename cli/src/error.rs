@@ -1,4 +1,4 @@
-//! What can go wrong at the command line itself, and the form in which every failure is shown.
+//! The errors of the command line itself, and the form in which every error is shown.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 
-/// Failures that begin here: options, and questions that a dataset cannot answer.
+/// The errors of this crate: options, and requests that a dataset cannot fulfil.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The command line cannot be parsed.
@@ -17,7 +17,7 @@ pub enum CliError {
         message: String,
         hint: Option<String>,
     },
-    /// The value of an option cannot be carried out.
+    /// The value of an option cannot be used.
     #[error("{message}")]
     Option {
         /// Without the dashes: `size-limit`.
@@ -25,10 +25,10 @@ pub enum CliError {
         message: String,
         hint: Option<String>,
     },
-    /// A location that is not on this machine's disks.
-    #[error("this is for folders and files of this machine, and not for `{scheme}:`")]
+    /// The location is not a local path.
+    #[error("only local folders and files are supported here, not `{scheme}:`")]
     Scheme { location: String, scheme: String },
-    #[error("sample {sample} was asked for, the dataset has {samples}")]
+    #[error("sample {sample} does not exist; the dataset has {samples}")]
     SampleOutOfRange {
         dataset: String,
         sample: String,
@@ -55,15 +55,15 @@ pub enum CliError {
     #[error("{}", no_dataset(*.unfinished))]
     NoDataset {
         location: String,
-        /// What an unfinished conversion into it has left.
+        /// The leftovers of an unfinished conversion to it.
         unfinished: Option<Unfinished>,
     },
-    #[error("the index.json files are in directories beneath this one")]
+    #[error("the index.json files are in subdirectories")]
     SeveralDatasets {
         location: String,
         names: Vec<String>,
     },
-    #[error("another index is there")]
+    #[error("a different index exists")]
     IndexDiffers { path: String },
     #[error(
         "the key `{}` is that of samples {first} and {second}, and files cannot be named after both",
@@ -90,7 +90,7 @@ fn no_dataset(unfinished: Option<Unfinished>) -> String {
 }
 
 impl CliError {
-    /// A value of `--option` that cannot be carried out, and what would be accepted.
+    /// Returns the error that an option cannot have its value. The hint says what is accepted.
     pub fn option(
         option: &'static str,
         message: impl Into<String>,
@@ -199,7 +199,7 @@ impl CliError {
     }
 }
 
-/// A failure in its final form (reliability rule E2), whichever crate it came from.
+/// An error of any crate in the form in which it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub kind: ErrorKind,
@@ -234,7 +234,7 @@ impl From<CliError> for Fault {
 }
 
 impl fmt::Display for Fault {
-    /// The line after `error` or `warning`.
+    /// Formats the line after `error` or `warning`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}]: ", self.id)?;
         if let Some(object) = &self.object {
@@ -248,7 +248,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// An error's message and those of its sources, without what is said already.
+/// Joins the messages of an error and of its sources, without repetitions.
 fn chain(error: &dyn Error) -> String {
     let mut message = one_line(&error.to_string());
     let mut source = error.source();
@@ -265,7 +265,7 @@ fn chain(error: &dyn Error) -> String {
     message
 }
 
-/// Text as it may stand on a line of its own: line breaks become blanks, control characters are escaped.
+/// Formats a text as one line: line breaks become spaces, control characters are escaped.
 pub fn one_line(text: &str) -> String {
     let joined = if text.contains(['\n', '\r']) {
         let lines = text
@@ -279,12 +279,12 @@ pub fn one_line(text: &str) -> String {
     escape(&joined).into_owned()
 }
 
-/// Why a verb ended early.
+/// The reason why a verb ended early.
 #[derive(Debug)]
 pub enum Stop {
     /// Something failed.
     Fault(Box<Fault>),
-    /// Whoever read standard output has closed it, as `head` does: nothing is left to do.
+    /// The reader of standard output has closed it, as `head` does.
     ClosedPipe,
 }
 

@@ -1,7 +1,7 @@
-//! The `shardmill` command: convert tables and file trees to training shards, and look into them.
+//! The `shardmill` command: convert tables and file trees to training shards, and inspect them.
 //!
-//! `args` holds what was typed, `commands` turns it into library options and runs them, one file a verb, and
-//! `output` owns standard output, standard error, progress and exit codes. Everything else is in the libraries.
+//! `args` parses the command line, `commands` executes the verbs, one file per verb, and `output` owns standard output,
+//! standard error, progress and exit codes. Everything else is in the libraries.
 
 mod args;
 mod commands;
@@ -19,8 +19,8 @@ use args::Cli;
 use error::{Fault, Stop};
 use output::{Console, Output, exit_code};
 
-/// Threads of a conversion allocate and free large buffers in each other's stead. The system's allocator keeps a pool
-/// for each thread and lets memory grow with the length of the input; this one does not (`make bench`).
+/// Threads of a conversion free large buffers that other threads allocated. The allocator of the system keeps a pool for
+/// each thread, so its memory grows with the length of the input; that of mimalloc does not (`make bench`).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -37,14 +37,14 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(Stop::ClosedPipe) => ExitCode::SUCCESS,
         Err(Stop::Fault(fault)) => {
-            // What was printed before the failure comes before its line; a second failure adds nothing.
+            // Buffered output comes before the error line. Another failure is not reported.
             let _ = out.flush();
             failed(&fault, out.console())
         }
     }
 }
 
-/// `shardmill help convert` is `shardmill convert --help`.
+/// Treats `shardmill help convert` as `shardmill convert --help`.
 fn asked_for_help(mut typed: Vec<OsString>) -> Vec<OsString> {
     if typed.get(1).is_some_and(|word| word == "help") {
         typed.remove(1);
@@ -59,11 +59,11 @@ fn failed(fault: &Fault, console: &Console) -> ExitCode {
     ExitCode::from(exit_code(fault.kind, signal))
 }
 
-/// `--help` and `--version`, and command lines that cannot be parsed.
+/// Ends the process after `--help`, `--version`, or a command line that cannot be parsed.
 fn not_run(error: &clap::Error, typed: &[OsString]) -> ExitCode {
     match error.kind() {
         Clap::DisplayHelp | Clap::DisplayVersion => {
-            // A closed pipe is how `--help | head` ends.
+            // `--help | head` closes the pipe early.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -74,7 +74,7 @@ fn not_run(error: &clap::Error, typed: &[OsString]) -> ExitCode {
         _ => {
             let options = typed.iter().skip(1).take_while(|word| *word != "--");
             let json = options.into_iter().any(|word| word == "--json");
-            failed(&args::usage_error(error).into(), &Console::new(json, false))
+            failed(&args::usage_error(error), &Console::new(json, false))
         }
     }
 }

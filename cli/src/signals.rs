@@ -1,5 +1,4 @@
-//! The first SIGINT or SIGTERM asks the library to stop where the work can be resumed; the second stops at
-//! once.
+//! The first SIGINT or SIGTERM cancels the work at a point where it can be resumed. The second ends the process.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -12,7 +11,7 @@ use crate::output::{Console, Signal};
 
 static FIRST: AtomicU8 = AtomicU8::new(0);
 
-/// The signal that asked for the stop, if one did.
+/// Returns the first signal, if there was one.
 pub fn first() -> Option<Signal> {
     match FIRST.load(Ordering::Acquire) {
         0 => None,
@@ -21,17 +20,16 @@ pub fn first() -> Option<Signal> {
     }
 }
 
-/// A file that would get larger than the process may make it is an error of the write, not the end of the process.
+/// Makes writes beyond the file size limit of the process fail, instead of ending the process.
 pub fn survive_file_limit() {
-    // It is never looked at: that there is a handler is enough. Where there can be none, the default stays.
+    // The flag is never read; a handler is enough. If none can be installed, the default applies.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// From now on a signal cancels `progress`, and no longer the one before. Where signals cannot be caught, they
-/// keep their default.
+/// Makes signals cancel `progress` instead of the previous one. If signals cannot be caught, their default applies.
 pub fn cancel_on_signal(progress: &Arc<Progress>, console: &Arc<Console>) {
     *current() = Some(Arc::clone(progress));
-    // Between two pieces of work there is nothing to cancel; the next one is.
+    // A signal between two pieces of work cancels the next one.
     if first().is_some() {
         progress.cancel();
     }
@@ -39,7 +37,7 @@ pub fn cancel_on_signal(progress: &Arc<Progress>, console: &Arc<Console>) {
     START.call_once(|| {
         let console = Arc::clone(console);
         if let Ok(signals) = Signals::new([SIGINT, SIGTERM]) {
-            // Not joined: it waits for signals until the process ends.
+            // The thread is not joined: it waits for signals until the process ends.
             std::thread::spawn(move || wait(signals, &console));
         }
     });
@@ -63,7 +61,7 @@ fn wait(mut signals: Signals, console: &Console) {
             }
             console.note("stopping at the next safe point; a second signal stops at once");
         } else {
-            // Fails only for a signal without a default, which neither of the two is.
+            // This fails only for signals without a default, and both have one.
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
     }

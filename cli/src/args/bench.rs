@@ -1,19 +1,20 @@
 use clap::Args;
+use shardmill_mds::HashAlgo;
 
-use super::WorldArgs;
+use super::{WorldArgs, values};
 
-/// Read a dataset as a training job would, and tell how fast
+/// Read a dataset as a training job would, and report how fast
 ///
-/// Reads the batches of one rank, epoch by epoch, through the same cache, order and threads as a training job, and
-/// prints for each epoch samples and bytes a second, the time to the first batch, the time spent waiting for batches,
-/// and what was fetched. Data in a store, or on a slower disk, is fetched to the folder --local.
+/// Reads the batches of one rank through the same cache, order and threads as a training job. For each epoch, prints
+/// samples and bytes per second, the time to the first batch, the time spent waiting for batches, and the fetched
+/// shards. Data in a store, or on a slow disk, is fetched to the folder --local.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct BenchArgs {
     #[command(flatten)]
     pub world: WorldArgs,
 
-    /// A folder beneath each dataset, such as `train`
+    /// A subdirectory of each dataset, such as `train`
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
 
@@ -21,103 +22,94 @@ pub struct BenchArgs {
     #[arg(long, value_name = "DIR", help_heading = "Cache")]
     pub local: Option<String>,
 
-    /// Most bytes of fetched shards that are kept [default: no limit]
+    /// Maximum bytes of cached shards [default: no limit]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "SIZE",
-        help_heading = "Cache"
-    )]
-    pub cache_limit: Option<String>,
+        help_heading = "Cache", value_parser = values::byte_size)]
+    pub cache_limit: Option<u64>,
 
-    /// Keep the compressed files of fetched shards as well
+    /// Also keep the compressed files of fetched shards
     #[arg(long, help_heading = "Cache")]
     pub keep_zip: bool,
 
-    /// Hash that every shard has to pass
-    /// [default: the strongest that a fetched shard has, none of one that lies there]
-    #[arg(long, value_name = "HASH", help_heading = "Cache")]
-    pub validate_hash: Option<String>,
+    /// Hash to check of every shard
+    /// [default: the strongest hash of a fetched shard, none for a shard that was not fetched]
+    #[arg(long, value_name = "HASH", help_heading = "Cache", value_parser = values::hash)]
+    pub validate_hash: Option<HashAlgo>,
 
-    /// Samples that are fetched ahead at most [default: as the cache has room]
+    /// Maximum number of samples to fetch ahead [default: limited by the space in the cache]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        help_heading = "Cache"
-    )]
-    pub predownload: Option<String>,
+        help_heading = "Cache", value_parser = values::number)]
+    pub predownload: Option<u64>,
 
-    /// Which rank reads
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "0",
-        help_heading = "World"
-    )]
-    pub rank: String,
-
-    /// Which loader process of the rank reads
+    /// The rank that reads
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "0",
-        help_heading = "World"
-    )]
-    pub worker: String,
+        help_heading = "World", value_parser = values::number)]
+    pub rank: u64,
 
-    /// Epochs
+    /// The loader process of the rank that reads
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        default_value = "1"
-    )]
-    pub epochs: String,
+        default_value = "0",
+        help_heading = "World", value_parser = values::number)]
+    pub worker: u64,
+
+    /// Number of epochs
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "N",
+        default_value = "1", value_parser = values::number)]
+    pub epochs: u64,
 
     /// The first epoch
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        default_value = "0"
-    )]
-    pub epoch: String,
+        default_value = "0", value_parser = values::number)]
+    pub epoch: u64,
 
-    /// Stop each epoch after so many batches [default: at its end]
-    #[arg(long, allow_hyphen_values = true, value_name = "N")]
-    pub batches: Option<String>,
+    /// Stop each epoch after this number of batches [default: at its end]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::number)]
+    pub batches: Option<u64>,
 
-    /// Threads that fill batches ahead
+    /// Threads that prepare batches ahead
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        default_value = "1"
-    )]
-    pub threads: String,
+        default_value = "1", value_parser = values::threads)]
+    pub threads: usize,
 
-    /// Batches that are filled ahead at most
+    /// Maximum number of batches to prepare ahead
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        default_value = "16"
-    )]
-    pub queue: String,
+        default_value = "16", value_parser = values::number)]
+    pub queue: u64,
 
-    /// Milliseconds that a step of the training takes, spent between one batch and the next
+    /// Simulated duration of a training step in milliseconds, between two batches
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "MS",
-        default_value = "0"
-    )]
-    pub step_time: String,
+        default_value = "0", value_parser = values::number)]
+    pub step_time: u64,
 
-    /// Print a hash over the ids and values in their order: equal where two readings are equal
+    /// Print a hash of the ids and values in their order, to compare runs
     #[arg(long)]
     pub digest: bool,
 }

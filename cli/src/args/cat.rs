@@ -1,6 +1,9 @@
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::StorageArgs;
+use super::range::Samples;
+use super::{StorageArgs, values};
 
 /// Print samples as JSON lines, or write their fields as files
 ///
@@ -18,10 +21,10 @@ pub struct CatArgs {
 
     /// Which samples: `7`, `-1` (the last), `10..20` (20 not included), `10..`, `..20`
     /// [default: the first 10]
-    #[arg(value_name = "INDEX|A..B", allow_hyphen_values = true)]
-    pub range: Option<String>,
+    #[arg(value_name = "INDEX|A..B", allow_hyphen_values = true, value_parser = Samples::parse)]
+    pub range: Option<Samples>,
 
-    /// Print the first sample whose key column holds this; reads the dataset from the start
+    /// Print the first sample with this key; reads the dataset from the start
     #[arg(
         long,
         value_name = "KEY",
@@ -30,7 +33,7 @@ pub struct CatArgs {
     )]
     pub key: Option<String>,
 
-    /// The column that holds keys, for `--key` and `--by-key`
+    /// The column with the keys, for `--key` and `--by-key`
     #[arg(long, value_name = "NAME", default_value = "__key__")]
     pub key_column: String,
 
@@ -42,19 +45,19 @@ pub struct CatArgs {
     #[arg(long, conflicts_with = "extract")]
     pub raw: bool,
 
-    /// Write fields as files below this directory: `7/image.jpg`; nothing is overwritten
-    #[arg(long, value_name = "DIR")]
-    pub extract: Option<String>,
+    /// Write fields as files to this directory: `7/image.jpg`; existing files are not overwritten
+    #[arg(long, value_name = "DIR", value_parser = values::local_path)]
+    pub extract: Option<PathBuf>,
 
-    /// With `--extract`: name the files by key, as a tree of files is: `a/001.jpg`
+    /// With `--extract`: name the files by key, as in a tree of files: `a/001.jpg`
     #[arg(long, requires = "extract")]
     pub by_key: bool,
 
     /// Shorten strings, bytes, arrays, images and JSON of more than this many bytes
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["raw", "extract"])]
-    pub max_bytes: Option<String>,
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["raw", "extract"], value_parser = values::byte_size)]
+    pub max_bytes: Option<u64>,
 
-    /// Number and print samples that their table no longer has like all others
+    /// Also number and print deleted samples
     #[arg(long)]
     pub with_deleted: bool,
 

@@ -1,19 +1,20 @@
 use clap::Args;
+use shardmill_storage::Location;
 
-use super::{StorageArgs, TakeoverArgs};
+use super::{StorageArgs, TakeoverArgs, values};
 
-/// Publish what `convert --part` has made as one dataset
+/// Publish the parts that `convert --part` wrote as one dataset
 ///
-/// All parts have to be there, and every file as it was written. The index comes last: until then there is no dataset.
-/// Killed, the same command goes on.
+/// All parts must exist, and all their files must be unchanged. The index is published last: before that, the dataset
+/// does not exist. If the commit is interrupted, the same command resumes it.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct CommitArgs {
-    /// Directory or prefix in a store that the parts were written to
-    #[arg(value_name = "DEST")]
-    pub dest: String,
+    /// Directory or prefix in a store with the parts
+    #[arg(value_name = "DEST", value_parser = values::dest)]
+    pub dest: Location,
 
-    /// Read every shard and compare its hash, and not only its length
+    /// Read every shard and check its hash, not only its length
     #[arg(long)]
     pub deep: bool,
 

@@ -1,132 +1,126 @@
-use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 
+use clap::Args;
+use clap::builder::TypedValueParser;
+use shardmill_convert::{ColumnSpec, Nulls, Part, SplitSpec, TarNames};
+use shardmill_core::Format;
+use shardmill_mds::HashAlgo;
+use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
+use shardmill_storage::Location;
+use shardmill_webdataset::Consumer;
+use shardmill_writer::{ShardFormat, ShardPattern};
+
+use super::values::{self, List, OrNone};
 use super::{StorageArgs, TakeoverArgs};
 
 /// Convert tables or a tree of files to compressed, hashed, indexed shards
 ///
-/// The same input and options give the same bytes, whatever the number of jobs. A conversion that was
-/// stopped, by whatever, continues when the same command is run again; one that is finished is left as it
-/// is. A directory with `_delta_log` is read as a Delta table, one with Parquet, Arrow, CSV or JSON lines files
-/// as a table of them, tar files as WebDataset, anything else as a tree in which files that share a stem are one
-/// sample.
+/// The same input and options give the same bytes, whatever the number of jobs. An interrupted conversion resumes when
+/// the same command is run again. A finished conversion is left unchanged. A directory with `_delta_log` is read as a
+/// Delta table, one with Parquet, Arrow, CSV or JSON lines files as a table, tar files as WebDataset. Anything else is
+/// read as a tree in which files that share a stem are one sample.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct ConvertArgs {
     /// Files, directories or prefixes in stores to read, in this order
-    #[arg(required = true, value_name = "SOURCE")]
-    pub sources: Vec<String>,
+    #[arg(required = true, value_name = "SOURCE", value_parser = values::locations)]
+    pub sources: Vec<List<Location>>,
 
     /// Directory or prefix in a store, such as s3://bucket/set, that receives the shards and `index.json`
-    #[arg(value_name = "DEST")]
-    pub dest: String,
+    #[arg(value_name = "DEST", value_parser = values::dest)]
+    pub dest: Location,
 
-    /// What the source is; `auto` looks
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = FromName::Auto)]
-    pub from: FromName,
+    /// Kind of the source; `auto` detects it
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = kinds())]
+    pub from: OrNone<SourceKind>,
 
     /// Format of the shards
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = ToName::Mds)]
-    pub to: ToName,
+    #[arg(long, value_name = "FORMAT", default_value = "mds", value_parser = formats())]
+    pub to: ShardFormat,
 
     /// A column to write: its name, `:` and an encoding, `=` and an SQL expression; repeatable
     ///
-    /// With it, only the named columns are written; without it, all are, in the encodings that follow from
-    /// their types. A name with `:` or `=` in it is written in double quotes. With `--to webdataset` the name is
-    /// the extension of the member, and encodings are bytes, str, int, json, npy and ten; without it a column gets
-    /// the extension of its encoding (`caption` becomes `caption.txt`).
-    #[arg(
-        long = "column",
-        value_name = "NAME[:ENCODING][=EXPR]",
-        help_heading = "Columns and rows"
-    )]
-    pub columns: Vec<String>,
+    /// With it, only the named columns are written. Without it, all columns are written, in the default encodings of
+    /// their types. A name that contains `:` or `=` is written in double quotes. With `--to webdataset` the name is
+    /// the extension of the member, and encodings are bytes, str, int, json, npy and ten. Without this option a column
+    /// gets the extension of its encoding (`caption` becomes `caption.txt`).
+    #[arg(long = "column", value_name = "NAME[:ENCODING][=EXPR]", value_parser = values::column, help_heading = "Columns and rows")]
+    pub columns: Vec<ColumnSpec>,
 
+    #[command(flatten)]
+    pub query: QueryArgs,
+
+    #[command(flatten)]
+    pub csv: CsvArgs,
+
+    #[command(flatten)]
+    pub rows: RowArgs,
+
+    #[command(flatten)]
+    pub shards: ShardArgs,
+
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    #[command(flatten)]
+    pub stores: DestArgs,
+}
+
+// How the sources are read. No doc comment: it would become the text of the verb. So for the groups that follow.
+#[derive(Args, Debug)]
+pub struct QueryArgs {
     /// SQL expressions to read, as between SELECT and FROM
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "EXPRS",
-        conflicts_with = "sql",
-        help_heading = "Columns and rows"
-    )]
+    #[arg(long, allow_hyphen_values = true, value_name = "EXPRS", conflicts_with = "sql", value_parser = values::not_empty, help_heading = "Columns and rows")]
     pub select: Option<String>,
 
     /// Keep the rows for which this SQL expression is true
-    #[arg(
-        long = "where",
-        allow_hyphen_values = true,
-        value_name = "EXPR",
-        conflicts_with = "sql",
-        help_heading = "Columns and rows"
-    )]
+    #[arg(long = "where", allow_hyphen_values = true, value_name = "EXPR", conflicts_with = "sql", value_parser = values::not_empty, help_heading = "Columns and rows")]
     pub filter: Option<String>,
 
     /// A whole SQL query; the table is called `source`
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "QUERY",
-        help_heading = "Columns and rows"
-    )]
+    #[arg(long, allow_hyphen_values = true, value_name = "QUERY", value_parser = values::not_empty, help_heading = "Columns and rows")]
     pub sql: Option<String>,
 
     /// In a Delta table: the version to read [default: the latest]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        conflicts_with = "timestamp",
-        help_heading = "Columns and rows"
-    )]
-    pub version: Option<String>,
+    #[arg(long, allow_hyphen_values = true, value_name = "N", conflicts_with = "timestamp", value_parser = values::table_version, help_heading = "Columns and rows")]
+    pub version: Option<u64>,
 
-    /// In a Delta table: read the latest version of this time, such as 2026-01-31T12:00:00Z
+    /// In a Delta table: read the latest version at this time, such as 2026-01-31T12:00:00Z
     ///
-    /// A time without a zone is UTC, a date is its first instant. What counts is the time of the commit, where
-    /// the table keeps such times, else that of the commit's file.
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "TIME",
-        help_heading = "Columns and rows"
-    )]
-    pub timestamp: Option<String>,
+    /// A time without a zone is UTC. A date means its first instant. The time of a version is that of its commit, if
+    /// the table records it, and otherwise the modification time of the commit's file.
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = values::table_time, help_heading = "Columns and rows")]
+    pub timestamp: Option<i64>,
 
-    /// Column that holds the sample's key (trees and tar files bring it); without one, the samples of
+    /// Column with the keys of the samples; trees and tar files as sources have one. Without it, the samples of
     /// `--to webdataset` are numbered
-    #[arg(
-        long,
-        value_name = "COLUMN",
-        default_value = "__key__",
-        help_heading = "Columns and rows"
-    )]
+    #[arg(long, value_name = "COLUMN", default_value = "__key__", value_parser = values::not_empty, help_heading = "Columns and rows")]
     pub key: String,
 
-    /// When Parquet or Arrow files have different columns: widen numbers and times to a type that holds the values of
-    /// all files (`widen`), also read columns that a file lacks as null (`union`), or refuse every difference
+    /// If Parquet or Arrow files have different columns: widen numbers and times to a type that holds the values of
+    /// all files (`widen`), also read columns that a file lacks as null (`union`), or reject every difference
     /// (`strict`)
-    #[arg(long, value_enum, value_name = "RULE", default_value_t = SchemaName::Widen, help_heading = "Columns and rows")]
-    pub schema: SchemaName,
+    #[arg(long, value_name = "RULE", default_value = "widen", value_parser = schema_rules(), help_heading = "Columns and rows")]
+    pub schema: SchemaRule,
 
-    /// In a tree of files: one sample for the files whose names are the same up to their last dot (`stem`) or up to
-    /// their first one, as in tar shards (`key`), or one for each (`file`)
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = GroupName::Stem, help_heading = "Columns and rows")]
-    pub group: GroupName,
+    /// In a tree of files: group files whose names are the same up to their last dot (`stem`) or up to their first dot,
+    /// as in tar shards (`key`), or make each file a sample (`file`)
+    #[arg(long, value_name = "HOW", default_value = "stem", value_parser = groups(), help_heading = "Columns and rows")]
+    pub group: TreeGroup,
 
     /// In a tree of files: follow symbolic links
     #[arg(long, help_heading = "Columns and rows")]
     pub follow_links: bool,
+}
 
+// How CSV and JSON lines are read.
+#[derive(Args, Debug)]
+pub struct CsvArgs {
     /// In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv` files]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "CHAR",
-        help_heading = "Columns and rows"
-    )]
-    pub csv_delimiter: Option<String>,
+    #[arg(long, allow_hyphen_values = true, value_name = "CHAR", value_parser = values::csv_delimiter, help_heading = "Columns and rows")]
+    pub csv_delimiter: Option<u8>,
 
-    /// In CSV: a text that is null where it is not quoted, such as `NA`; repeatable [default: an empty text]
+    /// In CSV: an unquoted text that means null, such as `NA`; repeatable [default: an empty text]
     #[arg(
         long,
         allow_hyphen_values = true,
@@ -139,158 +133,121 @@ pub struct ConvertArgs {
     #[arg(long, help_heading = "Columns and rows")]
     pub csv_no_header: bool,
 
-    /// In CSV and JSON lines: rows of each file above 64 MiB that decide on the types of its columns
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "100000",
-        help_heading = "Columns and rows"
-    )]
-    pub infer_rows: String,
+    /// In CSV and JSON lines: rows of each file above 64 MiB from which column types are inferred
+    #[arg(long, allow_hyphen_values = true, value_name = "N", default_value = "100000", value_parser = values::infer_rows, help_heading = "Columns and rows")]
+    pub infer_rows: usize,
+}
 
-    /// What happens to a null: stop, store zero and a column `NAME__is_null`, leave the row out, or, in
-    /// `--to webdataset`, leave the field out
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = NullsName::Error, help_heading = "Columns and rows")]
-    pub nulls: NullsName,
+// Nulls and splits.
+#[derive(Args, Debug)]
+pub struct RowArgs {
+    /// How to handle nulls: stop with an error, store zero and a column `NAME__is_null`, drop the row, or, with
+    /// `--to webdataset`, omit the field
+    #[arg(long, value_name = "HOW", default_value = "error", value_parser = nulls(), help_heading = "Columns and rows")]
+    pub nulls: Nulls,
 
     /// Value to store for the nulls of one column; repeatable
-    #[arg(long, value_name = "NAME=VALUE", help_heading = "Columns and rows")]
-    pub null_as: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::null_as, help_heading = "Columns and rows")]
+    pub null_as: Vec<(String, String)>,
 
-    /// Divide the samples between sub-directories, by shares that add up to 1: `train=0.9,val=0.1`
-    #[arg(long, value_name = "NAME=SHARE,...", help_heading = "Columns and rows")]
-    pub split: Option<String>,
+    /// Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
+    #[arg(long, value_name = "NAME=SHARE,...", value_parser = values::splits, help_heading = "Columns and rows")]
+    pub split: Option<List<SplitSpec>>,
 
     /// Rows with the same value in this column go to the same split
-    #[arg(
-        long,
-        value_name = "COLUMN",
-        requires = "split",
-        help_heading = "Columns and rows"
-    )]
+    #[arg(long, value_name = "COLUMN", requires = "split", value_parser = values::not_empty, help_heading = "Columns and rows")]
     pub split_key: Option<String>,
+}
 
+// The form of the shards.
+#[derive(Args, Debug)]
+pub struct ShardArgs {
     /// Compression of the shards: zstd, gz, br, bz2 with an optional `:LEVEL`, snappy, or none [default: zstd:3,
-    /// none for webdataset, which knows zstd and gz]
+    /// none for webdataset, which supports zstd and gz]
     #[arg(long, value_name = "NAME[:LEVEL]", help_heading = "Shards")]
     pub compression: Option<String>,
 
     /// Hashes to record, separated by commas, or none
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        default_value = "sha256",
-        help_heading = "Shards"
-    )]
-    pub hashes: String,
+    #[arg(long, value_name = "NAME,...", default_value = "sha256", value_parser = values::hashes, help_heading = "Shards")]
+    pub hashes: List<HashAlgo>,
 
-    /// Most raw bytes of a shard, or none
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "SIZE",
-        default_value = "64MiB",
-        help_heading = "Shards"
-    )]
-    pub size_limit: String,
+    /// Maximum raw bytes of a shard, or none
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "64MiB", value_parser = values::byte_size_or_none, help_heading = "Shards")]
+    pub size_limit: OrNone<u64>,
 
-    /// Most samples in a shard
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        help_heading = "Shards"
-    )]
-    pub samples_per_shard: Option<String>,
+    /// Maximum number of samples in a shard
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::samples_per_shard, help_heading = "Shards")]
+    pub samples_per_shard: Option<u64>,
 
-    /// Names of the tar files of `--to webdataset`, with a place for the number [default: shard-%06d.tar]
-    #[arg(long, value_name = "PATTERN", help_heading = "Shards")]
-    pub shard_pattern: Option<String>,
+    /// Names of the tar files of `--to webdataset`, with a placeholder for the number [default: shard-%06d.tar]
+    #[arg(long, value_name = "PATTERN", value_parser = values::shard_pattern, help_heading = "Shards")]
+    pub shard_pattern: Option<ShardPattern>,
 
-    /// Keys and fields of `--to webdataset`: those that every known reader gives back, or all that webdataset
-    /// itself reads
-    #[arg(long, value_enum, value_name = "WHICH", default_value_t = NamesName::Portable, help_heading = "Shards")]
-    pub names: NamesName,
+    /// Keys and fields allowed in `--to webdataset`: those that every known reader returns unchanged, or all that
+    /// webdataset itself reads
+    #[arg(long, value_name = "WHICH", default_value = "portable", value_parser = tar_names(), help_heading = "Shards")]
+    pub names: TarNames,
 
-    /// Write the indexes of other readers too, for `--to webdataset`: wids, dali, energon, open_clip
-    #[arg(long, value_name = "READER,...", help_heading = "Shards")]
-    pub index_for: Option<String>,
+    /// Also write the indexes of other readers, for `--to webdataset`: wids, dali, energon, open_clip
+    #[arg(long, value_name = "READER,...", value_parser = values::consumers, help_heading = "Shards")]
+    pub index_for: Option<List<Consumer>>,
 
-    /// Text between two values, for `--to xsv`; `\t` and the like are understood
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "TEXT",
-        help_heading = "Shards"
-    )]
+    /// Text between two values, for `--to xsv`; `\t` and similar escapes work
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT", value_parser = values::unescaped, help_heading = "Shards")]
     pub separator: Option<String>,
 
-    /// Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and the like are understood [default: \n]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "TEXT",
-        help_heading = "Shards"
-    )]
+    /// Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and similar escapes work [default: \n]
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT", value_parser = values::unescaped, help_heading = "Shards")]
     pub newline: Option<String>,
+}
 
+// What the run does.
+#[derive(Args, Debug)]
+pub struct RunArgs {
     /// Threads [default: one for each core]
-    #[arg(
-        long,
-        short,
-        allow_hyphen_values = true,
-        value_name = "N",
-        help_heading = "Running"
-    )]
-    pub jobs: Option<String>,
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs, help_heading = "Running")]
+    pub jobs: Option<usize>,
 
-    /// Memory for samples that wait and for queries [default: what the shards of all jobs need]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "SIZE",
-        help_heading = "Running"
-    )]
-    pub memory_limit: Option<String>,
+    /// Memory for waiting samples and for queries [default: what the shards of all jobs need]
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", value_parser = values::memory_limit, help_heading = "Running")]
+    pub memory_limit: Option<u64>,
 
-    /// Print what would be done, write nothing
+    /// Print the plan and write nothing
     #[arg(long, help_heading = "Running")]
     pub dry_run: bool,
 
-    /// Replace the dataset that is at the destination
+    /// Replace an existing dataset at the destination
     #[arg(long, help_heading = "Running")]
     pub overwrite: bool,
 
-    /// Bring the dataset up to date with its Delta table: add what is new, list what is gone
+    /// Bring the dataset up to date with its Delta table: add new rows, list deleted ones
     ///
-    /// The first run converts the table, and notes which of its files became which samples. Later runs read the files
-    /// that were added since, append shards, and list the samples whose rows were deleted or changed in
-    /// `index.tombstones`; their changed rows are added as new samples.
+    /// The first run converts the table, and records which samples came from which of its files. Later runs read the
+    /// files that were added since, append shards, and list the samples whose rows were deleted or changed in
+    /// `index.tombstones`. Changed rows are added as new samples.
     #[arg(long, help_heading = "Running")]
     pub incremental: bool,
 
-    /// Convert samples of a dataset that its table no longer has like all others
+    /// Also convert samples of a dataset that were deleted from its table
     ///
     /// A dataset that follows a Delta table lists them in `index.tombstones`. By default they are left out.
     #[arg(long, help_heading = "Running")]
     pub with_deleted: bool,
 
-    /// Make one part of several, counted from 0; `shardmill commit` publishes all of them
+    /// Write one of several parts, counted from 0; `shardmill commit` publishes all of them
     ///
-    /// Each part may be made on a machine of its own, at any time, as often as it takes. What is read is divided among
-    /// them where files and row groups end.
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "I/N",
-        help_heading = "Running"
-    )]
-    pub part: Option<String>,
+    /// Parts may be written on different machines, at any time, and again after a failure. The source is divided among
+    /// them at the ends of files and row groups.
+    #[arg(long, allow_hyphen_values = true, value_name = "I/N", value_parser = values::part, help_heading = "Running")]
+    pub part: Option<Part>,
+}
 
-    /// Directory for files on their way into or out of a store [default: that of the system]
-    #[arg(long, value_name = "DIR", help_heading = "Stores")]
-    pub temp_dir: Option<String>,
+// Access to stores.
+#[derive(Args, Debug)]
+pub struct DestArgs {
+    /// Directory for temporary files of uploads and downloads [default: the system's]
+    #[arg(long, value_name = "DIR", value_parser = values::local_path, help_heading = "Stores")]
+    pub temp_dir: Option<PathBuf>,
 
     #[command(flatten)]
     pub takeover: TakeoverArgs,
@@ -299,57 +256,43 @@ pub struct ConvertArgs {
     pub storage: StorageArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FromName {
-    Auto,
-    Delta,
-    Parquet,
-    Arrow,
-    Csv,
-    Tsv,
-    Jsonl,
-    Tree,
-    Mds,
-    Webdataset,
+fn kinds() -> impl TypedValueParser<Value = Option<SourceKind>> {
+    let kinds = SourceKind::ALL.map(|kind| (kind.name(), Some(kind)));
+    values::choice(std::iter::once(("auto", None)).chain(kinds))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ToName {
-    Mds,
-    Webdataset,
-    #[value(alias = "json")]
-    Jsonl,
-    Csv,
-    Tsv,
-    Xsv,
+fn formats() -> impl TypedValueParser<Value = ShardFormat> {
+    values::choice([
+        ("mds", Format::Mds.into()),
+        ("webdataset", ShardFormat::Webdataset),
+        ("jsonl", Format::Json.into()),
+        ("json", Format::Json.into()),
+        ("csv", Format::Csv.into()),
+        ("tsv", Format::Tsv.into()),
+        ("xsv", Format::Xsv.into()),
+    ])
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SchemaName {
-    Widen,
-    Union,
-    Strict,
+fn schema_rules() -> impl TypedValueParser<Value = SchemaRule> {
+    let rules = [SchemaRule::Widen, SchemaRule::Union, SchemaRule::Strict];
+    values::choice(rules.map(|rule| (rule.name(), rule)))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GroupName {
-    Stem,
-    Key,
-    File,
+fn groups() -> impl TypedValueParser<Value = TreeGroup> {
+    values::choice([
+        ("stem", TreeGroup::Stem),
+        ("key", TreeGroup::Key),
+        ("file", TreeGroup::File),
+    ])
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NullsName {
-    Error,
-    Mask,
-    Drop,
-    Omit,
+fn nulls() -> impl TypedValueParser<Value = Nulls> {
+    let all = [Nulls::Error, Nulls::Mask, Nulls::Drop, Nulls::Omit];
+    values::choice(all.map(|nulls| (nulls.name(), nulls)))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NamesName {
-    Portable,
-    Any,
+fn tar_names() -> impl TypedValueParser<Value = TarNames> {
+    values::choice([TarNames::Portable, TarNames::Any].map(|names| (names.name(), names)))
 }
 
 const AFTER_HELP: &str = "\
@@ -369,7 +312,7 @@ EXAMPLES:
   A Delta table as it was:
     shardmill convert events/ shards/ --version 12
 
-  The same table day after day, each time only what is new:
+  The same table day after day, each time only the new rows:
     shardmill convert events/ shards/ --incremental
 
   A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
@@ -378,10 +321,10 @@ EXAMPLES:
   The same tree as tar files for WebDataset, with indexes for DALI and wids:
     shardmill convert photos/ tars/ --to webdataset --index-for dali,wids
 
-  Into a bucket; after a failure the same command goes on where it stopped:
+  Into a bucket; after a failure the same command resumes where it stopped:
     shardmill convert data/ s3://bucket/sets/train
 
-  On four machines, of which this is the first; then publish what they have made:
+  On four machines, of which this is the first; then publish their parts:
     shardmill convert data/ s3://bucket/sets/train --part 0/4
     shardmill commit s3://bucket/sets/train
 

@@ -1,17 +1,18 @@
 use clap::Args;
+use shardmill_storage::Location;
 
-use super::StorageArgs;
+use super::{StorageArgs, values};
 
-/// Try what can be done at a location, with your settings: list, put, read, create, delete
+/// Check which operations work at a location with your settings: list, put, read, create, delete
 ///
-/// Objects whose names begin with `.shardmill-probe-` are put there and taken away again. Where nothing may be put, an
-/// object that is there is read. The exit status is 0 where datasets can be read, whether or not they can be written.
+/// Writes objects whose names begin with `.shardmill-probe-` and deletes them again. Without permission to write, reads
+/// an existing object. The exit status is 0 if datasets can be read, whether or not they can be written.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct DoctorArgs {
     /// A folder or a prefix in a store, as in s3://bucket/sets, gs://bucket, az://container, https://host/sets
-    #[arg(value_name = "LOCATION")]
-    pub location: String,
+    #[arg(value_name = "LOCATION", value_parser = values::dest)]
+    pub location: Location,
 
     #[command(flatten)]
     pub storage: StorageArgs,

@@ -4,9 +4,8 @@ use super::RewriteArgs;
 
 /// Rewrite tar shards to the form that every reader understands
 ///
-/// Plain headers, each sample in one run with its fields in order and in lower case, nothing that is no part of a
-/// sample. Shards that are damaged are refused: see `repair`. The new shards are not compressed, and have an
-/// `index.json`.
+/// The new shards have plain headers, contiguous samples with sorted fields in lower case, and no members outside of
+/// samples. They are not compressed, and have an `index.json`. Damaged shards are rejected: see `repair`.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct FixArgs {

@@ -1,12 +1,14 @@
 use clap::Args;
+use shardmill_convert::Part;
 
+use super::values::{self, Age};
 use super::{StorageArgs, TakeoverArgs};
 
-/// Show or remove what an interrupted conversion left and nobody is going to finish
+/// Show or remove the leftovers of an interrupted conversion that will not be resumed
 ///
-/// Shards that the journal of the conversion names and no index does, its side files and its work folder; parts that were
-/// not committed; shards that an index has dropped. What an index names is never touched. Without `--delete` nothing is
-/// removed. To finish the conversion instead, run its command again.
+/// Leftovers are shards that the journal of the conversion lists and no index does, its side files and its work folder,
+/// parts that were not committed, and shards that an index no longer lists. Files that an index lists are never removed.
+/// Without `--delete` nothing is removed. To finish the conversion instead, run its command again.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct GcArgs {
@@ -14,17 +16,17 @@ pub struct GcArgs {
     #[arg(value_name = "DEST")]
     pub dest: String,
 
-    /// Remove it
+    /// Remove the leftovers
     #[arg(long)]
     pub delete: bool,
 
-    /// Only this uncommitted part, whatever its age: 0/4 is the first of four
-    #[arg(long, value_name = "I/N")]
-    pub part: Option<String>,
+    /// Select only this uncommitted part, regardless of its age: 0/4 is the first of four
+    #[arg(long, value_name = "I/N", value_parser = values::part)]
+    pub part: Option<Part>,
 
-    /// Leave what parts have written since: `90m`, `24h`, `7d`; `0` when no part is at work
-    #[arg(long, value_name = "AGE", default_value = "24h")]
-    pub older_than: String,
+    /// Keep files of parts that are younger than this: `90m`, `24h`, `7d`; `0` if no part is running
+    #[arg(long, value_name = "AGE", default_value = "24h", value_parser = values::age)]
+    pub older_than: Age,
 
     #[command(flatten)]
     pub takeover: TakeoverArgs,
@@ -35,11 +37,11 @@ pub struct GcArgs {
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
-  What is left of a conversion that was given up:
+  The leftovers of an abandoned conversion:
     shardmill gc s3://bucket/sets/train
 
-  Remove it:
+  Remove them:
     shardmill gc s3://bucket/sets/train --delete
 
-  Remove one part of several, to make it again:
+  Remove one part, to write it again:
     shardmill gc s3://bucket/sets/train --part 1/4 --delete";

@@ -1,6 +1,11 @@
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
+use shardmill_mds::HashAlgo;
+use shardmill_webdataset::Consumer;
 
 use super::StorageArgs;
+use super::values::{self, List};
 
 /// Rebuild or merge index.json files, and write the indexes of other readers
 #[derive(Args, Debug)]
@@ -17,54 +22,54 @@ pub enum IndexVerb {
     Export(ExportArgs),
 }
 
-/// Write index.json anew from the shards of a directory
+/// Rebuild index.json from the shards of a directory
 ///
-/// Every shard file is read, checked and hashed with the hashes that its own header names. Tar files name none: --hashes does,
-/// and a table of offsets is written beside each.
+/// Every shard file is read, checked and hashed with the algorithms that its header lists. The headers of tar files list
+/// none, so --hashes selects them, and a table of offsets is written next to each.
 #[derive(Args, Debug)]
 #[command(after_help = REBUILD_AFTER_HELP)]
 pub struct RebuildArgs {
-    /// The directory that holds the shards
-    #[arg(value_name = "DATASET")]
-    pub dataset: String,
+    /// The directory with the shards
+    #[arg(value_name = "DATASET", value_parser = values::local_path)]
+    pub dataset: PathBuf,
 
-    /// Replace an index.json that differs, and tables of offsets that do
+    /// Replace an index.json or tables of offsets that differ
     #[arg(long)]
     pub force: bool,
 
-    /// Hashes to record of tar files, separated by commas, or none [default: sha256]
-    #[arg(long, value_name = "NAME,...")]
-    pub hashes: Option<String>,
+    /// Hashes to record for tar files, separated by commas, or none [default: sha256]
+    #[arg(long, value_name = "NAME,...", value_parser = values::hashes)]
+    pub hashes: Option<List<HashAlgo>>,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
-    pub jobs: Option<String>,
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    pub jobs: Option<usize>,
 }
 
 /// Write one index.json over several datasets; their shards stay where they are
 ///
-/// With one directory, all datasets below it are merged, in the order of their paths. With several, those
-/// are merged in the order given. The shards' names are relative to the directory of the new index.
+/// With one directory, all datasets in its subdirectories are merged, in the order of their paths. Several directories
+/// are merged in the given order. The shard names are relative to the directory of the new index.
 #[derive(Args, Debug)]
 #[command(after_help = MERGE_AFTER_HELP)]
 pub struct MergeArgs {
-    /// A directory with datasets below it, or the datasets
-    #[arg(required = true, value_name = "DIR")]
-    pub dirs: Vec<String>,
+    /// A directory with datasets in subdirectories, or the datasets
+    #[arg(required = true, value_name = "DIR", value_parser = values::local_path)]
+    pub dirs: Vec<PathBuf>,
 
-    /// Directory that receives index.json and holds all datasets; needed when there are several
-    #[arg(long, value_name = "ROOT")]
-    pub out: Option<String>,
+    /// Directory that receives index.json and contains all datasets; required if there are several
+    #[arg(long, value_name = "ROOT", value_parser = values::local_path)]
+    pub out: Option<PathBuf>,
 
     /// Replace an index.json that differs
     #[arg(long)]
     pub force: bool,
 }
 
-/// Write the indexes of other readers beside tar shards
+/// Write the indexes of other readers next to tar shards
 ///
-/// `wids`: shardindex.json. `dali`: NAME.idx beside each shard. `energon`: .nv-meta and NAME.tar.idx. `open_clip`:
-/// sizes.json. Only headers are read, in a store with what lies around them.
+/// `wids`: shardindex.json. `dali`: NAME.idx next to each shard. `energon`: .nv-meta and NAME.tar.idx. `open_clip`:
+/// sizes.json. Only headers are read; in a store, also the bytes around them.
 #[derive(Args, Debug)]
 #[command(after_help = EXPORT_AFTER_HELP)]
 pub struct ExportArgs {
@@ -73,16 +78,16 @@ pub struct ExportArgs {
     pub dataset: String,
 
     /// The readers: wids, dali, energon, open_clip
-    #[arg(long = "for", value_name = "READER,...", required = true)]
-    pub readers: String,
+    #[arg(long = "for", value_name = "READER,...", required = true, value_parser = values::consumers)]
+    pub readers: List<Consumer>,
 
     /// Replace files that differ
     #[arg(long)]
     pub force: bool,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
-    pub jobs: Option<String>,
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    pub jobs: Option<usize>,
 
     #[command(flatten)]
     pub storage: StorageArgs,
@@ -105,7 +110,7 @@ EXAMPLES:
   The index was lost:
     shardmill index rebuild shards/
 
-  It is there, but wrong:
+  The index is wrong:
     shardmill index rebuild shards/ --force
 
   Tar files that never had one:
@@ -113,7 +118,7 @@ EXAMPLES:
 
 const MERGE_AFTER_HELP: &str = "\
 EXAMPLES:
-  All datasets below shards/ become one:
+  Merge all datasets in subdirectories of shards/:
     shardmill index merge shards/
 
   Two of them, in this order:

@@ -1,13 +1,13 @@
 use clap::Args;
 
-use super::StorageArgs;
+use super::{StorageArgs, values};
 
-/// Show what a dataset holds, or what a source would become
+/// Show the contents of a dataset, or how a source would be converted
 ///
-/// For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and where it
-/// came from. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV or JSON
-/// lines source or a tree of files: its columns, rows and files, and the encodings that `convert` would
-/// choose. For a Delta table also: versions, features, deleted rows and sizes of files.
+/// For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and provenance. For a
+/// directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV or JSON lines source or a tree of
+/// files: its columns, rows and files, and the default encodings of `convert`. For a Delta table also: versions,
+/// features, deleted rows and file sizes.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct InspectArgs {
@@ -15,20 +15,19 @@ pub struct InspectArgs {
     #[arg(value_name = "DATASET")]
     pub location: String,
 
-    /// In a Delta table: the version to look at [default: the latest]
+    /// In a Delta table: the version to inspect [default: the latest]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        conflicts_with = "timestamp"
-    )]
-    pub version: Option<String>,
+        conflicts_with = "timestamp", value_parser = values::table_version)]
+    pub version: Option<u64>,
 
-    /// In a Delta table: look at the latest version of this time, such as 2026-01-31T12:00:00Z
-    #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
-    pub timestamp: Option<String>,
+    /// In a Delta table: inspect the latest version at this time, such as 2026-01-31T12:00:00Z
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = values::table_time)]
+    pub timestamp: Option<i64>,
 
-    /// Count samples that their table no longer has like all others
+    /// Also count deleted samples
     #[arg(long)]
     pub with_deleted: bool,
 
@@ -38,7 +37,7 @@ pub struct InspectArgs {
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
-  Look at a dataset:
+  Inspect a dataset:
     shardmill inspect shards/
 
   The number of samples, for a script:
@@ -47,7 +46,7 @@ EXAMPLES:
   The versions and features of a Delta table:
     shardmill inspect events/
 
-  What convert would make of a Parquet file:
+  How convert would encode a Parquet file:
     shardmill inspect data/part-0.parquet
 
   A dataset in a store:

@@ -1,30 +1,32 @@
 use clap::Args;
+use shardmill_storage::Location;
+use shardmill_webdataset::Consumer;
 
 use super::StorageArgs;
+use super::values::{self, List};
 
-/// Look for what readers of tar shards trip over: damage, names, groups, and what single readers need
+/// Find problems that readers of tar shards have: damage, names, groups, and requirements of single readers
 ///
-/// Only headers are read, except of compressed shards. Every finding is one line: an error where samples are lost,
-/// torn or mixed up, a warning where some reader gives something else than was meant. The exit status is 3 when there
-/// is an error.
+/// Only headers are read, except of compressed shards. Every finding is one line: an error if samples are lost, split
+/// or mixed up, a warning if some reader returns something unintended. The exit status is 3 if there is an error.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct LintArgs {
-    /// Tar files, or folders of them; on this machine or in a store
-    #[arg(required = true, value_name = "PATH")]
-    pub paths: Vec<String>,
+    /// Tar files, or folders of them; local or in a store
+    #[arg(required = true, value_name = "PATH", value_parser = values::locations)]
+    pub paths: Vec<List<Location>>,
 
-    /// Readers whose rules count too: webdataset, hf, dali, energon, wids, open_clip
-    #[arg(long = "for", value_name = "READER,...")]
-    pub readers: Option<String>,
+    /// Readers whose rules are also checked: webdataset, hf, dali, energon, wids, open_clip
+    #[arg(long = "for", value_name = "READER,...", value_parser = values::consumers)]
+    pub readers: Option<List<Consumer>>,
 
-    /// Show as well how each of these readers would split every member into key and field
+    /// Also show how each of these readers splits every member into key and field
     #[arg(long, requires = "readers")]
     pub splits: bool,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
-    pub jobs: Option<String>,
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    pub jobs: Option<usize>,
 
     #[command(flatten)]
     pub storage: StorageArgs,
@@ -32,10 +34,10 @@ pub struct LintArgs {
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
-  What is wrong with these shards, whoever reads them:
+  Problems of these shards with any reader:
     shardmill lint tars/
 
-  Will DALI and Hugging Face datasets read them:
+  Can DALI and Hugging Face datasets read them:
     shardmill lint tars/ --for dali,hf
 
   In a store:

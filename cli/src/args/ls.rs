@@ -10,7 +10,7 @@ pub struct LsArgs {
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
-    /// Count samples that their table no longer has like all others
+    /// Also count deleted samples
     #[arg(long)]
     pub with_deleted: bool,
 

@@ -1,5 +1,5 @@
-//! What was typed, and nothing about what it means: one file per verb, turned into library options by the
-//! file of the same name in `commands`.
+//! The options and arguments, one file per verb. Values are parsed to the types of the libraries; the file of the same
+//! name in `commands` executes the verb.
 
 mod bench;
 mod cat;
@@ -16,10 +16,12 @@ mod ls;
 mod man;
 mod order;
 mod plan;
+mod range;
 mod repair;
 mod rewrite;
 mod storage;
 mod usage;
+mod values;
 mod verify;
 mod world;
 
@@ -27,7 +29,7 @@ pub use bench::BenchArgs;
 pub use cat::CatArgs;
 pub use commit::CommitArgs;
 pub use completions::CompletionsArgs;
-pub use convert::{ConvertArgs, FromName, GroupName, NamesName, NullsName, SchemaName, ToName};
+pub use convert::{ConvertArgs, ShardArgs};
 pub use doctor::DoctorArgs;
 pub use fix::FixArgs;
 pub use gc::GcArgs;
@@ -38,12 +40,14 @@ pub use ls::LsArgs;
 pub use man::ManArgs;
 pub use order::OrderArgs;
 pub use plan::PlanArgs;
+pub use range::Samples;
 pub use repair::RepairArgs;
 pub use rewrite::RewriteArgs;
 pub use storage::{StorageArgs, TakeoverArgs};
 pub use usage::usage_error;
+pub use values::{MOST_JOBS, location as parse_location};
 pub use verify::VerifyArgs;
-pub use world::WorldArgs;
+pub use world::{Stream, WorldArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -52,7 +56,7 @@ EXAMPLES:
   Convert a Parquet dataset to MDS shards:
     shardmill convert data/ shards/
 
-  See what is in it, and check it:
+  Inspect and check it:
     shardmill inspect shards/
     shardmill verify shards/ --deep
 
@@ -61,13 +65,13 @@ EXIT STATUS:
   1    a bug in shardmill
   2    usage or configuration
   3    bad or unverified data
-  4    conflict: exists already, another writer, another configuration
-  6    storage or network gave up
+  4    conflict: already exists, another writer, another configuration
+  6    storage or network failure
   7    a local resource: disk, memory, files
   8    permission
-  130  stopped by an interrupt (143: by a request to terminate); run it again to continue";
+  130  interrupted (143: terminated); run it again to continue";
 
-/// Convert tables and file trees to training shards, and look into them.
+/// Convert tables and file trees to training shards, and inspect them.
 #[derive(Debug, Parser)]
 #[command(
     name = "shardmill",
@@ -92,22 +96,22 @@ pub struct GlobalArgs {
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// Print no progress, no summaries, no notes
+    /// Print no progress, summaries or notes
     #[arg(long, short, global = true)]
     pub quiet: bool,
 
-    /// Print more in summaries, such as the time that cores were idle
+    /// Print more details in summaries, such as the idle time of cores
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
 
-    /// How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with --json
-    /// and `plain` without
+    /// How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise `none` with --json
+    /// and `plain` without it
     #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t = ProgressName::Auto)]
     pub progress: ProgressName,
 
-    /// Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
-    #[arg(long = "limit", global = true, value_name = "NAME=VALUE")]
-    pub limits: Vec<String>,
+    /// Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
+    #[arg(long = "limit", global = true, value_name = "NAME=VALUE", value_parser = values::limit)]
+    pub limits: Vec<(String, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

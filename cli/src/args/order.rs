@@ -1,16 +1,20 @@
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::WorldArgs;
+use super::range::Batches;
+use super::values::{self, List};
 
-/// Print which samples every rank is given, batch by batch
+/// Print the samples that every rank receives, batch by batch
 ///
-/// One line for each rank and batch, with the numbers of its samples in the order in which they are given; those with
-/// a `*` were given before and fill the last batches up. The same options give the same numbers on every machine, and
-/// the algorithms of MosaicML Streaming the numbers that it gives. With --json, one object a line: `rank`, `batch`,
-/// `worker`, `samples`, and in `repeated` the places of those that fill up.
+/// Prints one line for each rank and batch, with the numbers of its samples in order. Samples with a `*` are repeated
+/// to fill the last batches. The same options give the same numbers on every machine, and the algorithms of MosaicML
+/// Streaming give the same numbers as MosaicML Streaming. With --json, one object per line: `rank`, `batch`, `worker`,
+/// `samples`, and in `repeated` the positions of the repeated samples.
 ///
-/// With --json and without a dataset, configurations are read from standard input, one JSON object a line, and
-/// answered with one line each, as soon as they are ready: `{"id": …, "orders": [rank][worker] → samples}` or
+/// With --json and without a dataset, configurations are read from standard input, one JSON object per line. Each is
+/// answered with one line as soon as it is ready: `{"id": …, "orders": [rank][worker] → samples}` or
 /// `{"id": …, "error": …}`. A configuration has an `id`, `streams` (each with `shards`, a list of sizes, and at most
 /// one of `proportion`, `repeat`, `choose`), the options below with underscores, `epoch`, and `resume`: null or a state.
 #[derive(Args, Debug)]
@@ -28,36 +32,33 @@ pub struct OrderArgs {
         allow_hyphen_values = true,
         value_name = "N,...",
         conflicts_with = "streams",
-        help_heading = "Order"
-    )]
-    pub shards: Vec<String>,
+        help_heading = "Order", value_parser = values::sizes)]
+    pub shards: Vec<List<u64>>,
 
-    /// Which epoch
+    /// The epoch
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "0",
-        help_heading = "Order"
-    )]
-    pub epoch: String,
+        help_heading = "Order", value_parser = values::number)]
+    pub epoch: u64,
 
-    /// Go on from a state, a JSON file as `state_dict` gives it
+    /// Resume from a state, a JSON file as returned by `state_dict`
     #[arg(
         long,
         value_name = "FILE",
         conflicts_with = "epoch",
-        help_heading = "Order"
-    )]
-    pub resume: Option<String>,
+        help_heading = "Order", value_parser = values::local_path)]
+    pub resume: Option<PathBuf>,
 
-    /// Only this rank, counted from 0 through all nodes
-    #[arg(long, allow_hyphen_values = true, value_name = "R")]
-    pub rank: Option<String>,
+    /// Only this rank, counted from 0 over all nodes
+    #[arg(long, allow_hyphen_values = true, value_name = "R", value_parser = values::number)]
+    pub rank: Option<u64>,
 
-    /// Only these batches: `7`, `10..20` (20 not included), `10..`, `..20`; 0 is the first, or the next one of a state
-    #[arg(long, allow_hyphen_values = true, value_name = "A..B")]
-    pub batches: Option<String>,
+    /// Only these batches: `7`, `10..20` (20 not included), `10..`, `..20`; 0 is the first batch, or the next one after a state
+    #[arg(long, allow_hyphen_values = true, value_name = "A..B", value_parser = Batches::parse)]
+    pub batches: Option<Batches>,
 }
 
 const AFTER_HELP: &str = "\
@@ -68,10 +69,10 @@ EXAMPLES:
   A mix of two datasets, as JSON:
     shardmill order --stream web,proportion=0.7 --stream code,proportion=0.3 --shuffle --json
 
-  Where a stopped run goes on, with half the machines:
+  How a stopped run resumes with half the machines:
     shardmill order shards/ --shuffle --nodes 2 --resume state.json --batches 0
 
-  Without any data, from sizes:
+  Without data, from shard sizes:
     shardmill order --shards 4,3,5 --batch-size 2
 
   Many configurations:

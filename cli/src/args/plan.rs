@@ -1,46 +1,46 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
 use clap::Args;
 
-use super::WorldArgs;
+use super::{WorldArgs, values};
 
-/// Tell what a training run will fetch, hit, pad and wait for
+/// Predict fetches, cache hits, padding and waiting times of a training run
 ///
-/// Only the indexes are read. Every node is gone through event by event: which shards it needs when, what its
-/// cache keeps, how long its batches wait for the line. Shown are the figures of each node and epoch, what they
-/// would be with a cache that lets go what was used longest ago, and what to change.
+/// Only the indexes are read. Every node is simulated: when it needs which shards, what its cache holds, and how long
+/// its batches wait for the network. Prints the results for each node and epoch, the hit rate of an LRU cache for
+/// comparison, and advice.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct PlanArgs {
     #[command(flatten)]
     pub world: WorldArgs,
 
-    /// Epochs of the run
+    /// Number of epochs
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "3",
-        help_heading = "Run"
-    )]
-    pub epochs: String,
+        help_heading = "Run", value_parser = values::up_to(1000))]
+    pub epochs: u64,
 
-    /// Most bytes that the cache of a node may take up [default: no limit]
+    /// Maximum bytes of the cache of a node [default: no limit]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "SIZE",
-        help_heading = "Run"
-    )]
-    pub cache_limit: Option<String>,
+        help_heading = "Run", value_parser = values::byte_size)]
+    pub cache_limit: Option<u64>,
 
-    /// What reaches a node: a size for each second
+    /// Network bandwidth of a node: a size per second
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "SIZE/s",
         default_value = "1GB/s",
-        help_heading = "Run"
-    )]
-    pub bandwidth: String,
+        help_heading = "Run", value_parser = values::bandwidth)]
+    pub bandwidth: u64,
 
     /// Time from a request to its first byte
     #[arg(
@@ -48,33 +48,30 @@ pub struct PlanArgs {
         allow_hyphen_values = true,
         value_name = "TIME",
         default_value = "30ms",
-        help_heading = "Run"
-    )]
-    pub latency: String,
+        help_heading = "Run", value_parser = values::short_time)]
+    pub latency: Duration,
 
-    /// Shards that a node fetches at a time
+    /// Number of shards that a node fetches at a time
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "64",
-        help_heading = "Run"
-    )]
-    pub connections: String,
+        help_heading = "Run", value_parser = values::up_to(10_000))]
+    pub connections: u64,
 
-    /// Time of a step, without waiting for data
+    /// Duration of a training step, without waiting for data
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "TIME",
         default_value = "100ms",
-        help_heading = "Run"
-    )]
-    pub step_time: String,
+        help_heading = "Run", value_parser = values::short_time)]
+    pub step_time: Duration,
 
-    /// Draw resident bytes, fetch rate and waiting over time into this file
-    #[arg(long, value_name = "FILE", help_heading = "Run")]
-    pub svg: Option<String>,
+    /// Draw resident bytes, fetch rate and waiting over time to this file
+    #[arg(long, value_name = "FILE", help_heading = "Run", value_parser = values::local_path)]
+    pub svg: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
@@ -82,11 +79,11 @@ EXAMPLES:
   Four machines of eight devices, a cache of 500 GB on each:
     shardmill plan shards/ --nodes 4 --ranks-per-node 8 --batch-size 16 --shuffle --cache-limit 500GB
 
-  A slow line and fast steps, with a picture:
+  A slow network and fast steps, with a picture:
     shardmill plan shards/ --shuffle --bandwidth 200MB/s --step-time 40ms --svg plan.svg
 
   A mix of two datasets, seven parts of the one and three of the other:
     shardmill plan --stream web/,proportion=0.7 --stream books/,proportion=0.3 --shuffle
 
-  Seconds that the nodes wait in each epoch, for a script:
+  The waiting time of the nodes in each epoch, for a script:
     shardmill plan shards/ --json | jq '.nodes[].belady.epochs[].wait_seconds'";

@@ -2,10 +2,10 @@ use clap::Args;
 
 use super::RewriteArgs;
 
-/// Save the samples of damaged tar shards that are whole
+/// Save the intact samples of damaged tar shards
 ///
-/// What is complete goes into new shards, member by member as it was; what is lost is listed. The exit status is 3
-/// when something is.
+/// Copies intact samples to new shards, with unchanged members, and lists what is lost. The exit status is 3 if
+/// something is lost.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct RepairArgs {
@@ -15,5 +15,5 @@ pub struct RepairArgs {
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
-  A download broke off:
+  An incomplete download:
     shardmill repair shard-000007.tar saved/";

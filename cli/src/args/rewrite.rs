@@ -1,21 +1,26 @@
+use std::path::PathBuf;
+
 use clap::Args;
+use shardmill_mds::HashAlgo;
+
+use super::values::{self, List};
 
 // No text here: it would become that of the verbs.
 #[derive(Args, Debug)]
 pub struct RewriteArgs {
     /// A tar file, or a folder of them
-    #[arg(value_name = "SRC")]
-    pub source: String,
+    #[arg(value_name = "SRC", value_parser = values::local_path)]
+    pub source: PathBuf,
 
-    /// Folder that receives the new shards; it must not exist, or be empty
-    #[arg(value_name = "DST")]
-    pub dest: String,
+    /// Folder that receives the new shards; it must be empty or not exist
+    #[arg(value_name = "DST", value_parser = values::local_path)]
+    pub dest: PathBuf,
 
     /// Hashes to record, separated by commas, or none
-    #[arg(long, value_name = "NAME,...", default_value = "sha256")]
-    pub hashes: String,
+    #[arg(long, value_name = "NAME,...", default_value = "sha256", value_parser = values::hashes)]
+    pub hashes: List<HashAlgo>,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
-    pub jobs: Option<String>,
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    pub jobs: Option<usize>,
 }

@@ -1,9 +1,14 @@
-use clap::Args;
+use std::time::Duration;
 
-/// How stores are spoken to.
+use clap::Args;
+use shardmill_storage::LEASE_PATIENCE;
+
+use super::values;
+
+/// Settings for accessing stores.
 #[derive(Args, Clone, Debug)]
 pub struct StorageArgs {
-    /// A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000; may be repeated
+    /// A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000; repeatable
     #[arg(
         long = "storage-option",
         value_name = "NAME=VALUE",
@@ -12,15 +17,21 @@ pub struct StorageArgs {
     pub storage_options: Vec<String>,
 }
 
-/// When the place of another writer is taken.
+/// When the lease of another writer is taken over.
 #[derive(Args, Clone, Debug)]
 pub struct TakeoverArgs {
-    /// Take the place of another writer in a store after so many seconds without a sign of life [default: 15]
+    /// Take over the lease of another writer in a store after this many seconds without a heartbeat [default: 15]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "SECONDS",
-        help_heading = "Stores"
-    )]
-    pub takeover_after: Option<String>,
+        help_heading = "Stores", value_parser = values::patience)]
+    pub takeover_after: Option<Duration>,
+}
+
+impl TakeoverArgs {
+    /// Returns the time without a heartbeat after which the lease of another writer is taken over.
+    pub fn patience(&self) -> Duration {
+        self.takeover_after.unwrap_or(LEASE_PATIENCE)
+    }
 }

@@ -1,20 +1,35 @@
-//! clap's complaints in the form of all other errors: one line, with an id.
+//! Converts the errors of clap to the form of all other errors: one line, with an id.
 
 use std::borrow::Cow;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 
-use crate::error::CliError;
+use super::values::ValueError;
+use crate::error::{CliError, Fault};
 
-/// What clap says about the command line, as one of our errors.
-pub fn usage_error(error: &clap::Error) -> CliError {
+/// Converts an error of clap. A value that its parser rejected keeps the parser's message.
+pub fn usage_error(error: &clap::Error) -> Fault {
     let get = |kind| error.get(kind).map(text).filter(|text| !text.is_empty());
     let argument = get(ContextKind::InvalidArg);
-    // `--nulls <HOW>` is about the option `--nulls`.
+    // `--nulls <HOW>` means the option `--nulls`.
     let option = argument
         .as_deref()
         .and_then(|argument| argument.split([' ', '=']).next())
         .map(str::to_owned);
+    let own = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    match (own, &option) {
+        (Some(ValueError::Other(fault)), _) => return fault.clone(),
+        (Some(ValueError::Refused { message, hint }), Some(option)) => {
+            return CliError::Usage {
+                id: config_id(option),
+                object: Some(option.clone()),
+                message: message.clone(),
+                hint: Some(hint.clone()),
+            }
+            .into();
+        }
+        _ => {}
+    }
     let value = get(ContextKind::InvalidValue);
     let help = || Some("see `shardmill --help`".to_owned());
     let did_you_mean =
@@ -89,9 +104,10 @@ pub fn usage_error(error: &clap::Error) -> CliError {
         message,
         hint,
     }
+    .into()
 }
 
-/// The id of an option's value: `--nulls` has `config-nulls`.
+/// Returns the id of the error in an option's value: `config-nulls` for `--nulls`.
 fn config_id(option: &str) -> Cow<'static, str> {
     let name = option
         .trim_start_matches('-')

@@ -1,29 +1,29 @@
 use clap::Args;
 
-use super::StorageArgs;
+use super::{StorageArgs, values};
 
 /// Check a dataset: structure, lengths, hashes; with --deep every sample
 ///
-/// Tar files are checked with or without an index.json. Every problem is one error line; the exit status is 3 when
-/// there is one.
+/// Tar files are checked with or without an index.json. Every problem is one error line; the exit status is 3 if there
+/// is one.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct VerifyArgs {
-    /// The dataset, a directory of datasets, or a tar file; on this machine or in a store
+    /// The dataset, a directory of datasets, or a tar file; local or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
-    /// Decode every sample too, and compare them with the content that their conversion noted in index.provenance
+    /// Also decode every sample, and compare them with the content hash in index.provenance
     #[arg(long)]
     pub deep: bool,
 
-    /// Exit with 3 when there are warnings, too
+    /// Also exit with 3 if there are warnings
     #[arg(long)]
     pub strict: bool,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
-    pub jobs: Option<String>,
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    pub jobs: Option<usize>,
 
     /// Hash that index.json must have: `sha256:` and 64 hex digits
     #[arg(long, value_name = "sha256:HEX")]

@@ -1,175 +1,252 @@
 use clap::Args;
 
-use super::StorageArgs;
+use shardmill_core::escape;
+use shardmill_order::{BatchingMethod, PartitionAlgo, SamplingMethod, ShuffleAlgo, Weight};
 
-// The datasets of a run, the machines that read them, and the order: what `order` and `plan` have in common. No doc
+use super::StorageArgs;
+use super::values::{self, ValueError, refused};
+
+// The datasets of a run, the machines that read them, and the order. No doc
 // comment: it would become the text of the verb.
 #[derive(Args, Clone, Debug)]
 pub struct WorldArgs {
-    /// Datasets; several are the streams of a mix, in this order
+    #[command(flatten)]
+    pub streams: StreamArgs,
+
+    #[command(flatten)]
+    pub ranks: RankArgs,
+
+    #[command(flatten)]
+    pub order: SampleOrderArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
+
+// The datasets of a run.
+#[derive(Args, Clone, Debug)]
+pub struct StreamArgs {
+    /// Datasets; several are streams of a mix, in this order
     #[arg(value_name = "DATASET", required_unless_present = "streams")]
     pub datasets: Vec<String>,
 
-    /// A dataset with the part that it has in an epoch, instead of DATASET: relative to the other streams,
-    /// so many times, or so many samples; repeatable
+    /// A dataset and its share of an epoch, instead of DATASET: a proportion relative to the other streams, a number
+    /// of repetitions, or a number of samples; repeatable
     #[arg(
         long = "stream",
         value_name = "DATASET[,proportion=X|repeat=X|choose=N]",
         conflicts_with = "datasets",
-        help_heading = "Order"
-    )]
-    pub streams: Vec<String>,
+        help_heading = "Order", value_parser = Stream::parse)]
+    pub streams: Vec<Stream>,
 
-    /// Count samples that their table no longer has like all others
+    /// Also count deleted samples
     #[arg(long, help_heading = "Order")]
     pub with_deleted: bool,
+}
 
-    /// Machines
+// The machines and processes of a run.
+#[derive(Args, Clone, Debug)]
+pub struct RankArgs {
+    /// Number of machines
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "1",
-        help_heading = "World"
-    )]
-    pub nodes: String,
+        help_heading = "World", value_parser = values::number)]
+    pub nodes: u64,
 
-    /// Training processes (devices) on each machine
+    /// Training processes (devices) per machine
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "1",
-        help_heading = "World"
-    )]
-    pub ranks_per_node: String,
+        help_heading = "World", value_parser = values::number)]
+    pub ranks_per_node: u64,
 
-    /// Loader processes of each rank
+    /// Loader processes per rank
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "1",
-        help_heading = "World"
-    )]
-    pub workers_per_rank: String,
+        help_heading = "World", value_parser = values::number)]
+    pub workers_per_rank: u64,
 
-    /// Samples of a rank in a step
+    /// Samples per rank and step
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "32",
-        help_heading = "World"
-    )]
-    pub batch_size: String,
+        help_heading = "World", value_parser = values::number)]
+    pub batch_size: u64,
 
-    /// How many consecutive ranks are given the same samples
+    /// Number of consecutive ranks that receive the same samples
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        help_heading = "World"
-    )]
-    pub replication: Option<String>,
+        help_heading = "World", value_parser = values::number)]
+    pub replication: Option<u64>,
+}
 
-    /// Samples of an epoch [default: all, each as often as its stream's part says]
+// The order of the samples.
+#[derive(Args, Clone, Debug)]
+pub struct SampleOrderArgs {
+    /// Samples per epoch [default: all, weighted by the shares of their streams]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        help_heading = "Order"
-    )]
-    pub epoch_size: Option<String>,
+        help_heading = "Order", value_parser = values::number)]
+    pub epoch_size: Option<u64>,
 
     /// Shuffle the samples
     #[arg(long, overrides_with = "no_shuffle", help_heading = "Order")]
     pub shuffle: bool,
 
-    /// Leave the samples in the order of the shards; the default
+    /// Keep the samples in the order of the shards; the default
     #[arg(long, overrides_with = "shuffle", help_heading = "Order")]
     pub no_shuffle: bool,
 
-    /// How to shuffle
+    /// The shuffle algorithm
     #[arg(
         long,
         value_name = "ALGO",
         default_value = "py1e",
-        value_parser = ["naive", "py1s", "py2s", "py1br", "py1e", "shardmill"],
-        help_heading = "Order"
-    )]
-    pub shuffle_algo: String,
+        help_heading = "Order", value_parser = values::named::<ShuffleAlgo>(ShuffleAlgo::ALL.iter().map(|one| one.name())))]
+    pub shuffle_algo: ShuffleAlgo,
 
-    /// Seed of the shuffle and of what is drawn
+    /// Seed of the shuffle and of the sampling
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "9176",
-        help_heading = "Order"
-    )]
-    pub shuffle_seed: String,
+        help_heading = "Order", value_parser = values::number)]
+    pub shuffle_seed: u64,
 
-    /// How far a sample may move, in samples
+    /// Maximum distance that a sample moves, in samples
     /// [default: 4,000,000 divided by the canonical nodes, at least 262,144]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        help_heading = "Order"
-    )]
-    pub shuffle_block_size: Option<String>,
+        help_heading = "Order", value_parser = values::number)]
+    pub shuffle_block_size: Option<u64>,
 
-    /// The fixed division of the samples that keeps the order when machines change
+    /// Number of fixed parts of the samples that keep the order independent of the number of machines
     /// [default: one for each node, or 64 for py1s and py2s]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        help_heading = "Order"
-    )]
-    pub num_canonical_nodes: Option<String>,
+        help_heading = "Order", value_parser = values::number)]
+    pub num_canonical_nodes: Option<u64>,
 
-    /// Which streams a batch is made of
+    /// How the streams are combined into batches
     #[arg(
         long,
         value_name = "METHOD",
         default_value = "random",
-        value_parser = ["random", "stratified", "per_stream", "device_per_stream"],
-        help_heading = "Order"
-    )]
-    pub batching_method: String,
+        help_heading = "Order", value_parser = values::named::<BatchingMethod>(BatchingMethod::ALL.iter().map(|one| one.name())))]
+    pub batching_method: BatchingMethod,
 
-    /// Which samples are drawn from a shard that is taken in part: others in every epoch, or the same
+    /// Which samples are drawn from a shard that is used in part: different ones in every epoch, or the same
     #[arg(
         long,
         value_name = "METHOD",
         default_value = "balanced",
-        value_parser = ["balanced", "fixed"],
-        help_heading = "Order"
-    )]
-    pub sampling_method: String,
+        help_heading = "Order", value_parser = values::named::<SamplingMethod>(SamplingMethod::ALL.iter().map(|one| one.name())))]
+    pub sampling_method: SamplingMethod,
 
-    /// Samples that are drawn at a time when a shard's part is decided
+    /// Number of samples drawn at a time from a shard that is used in part
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "1",
-        help_heading = "Order"
-    )]
-    pub sampling_granularity: String,
+        help_heading = "Order", value_parser = values::number)]
+    pub sampling_granularity: u64,
 
-    /// How samples are dealt to nodes, ranks and workers
+    /// How samples are distributed to nodes, ranks and workers
     #[arg(
         long,
         value_name = "ALGO",
         default_value = "relaxed",
-        value_parser = ["orig", "relaxed"],
-        help_heading = "Order"
-    )]
-    pub partition_algo: String,
+        help_heading = "Order", value_parser = values::named::<PartitionAlgo>(PartitionAlgo::ALL.iter().map(|one| one.name())))]
+    pub partition_algo: PartitionAlgo,
+}
 
-    #[command(flatten)]
-    pub storage: StorageArgs,
+/// A stream as the user typed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    pub location: String,
+    pub weight: Weight,
+}
+
+impl Stream {
+    /// Parses `DATASET[,proportion=X|repeat=X|choose=N]`. A comma followed by anything else belongs to the path.
+    pub fn parse(typed: &str) -> Result<Self, ValueError> {
+        let wrong = |fact: String| {
+            let hint =
+                "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N";
+            refused(fact, hint)
+        };
+        let Some((location, name, value)) = typed.rsplit_once(',').and_then(|(location, rest)| {
+            let (name, value) = rest.split_once('=')?;
+            (!name.contains('/')).then_some((location, name, value))
+        }) else {
+            return Ok(Self {
+                location: typed.to_owned(),
+                weight: Weight::Unspecified,
+            });
+        };
+        let not_a_number = || wrong(format!("`{}` is not a number for {name}", escape(value)));
+        let real = || value.parse::<f64>().map_err(|_| not_a_number());
+        let weight = match name {
+            "proportion" => Weight::Proportion(real()?),
+            "repeat" => Weight::Repeat(real()?),
+            "choose" => Weight::Choose(value.parse().map_err(|_| not_a_number())?),
+            _ => {
+                return Err(wrong(format!(
+                    "`{}` is not a part of a stream",
+                    escape(name)
+                )));
+            }
+        };
+        Ok(Self {
+            location: location.to_owned(),
+            weight,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_has_at_most_one_weight() {
+        for (text, location, weight) in [
+            ("a", "a", Weight::Unspecified),
+            ("a,proportion=0.3", "a", Weight::Proportion(0.3)),
+            ("a,b,repeat=2", "a,b", Weight::Repeat(2.0)),
+            ("a,choose=100", "a", Weight::Choose(100)),
+            ("a,b", "a,b", Weight::Unspecified),
+            ("a,b/c=d", "a,b/c=d", Weight::Unspecified),
+        ] {
+            let location = location.to_owned();
+            assert_eq!(
+                Stream::parse(text).unwrap(),
+                Stream { location, weight },
+                "{text}"
+            );
+        }
+        for bad in ["a,repeats=2", "a,repeat=", "a,choose=1.5", "a,choose=-1"] {
+            assert!(Stream::parse(bad).is_err(), "{bad}");
+        }
+    }
 }

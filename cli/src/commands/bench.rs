@@ -12,8 +12,7 @@ use shardmill_reader::{
     ReaderError, ReaderOptions,
 };
 
-use super::world::{self, number};
-use super::{dataset, options};
+use super::{dataset, options, world};
 use crate::args::BenchArgs;
 use crate::error::{CliError, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, rate, seconds};
@@ -52,25 +51,19 @@ struct EpochReport {
 }
 
 pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let epochs = number("epochs", &args.epochs)?;
-    let step = Duration::from_millis(number("step-time", &args.step_time)?);
     let options = BatchOptions {
-        rank: number("rank", &args.rank)?,
-        worker: number("worker", &args.worker)?,
-        threads: usize::try_from(number("threads", &args.threads)?).unwrap_or(usize::MAX),
-        queue: number("queue", &args.queue)?,
+        rank: args.rank,
+        worker: args.worker,
+        threads: args.threads,
+        queue: args.queue,
     };
-    if options.threads > 1024 {
-        let fact = format!("{} threads are too many", options.threads);
-        return Err(CliError::option("threads", fact, "at most 1024").into());
-    }
     let opening = Instant::now();
     let reader = open(args, limits)?;
     let open_seconds = opening.elapsed().as_secs_f64();
     let config = world::epoch_config(&args.world, Vec::new())?;
     let mut config = EpochConfig {
         streams: reader.epoch_config(1, config.world).streams,
-        epoch: number("epoch", &args.epoch)?,
+        epoch: args.epoch,
         ..config
     };
     if options.worker >= config.world.workers_per_rank {
@@ -82,11 +75,9 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             CliError::option("worker", fact, "count from 0, and see --workers-per-rank").into(),
         );
     }
-    let most = args.batches.as_deref();
-    let most = most.map(|text| number("batches", text)).transpose()?;
     let pace = Pace {
-        step,
-        most: most.unwrap_or(u64::MAX),
+        step: Duration::from_millis(args.step_time),
+        most: args.batches.unwrap_or(u64::MAX),
         digest: args.digest,
     };
     let progress = Arc::new(Progress::new());
@@ -99,7 +90,7 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         worker: options.worker,
         epochs: Vec::new(),
     };
-    for _ in 0..epochs {
+    for _ in 0..args.epochs {
         let epoch = one_epoch(&reader, &mut config, options, &pace, &progress)?;
         report.epochs.push(epoch);
     }
@@ -112,7 +103,7 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
 }
 
 fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
-    let streams = world::streams(&args.world)?;
+    let streams = world::streams(&args.world);
     let several = streams.len() > 1;
     let mut opened = Vec::with_capacity(streams.len());
     for (place, stream) in streams.into_iter().enumerate() {
@@ -124,33 +115,21 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
             split: args.split.clone(),
             weight: stream.weight,
             keep_zip: args.keep_zip,
-            with_deleted: args.world.with_deleted,
+            with_deleted: args.world.streams.with_deleted,
             ..StreamOptions::named(Some(&stream.location), local)?
         });
     }
-    let cache_limit = args.cache_limit.as_deref();
-    let cache_limit = cache_limit
-        .map(|text| options::byte_size("cache-limit", text))
-        .transpose()?;
-    let predownload = args.predownload.as_deref();
-    let predownload = predownload
-        .map(|text| number("predownload", text))
-        .transpose()?;
-    let batch_size = number("batch-size", &args.world.batch_size)?.max(1);
-    let validate_hash = args.validate_hash.as_deref();
-    let validate_hash = validate_hash
-        .map(|name| name.parse::<HashAlgo>())
-        .transpose()?;
+    let batch_size = args.world.ranks.batch_size.max(1);
     let options = ReaderOptions {
         limits,
         remote: options::remote(&args.world.storage)?,
         cache: CacheOptions {
-            limit: cache_limit,
-            peers: peers(args)?,
-            lookahead: predownload.map(|samples| samples.div_ceil(batch_size)),
+            limit: args.cache_limit,
+            peers: peers(args),
+            lookahead: args.predownload.map(|samples| samples.div_ceil(batch_size)),
             ..CacheOptions::default()
         },
-        validate_hash,
+        validate_hash: args.validate_hash,
     };
     let failed = match Reader::open(&opened, &options) {
         Ok(reader) => return Ok(reader),
@@ -158,7 +137,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
     };
     let is_missing = matches!(&failed, Stop::Fault(fault) if fault.kind == ErrorKind::NotFound);
     if is_missing && args.split.is_none() {
-        for stream in world::streams(&args.world)? {
+        for stream in world::streams(&args.world) {
             dataset::refuse_several(&stream.location, &args.world.storage)?;
         }
     }
@@ -173,17 +152,17 @@ struct Pace {
 }
 
 /// Returns the processes of this node that share the cache folder.
-fn peers(args: &BenchArgs) -> Result<Option<Peers>, Stop> {
-    let ranks = number("ranks-per-node", &args.world.ranks_per_node)?.max(1);
-    let workers = number("workers-per-rank", &args.world.workers_per_rank)?.max(1);
-    let rank = number("rank", &args.rank)? % ranks;
-    let worker = number("worker", &args.worker)?;
+fn peers(args: &BenchArgs) -> Option<Peers> {
+    let ranks = args.world.ranks.ranks_per_node.max(1);
+    let workers = args.world.ranks.workers_per_rank.max(1);
     let processes = ranks.saturating_mul(workers);
-    Ok((processes > 1).then(|| Peers {
-        rank: rank.saturating_mul(workers).saturating_add(worker),
+    (processes > 1).then(|| Peers {
+        rank: (args.rank % ranks)
+            .saturating_mul(workers)
+            .saturating_add(args.worker),
         ranks: processes,
-        run: number("shuffle-seed", &args.world.shuffle_seed).unwrap_or(0),
-    }))
+        run: args.world.order.shuffle_seed,
+    })
 }
 
 fn one_epoch(

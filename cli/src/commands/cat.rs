@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::path::Path;
 
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
@@ -7,12 +8,11 @@ use shardmill_dataset::{Dataset, Place, Sample};
 use shardmill_mds::{Field, SampleValue, TextValue, Value, decode};
 use shardmill_storage::Dir;
 
+use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, SampleName};
-use super::range::Samples;
 use super::tars::{TarCat, Tars};
-use super::{dataset, options};
-use crate::args::CatArgs;
+use crate::args::{CatArgs, Samples};
 use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, count, many, write_string, write_text_value, write_value};
 
@@ -23,23 +23,18 @@ const SHOWN: u64 = 10;
 const WHOLE: u64 = 8;
 
 pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let samples = args.range.as_deref().map(Samples::parse).transpose()?;
+    let samples = args.range;
     let max_bytes = args
         .max_bytes
-        .as_deref()
-        .map(|text| options::byte_size("max-bytes", text))
-        .transpose()?;
-    let max_bytes = max_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     if args.raw && args.columns.len() != 1 {
         return Err(
             CliError::option("raw", "it writes one column", "name it with --column").into(),
         );
     }
-    let extract = args.extract.as_deref().map(options::location).transpose()?;
-
     let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     if let Some(tars) = Tars::find(&dataset_location, &limits, args.with_deleted)? {
-        return run_tars(args, &tars, samples, max_bytes, extract.as_deref(), out);
+        return run_tars(args, &tars, samples, max_bytes, out);
     }
     let dataset = dataset::open(&args.dataset, &dataset_location, limits, args.with_deleted)?;
     let cat = Cat {
@@ -71,12 +66,12 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
         cat.raw(range.start, out)?;
         return Ok(Exit::Done);
     }
-    if let Some(dir) = extract {
+    if let Some(dir) = &args.extract {
         if args.by_key {
             cat.check_column(&args.key_column)?;
         }
-        let files = cat.extract(range.clone(), &dir, args.by_key)?;
-        show_extracted(&args.extract, files, &range, out)?;
+        let files = cat.extract(range.clone(), dir, args.by_key)?;
+        show_extracted(dir, files, &range, out)?;
     } else {
         cat.print(range, max_bytes, out)?;
     }
@@ -92,7 +87,6 @@ fn run_tars(
     tars: &Tars,
     samples: Option<Samples>,
     max_bytes: Option<usize>,
-    extract: Option<&std::path::Path>,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
     let cat = TarCat {
@@ -121,10 +115,10 @@ fn run_tars(
         cat.raw(range.start, out)?;
         return Ok(Exit::Done);
     }
-    match extract {
+    match &args.extract {
         Some(dir) => {
             let files = cat.extract(range.clone(), dir, args.by_key)?;
-            show_extracted(&args.extract, files, &range, out)?;
+            show_extracted(dir, files, &range, out)?;
         }
         None => cat.print(range.clone(), max_bytes, out)?,
     }
@@ -391,7 +385,7 @@ impl Cat<'_> {
     }
 
     /// Writes the fields of samples as files. Returns the number of files.
-    fn extract(&self, range: Range<u64>, dir: &std::path::Path, by_key: bool) -> Result<u64, Stop> {
+    fn extract(&self, range: Range<u64>, dir: &Path, by_key: bool) -> Result<u64, Stop> {
         let mut extractor = Extractor::new(Dir::create(dir)?, self.name);
         self.each(range, |sample| {
             let key = if by_key { self.key(sample)? } else { None };
@@ -444,12 +438,12 @@ struct Extracted<'a> {
 }
 
 fn show_extracted(
-    dir: &Option<String>,
+    dir: &Path,
     files: u64,
     range: &Range<u64>,
     out: &mut Output,
 ) -> Result<(), Stop> {
-    let directory = dir.as_deref().unwrap_or_default();
+    let directory = &*dir.to_string_lossy();
     let samples = range.end - range.start;
     if out.is_json() {
         return out.json(&Extracted {

@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use shardmill_convert::{CommitPartsOptions, commit};
 use shardmill_core::{Limits, Progress, escape};
-use shardmill_storage::Location;
 use shardmill_writer::parts::Verify;
 
 use super::options;
@@ -12,9 +11,9 @@ use crate::output::{Exit, Output, bytes, many};
 use crate::signals;
 
 pub fn run(args: &CommitArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let mut options = CommitPartsOptions::new(Location::parse(&args.dest)?);
+    let mut options = CommitPartsOptions::new(args.dest.clone());
     options.remote = options::remote(&args.storage)?;
-    options.lease_patience = options::takeover_after(&args.takeover)?;
+    options.lease_patience = args.takeover.patience();
     options::announce_waits(&mut options.remote, out);
     options.limits = limits;
     if args.deep {

@@ -1,20 +1,19 @@
+use std::collections::BTreeSet;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_convert::{
-    ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Nulls, Outcome, SplitSpec,
-    TarNames, TarOptions,
+    ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
+    RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions,
 };
-use shardmill_core::{Format, Limits, Progress, escape, parse_sample_count};
-use shardmill_dataset::TarPattern;
-use shardmill_mds::{Compression, Encoding, HashAlgo, TextEncoding};
-use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
-use shardmill_storage::Location;
-use shardmill_webdataset::TarCompression;
-use shardmill_writer::{FieldEncoding, ShardFormat, ShardPattern};
+use shardmill_core::{Format, Limits, Progress, escape};
+use shardmill_mds::{Encoding, TextEncoding};
+use shardmill_source::SourceOptions;
+use shardmill_writer::{FieldEncoding, ShardFormat};
 
-use super::{columns, options};
-use crate::args::{ConvertArgs, FromName, GroupName, NamesName, NullsName, SchemaName, ToName};
+use super::options;
+use crate::args::{ConvertArgs, ShardArgs};
 use crate::error::{CliError, Stop};
 use crate::output::{
     Align, Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds,
@@ -24,7 +23,7 @@ use crate::signals;
 pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let mut options = convert_options(args, limits)?;
     options::announce_waits(&mut options.source.remote, out);
-    if args.dry_run {
+    if args.run.dry_run {
         let plan = shardmill_convert::plan(options)?;
         return show_plan(&plan, out);
     }
@@ -38,129 +37,177 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     show_report(&report?, out)
 }
 
-/// Converts the typed options to library options. Nothing is read here.
+/// Returns the options of the library. Nothing is read here.
 fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, Stop> {
-    let mut sources = Vec::new();
-    for source in &args.sources {
-        match TarPattern::parse(source)? {
-            Some(pattern) => sources.extend(pattern.locations()),
-            None => sources.push(options::place(source)?),
-        }
-    }
-    let takeover = options::takeover_after(&args.takeover)?;
-    let to = match args.to {
-        ToName::Mds => Format::Mds.into(),
-        ToName::Jsonl => Format::Json.into(),
-        ToName::Csv => Format::Csv.into(),
-        ToName::Tsv => Format::Tsv.into(),
-        ToName::Xsv => Format::Xsv.into(),
-        ToName::Webdataset => ShardFormat::Webdataset,
-    };
-    let mut options = ConvertOptions::new(sources, Location::parse(&args.dest)?);
-    options.source.remote = options::remote(&args.storage)?;
-    options.run.part = args.part.as_deref().map(options::part).transpose()?;
-    options.run.lease_patience = takeover;
-    options.source.resources.temp_dir = args
-        .temp_dir
-        .as_deref()
-        .map(options::location)
-        .transpose()?;
-    options.source.kind = match args.from {
-        FromName::Auto => None,
-        FromName::Delta => Some(SourceKind::Delta),
-        FromName::Parquet => Some(SourceKind::Parquet),
-        FromName::Arrow => Some(SourceKind::Arrow),
-        FromName::Csv => Some(SourceKind::Csv),
-        FromName::Tsv => Some(SourceKind::Tsv),
-        FromName::Jsonl => Some(SourceKind::JsonLines),
-        FromName::Tree => Some(SourceKind::Tree),
-        FromName::Mds => Some(SourceKind::Mds),
-        FromName::Webdataset => Some(SourceKind::Webdataset),
-    };
-    options.shards.to = to;
-    options.columns.specs = column_specs(&args.columns, to)?;
-    options.source.query.select = options::not_blank("select", args.select.as_ref())?;
-    options.source.query.filter = options::not_blank("where", args.filter.as_ref())?;
-    options.source.query.sql = options::not_blank("sql", args.sql.as_ref())?;
-    options.source.delta.version = args
-        .version
-        .as_deref()
-        .map(options::table_version)
-        .transpose()?;
-    options.source.delta.timestamp_ms = args
-        .timestamp
-        .as_deref()
-        .map(options::table_time)
-        .transpose()?;
-    options.source.tree.key_column =
-        options::not_blank("key", Some(&args.key))?.unwrap_or_default();
-    options.source.schema.rule = match args.schema {
-        SchemaName::Widen => SchemaRule::Widen,
-        SchemaName::Union => SchemaRule::Union,
-        SchemaName::Strict => SchemaRule::Strict,
-    };
-    options.source.tree.group = match args.group {
-        GroupName::Stem => TreeGroup::Stem,
-        GroupName::Key => TreeGroup::Key,
-        GroupName::File => TreeGroup::File,
-    };
-    options.source.tree.follow_links = args.follow_links;
-    let delimiter = args.csv_delimiter.as_deref();
-    options.source.csv.delimiter = delimiter.map(csv_delimiter).transpose()?;
-    if !args.csv_null.is_empty() {
-        options.source.csv.nulls.clone_from(&args.csv_null);
-    }
-    options.source.csv.header = !args.csv_no_header;
-    options.source.text.infer_rows = infer_rows(&args.infer_rows)?;
-    let splits = args
-        .split
-        .as_deref()
-        .map_or(Ok(Vec::new()), columns::split)?;
-    options.columns.split = splits
-        .into_iter()
-        .map(|(name, share)| SplitSpec { name, share })
-        .collect();
-    options.columns.split_key = options::not_blank("split-key", args.split_key.as_ref())?;
-    match to {
-        ShardFormat::Streaming(_) => {
-            if let Some(text) = &args.compression {
-                options.shards.compression = compression(text)?;
-            }
-            no_tar_options(args, to)?;
-        }
-        ShardFormat::Webdataset => options.shards.tar = tar_options(args)?,
-    }
-    options.shards.hashes = hashes(&args.hashes)?;
-    options.shards.size_limit = size_limit(&args.size_limit, to)?;
-    options.shards.samples_per_shard = args
-        .samples_per_shard
-        .as_deref()
-        .map(samples_per_shard)
-        .transpose()?;
-    options.columns.nulls = match args.nulls {
-        NullsName::Error => Nulls::Error,
-        NullsName::Mask => Nulls::Mask,
-        NullsName::Drop => Nulls::Drop,
-        NullsName::Omit => Nulls::Omit,
-    };
-    options.columns.null_as = columns::null_as(&args.null_as)?;
-    options.source.resources.jobs = options::jobs(args.jobs.as_deref())?;
-    options.source.resources.memory_limit =
-        args.memory_limit.as_deref().map(memory_limit).transpose()?;
-    options.run.overwrite = args.overwrite;
-    options.run.incremental = args.incremental;
-    options.source.with_deleted = args.with_deleted;
-    options.shards.separator = separator(args.separator.as_deref(), to)?;
-    if let Some(newline) = newline(args.newline.as_deref(), to)? {
-        options.shards.newline = newline;
-    }
-    options.source.limits = limits;
-    Ok(options)
+    check_columns(&args.columns, args.to)?;
+    check_unique("null-as", args.rows.null_as.iter().map(|(name, _)| name))?;
+    Ok(ConvertOptions {
+        sources: args.sources.concat(),
+        dest: args.dest.clone(),
+        source: source_options(args, limits)?,
+        columns: ColumnOptions {
+            specs: args.columns.clone(),
+            nulls: args.rows.nulls,
+            null_as: args.rows.null_as.clone(),
+            split: args.rows.split.clone().unwrap_or_default(),
+            split_key: args.rows.split_key.clone(),
+        },
+        shards: shard_options(&args.shards, args.to)?,
+        run: RunOptions {
+            overwrite: args.run.overwrite,
+            incremental: args.run.incremental,
+            part: args.run.part,
+            lease_patience: args.stores.takeover.patience(),
+        },
+    })
 }
 
-fn column_specs(typed: &[String], to: ShardFormat) -> Result<Vec<ColumnSpec>, CliError> {
-    let columns = columns::columns(typed)?;
-    for column in &columns {
+fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, Stop> {
+    let (query, csv) = (&args.query, &args.csv);
+    let mut read = SourceOptions {
+        kind: args.from,
+        with_deleted: args.run.with_deleted,
+        limits,
+        remote: options::remote(&args.stores.storage)?,
+        ..SourceOptions::default()
+    };
+    read.query.select.clone_from(&query.select);
+    read.query.filter.clone_from(&query.filter);
+    read.query.sql.clone_from(&query.sql);
+    read.schema.rule = query.schema;
+    read.delta.version = query.version;
+    read.delta.timestamp_ms = query.timestamp;
+    read.tree.group = query.group;
+    read.tree.key_column.clone_from(&query.key);
+    read.tree.follow_links = query.follow_links;
+    read.text.infer_rows = csv.infer_rows;
+    read.csv.delimiter = csv.csv_delimiter;
+    read.csv.header = !csv.csv_no_header;
+    if !csv.csv_null.is_empty() {
+        read.csv.nulls.clone_from(&csv.csv_null);
+    }
+    read.resources.jobs = options::jobs(args.run.jobs);
+    read.resources.memory_limit = args.run.memory_limit;
+    read.resources.temp_dir.clone_from(&args.stores.temp_dir);
+    Ok(read)
+}
+
+fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, CliError> {
+    check_format(args, to)?;
+    let default = ShardOptions::default();
+    let compression = args.compression.as_deref();
+    let none = compression == Some("none");
+    let compression = compression.filter(|name| *name != "none");
+    let (compression, tar_compression) = match to {
+        ShardFormat::Streaming(_) if compression.is_none() && !none => (default.compression, None),
+        ShardFormat::Streaming(_) => (
+            parse_compression(
+                compression,
+                "",
+                "zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none",
+            )?,
+            None,
+        ),
+        ShardFormat::Webdataset => (
+            None,
+            parse_compression(
+                compression,
+                " of webdataset",
+                "zstd:1 to zstd:22, gz:0 to gz:9, or none",
+            )?,
+        ),
+    };
+    Ok(ShardOptions {
+        to,
+        compression,
+        tar: TarOptions {
+            compression: tar_compression,
+            pattern: args.shard_pattern.clone().unwrap_or_default(),
+            names: args.names,
+            index_for: args.index_for.clone().unwrap_or_default(),
+        },
+        hashes: args.hashes.clone(),
+        size_limit: args.size_limit,
+        samples_per_shard: args.samples_per_shard,
+        separator: args.separator.clone(),
+        newline: args.newline.clone().unwrap_or(default.newline),
+    })
+}
+
+fn parse_compression<T: FromStr>(
+    name: Option<&str>,
+    of: &str,
+    known: &str,
+) -> Result<Option<T>, CliError> {
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    let parsed = name.parse().map(Some);
+    parsed.map_err(|_| {
+        let fact = format!("`{}` is not a compression{of}", escape(name));
+        CliError::option("compression", fact, format!("choose {known}"))
+    })
+}
+
+/// Checks that the format has what the options are about.
+fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), CliError> {
+    const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
+    let is_tar = to == ShardFormat::Webdataset;
+    let has_lines = !is_tar && to != Format::Mds.into();
+    let nothing = || format!("{to} has nothing to choose there");
+    let tar_hint = "leave it out, or write --to webdataset";
+    let refused = match () {
+        () if !is_tar && args.shard_pattern.is_some() => ("shard-pattern", nothing(), tar_hint),
+        () if !is_tar && args.names != TarNames::Portable => ("names", nothing(), tar_hint),
+        () if !is_tar && args.index_for.is_some() => ("index-for", nothing(), tar_hint),
+        () if !is_tar && args.size_limit > Some(u64::from(u32::MAX)) => (
+            "size-limit",
+            format!(
+                "{} bytes are more than a shard can address",
+                args.size_limit.unwrap_or_default()
+            ),
+            "choose at most 4294967295 bytes, or none",
+        ),
+        () if args.separator.is_some() && to != XSV => (
+            "separator",
+            format!("{to} has none to choose"),
+            "leave it out, or write --to xsv",
+        ),
+        () if args.separator.is_none() && to == XSV => (
+            "separator",
+            "xsv needs one".to_owned(),
+            "write e.g. --separator '|'",
+        ),
+        () if args.newline.is_some() && !has_lines => (
+            "newline",
+            format!("{to} has no lines"),
+            "leave it out, or write --to jsonl",
+        ),
+        () => return Ok(()),
+    };
+    let (option, fact, hint) = refused;
+    Err(CliError::option(option, fact, hint))
+}
+
+/// Checks that no column is given twice.
+fn check_unique<'a>(
+    option: &'static str,
+    mut names: impl Iterator<Item = &'a String>,
+) -> Result<(), CliError> {
+    let mut seen = BTreeSet::new();
+    match names.find(|name| !seen.insert(*name)) {
+        Some(name) => {
+            let fact = format!("`{}` is given twice", escape(name));
+            Err(CliError::option(option, fact, "give each column once"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that no column is given twice, and that the format has the encodings.
+fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), CliError> {
+    check_unique("column", columns.iter().map(|column| &column.name))?;
+    for column in columns {
         let Some(encoding) = &column.encoding else {
             continue;
         };
@@ -205,170 +252,7 @@ fn column_specs(typed: &[String], to: ShardFormat) -> Result<Vec<ColumnSpec>, Cl
             }
         }
     }
-    let specs = columns.into_iter().map(|column| ColumnSpec {
-        name: column.name,
-        encoding: column.encoding,
-        expr: column.expr,
-    });
-    Ok(specs.collect())
-}
-
-fn compression(text: &str) -> Result<Option<Compression>, CliError> {
-    if text == "none" {
-        return Ok(None);
-    }
-    text.parse().map(Some).map_err(|_| {
-        CliError::option(
-            "compression",
-            format!("`{}` is not a compression", escape(text)),
-            "choose zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none",
-        )
-    })
-}
-
-/// Rejects options that apply only to tar files.
-fn no_tar_options(args: &ConvertArgs, to: ShardFormat) -> Result<(), CliError> {
-    let given = [
-        ("shard-pattern", args.shard_pattern.is_some()),
-        ("names", args.names != NamesName::Portable),
-        ("index-for", args.index_for.is_some()),
-    ];
-    match given.into_iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(CliError::option(
-            option,
-            format!("{to} has nothing to choose there"),
-            "leave it out, or write --to webdataset",
-        )),
-        None => Ok(()),
-    }
-}
-
-fn tar_options(args: &ConvertArgs) -> Result<TarOptions, CliError> {
-    let compression = match args.compression.as_deref() {
-        None | Some("none") => None,
-        Some(text) => Some(text.parse::<TarCompression>().map_err(|_| {
-            CliError::option(
-                "compression",
-                format!("`{}` is not a compression of webdataset", escape(text)),
-                "choose zstd:1 to zstd:22, gz:0 to gz:9, or none",
-            )
-        })?),
-    };
-    let pattern = match args.shard_pattern.as_deref() {
-        None => ShardPattern::default(),
-        Some(text) => text
-            .parse()
-            .map_err(|error: shardmill_writer::PatternError| {
-                CliError::option(
-                    "shard-pattern",
-                    error.to_string(),
-                    "write a name such as train-%06d.tar",
-                )
-            })?,
-    };
-    let index_for = match &args.index_for {
-        None => Vec::new(),
-        Some(text) => options::consumers("index-for", text)?,
-    };
-    Ok(TarOptions {
-        compression,
-        pattern,
-        names: match args.names {
-            NamesName::Portable => TarNames::Portable,
-            NamesName::Any => TarNames::Any,
-        },
-        index_for,
-    })
-}
-
-pub fn hashes(text: &str) -> Result<Vec<HashAlgo>, CliError> {
-    if text == "none" {
-        return Ok(Vec::new());
-    }
-    let mut hashes = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let hash: HashAlgo = name.parse().map_err(|_| {
-            let known = HashAlgo::ALL.map(HashAlgo::name).join(", ");
-            CliError::option(
-                "hashes",
-                format!("`{}` is not a hash", escape(name)),
-                format!("choose from {known}, or none"),
-            )
-        })?;
-        hashes.push(hash);
-    }
-    Ok(hashes)
-}
-
-fn size_limit(text: &str, to: ShardFormat) -> Result<Option<u64>, CliError> {
-    if text == "none" {
-        return Ok(None);
-    }
-    match options::byte_size("size-limit", text)? {
-        0 => Ok(None),
-        limit if limit > u64::from(u32::MAX) && to != ShardFormat::Webdataset => {
-            Err(CliError::option(
-                "size-limit",
-                format!("{limit} bytes are more than a shard can address"),
-                "choose at most 4294967295 bytes, or none",
-            ))
-        }
-        limit => Ok(Some(limit)),
-    }
-}
-
-fn samples_per_shard(text: &str) -> Result<u64, CliError> {
-    match parse_sample_count(text) {
-        Ok(samples) if samples > 0 => Ok(samples),
-        _ => Err(CliError::option(
-            "samples-per-shard",
-            format!("`{}` is not a number of samples above 0", escape(text)),
-            "write 1000, 10k or 1.5m",
-        )),
-    }
-}
-
-fn memory_limit(text: &str) -> Result<u64, CliError> {
-    match options::byte_size("memory-limit", text)? {
-        0 => Err(CliError::option(
-            "memory-limit",
-            "0 bytes are not enough",
-            "leave it out, or write a size such as 2GiB",
-        )),
-        limit => Ok(limit),
-    }
-}
-
-fn separator(typed: Option<&str>, to: ShardFormat) -> Result<Option<String>, CliError> {
-    const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
-    match (typed, to) {
-        (Some(text), XSV) => options::unescape("separator", text).map(Some),
-        (Some(_), _) => Err(CliError::option(
-            "separator",
-            format!("{to} has none to choose"),
-            "leave it out, or write --to xsv",
-        )),
-        (None, XSV) => Err(CliError::option(
-            "separator",
-            "xsv needs one",
-            "write e.g. --separator '|'",
-        )),
-        (None, _) => Ok(None),
-    }
-}
-
-fn newline(typed: Option<&str>, to: ShardFormat) -> Result<Option<String>, CliError> {
-    match (typed, to) {
-        (None, _) => Ok(None),
-        (Some(_), ShardFormat::Streaming(Format::Mds) | ShardFormat::Webdataset) => {
-            Err(CliError::option(
-                "newline",
-                format!("{to} has no lines"),
-                "leave it out, or write --to jsonl",
-            ))
-        }
-        (Some(text), _) => options::unescape("newline", text).map(Some),
-    }
+    Ok(())
 }
 
 fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
@@ -600,28 +484,4 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
         out.text(format_args!("\n{table}"))?;
     }
     Ok(Exit::Done)
-}
-
-/// Parses the delimiter: one byte, except a quote or a line break.
-fn csv_delimiter(text: &str) -> Result<u8, CliError> {
-    match options::unescape("csv-delimiter", text)?.as_bytes() {
-        [byte] if !matches!(byte, b'"' | b'\n' | b'\r') => Ok(*byte),
-        _ => Err(CliError::option(
-            "csv-delimiter",
-            format!("`{}` cannot stand between values", escape(text)),
-            "write one ASCII character, such as ; or \\t",
-        )),
-    }
-}
-
-fn infer_rows(text: &str) -> Result<usize, CliError> {
-    let rows = super::world::number("infer-rows", text)?;
-    match usize::try_from(rows) {
-        Ok(rows) if rows > 0 => Ok(rows),
-        _ => Err(CliError::option(
-            "infer-rows",
-            "types cannot be told from no rows",
-            "write a number of rows, such as 100000",
-        )),
-    }
 }

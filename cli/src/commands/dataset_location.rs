@@ -12,7 +12,7 @@ use shardmill_storage::{Dir, Folder, Location, RemoteOptions};
 use shardmill_writer::INDEX_NAME;
 
 use super::options;
-use crate::args::StorageArgs;
+use crate::args::{StorageArgs, parse_location};
 use crate::error::{CliError, Stop};
 
 /// The location of a dataset that a command reads.
@@ -80,7 +80,7 @@ impl DatasetLocation {
                 remote,
             }));
         }
-        let location = match options::place(text)? {
+        let location = match parse_location(text)? {
             Location::Local(path) => return Ok(Self::Local(path)),
             Location::Remote(location) => location,
         };

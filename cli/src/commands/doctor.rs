@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Progress};
-use shardmill_storage::{Location, ProbeOutcome, ProbeReport, ProbeVerdict, probe};
+use shardmill_storage::{ProbeOutcome, ProbeReport, ProbeVerdict, probe};
 
 use super::options;
 use crate::args::DoctorArgs;
@@ -30,11 +30,10 @@ struct JsonStep<'a> {
 }
 
 pub fn run(args: &DoctorArgs, out: &mut Output) -> Result<Exit, Stop> {
-    let location = Location::parse(&args.location)?;
     let options = options::remote(&args.storage)?;
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
-    let report = probe(&location, &options, &mut |_| !progress.is_cancelled())?;
+    let report = probe(&args.location, &options, &mut |_| !progress.is_cancelled())?;
     if out.is_json() {
         out.json(&json(&report))?;
     } else {

@@ -8,7 +8,7 @@ use shardmill_core::{Limits, Progress, escape};
 use shardmill_dataset::TarPattern;
 
 use super::options;
-use crate::args::ExportArgs;
+use crate::args::{ExportArgs, parse_location};
 use crate::error::Stop;
 use crate::output::{Display, Exit, Output, many};
 use crate::signals;
@@ -24,11 +24,11 @@ pub fn run(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     let pattern = TarPattern::parse(&args.dataset)?;
     let location = match &pattern {
         Some(pattern) => pattern.folder().clone(),
-        None => options::place(&args.dataset)?,
+        None => parse_location(&args.dataset)?,
     };
     let options = ExportOptions {
-        readers: options::consumers("for", &args.readers)?,
-        jobs: options::jobs(args.jobs.as_deref())?,
+        readers: args.readers.clone(),
+        jobs: options::jobs(args.jobs),
         replace: args.force,
         limits,
         remote: options::remote(&args.storage)?,

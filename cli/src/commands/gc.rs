@@ -15,9 +15,9 @@ pub fn run(args: &GcArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop
     options.delete = args.delete;
     options.remote = options::remote(&args.storage)?;
     options.limits = limits;
-    options.older_than = options::age("older-than", &args.older_than)?;
-    options.lease_patience = options::takeover_after(&args.takeover)?;
-    options.part = args.part.as_deref().map(options::part).transpose()?;
+    options.older_than = args.older_than.duration;
+    options.lease_patience = args.takeover.patience();
+    options.part = args.part;
     options::announce_waits(&mut options.remote, out);
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
@@ -42,7 +42,7 @@ fn show(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), Stop> 
         out.line(format_args!(
             "{dest}: {} of parts kept, written less than {} ago; `shardmill gc {} --delete --older-than 0` removes them when no part is at work",
             amount(&report.kept),
-            escape(&args.older_than),
+            escape(&args.older_than.text),
             shell_word(&args.dest),
         ))?;
     }

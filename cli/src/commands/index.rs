@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -10,7 +10,7 @@ use shardmill_mds::HashAlgo;
 use shardmill_storage::{Dir, PublishMode, StorageError};
 use shardmill_writer::INDEX_NAME;
 
-use super::{convert, options};
+use super::options;
 use crate::args::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
 use crate::error::{CliError, Stop};
 use crate::output::{Display, Exit, Output, many};
@@ -41,34 +41,30 @@ pub fn run(args: &IndexArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
 }
 
 fn rebuild(args: &RebuildArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let path = options::location(&args.dataset)?;
-    let hashes = args.hashes.as_deref().map(convert::hashes).transpose()?;
     let options = RebuildOptions {
         limits,
-        jobs: options::jobs(args.jobs.as_deref())?,
+        jobs: options::jobs(args.jobs),
     };
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
     let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
-    let made = made(&path, args, hashes, options, &progress);
+    let made = made(args, options, &progress);
     drop(display);
     let (text, samples, shards) = made?;
-    let outcome = publish(&path, &text, args.force)?;
-    show(&path, outcome, samples, shards, out)
+    let outcome = publish(&args.dataset, &text, args.force)?;
+    show(&args.dataset, outcome, samples, shards, out)
 }
 
 /// Returns the text of the index, and its numbers of samples and shards.
 fn made(
-    path: &Path,
     args: &RebuildArgs,
-    hashes: Option<Vec<HashAlgo>>,
     options: RebuildOptions,
     progress: &Progress,
 ) -> Result<(String, u64, u64), Stop> {
-    let is_none = match shardmill_dataset::rebuild_index(path, &options, progress) {
+    let is_none = match shardmill_dataset::rebuild_index(&args.dataset, &options, progress) {
         Err(DatasetError::NoShards { path }) => DatasetError::NoShards { path },
         Err(error @ DatasetError::Unfinished { .. }) => return Err(error.into()),
-        _ if hashes.is_some() => {
+        _ if args.hashes.is_some() => {
             let fact = "the headers of these shards say which hashes their index has";
             return Err(CliError::option("hashes", fact, "leave it out").into());
         }
@@ -78,43 +74,38 @@ fn made(
         }
     };
     let options = ReindexOptions {
-        hashes: hashes.map_or_else(|| convert::hashes("sha256"), Ok)?,
+        hashes: args
+            .hashes
+            .clone()
+            .unwrap_or_else(|| vec![HashAlgo::Sha256]),
         jobs: options.jobs,
         replace: args.force,
         limits: options.limits,
     };
-    let index = shardmill_convert::reindex_tars(path, &options, progress)?.ok_or(is_none)?;
+    let index =
+        shardmill_convert::reindex_tars(&args.dataset, &options, progress)?.ok_or(is_none)?;
     let (samples, shards) = (index.samples(), index.shards.len() as u64);
     Ok((index.to_json(), samples, shards))
 }
 
 fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let dirs: Vec<PathBuf> = args
-        .dirs
-        .iter()
-        .map(|dir| options::location(dir))
-        .collect::<Result<_, _>>()?;
-    let out_dir = args.out.as_deref().map(options::location).transpose()?;
-    let (root, merged) = match (dirs.as_slice(), out_dir) {
-        ([root], None) => (
-            root.clone(),
-            shardmill_dataset::merge_indexes(root, limits)?,
-        ),
+    let (root, merged) = match (args.dirs.as_slice(), &args.out) {
+        ([root], None) => (root, shardmill_dataset::merge_indexes(root, limits)?),
         (_, Some(root)) => {
-            let merged = shardmill_dataset::merge_index_list(&dirs, &root, limits)?;
+            let merged = shardmill_dataset::merge_index_list(&args.dirs, root, limits)?;
             (root, merged)
         }
         (_, None) => {
-            let fact = format!("{} directories are to be merged", dirs.len());
+            let fact = format!("{} directories are to be merged", args.dirs.len());
             return Err(
                 CliError::option("out", fact, "say with --out where the index goes").into(),
             );
         }
     };
-    let outcome = publish_merged(&root, &merged, args.force)?;
+    let outcome = publish_merged(root, &merged, args.force)?;
     let index = &merged.index;
     let samples = index.samples().saturating_sub(merged.deleted);
-    show(&root, outcome, samples, index.shards.len() as u64, out)?;
+    show(root, outcome, samples, index.shards.len() as u64, out)?;
     if merged.deleted > 0 {
         out.flush()?;
         out.console().note(format_args!(

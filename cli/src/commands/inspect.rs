@@ -30,10 +30,8 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         remote: options::remote(&args.storage)?,
         ..SourceOptions::default()
     };
-    let version = args.version.as_deref().map(options::table_version);
-    travel.delta.version = version.transpose()?;
-    let time = args.timestamp.as_deref().map(options::table_time);
-    travel.delta.timestamp_ms = time.transpose()?;
+    travel.delta.version = args.version;
+    travel.delta.timestamp_ms = args.timestamp;
     // Objects are read as in a conversion.
     travel.text.raw_objects = true;
     // Shows the union of all columns. `convert` decides whether nulls may replace missing columns.

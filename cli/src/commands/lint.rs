@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
-use shardmill_dataset::{RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order};
+use shardmill_dataset::{RepeatedKey, RepeatedKeys, TarFile, TarSet, each_in_order};
 use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits};
 
 use super::options;
@@ -109,19 +109,10 @@ impl Report<'_> {
 }
 
 pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let mut paths = Vec::new();
-    for path in &args.paths {
-        match TarPattern::parse(path)? {
-            Some(pattern) => paths.extend(pattern.locations()),
-            None => paths.push(options::place(path)?),
-        }
-    }
-    let readers = match &args.readers {
-        Some(text) => options::consumers("for", text)?,
-        None => Vec::new(),
-    };
-    let jobs = options::jobs(args.jobs.as_deref())?;
-    let set = TarSet::open_at(&paths, &limits, &options::remote(&args.storage)?)?;
+    let readers = args.readers.clone().unwrap_or_default();
+    let jobs = options::jobs(args.jobs);
+    let remote = options::remote(&args.storage)?;
+    let set = TarSet::open_at(&args.paths.concat(), &limits, &remote)?;
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
     let shards = set.shards();

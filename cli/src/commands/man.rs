@@ -5,7 +5,6 @@ use shardmill_core::{Diagnostic, ErrorKind};
 use shardmill_storage::{Dir, PublishMode};
 
 use super::markdown::headed;
-use super::options;
 use crate::args::{Cli, ManArgs};
 use crate::error::Stop;
 use crate::output::{Exit, Output};
@@ -18,7 +17,7 @@ pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
         }
         return Ok(Exit::Done);
     };
-    let dir = Dir::create(&options::location(dir)?)?;
+    let dir = Dir::create(dir)?;
     for (name, page) in &pages {
         dir.publish_bytes(None, name, page, PublishMode::Replace)?;
     }

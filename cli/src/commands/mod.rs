@@ -2,7 +2,6 @@
 
 mod bench;
 mod cat;
-mod columns;
 mod commit;
 mod completions;
 mod convert;
@@ -24,7 +23,6 @@ mod options;
 mod order;
 mod picture;
 mod plan;
-mod range;
 mod repair;
 mod requests;
 mod rewrite;
@@ -37,7 +35,7 @@ use crate::error::Stop;
 use crate::output::{Exit, Output};
 
 pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
-    let limits = options::limits(&cli.global.limits)?;
+    let limits = options::limits(&cli.global.limits);
     match &cli.verb {
         Verb::Convert(args) => convert::run(args, limits, out),
         Verb::Inspect(args) => inspect::run(args, limits, out),

@@ -1,11 +1,12 @@
 use std::ops::Range;
+use std::path::Path;
 
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, StreamConfig, World};
 use shardmill_reader::{RunState, StateError};
 
-use super::{dataset, options, requests, world};
+use super::{dataset, requests, world};
 use crate::args::OrderArgs;
 use crate::error::{CliError, Fault, Stop};
 use crate::output::{Exit, Output, count, many};
@@ -21,16 +22,10 @@ struct JsonBatch<'a> {
 
 pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let mut config = world::epoch_config(&args.world, Vec::new())?;
-    config.epoch = world::number("epoch", &args.epoch)?;
-    let rank = args
-        .rank
-        .as_deref()
-        .map(|typed| world::number("rank", typed));
-    let rank = rank.transpose()?;
-    let batches = args.batches.as_deref().map(Batches::parse).transpose()?;
+    config.epoch = args.epoch;
+    let (rank, batches) = (args.rank, args.batches);
 
-    let named = [&args.world.datasets, &args.world.streams, &args.shards];
-    if named.iter().all(|typed| typed.is_empty()) {
+    if world::streams(&args.world).is_empty() && args.shards.is_empty() {
         if !out.is_json() {
             return Err(CliError::Usage {
                 id: "usage-missing-argument".into(),
@@ -79,100 +74,29 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
 fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop> {
     let mut streams = Vec::new();
     for sizes in &args.shards {
-        streams.push(StreamConfig::new(&parse_sizes(sizes)?));
+        streams.push(StreamConfig::new(sizes));
     }
-    for stream in world::streams(&args.world)? {
-        let (storage, with_deleted) = (&args.world.storage, args.world.with_deleted);
+    for stream in world::streams(&args.world) {
+        let (storage, with_deleted) = (&args.world.storage, args.world.streams.with_deleted);
         let dataset = dataset::open_typed(&stream.location, storage, limits.clone(), with_deleted)?;
         streams.push(dataset::stream_config(&dataset).with_weight(stream.weight));
     }
     Ok(streams)
 }
 
-fn parse_sizes(typed: &str) -> Result<Vec<u64>, CliError> {
-    let sizes: Result<Vec<u64>, _> = typed.split(',').map(|size| size.trim().parse()).collect();
-    sizes.map_err(|_| {
-        CliError::option(
-            "shards",
-            format!("`{}` is not a list of sizes", escape(typed)),
-            "write the samples of each shard: 4,3,5",
-        )
-    })
-}
-
-fn load(path: &str) -> Result<RunState, Stop> {
-    let location = options::location(path)?;
-    RunState::load(&location).map_err(|error| of_state(error, path))
+fn load(path: &Path) -> Result<RunState, Stop> {
+    RunState::load(path).map_err(|error| of_state(error, path))
 }
 
 /// Adds the name of the state file to an error.
-fn of_state(error: StateError, path: &str) -> Stop {
+fn of_state(error: StateError, path: &Path) -> Stop {
     match error {
         StateError::Storage(_) | StateError::Order(_) => error.into(),
         _ => {
             let mut fault = Fault::from(error);
-            fault.object = Some(escape(path).into_owned());
+            fault.object = Some(escape(&path.display().to_string()).into_owned());
             fault.into()
         }
-    }
-}
-
-/// A range of batches: `A..B`, `A..`, `..B` or `A`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Batches {
-    first: u64,
-    end: Option<u64>,
-}
-
-impl Batches {
-    fn parse(typed: &str) -> Result<Self, CliError> {
-        let wrong = || {
-            CliError::option(
-                "batches",
-                format!("`{}` is neither a batch nor a range", escape(typed)),
-                "write 7, 10..20, 10.. or ..20",
-            )
-        };
-        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
-        let Some((first, end)) = typed.split_once("..") else {
-            let first = number(typed)?;
-            let end = first.checked_add(1).ok_or_else(wrong)?;
-            return Ok(Self {
-                first,
-                end: Some(end),
-            });
-        };
-        let first = if first.is_empty() { 0 } else { number(first)? };
-        let end = if end.is_empty() {
-            None
-        } else {
-            Some(number(end)?)
-        };
-        if end.is_some_and(|end| end < first) {
-            return Err(CliError::option(
-                "batches",
-                format!("`{}` ends before it begins", escape(typed)),
-                "write the first one, two dots, and the one behind the last",
-            ));
-        }
-        Ok(Self { first, end })
-    }
-
-    /// Returns the selected batches of an epoch with `batches` batches. All typed numbers must be in range.
-    fn resolve(self, batches: u64) -> Result<Range<u64>, CliError> {
-        let end = self.end.unwrap_or(batches);
-        if self.first > batches || end > batches {
-            return Err(CliError::option(
-                "batches",
-                format!(
-                    "batch {} was asked for, there are {}",
-                    count(self.first.max(end.saturating_sub(1))),
-                    count(batches)
-                ),
-                "leave it out to see all of them",
-            ));
-        }
-        Ok(self.first..end)
     }
 }
 
@@ -286,43 +210,4 @@ fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: b
         many(config.world.ranks(), "rank"),
         many(resolved.canonical_nodes, "canonical node"),
     ));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_are_one_or_a_range() {
-        for (text, range) in [
-            ("0", Some(0..1)),
-            ("9", Some(9..10)),
-            ("2..5", Some(2..5)),
-            ("..5", Some(0..5)),
-            ("5..", Some(5..10)),
-            ("..", Some(0..10)),
-            ("10..", Some(10..10)),
-            ("4..4", Some(4..4)),
-            ("10", None),
-            ("..11", None),
-            ("11..", None),
-            ("5..4", None),
-            ("-1", None),
-            ("x", None),
-            ("", None),
-            ("1...2", None),
-            ("18446744073709551615", None),
-        ] {
-            let found = Batches::parse(text).and_then(|batches| batches.resolve(10));
-            assert_eq!(found.ok(), range, "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_numbers() {
-        assert_eq!(parse_sizes("4,3, 0").unwrap(), [4, 3, 0]);
-        for bad in ["", "4,,3", "4,", "-1", "1.5", "x"] {
-            assert!(parse_sizes(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -1,5 +1,4 @@
 use std::path::Path;
-use std::time::Duration;
 
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
@@ -8,8 +7,8 @@ use shardmill_order::{EpochConfig, StreamConfig};
 use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, forecast};
 use shardmill_storage::{Dir, PublishMode};
 
-use super::{dataset, options, picture, world};
-use crate::args::{PlanArgs, StorageArgs};
+use super::{dataset, picture, world};
+use crate::args::{PlanArgs, StorageArgs, Stream};
 use crate::error::{CliError, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, seconds};
 
@@ -59,23 +58,22 @@ struct Data {
 }
 
 pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let streams = world::streams(&args.world)?;
-    let options = options_of(args)?;
-    let svg = args.svg.as_deref().map(options::location).transpose()?;
+    let streams = world::streams(&args.world);
+    let options = options_of(args);
     // Options that do not depend on the data are checked before any work.
     world::epoch_config(&args.world, Vec::new())?;
     let data = read(
         &streams,
-        (&args.world.storage, args.world.with_deleted),
+        (&args.world.storage, args.world.streams.with_deleted),
         &limits,
     )?;
     let config = world::epoch_config(&args.world, data.configs.clone())?;
     let found = forecast(&config, &data.costs, &options)?;
     let advice = advice(&found, &data, &options);
-    if let Some(path) = svg {
+    if let Some(path) = &args.svg {
         let title = format!("Plan of {}", title(&data));
         let drawing = picture::draw(&title, &found, options.cache_limit);
-        publish(&path, drawing.as_bytes())?;
+        publish(path, drawing.as_bytes())?;
     }
     if out.is_json() {
         out.json(&plan(data, &config, &options, &found, advice)?)?;
@@ -85,78 +83,20 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     Ok(Exit::Done)
 }
 
-fn options_of(args: &PlanArgs) -> Result<ForecastOptions, CliError> {
-    let cache_limit = args.cache_limit.as_deref();
-    Ok(ForecastOptions {
-        epochs: within("epochs", &args.epochs, 1000)?,
-        cache_limit: cache_limit
-            .map(|text| options::byte_size("cache-limit", text))
-            .transpose()?,
-        bandwidth: bandwidth(&args.bandwidth)?,
-        latency: duration("latency", &args.latency)?,
-        connections: usize::try_from(within("connections", &args.connections, 10_000)?)
-            .unwrap_or(usize::MAX),
-        step: duration("step-time", &args.step_time)?,
+fn options_of(args: &PlanArgs) -> ForecastOptions {
+    ForecastOptions {
+        epochs: args.epochs,
+        cache_limit: args.cache_limit,
+        bandwidth: args.bandwidth,
+        latency: args.latency,
+        connections: usize::try_from(args.connections).unwrap_or(usize::MAX),
+        step: args.step_time,
         ..ForecastOptions::default()
-    })
-}
-
-/// Parses a whole number from 1 to `most`.
-fn within(option: &'static str, typed: &str, most: u64) -> Result<u64, CliError> {
-    match world::number(option, typed)? {
-        number if (1..=most).contains(&number) => Ok(number),
-        number => Err(CliError::option(
-            option,
-            format!("{number} is out of range"),
-            format!("pass a number from 1 to {most}"),
-        )),
-    }
-}
-
-/// Parses a bandwidth such as `1GB/s`. The `/s` is optional.
-fn bandwidth(typed: &str) -> Result<u64, CliError> {
-    let size = typed.strip_suffix("/s").unwrap_or(typed);
-    match options::byte_size("bandwidth", size) {
-        Ok(0) => Err(CliError::option(
-            "bandwidth",
-            "nothing would arrive",
-            "pass at least 1 byte a second",
-        )),
-        Ok(bandwidth) => Ok(bandwidth),
-        Err(_) => Err(CliError::option(
-            "bandwidth",
-            format!("`{}` is not a size for each second", escape(typed)),
-            "write 500MB/s or 1GiB/s",
-        )),
-    }
-}
-
-/// Parses a duration such as `30ms`, `0.5s` or `2min`. A number without a unit means seconds. The maximum is one hour.
-fn duration(option: &'static str, typed: &str) -> Result<Duration, CliError> {
-    let wrong = |fact: String| CliError::option(option, fact, "write 500us, 30ms, 1.5s or 2min");
-    let units = [
-        ("us", 1e-6),
-        ("ms", 1e-3),
-        ("min", 60.0),
-        ("s", 1.0),
-        ("", 1.0),
-    ];
-    let found = units.iter().find_map(|(unit, factor)| {
-        let number = typed.strip_suffix(unit)?.trim_end();
-        let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        let number: f64 = number.parse().ok().filter(|_| plain)?;
-        Some(number * factor)
-    });
-    match found {
-        Some(found) if found <= 3600.0 => Duration::try_from_secs_f64(found)
-            .map_err(|_| wrong(format!("`{}` is not a time", escape(typed)))),
-        Some(_) => Err(wrong(format!("`{}` is more than an hour", escape(typed)))),
-        None => Err(wrong(format!("`{}` is not a time", escape(typed)))),
     }
 }
 
 fn read(
-    streams: &[world::Stream],
+    streams: &[Stream],
     (storage, with_deleted): (&StorageArgs, bool),
     limits: &Limits,
 ) -> Result<Data, Stop> {
@@ -637,43 +577,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
-        for (text, seconds) in [
-            ("30ms", 0.03),
-            ("500us", 0.0005),
-            ("1.5s", 1.5),
-            ("2 min", 120.0),
-            ("2", 2.0),
-            ("0", 0.0),
-            ("3600s", 3600.0),
-        ] {
-            let found = duration("latency", text).unwrap().as_secs_f64();
-            assert!((found - seconds).abs() < 1e-9, "{text}: {found}");
-        }
-        for bad in [
-            "", "ms", "-1s", "1e3s", "inf", "NaN", "1h", "3601s", "1.2.3s", "s1",
-        ] {
-            assert!(duration("latency", bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_bandwidth_is_a_size_a_second() {
-        assert_eq!(bandwidth("1GB/s").unwrap(), 1 << 30);
-        assert_eq!(bandwidth("2MiB").unwrap(), 2 << 20);
-        for bad in ["0", "0MB/s", "1GB/h", "", "/s", "fast", "-1MB/s"] {
-            assert!(bandwidth(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn needed_sizes_are_never_too_small() {
         for size in [0, 1, 1023, 1 << 20, (1 << 20) + 1, 20 << 30, u64::MAX] {
             let text = needed(size);
-            let parsed = options::byte_size("cache-limit", &text);
+            let parsed = text.parse::<shardmill_core::ByteSize>();
             // 2^64 - 1 rounded up does not fit into 64 bits.
             assert!(
-                parsed.map_or(size == u64::MAX, |parsed| parsed >= size),
+                parsed.map_or(size == u64::MAX, |parsed| parsed.bytes() >= size),
                 "{text}"
             );
         }

@@ -33,7 +33,7 @@ const MOST_IDS: u64 = 1 << 25;
 const MOST_PICKS: u64 = 1 << 28;
 
 pub fn run(out: &mut Output) -> Result<Exit, Stop> {
-    let jobs = options::jobs(None)?;
+    let jobs = options::jobs(None);
     let queue = Arc::new(Queue::default());
     let (answers, answered) = sync_channel(jobs);
     for job in 0..jobs {

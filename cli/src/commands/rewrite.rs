@@ -6,7 +6,7 @@ use serde::Serialize;
 use shardmill_convert::{RewriteKind, RewriteOptions, Rewritten};
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
 
-use super::{convert, options};
+use super::options;
 use crate::args::RewriteArgs;
 use crate::error::{Fault, Stop, one_line};
 use crate::output::{Display, Exit, Output, many};
@@ -26,31 +26,28 @@ pub fn rewrite(
     limits: Limits,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
-    let (source, dest) = (
-        options::location(&args.source)?,
-        options::location(&args.dest)?,
-    );
     let options = RewriteOptions {
         kind,
-        hashes: convert::hashes(&args.hashes)?,
-        jobs: options::jobs(args.jobs.as_deref())?,
+        hashes: args.hashes.clone(),
+        jobs: options::jobs(args.jobs),
         limits,
     };
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
     let display = Display::start(&progress, out.progress_mode(), "rewriting", out.console());
-    let report = shardmill_convert::rewrite_tars(source, &dest, &options, &progress);
+    let report =
+        shardmill_convert::rewrite_tars(args.source.clone(), &args.dest, &options, &progress);
     drop(display);
     let report = report?;
     let ok = report.lost.is_empty();
     if out.is_json() {
         out.json(&JsonReport {
-            dest: &args.dest,
+            dest: &args.dest.to_string_lossy(),
             ok,
             report: &report,
         })?;
     } else {
-        show(&args.dest, &report, out)?;
+        show(&args.dest.to_string_lossy(), &report, out)?;
     }
     Ok(if ok { Exit::Done } else { Exit::Problems })
 }

@@ -24,7 +24,7 @@ struct JsonReport<'a> {
 pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let options = VerifyOptions {
         deep: args.deep,
-        jobs: options::jobs(args.jobs.as_deref())?,
+        jobs: options::jobs(args.jobs),
         ..VerifyOptions::default()
     };
     let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;

@@ -1,109 +1,44 @@
-//! Parses the streams, the world and the order options of commands that create an order.
+//! The streams, the ranks and the order options of commands that create an order.
 
-use shardmill_core::escape;
-use shardmill_order::{EpochConfig, OrderError, StreamConfig, Weight, World};
+use shardmill_order::{EpochConfig, StreamConfig, Weight, World};
 
-use crate::args::WorldArgs;
-use crate::error::{CliError, Stop};
-
-/// A stream as the user typed it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Stream {
-    pub location: String,
-    pub weight: Weight,
-}
+use crate::args::{Stream, WorldArgs};
+use crate::error::Stop;
 
 /// Returns the streams: the named datasets, and those of `--stream`.
-pub fn streams(args: &WorldArgs) -> Result<Vec<Stream>, CliError> {
-    let plain = args.datasets.iter().map(|location| {
-        Ok(Stream {
-            location: location.clone(),
-            weight: Weight::Unspecified,
-        })
+pub fn streams(args: &WorldArgs) -> Vec<Stream> {
+    let plain = args.streams.datasets.iter().map(|location| Stream {
+        location: location.clone(),
+        weight: Weight::Unspecified,
     });
-    plain
-        .chain(args.streams.iter().map(|typed| stream(typed)))
-        .collect()
-}
-
-/// Parses `DATASET[,proportion=X|repeat=X|choose=N]`. A comma followed by anything else belongs to the path.
-fn stream(typed: &str) -> Result<Stream, CliError> {
-    let wrong = |fact: String| {
-        let hint = "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N";
-        CliError::option("stream", fact, hint)
-    };
-    let Some((location, name, value)) = typed.rsplit_once(',').and_then(|(location, rest)| {
-        let (name, value) = rest.split_once('=')?;
-        (!name.contains('/')).then_some((location, name, value))
-    }) else {
-        return Ok(Stream {
-            location: typed.to_owned(),
-            weight: Weight::Unspecified,
-        });
-    };
-    let not_a_number = || wrong(format!("`{}` is not a number for {name}", escape(value)));
-    let real = || value.parse::<f64>().map_err(|_| not_a_number());
-    let weight = match name {
-        "proportion" => Weight::Proportion(real()?),
-        "repeat" => Weight::Repeat(real()?),
-        "choose" => Weight::Choose(value.parse().map_err(|_| not_a_number())?),
-        _ => {
-            return Err(wrong(format!(
-                "`{}` is not a part of a stream",
-                escape(name)
-            )));
-        }
-    };
-    Ok(Stream {
-        location: location.to_owned(),
-        weight,
-    })
+    plain.chain(args.streams.streams.iter().cloned()).collect()
 }
 
 /// Returns the typed configuration of an order, for epoch 0. Values that depend on the streams are checked when the
 /// order is created.
 pub fn epoch_config(args: &WorldArgs, streams: Vec<StreamConfig>) -> Result<EpochConfig, Stop> {
+    let (ranks, order) = (&args.ranks, &args.order);
     let world = World {
-        nodes: number("nodes", &args.nodes)?,
-        ranks_per_node: number("ranks-per-node", &args.ranks_per_node)?,
-        workers_per_rank: number("workers-per-rank", &args.workers_per_rank)?,
+        nodes: ranks.nodes,
+        ranks_per_node: ranks.ranks_per_node,
+        workers_per_rank: ranks.workers_per_rank,
     };
-    let batch_size = number("batch-size", &args.batch_size)?;
-    let mut config = EpochConfig::new(streams, batch_size, world);
-    config.replication = optional("replication", args.replication.as_deref())?;
-    config.epoch_size = optional("epoch-size", args.epoch_size.as_deref())?;
-    config.shuffle = args.shuffle && !args.no_shuffle;
-    config.shuffle_algo = named(args.shuffle_algo.parse())?;
-    config.shuffle_seed = number("shuffle-seed", &args.shuffle_seed)?;
-    config.shuffle_block_size = optional("shuffle-block-size", args.shuffle_block_size.as_deref())?;
-    config.num_canonical_nodes =
-        optional("num-canonical-nodes", args.num_canonical_nodes.as_deref())?;
-    config.batching_method = named(args.batching_method.parse())?;
-    config.sampling_method = named(args.sampling_method.parse())?;
-    config.sampling_granularity = number("sampling-granularity", &args.sampling_granularity)?;
-    config.partition_algo = named(args.partition_algo.parse())?;
+    let config = EpochConfig {
+        replication: ranks.replication,
+        epoch_size: order.epoch_size,
+        shuffle: order.shuffle && !order.no_shuffle,
+        shuffle_algo: order.shuffle_algo,
+        shuffle_seed: order.shuffle_seed,
+        shuffle_block_size: order.shuffle_block_size,
+        num_canonical_nodes: order.num_canonical_nodes,
+        batching_method: order.batching_method,
+        sampling_method: order.sampling_method,
+        sampling_granularity: order.sampling_granularity,
+        partition_algo: order.partition_algo,
+        ..EpochConfig::new(streams, ranks.batch_size, world)
+    };
     config.resolve()?;
     Ok(config)
-}
-
-/// Unwraps a parsed name. The command line parser has already checked it.
-fn named<T>(parsed: Result<T, OrderError>) -> Result<T, Stop> {
-    Ok(parsed?)
-}
-
-fn optional(option: &'static str, typed: Option<&str>) -> Result<Option<u64>, CliError> {
-    typed.map(|text| number(option, text)).transpose()
-}
-
-/// Parses a whole number.
-pub fn number(option: &'static str, typed: &str) -> Result<u64, CliError> {
-    typed.parse().map_err(|_| {
-        CliError::option(
-            option,
-            format!("`{}` is not a whole number", escape(typed)),
-            "write digits only, as in 1000",
-        )
-    })
 }
 
 #[cfg(test)]
@@ -123,24 +58,6 @@ mod tests {
         Line::try_parse_from(std::iter::once(&"test").chain(words))
             .unwrap_or_else(|error| panic!("{error}"))
             .world
-    }
-
-    #[test]
-    fn a_stream_has_at_most_one_weight() {
-        for (text, location, weight) in [
-            ("a", "a", Weight::Unspecified),
-            ("a,proportion=0.3", "a", Weight::Proportion(0.3)),
-            ("a,b,repeat=2", "a,b", Weight::Repeat(2.0)),
-            ("a,choose=100", "a", Weight::Choose(100)),
-            ("a,b", "a,b", Weight::Unspecified),
-            ("a,b/c=d", "a,b/c=d", Weight::Unspecified),
-        ] {
-            let location = location.to_owned();
-            assert_eq!(stream(text).unwrap(), Stream { location, weight }, "{text}");
-        }
-        for bad in ["a,repeats=2", "a,repeat=", "a,choose=1.5", "a,choose=-1"] {
-            assert!(stream(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]
@@ -204,7 +121,7 @@ mod tests {
         assert_eq!(config.sampling_method.name(), "fixed");
         assert_eq!(config.sampling_granularity, 6);
         assert_eq!(config.partition_algo.name(), "orig");
-        assert_eq!(streams(&args).unwrap().len(), 2);
+        assert_eq!(streams(&args).len(), 2);
         assert!(
             !epoch_config(&typed(&["a", "--shuffle", "--no-shuffle"]), Vec::new())
                 .unwrap()
@@ -216,7 +133,7 @@ mod tests {
     fn numbers_are_whole() {
         for bad in ["", "-1", "1.5", "x", "99999999999999999999"] {
             assert!(
-                epoch_config(&typed(&["a", "--nodes", bad]), Vec::new()).is_err(),
+                Line::try_parse_from(["test", "a", "--nodes", bad]).is_err(),
                 "{bad}"
             );
         }

@@ -1,10 +1,12 @@
-//! Parses sample ranges: `INDEX`, `-1`, `A..B`, `A..`, `..B`.
+//! Parses ranges of samples (`INDEX`, `-1`, `A..B`, `A..`, `..B`) and of batches.
 
 use std::ops::Range;
 
 use shardmill_core::escape;
 
+use super::values::{ValueError, refused};
 use crate::error::CliError;
+use crate::output::count;
 
 /// The typed sample range. Negative numbers count from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub enum Samples {
 }
 
 impl Samples {
-    pub fn parse(text: &str) -> Result<Self, CliError> {
+    pub fn parse(text: &str) -> Result<Self, ValueError> {
         // Options with a typo reach this parser, because negative numbers are allowed here.
         if text
             .strip_prefix('-')
@@ -25,7 +27,8 @@ impl Samples {
                 object: Some(text.to_owned()),
                 message: "there is no such option or argument".to_owned(),
                 hint: Some("see `shardmill cat --help`".to_owned()),
-            });
+            }
+            .into());
         }
         let error = || CliError::Usage {
             id: "config-range".into(),
@@ -34,16 +37,13 @@ impl Samples {
             hint: Some("write 7, -1, 10..20, 10.. or ..20".to_owned()),
         };
         let number = |text: &str| text.parse::<i64>().map_err(|_| error());
-        let end = |text: &str| {
-            if text.is_empty() {
-                Ok(None)
-            } else {
-                number(text).map(Some)
-            }
+        let end = |text: &str| match text.is_empty() {
+            true => Ok(None),
+            false => number(text).map(Some),
         };
         match text.split_once("..") {
             Some((first, last)) => Ok(Self::Range(end(first)?, end(last)?)),
-            None => number(text).map(Self::One),
+            None => Ok(Self::One(number(text)?)),
         }
     }
 
@@ -84,6 +84,63 @@ impl Samples {
                 Ok(start..end)
             }
         }
+    }
+}
+
+/// A range of batches: `A..B`, `A..`, `..B` or `A`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batches {
+    first: u64,
+    end: Option<u64>,
+}
+
+impl Batches {
+    pub fn parse(typed: &str) -> Result<Self, ValueError> {
+        let wrong = || {
+            refused(
+                format!("`{}` is neither a batch nor a range", escape(typed)),
+                "write 7, 10..20, 10.. or ..20",
+            )
+        };
+        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+        let Some((first, end)) = typed.split_once("..") else {
+            let first = number(typed)?;
+            let end = first.checked_add(1).ok_or_else(wrong)?;
+            return Ok(Self {
+                first,
+                end: Some(end),
+            });
+        };
+        let first = if first.is_empty() { 0 } else { number(first)? };
+        let end = if end.is_empty() {
+            None
+        } else {
+            Some(number(end)?)
+        };
+        if end.is_some_and(|end| end < first) {
+            return Err(refused(
+                format!("`{}` ends before it begins", escape(typed)),
+                "write the first one, two dots, and the one after the last",
+            ));
+        }
+        Ok(Self { first, end })
+    }
+
+    /// Returns the selected batches of an epoch with `batches` batches. All typed numbers must be in range.
+    pub fn resolve(self, batches: u64) -> Result<Range<u64>, CliError> {
+        let end = self.end.unwrap_or(batches);
+        if self.first > batches || end > batches {
+            return Err(CliError::option(
+                "batches",
+                format!(
+                    "batch {} was asked for, there are {}",
+                    count(self.first.max(end.saturating_sub(1))),
+                    count(batches)
+                ),
+                "leave it out to see all of them",
+            ));
+        }
+        Ok(self.first..end)
     }
 }
 
@@ -141,9 +198,36 @@ mod tests {
     fn a_word_that_looks_like_an_option_is_called_one() {
         for text in ["--jsn", "-x", "--5"] {
             assert!(
-                matches!(Samples::parse(text), Err(CliError::Usage { id, .. }) if id == "usage-unknown-option"),
+                matches!(Samples::parse(text), Err(ValueError::Other(fault)) if fault.id == "usage-unknown-option"),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn batches_are_one_or_a_range() {
+        for (text, range) in [
+            ("0", Some(0..1)),
+            ("9", Some(9..10)),
+            ("2..5", Some(2..5)),
+            ("..5", Some(0..5)),
+            ("5..", Some(5..10)),
+            ("..", Some(0..10)),
+            ("10..", Some(10..10)),
+            ("4..4", Some(4..4)),
+            ("10", None),
+            ("..11", None),
+            ("11..", None),
+            ("5..4", None),
+            ("-1", None),
+            ("x", None),
+            ("", None),
+            ("1...2", None),
+            ("18446744073709551615", None),
+        ] {
+            let found = Batches::parse(text).ok();
+            let found = found.and_then(|batches| batches.resolve(10).ok());
+            assert_eq!(found, range, "{text}");
         }
     }
 }
