@@ -48,17 +48,17 @@ fn numbers_that_are_not_there_are_refused() {
     insta::assert_snapshot!(place.shown(&["cat", "shards", "100"]), @r"
     exit 2
     --- stderr
-    error[sample-out-of-range]: shards: sample 100 was asked for, the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
+    error[sample-out-of-range]: shards: sample 100 does not exist; the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
     ");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "90..101"]), @r"
     exit 2
     --- stderr
-    error[sample-out-of-range]: shards: sample 101 was asked for, the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
+    error[sample-out-of-range]: shards: sample 101 does not exist; the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
     ");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "-101"]), @r"
     exit 2
     --- stderr
-    error[sample-out-of-range]: shards: sample -101 was asked for, the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
+    error[sample-out-of-range]: shards: sample -101 does not exist; the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
     ");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "5..4"]), @r"
     exit 2

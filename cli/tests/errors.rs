@@ -169,9 +169,9 @@ fn options_of_convert() {
     insta::assert_snapshot!(convert(&["--to", "xsv"]), @"error[config-separator]: --separator: xsv needs one; write e.g. --separator '|'");
     insta::assert_snapshot!(convert(&["--separator", "|"]), @"error[config-separator]: --separator: mds has none to choose; leave it out, or write --to xsv");
     insta::assert_snapshot!(convert(&["--newline", "\\n"]), @"error[config-newline]: --newline: mds has no lines; leave it out, or write --to jsonl");
-    insta::assert_snapshot!(convert(&["--to", "jsonl", "--newline", "\\x"]), @r"error[config-newline]: --newline: `\x` has an escape that is not known; the escapes are \n, \r, \t and \\");
-    insta::assert_snapshot!(convert(&["--where", " "]), @"error[config-where]: --where: the value is empty; leave out --where or give it a value");
-    insta::assert_snapshot!(convert(&["--key", ""]), @"error[config-key]: --key: the value is empty; leave out --key or give it a value");
+    insta::assert_snapshot!(convert(&["--to", "jsonl", "--newline", "\\x"]), @r"error[config-newline]: --newline: `\x` has an unknown escape; the escapes are \n, \r, \t and \\");
+    insta::assert_snapshot!(convert(&["--where", " "]), @"error[config-where]: --where: the value is empty; leave the option out or give it a value");
+    insta::assert_snapshot!(convert(&["--key", ""]), @"error[config-key]: --key: the value is empty; leave the option out or give it a value");
     insta::assert_snapshot!(convert(&["--limit", "shard=1"]), @"error[config-limit]: --limit: there is no limit `shard`; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");
     insta::assert_snapshot!(convert(&["--limit", "shards"]), @"error[config-limit]: --limit: `shards` is not NAME=VALUE; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");
 }

@@ -13,28 +13,28 @@ fn shardmill() {
     insta::assert_snapshot!(help(&[]), @r"
     exit 0
     --- stdout
-    Convert tables and file trees to training shards, and look into them
+    Convert tables and file trees to training shards, and inspect them
 
     Usage: shardmill [OPTIONS] <COMMAND>
 
     Commands:
       convert      Convert tables or a tree of files to compressed, hashed, indexed shards
-      inspect      Show what a dataset holds, or what a source would become
+      inspect      Show the contents of a dataset, or how a source would be converted
       ls           List the shards of a dataset, one line each
       cat          Print samples as JSON lines, or write their fields as files
       verify       Check a dataset: structure, lengths, hashes; with --deep every sample
       index        Rebuild or merge index.json files, and write the indexes of other readers
-      lint         Look for what readers of tar shards trip over: damage, names, groups, and what single
-                   readers need
+      lint         Find problems that readers of tar shards have: damage, names, groups, and
+                   requirements of single readers
       fix          Rewrite tar shards to the form that every reader understands
-      repair       Save the samples of damaged tar shards that are whole
-      order        Print which samples every rank is given, batch by batch
-      plan         Tell what a training run will fetch, hit, pad and wait for
-      bench        Read a dataset as a training job would, and tell how fast
-      doctor       Try what can be done at a location, with your settings: list, put, read, create,
-                   delete
-      commit       Publish what `convert --part` has made as one dataset
-      gc           Show or remove what an interrupted conversion left and nobody is going to finish
+      repair       Save the intact samples of damaged tar shards
+      order        Print the samples that every rank receives, batch by batch
+      plan         Predict fetches, cache hits, padding and waiting times of a training run
+      bench        Read a dataset as a training job would, and report how fast
+      doctor       Check which operations work at a location with your settings: list, put, read,
+                   create, delete
+      commit       Publish the parts that `convert --part` wrote as one dataset
+      gc           Show or remove the leftovers of an interrupted conversion that will not be resumed
       completions  Print the completion script of a shell
       man          Print the manual pages
 
@@ -45,19 +45,19 @@ fn shardmill() {
     Global options:
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
-      -q, --quiet               Print no progress, no summaries, no notes
-      -v, --verbose             Print more in summaries, such as the time that cores were idle
-          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
-                                else `none` with --json and `plain` without [default: auto] [possible
-                                values: auto, bar, plain, json, none]
-          --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
+      -q, --quiet               Print no progress, summaries or notes
+      -v, --verbose             Print more details in summaries, such as the idle time of cores
+          --progress <HOW>      How progress is shown on standard error; `auto` means `bar` on a
+                                terminal, otherwise `none` with --json and `plain` without it [default:
+                                auto] [possible values: auto, bar, plain, json, none]
+          --limit <NAME=VALUE>  Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`;
                                 repeatable
 
     EXAMPLES:
       Convert a Parquet dataset to MDS shards:
         shardmill convert data/ shards/
 
-      See what is in it, and check it:
+      Inspect and check it:
         shardmill inspect shards/
         shardmill verify shards/ --deep
 
@@ -66,11 +66,11 @@ fn shardmill() {
       1    a bug in shardmill
       2    usage or configuration
       3    bad or unverified data
-      4    conflict: exists already, another writer, another configuration
-      6    storage or network gave up
+      4    conflict: already exists, another writer, another configuration
+      6    storage or network failure
       7    a local resource: disk, memory, files
       8    permission
-      130  stopped by an interrupt (143: by a request to terminate); run it again to continue
+      130  interrupted (143: terminated); run it again to continue
     ");
 }
 
@@ -81,11 +81,11 @@ fn convert() {
     --- stdout
     Convert tables or a tree of files to compressed, hashed, indexed shards
 
-    The same input and options give the same bytes, whatever the number of jobs. A conversion that was
-    stopped, by whatever, continues when the same command is run again; one that is finished is left as
-    it is. A directory with `_delta_log` is read as a Delta table, one with Parquet, Arrow, CSV or JSON
-    lines files as a table of them, tar files as WebDataset, anything else as a tree in which files that
-    share a stem are one sample.
+    The same input and options give the same bytes, whatever the number of jobs. An interrupted
+    conversion resumes when the same command is run again. A finished conversion is left unchanged. A
+    directory with `_delta_log` is read as a Delta table, one with Parquet, Arrow, CSV or JSON lines
+    files as a table, tar files as WebDataset. Anything else is read as a tree in which files that share
+    a stem are one sample.
 
     Usage: shardmill convert [OPTIONS] <SOURCE>... <DEST>
 
@@ -99,7 +99,7 @@ fn convert() {
 
     Options:
           --from <KIND>
-              What the source is; `auto` looks
+              Kind of the source; `auto` detects it
 
               [default: auto]
               [possible values: auto, delta, parquet, arrow, csv, tsv, jsonl, tree, mds, webdataset]
@@ -117,11 +117,11 @@ fn convert() {
           --column <NAME[:ENCODING][=EXPR]>
               A column to write: its name, `:` and an encoding, `=` and an SQL expression; repeatable
 
-              With it, only the named columns are written; without it, all are, in the encodings that
-              follow from their types. A name with `:` or `=` in it is written in double quotes. With
-              `--to webdataset` the name is the extension of the member, and encodings are bytes, str,
-              int, json, npy and ten; without it a column gets the extension of its encoding (`caption`
-              becomes `caption.txt`).
+              With it, only the named columns are written. Without it, all columns are written, in the
+              default encodings of their types. A name that contains `:` or `=` is written in double
+              quotes. With `--to webdataset` the name is the extension of the member, and encodings are
+              bytes, str, int, json, npy and ten. Without this option a column gets the extension of its
+              encoding (`caption` becomes `caption.txt`).
 
           --select <EXPRS>
               SQL expressions to read, as between SELECT and FROM
@@ -136,28 +136,29 @@ fn convert() {
               In a Delta table: the version to read [default: the latest]
 
           --timestamp <TIME>
-              In a Delta table: read the latest version of this time, such as 2026-01-31T12:00:00Z
+              In a Delta table: read the latest version at this time, such as 2026-01-31T12:00:00Z
 
-              A time without a zone is UTC, a date is its first instant. What counts is the time of the
-              commit, where the table keeps such times, else that of the commit's file.
+              A time without a zone is UTC. A date means its first instant. The time of a version is
+              that of its commit, if the table records it, and otherwise the modification time of the
+              commit's file.
 
           --key <COLUMN>
-              Column that holds the sample's key (trees and tar files bring it); without one, the
-              samples of `--to webdataset` are numbered
+              Column with the keys of the samples; trees and tar files as sources have one. Without it,
+              the samples of `--to webdataset` are numbered
 
               [default: __key__]
 
           --schema <RULE>
-              When Parquet or Arrow files have different columns: widen numbers and times to a type that
+              If Parquet or Arrow files have different columns: widen numbers and times to a type that
               holds the values of all files (`widen`), also read columns that a file lacks as null
-              (`union`), or refuse every difference (`strict`)
+              (`union`), or reject every difference (`strict`)
 
               [default: widen]
               [possible values: widen, union, strict]
 
           --group <HOW>
-              In a tree of files: one sample for the files whose names are the same up to their last dot
-              (`stem`) or up to their first one, as in tar shards (`key`), or one for each (`file`)
+              In a tree of files: group files whose names are the same up to their last dot (`stem`) or
+              up to their first dot, as in tar shards (`key`), or make each file a sample (`file`)
 
               [default: stem]
               [possible values: stem, key, file]
@@ -170,21 +171,20 @@ fn convert() {
               files]
 
           --csv-null <TEXT>
-              In CSV: a text that is null where it is not quoted, such as `NA`; repeatable [default: an
-              empty text]
+              In CSV: an unquoted text that means null, such as `NA`; repeatable [default: an empty
+              text]
 
           --csv-no-header
               In CSV: the first line is data; columns are called column_1, column_2, …
 
           --infer-rows <N>
-              In CSV and JSON lines: rows of each file above 64 MiB that decide on the types of its
-              columns
+              In CSV and JSON lines: rows of each file above 64 MiB from which column types are inferred
 
               [default: 100000]
 
           --nulls <HOW>
-              What happens to a null: stop, store zero and a column `NAME__is_null`, leave the row out,
-              or, in `--to webdataset`, leave the field out
+              How to handle nulls: stop with an error, store zero and a column `NAME__is_null`, drop the
+              row, or, with `--to webdataset`, omit the field
 
               [default: error]
               [possible values: error, mask, drop, omit]
@@ -193,8 +193,7 @@ fn convert() {
               Value to store for the nulls of one column; repeatable
 
           --split <NAME=SHARE,...>
-              Divide the samples between sub-directories, by shares that add up to 1:
-              `train=0.9,val=0.1`
+              Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
 
           --split-key <COLUMN>
               Rows with the same value in this column go to the same split
@@ -202,7 +201,7 @@ fn convert() {
     Shards:
           --compression <NAME[:LEVEL]>
               Compression of the shards: zstd, gz, br, bz2 with an optional `:LEVEL`, snappy, or none
-              [default: zstd:3, none for webdataset, which knows zstd and gz]
+              [default: zstd:3, none for webdataset, which supports zstd and gz]
 
           --hashes <NAME,...>
               Hashes to record, separated by commas, or none
@@ -210,33 +209,33 @@ fn convert() {
               [default: sha256]
 
           --size-limit <SIZE>
-              Most raw bytes of a shard, or none
+              Maximum raw bytes of a shard, or none
 
               [default: 64MiB]
 
           --samples-per-shard <N>
-              Most samples in a shard
+              Maximum number of samples in a shard
 
           --shard-pattern <PATTERN>
-              Names of the tar files of `--to webdataset`, with a place for the number [default:
+              Names of the tar files of `--to webdataset`, with a placeholder for the number [default:
               shard-%06d.tar]
 
           --names <WHICH>
-              Keys and fields of `--to webdataset`: those that every known reader gives back, or all
-              that webdataset itself reads
+              Keys and fields allowed in `--to webdataset`: those that every known reader returns
+              unchanged, or all that webdataset itself reads
 
               [default: portable]
               [possible values: portable, any]
 
           --index-for <READER,...>
-              Write the indexes of other readers too, for `--to webdataset`: wids, dali, energon,
+              Also write the indexes of other readers, for `--to webdataset`: wids, dali, energon,
               open_clip
 
           --separator <TEXT>
-              Text between two values, for `--to xsv`; `\t` and the like are understood
+              Text between two values, for `--to xsv`; `\t` and similar escapes work
 
           --newline <TEXT>
-              Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and the like are understood
+              Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and similar escapes work
               [default: \n]
 
     Running:
@@ -244,65 +243,64 @@ fn convert() {
               Threads [default: one for each core]
 
           --memory-limit <SIZE>
-              Memory for samples that wait and for queries [default: what the shards of all jobs need]
+              Memory for waiting samples and for queries [default: what the shards of all jobs need]
 
           --dry-run
-              Print what would be done, write nothing
+              Print the plan and write nothing
 
           --overwrite
-              Replace the dataset that is at the destination
+              Replace an existing dataset at the destination
 
           --incremental
-              Bring the dataset up to date with its Delta table: add what is new, list what is gone
+              Bring the dataset up to date with its Delta table: add new rows, list deleted ones
 
-              The first run converts the table, and notes which of its files became which samples. Later
-              runs read the files that were added since, append shards, and list the samples whose rows
-              were deleted or changed in `index.tombstones`; their changed rows are added as new
-              samples.
+              The first run converts the table, and records which samples came from which of its files.
+              Later runs read the files that were added since, append shards, and list the samples whose
+              rows were deleted or changed in `index.tombstones`. Changed rows are added as new samples.
 
           --with-deleted
-              Convert samples of a dataset that its table no longer has like all others
+              Also convert samples of a dataset that were deleted from its table
 
               A dataset that follows a Delta table lists them in `index.tombstones`. By default they are
               left out.
 
           --part <I/N>
-              Make one part of several, counted from 0; `shardmill commit` publishes all of them
+              Write one of several parts, counted from 0; `shardmill commit` publishes all of them
 
-              Each part may be made on a machine of its own, at any time, as often as it takes. What is
-              read is divided among them where files and row groups end.
+              Parts may be written on different machines, at any time, and again after a failure. The
+              source is divided among them at the ends of files and row groups.
 
     Stores:
           --temp-dir <DIR>
-              Directory for files on their way into or out of a store [default: that of the system]
+              Directory for temporary files of uploads and downloads [default: the system's]
 
           --takeover-after <SECONDS>
-              Take the place of another writer in a store after so many seconds without a sign of life
-              [default: 15]
+              Take over the lease of another writer in a store after this many seconds without a
+              heartbeat [default: 15]
 
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       Convert a Parquet dataset with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
@@ -320,7 +318,7 @@ fn convert() {
       A Delta table as it was:
         shardmill convert events/ shards/ --version 12
 
-      The same table day after day, each time only what is new:
+      The same table day after day, each time only the new rows:
         shardmill convert events/ shards/ --incremental
 
       A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
@@ -329,10 +327,10 @@ fn convert() {
       The same tree as tar files for WebDataset, with indexes for DALI and wids:
         shardmill convert photos/ tars/ --to webdataset --index-for dali,wids
 
-      Into a bucket; after a failure the same command goes on where it stopped:
+      Into a bucket; after a failure the same command resumes where it stopped:
         shardmill convert data/ s3://bucket/sets/train
 
-      On four machines, of which this is the first; then publish what they have made:
+      On four machines, of which this is the first; then publish their parts:
         shardmill convert data/ s3://bucket/sets/train --part 0/4
         shardmill commit s3://bucket/sets/train
 
@@ -347,12 +345,12 @@ fn inspect() {
     insta::assert_snapshot!(help(&["inspect"]), @r"
     exit 0
     --- stdout
-    Show what a dataset holds, or what a source would become
+    Show the contents of a dataset, or how a source would be converted
 
-    For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and where
-    it came from. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV
-    or JSON lines source or a tree of files: its columns, rows and files, and the encodings that
-    `convert` would choose. For a Delta table also: versions, features, deleted rows and sizes of files.
+    For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and
+    provenance. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV
+    or JSON lines source or a tree of files: its columns, rows and files, and the default encodings of
+    `convert`. For a Delta table also: versions, features, deleted rows and file sizes.
 
     Usage: shardmill inspect [OPTIONS] <DATASET>
 
@@ -362,44 +360,44 @@ fn inspect() {
 
     Options:
           --version <N>
-              In a Delta table: the version to look at [default: the latest]
+              In a Delta table: the version to inspect [default: the latest]
 
           --timestamp <TIME>
-              In a Delta table: look at the latest version of this time, such as 2026-01-31T12:00:00Z
+              In a Delta table: inspect the latest version at this time, such as 2026-01-31T12:00:00Z
 
           --with-deleted
-              Count samples that their table no longer has like all others
+              Also count deleted samples
 
       -h, --help
               Print help (see a summary with '-h')
 
     Stores:
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
-      Look at a dataset:
+      Inspect a dataset:
         shardmill inspect shards/
 
       The number of samples, for a script:
@@ -408,7 +406,7 @@ fn inspect() {
       The versions and features of a Delta table:
         shardmill inspect events/
 
-      What convert would make of a Parquet file:
+      How convert would encode a Parquet file:
         shardmill inspect data/part-0.parquet
 
       A dataset in a store:
@@ -429,22 +427,22 @@ fn ls() {
       <DATASET>  The dataset, in a directory or in a store
 
     Options:
-          --with-deleted  Count samples that their table no longer has like all others
+          --with-deleted  Also count deleted samples
       -h, --help          Print help
 
     Stores:
-          --storage-option <NAME=VALUE>  A setting that wins over the environment, such as
-                                         AWS_ENDPOINT_URL=http://127.0.0.1:9000; may be repeated
+          --storage-option <NAME=VALUE>  A setting that overrides the environment, such as
+                                         AWS_ENDPOINT_URL=http://127.0.0.1:9000; repeatable
 
     Global options:
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
-      -q, --quiet               Print no progress, no summaries, no notes
-      -v, --verbose             Print more in summaries, such as the time that cores were idle
-          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
-                                else `none` with --json and `plain` without [default: auto] [possible
-                                values: auto, bar, plain, json, none]
-          --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
+      -q, --quiet               Print no progress, summaries or notes
+      -v, --verbose             Print more details in summaries, such as the idle time of cores
+          --progress <HOW>      How progress is shown on standard error; `auto` means `bar` on a
+                                terminal, otherwise `none` with --json and `plain` without it [default:
+                                auto] [possible values: auto, bar, plain, json, none]
+          --limit <NAME=VALUE>  Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`;
                                 repeatable
 
     EXAMPLES:
@@ -481,10 +479,10 @@ fn cat() {
 
     Options:
           --key <KEY>
-              Print the first sample whose key column holds this; reads the dataset from the start
+              Print the first sample with this key; reads the dataset from the start
 
           --key-column <NAME>
-              The column that holds keys, for `--key` and `--by-key`
+              The column with the keys, for `--key` and `--by-key`
 
               [default: __key__]
 
@@ -495,44 +493,44 @@ fn cat() {
               Write the stored bytes of one column of one sample to standard output
 
           --extract <DIR>
-              Write fields as files below this directory: `7/image.jpg`; nothing is overwritten
+              Write fields as files to this directory: `7/image.jpg`; existing files are not overwritten
 
           --by-key
-              With `--extract`: name the files by key, as a tree of files is: `a/001.jpg`
+              With `--extract`: name the files by key, as in a tree of files: `a/001.jpg`
 
           --max-bytes <SIZE>
               Shorten strings, bytes, arrays, images and JSON of more than this many bytes
 
           --with-deleted
-              Number and print samples that their table no longer has like all others
+              Also number and print deleted samples
 
       -h, --help
               Print help (see a summary with '-h')
 
     Stores:
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       The first 10 samples, without long values:
@@ -561,9 +559,9 @@ fn index() {
     Usage: shardmill index [OPTIONS] <COMMAND>
 
     Commands:
-      rebuild  Write index.json anew from the shards of a directory
+      rebuild  Rebuild index.json from the shards of a directory
       merge    Write one index.json over several datasets; their shards stay where they are
-      export   Write the indexes of other readers beside tar shards
+      export   Write the indexes of other readers next to tar shards
 
     Options:
       -h, --help  Print help
@@ -571,12 +569,12 @@ fn index() {
     Global options:
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
-      -q, --quiet               Print no progress, no summaries, no notes
-      -v, --verbose             Print more in summaries, such as the time that cores were idle
-          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
-                                else `none` with --json and `plain` without [default: auto] [possible
-                                values: auto, bar, plain, json, none]
-          --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
+      -q, --quiet               Print no progress, summaries or notes
+      -v, --verbose             Print more details in summaries, such as the idle time of cores
+          --progress <HOW>      How progress is shown on standard error; `auto` means `bar` on a
+                                terminal, otherwise `none` with --json and `plain` without it [default:
+                                auto] [possible values: auto, bar, plain, json, none]
+          --limit <NAME=VALUE>  Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`;
                                 repeatable
 
     EXAMPLES:
@@ -591,23 +589,23 @@ fn index_rebuild() {
     insta::assert_snapshot!(help(&["index", "rebuild"]), @r"
     exit 0
     --- stdout
-    Write index.json anew from the shards of a directory
+    Rebuild index.json from the shards of a directory
 
-    Every shard file is read, checked and hashed with the hashes that its own header names. Tar files
-    name none: --hashes does, and a table of offsets is written beside each.
+    Every shard file is read, checked and hashed with the algorithms that its header lists. The headers
+    of tar files list none, so --hashes selects them, and a table of offsets is written next to each.
 
     Usage: shardmill index rebuild [OPTIONS] <DATASET>
 
     Arguments:
       <DATASET>
-              The directory that holds the shards
+              The directory with the shards
 
     Options:
           --force
-              Replace an index.json that differs, and tables of offsets that do
+              Replace an index.json or tables of offsets that differ
 
           --hashes <NAME,...>
-              Hashes to record of tar files, separated by commas, or none [default: sha256]
+              Hashes to record for tar files, separated by commas, or none [default: sha256]
 
       -j, --jobs <N>
               Threads [default: one for each core]
@@ -620,26 +618,26 @@ fn index_rebuild() {
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       The index was lost:
         shardmill index rebuild shards/
 
-      It is there, but wrong:
+      The index is wrong:
         shardmill index rebuild shards/ --force
 
       Tar files that never had one:
@@ -654,19 +652,20 @@ fn index_merge() {
     --- stdout
     Write one index.json over several datasets; their shards stay where they are
 
-    With one directory, all datasets below it are merged, in the order of their paths. With several,
-    those are merged in the order given. The shards' names are relative to the directory of the new
-    index.
+    With one directory, all datasets in its subdirectories are merged, in the order of their paths.
+    Several directories are merged in the given order. The shard names are relative to the directory of
+    the new index.
 
     Usage: shardmill index merge [OPTIONS] <DIR>...
 
     Arguments:
       <DIR>...
-              A directory with datasets below it, or the datasets
+              A directory with datasets in subdirectories, or the datasets
 
     Options:
           --out <ROOT>
-              Directory that receives index.json and holds all datasets; needed when there are several
+              Directory that receives index.json and contains all datasets; required if there are
+              several
 
           --force
               Replace an index.json that differs
@@ -679,23 +678,23 @@ fn index_merge() {
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
-      All datasets below shards/ become one:
+      Merge all datasets in subdirectories of shards/:
         shardmill index merge shards/
 
       Two of them, in this order:

@@ -7,24 +7,25 @@ fn lint() {
     insta::assert_snapshot!(help(&["lint"]), @r"
     exit 0
     --- stdout
-    Look for what readers of tar shards trip over: damage, names, groups, and what single readers need
+    Find problems that readers of tar shards have: damage, names, groups, and requirements of single
+    readers
 
-    Only headers are read, except of compressed shards. Every finding is one line: an error where
-    samples are lost, torn or mixed up, a warning where some reader gives something else than was meant.
-    The exit status is 3 when there is an error.
+    Only headers are read, except of compressed shards. Every finding is one line: an error if samples
+    are lost, split or mixed up, a warning if some reader returns something unintended. The exit status
+    is 3 if there is an error.
 
     Usage: shardmill lint [OPTIONS] <PATH>...
 
     Arguments:
       <PATH>...
-              Tar files, or folders of them; on this machine or in a store
+              Tar files, or folders of them; local or in a store
 
     Options:
           --for <READER,...>
-              Readers whose rules count too: webdataset, hf, dali, energon, wids, open_clip
+              Readers whose rules are also checked: webdataset, hf, dali, energon, wids, open_clip
 
           --splits
-              Show as well how each of these readers would split every member into key and field
+              Also show how each of these readers splits every member into key and field
 
       -j, --jobs <N>
               Threads [default: one for each core]
@@ -34,34 +35,34 @@ fn lint() {
 
     Stores:
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
-      What is wrong with these shards, whoever reads them:
+      Problems of these shards with any reader:
         shardmill lint tars/
 
-      Will DALI and Hugging Face datasets read them:
+      Can DALI and Hugging Face datasets read them:
         shardmill lint tars/ --for dali,hf
 
       In a store:
@@ -76,9 +77,9 @@ fn fix() {
     --- stdout
     Rewrite tar shards to the form that every reader understands
 
-    Plain headers, each sample in one run with its fields in order and in lower case, nothing that is no
-    part of a sample. Shards that are damaged are refused: see `repair`. The new shards are not
-    compressed, and have an `index.json`.
+    The new shards have plain headers, contiguous samples with sorted fields in lower case, and no
+    members outside of samples. They are not compressed, and have an `index.json`. Damaged shards are
+    rejected: see `repair`.
 
     Usage: shardmill fix [OPTIONS] <SRC> <DST>
 
@@ -87,7 +88,7 @@ fn fix() {
               A tar file, or a folder of them
 
       <DST>
-              Folder that receives the new shards; it must not exist, or be empty
+              Folder that receives the new shards; it must be empty or not exist
 
     Options:
           --hashes <NAME,...>
@@ -106,20 +107,20 @@ fn fix() {
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       shardmill fix tars/ fixed/
@@ -132,10 +133,10 @@ fn repair() {
     insta::assert_snapshot!(help(&["repair"]), @r"
     exit 0
     --- stdout
-    Save the samples of damaged tar shards that are whole
+    Save the intact samples of damaged tar shards
 
-    What is complete goes into new shards, member by member as it was; what is lost is listed. The exit
-    status is 3 when something is.
+    Copies intact samples to new shards, with unchanged members, and lists what is lost. The exit status
+    is 3 if something is lost.
 
     Usage: shardmill repair [OPTIONS] <SRC> <DST>
 
@@ -144,7 +145,7 @@ fn repair() {
               A tar file, or a folder of them
 
       <DST>
-              Folder that receives the new shards; it must not exist, or be empty
+              Folder that receives the new shards; it must be empty or not exist
 
     Options:
           --hashes <NAME,...>
@@ -163,23 +164,23 @@ fn repair() {
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
-      A download broke off:
+      An incomplete download:
         shardmill repair shard-000007.tar saved/
     ");
 }
@@ -189,10 +190,10 @@ fn index_export() {
     insta::assert_snapshot!(help(&["index", "export"]), @r"
     exit 0
     --- stdout
-    Write the indexes of other readers beside tar shards
+    Write the indexes of other readers next to tar shards
 
-    `wids`: shardindex.json. `dali`: NAME.idx beside each shard. `energon`: .nv-meta and NAME.tar.idx.
-    `open_clip`: sizes.json. Only headers are read, in a store with what lies around them.
+    `wids`: shardindex.json. `dali`: NAME.idx next to each shard. `energon`: .nv-meta and NAME.tar.idx.
+    `open_clip`: sizes.json. Only headers are read; in a store, also the bytes around them.
 
     Usage: shardmill index export [OPTIONS] --for <READER,...> <DATASET>
 
@@ -216,28 +217,28 @@ fn index_export() {
 
     Stores:
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       shardmill index export tars/ --for wids,dali,energon,open_clip
@@ -251,11 +252,11 @@ fn doctor() {
     insta::assert_snapshot!(help(&["doctor"]), @r"
     exit 0
     --- stdout
-    Try what can be done at a location, with your settings: list, put, read, create, delete
+    Check which operations work at a location with your settings: list, put, read, create, delete
 
-    Objects whose names begin with `.shardmill-probe-` are put there and taken away again. Where nothing
-    may be put, an object that is there is read. The exit status is 0 where datasets can be read,
-    whether or not they can be written.
+    Writes objects whose names begin with `.shardmill-probe-` and deletes them again. Without permission
+    to write, reads an existing object. The exit status is 0 if datasets can be read, whether or not
+    they can be written.
 
     Usage: shardmill doctor [OPTIONS] <LOCATION>
 
@@ -270,28 +271,28 @@ fn doctor() {
 
     Stores:
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       Can this machine read and write there, and how long does it take:
@@ -307,52 +308,52 @@ fn commit() {
     insta::assert_snapshot!(help(&["commit"]), @r"
     exit 0
     --- stdout
-    Publish what `convert --part` has made as one dataset
+    Publish the parts that `convert --part` wrote as one dataset
 
-    All parts have to be there, and every file as it was written. The index comes last: until then there
-    is no dataset. Killed, the same command goes on.
+    All parts must exist, and all their files must be unchanged. The index is published last: before
+    that, the dataset does not exist. If the commit is interrupted, the same command resumes it.
 
     Usage: shardmill commit [OPTIONS] <DEST>
 
     Arguments:
       <DEST>
-              Directory or prefix in a store that the parts were written to
+              Directory or prefix in a store with the parts
 
     Options:
           --deep
-              Read every shard and compare its hash, and not only its length
+              Read every shard and check its hash, not only its length
 
       -h, --help
               Print help (see a summary with '-h')
 
     Stores:
           --takeover-after <SECONDS>
-              Take the place of another writer in a store after so many seconds without a sign of life
-              [default: 15]
+              Take over the lease of another writer in a store after this many seconds without a
+              heartbeat [default: 15]
 
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       Four machines, or four tasks of a job array, and one commit when all are done:
@@ -369,12 +370,12 @@ fn gc() {
     insta::assert_snapshot!(help(&["gc"]), @r"
     exit 0
     --- stdout
-    Show or remove what an interrupted conversion left and nobody is going to finish
+    Show or remove the leftovers of an interrupted conversion that will not be resumed
 
-    Shards that the journal of the conversion names and no index does, its side files and its work
-    folder; parts that were not committed; shards that an index has dropped. What an index names is
-    never touched. Without `--delete` nothing is removed. To finish the conversion instead, run its
-    command again.
+    Leftovers are shards that the journal of the conversion lists and no index does, its side files and
+    its work folder, parts that were not committed, and shards that an index no longer lists. Files that
+    an index lists are never removed. Without `--delete` nothing is removed. To finish the conversion
+    instead, run its command again.
 
     Usage: shardmill gc [OPTIONS] <DEST>
 
@@ -384,13 +385,14 @@ fn gc() {
 
     Options:
           --delete
-              Remove it
+              Remove the leftovers
 
           --part <I/N>
-              Only this uncommitted part, whatever its age: 0/4 is the first of four
+              Select only this uncommitted part, regardless of its age: 0/4 is the first of four
 
           --older-than <AGE>
-              Leave what parts have written since: `90m`, `24h`, `7d`; `0` when no part is at work
+              Keep files of parts that are younger than this: `90m`, `24h`, `7d`; `0` if no part is
+              running
 
               [default: 24h]
 
@@ -399,41 +401,41 @@ fn gc() {
 
     Stores:
           --takeover-after <SECONDS>
-              Take the place of another writer in a store after so many seconds without a sign of life
-              [default: 15]
+              Take over the lease of another writer in a store after this many seconds without a
+              heartbeat [default: 15]
 
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
-      What is left of a conversion that was given up:
+      The leftovers of an abandoned conversion:
         shardmill gc s3://bucket/sets/train
 
-      Remove it:
+      Remove them:
         shardmill gc s3://bucket/sets/train --delete
 
-      Remove one part of several, to make it again:
+      Remove one part, to write it again:
         shardmill gc s3://bucket/sets/train --part 1/4 --delete
     ");
 }
@@ -456,12 +458,12 @@ fn completions() {
     Global options:
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
-      -q, --quiet               Print no progress, no summaries, no notes
-      -v, --verbose             Print more in summaries, such as the time that cores were idle
-          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
-                                else `none` with --json and `plain` without [default: auto] [possible
-                                values: auto, bar, plain, json, none]
-          --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
+      -q, --quiet               Print no progress, summaries or notes
+      -v, --verbose             Print more details in summaries, such as the idle time of cores
+          --progress <HOW>      How progress is shown on standard error; `auto` means `bar` on a
+                                terminal, otherwise `none` with --json and `plain` without it [default:
+                                auto] [possible values: auto, bar, plain, json, none]
+          --limit <NAME=VALUE>  Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`;
                                 repeatable
 
     EXAMPLES:
@@ -478,13 +480,13 @@ fn man() {
     --- stdout
     Print the manual pages
 
-    Without --out, all pages one after the other on standard output.
+    Without --out, all pages are written to standard output.
 
     Usage: shardmill man [OPTIONS]
 
     Options:
           --out <DIR>
-              Write one file a page into this directory: shardmill.1, shardmill-convert.1, ...
+              Write one file per page to this directory: shardmill.1, shardmill-convert.1, ...
 
       -h, --help
               Print help (see a summary with '-h')
@@ -494,20 +496,20 @@ fn man() {
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       Read it:
@@ -526,21 +528,20 @@ fn verify() {
     Check a dataset: structure, lengths, hashes; with --deep every sample
 
     Tar files are checked with or without an index.json. Every problem is one error line; the exit
-    status is 3 when there is one.
+    status is 3 if there is one.
 
     Usage: shardmill verify [OPTIONS] <DATASET>
 
     Arguments:
       <DATASET>
-              The dataset, a directory of datasets, or a tar file; on this machine or in a store
+              The dataset, a directory of datasets, or a tar file; local or in a store
 
     Options:
           --deep
-              Decode every sample too, and compare them with the content that their conversion noted in
-              index.provenance
+              Also decode every sample, and compare them with the content hash in index.provenance
 
           --strict
-              Exit with 3 when there are warnings, too
+              Also exit with 3 if there are warnings
 
       -j, --jobs <N>
               Threads [default: one for each core]
@@ -553,28 +554,28 @@ fn verify() {
 
     Stores:
           --storage-option <NAME=VALUE>
-              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              may be repeated
+              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              repeatable
 
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
 
       -q, --quiet
-              Print no progress, no summaries, no notes
+              Print no progress, summaries or notes
 
       -v, --verbose
-              Print more in summaries, such as the time that cores were idle
+              Print more details in summaries, such as the idle time of cores
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
+              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
+              `none` with --json and `plain` without it
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
 
           --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       Check lengths and hashes of all shards:

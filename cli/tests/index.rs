@@ -26,7 +26,7 @@ fn an_index_that_differs_stays_until_forced() {
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "shards"]), @r"
     exit 4
     --- stderr
-    error[index-exists]: shards/index.json: another index is there; replace it with --force
+    error[index-exists]: shards/index.json: a different index exists; replace it with --force
     ");
     assert_eq!(place.read("shards/index.json"), b"{}");
     let report = place.json(&["index", "rebuild", "shards", "--force", "--json"]);

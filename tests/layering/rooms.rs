@@ -222,7 +222,6 @@ pub const IN_CYCLES: &[(&str, usize)] = &[("shardmill-reader", 2), ("shardmill-s
 
 /// The number of structs of each crate that still have too many fields. The numbers only go down.
 pub const WIDE_STRUCTS: &[(&str, usize)] = &[
-    ("shardmill", 6),
     ("shardmill-core", 1),
     ("shardmill-dataset", 1),
     ("shardmill-order", 1),
@@ -233,7 +232,7 @@ pub const WIDE_STRUCTS: &[(&str, usize)] = &[
 /// The number of words with a plain replacement (see the module `glossary`) that each area still has. The numbers only
 /// go down.
 pub const REPLACED_WORDS: &[(&str, usize)] = &[
-    ("cli", 36),
+    ("cli", 22),
     ("crates/order", 1),
     ("crates/storage", 17),
     ("docs", 9),

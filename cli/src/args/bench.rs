@@ -18,34 +18,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
 
-    /// Fetch shards to this folder and read them there; several streams get folders 0, 1, … in it
-    #[arg(long, value_name = "DIR", help_heading = "Cache")]
-    pub local: Option<String>,
-
-    /// Maximum bytes of cached shards [default: no limit]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "SIZE",
-        help_heading = "Cache", value_parser = values::byte_size)]
-    pub cache_limit: Option<u64>,
-
-    /// Also keep the compressed files of fetched shards
-    #[arg(long, help_heading = "Cache")]
-    pub keep_zip: bool,
-
-    /// Hash to check of every shard
-    /// [default: the strongest hash of a fetched shard, none for a shard that was not fetched]
-    #[arg(long, value_name = "HASH", help_heading = "Cache", value_parser = values::hash)]
-    pub validate_hash: Option<HashAlgo>,
-
-    /// Maximum number of samples to fetch ahead [default: limited by the space in the cache]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        help_heading = "Cache", value_parser = values::number)]
-    pub predownload: Option<u64>,
+    #[command(flatten)]
+    pub cache: BenchCacheArgs,
 
     /// The rank that reads
     #[arg(
@@ -112,6 +86,39 @@ pub struct BenchArgs {
     /// Print a hash of the ids and values in their order, to compare runs
     #[arg(long)]
     pub digest: bool,
+}
+
+// The cache of fetched shards. No doc comment: it would become the text of the verb.
+#[derive(Args, Debug)]
+pub struct BenchCacheArgs {
+    /// Fetch shards to this folder and read them there; several streams get folders 0, 1, … in it
+    #[arg(long, value_name = "DIR", help_heading = "Cache")]
+    pub local: Option<String>,
+
+    /// Maximum bytes of cached shards [default: no limit]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "SIZE",
+        help_heading = "Cache", value_parser = values::byte_size)]
+    pub cache_limit: Option<u64>,
+
+    /// Also keep the compressed files of fetched shards
+    #[arg(long, help_heading = "Cache")]
+    pub keep_zip: bool,
+
+    /// Hash to check of every shard
+    /// [default: the strongest hash of a fetched shard, none for a shard that was not fetched]
+    #[arg(long, value_name = "HASH", help_heading = "Cache", value_parser = values::hash)]
+    pub validate_hash: Option<HashAlgo>,
+
+    /// Maximum number of samples to fetch ahead [default: limited by the space in the cache]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "N",
+        help_heading = "Cache", value_parser = values::number)]
+    pub predownload: Option<u64>,
 }
 
 const AFTER_HELP: &str = "\

@@ -37,17 +37,31 @@ struct EpochReport {
     bytes: u64,
     seconds: f64,
     samples_per_second: f64,
+    #[serde(flatten)]
+    waits: WaitReport,
+    #[serde(flatten)]
+    cache: CacheReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+}
+
+/// The time spent waiting for batches.
+#[derive(Serialize)]
+struct WaitReport {
     first_batch_seconds: f64,
     /// The time spent waiting for batches, except the first.
     wait_seconds: f64,
     /// The number of batches that were not ready when requested.
     waits: u64,
+}
+
+/// The work of the cache.
+#[derive(Serialize)]
+struct CacheReport {
     fetched_shards: u64,
     fetched_bytes: u64,
     evicted_shards: u64,
     cached_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    digest: Option<String>,
 }
 
 pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -107,14 +121,14 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
     let several = streams.len() > 1;
     let mut opened = Vec::with_capacity(streams.len());
     for (place, stream) in streams.into_iter().enumerate() {
-        let local = args.local.as_ref().map(|folder| match several {
+        let local = args.cache.local.as_ref().map(|folder| match several {
             true => Path::new(folder).join(place.to_string()),
             false => Path::new(folder).to_owned(),
         });
         opened.push(StreamOptions {
             split: args.split.clone(),
             weight: stream.weight,
-            keep_zip: args.keep_zip,
+            keep_zip: args.cache.keep_zip,
             with_deleted: args.world.streams.with_deleted,
             ..StreamOptions::named(Some(&stream.location), local)?
         });
@@ -124,12 +138,15 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
         limits,
         remote: options::remote(&args.world.storage)?,
         cache: CacheOptions {
-            limit: args.cache_limit,
+            limit: args.cache.cache_limit,
             peers: peers(args),
-            lookahead: args.predownload.map(|samples| samples.div_ceil(batch_size)),
+            lookahead: args
+                .cache
+                .predownload
+                .map(|samples| samples.div_ceil(batch_size)),
             ..CacheOptions::default()
         },
-        validate_hash: args.validate_hash,
+        validate_hash: args.cache.validate_hash,
     };
     let failed = match Reader::open(&opened, &options) {
         Ok(reader) => return Ok(reader),
@@ -232,13 +249,17 @@ fn epoch_report(
         bytes: stats.bytes,
         seconds: elapsed,
         samples_per_second,
-        first_batch_seconds: stats.first.as_secs_f64(),
-        wait_seconds: stats.waited.saturating_sub(stats.first).as_secs_f64(),
-        waits: stats.waits,
-        fetched_shards: after.fetched_shards - before.fetched_shards,
-        fetched_bytes: after.fetched_bytes - before.fetched_bytes,
-        evicted_shards: after.evictions - before.evictions,
-        cached_bytes: after.resident_bytes,
+        waits: WaitReport {
+            first_batch_seconds: stats.first.as_secs_f64(),
+            wait_seconds: stats.waited.saturating_sub(stats.first).as_secs_f64(),
+            waits: stats.waits,
+        },
+        cache: CacheReport {
+            fetched_shards: after.fetched_shards - before.fetched_shards,
+            fetched_bytes: after.fetched_bytes - before.fetched_bytes,
+            evicted_shards: after.evictions - before.evictions,
+            cached_bytes: after.resident_bytes,
+        },
         digest,
     }
 }
@@ -270,18 +291,18 @@ fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
             seconds(epoch.seconds),
             format!("{:.0}", epoch.samples_per_second),
             rate(epoch.bytes, epoch.seconds),
-            seconds(epoch.first_batch_seconds),
+            seconds(epoch.waits.first_batch_seconds),
             percent(
-                part(millis(epoch.wait_seconds)),
+                part(millis(epoch.waits.wait_seconds)),
                 part(millis(epoch.seconds)),
             ),
-            if epoch.fetched_shards == 0 {
+            if epoch.cache.fetched_shards == 0 {
                 "nothing".to_owned()
             } else {
                 format!(
                     "{}, {}",
-                    many(epoch.fetched_shards, "shard"),
-                    bytes(epoch.fetched_bytes)
+                    many(epoch.cache.fetched_shards, "shard"),
+                    bytes(epoch.cache.fetched_bytes)
                 )
             },
         ]);

@@ -16,17 +16,24 @@ pub struct DeltaTable<'a> {
     latest_version: Option<u64>,
     id: &'a str,
     name: Option<&'a str>,
-    min_reader_version: i32,
-    min_writer_version: i32,
-    reader_features: &'a [String],
-    writer_features: &'a [String],
-    column_mapping: Option<&'static str>,
+    #[serde(flatten)]
+    protocol: Protocol<'a>,
     partition_columns: &'a [String],
     /// The number of rows in the files, including deleted ones.
     stored_rows: u64,
     deleted_rows: u64,
     files_with_deletions: u64,
     file_sizes: Vec<FileSizes>,
+}
+
+/// The features of a table that its readers and writers need.
+#[derive(Serialize)]
+struct Protocol<'a> {
+    min_reader_version: i32,
+    min_writer_version: i32,
+    reader_features: &'a [String],
+    writer_features: &'a [String],
+    column_mapping: Option<&'static str>,
 }
 
 /// The files in one range of sizes.
@@ -64,11 +71,13 @@ impl<'a> DeltaTable<'a> {
             latest_version: delta.latest_version,
             id: &delta.id,
             name: delta.name.as_deref(),
-            min_reader_version: delta.protocol.min_reader_version,
-            min_writer_version: delta.protocol.min_writer_version,
-            reader_features: &delta.protocol.reader_features,
-            writer_features: &delta.protocol.writer_features,
-            column_mapping: delta.protocol.column_mapping,
+            protocol: Protocol {
+                min_reader_version: delta.protocol.min_reader_version,
+                min_writer_version: delta.protocol.min_writer_version,
+                reader_features: &delta.protocol.reader_features,
+                writer_features: &delta.protocol.writer_features,
+                column_mapping: delta.protocol.column_mapping,
+            },
             partition_columns: &delta.partition_columns,
             stored_rows: description
                 .rows
@@ -86,13 +95,16 @@ impl<'a> DeltaTable<'a> {
         if let (Some(earliest), Some(latest)) = (self.earliest_version, self.latest_version) {
             rows.push(("versions", format!("{earliest} to {latest}")));
         }
-        let (reader, writer) = (self.min_reader_version, self.min_writer_version);
+        let (reader, writer) = (
+            self.protocol.min_reader_version,
+            self.protocol.min_writer_version,
+        );
         rows.push(("protocol", format!("reader {reader}, writer {writer}")));
         let all = |names: &[String]| names.join(", ");
-        if !self.reader_features.is_empty() {
-            rows.push(("reader needs", all(self.reader_features)));
+        if !self.protocol.reader_features.is_empty() {
+            rows.push(("reader needs", all(self.protocol.reader_features)));
         }
-        if let Some(mode) = self.column_mapping {
+        if let Some(mode) = self.protocol.column_mapping {
             rows.push(("columns by", mode.to_owned()));
         }
         if !self.partition_columns.is_empty() {

@@ -24,19 +24,33 @@ struct Plan<'a> {
     stored_bytes: u64,
     /// The number of samples of all ranks in a step. Replicas are counted once.
     global_batch: u64,
+    #[serde(flatten)]
+    shuffle: ShuffleFacts,
+    #[serde(flatten)]
+    node: NodeFacts,
+    #[serde(flatten)]
+    forecast: &'a Forecast,
+    advice: Vec<String>,
+}
+
+/// The shuffle of an epoch.
+#[derive(Serialize)]
+struct ShuffleFacts {
     shuffle: bool,
     shuffle_algo: &'static str,
     shuffle_seed: u64,
     num_canonical_nodes: u64,
     shuffle_block_size: u64,
+}
+
+/// The assumptions about a node.
+#[derive(Serialize)]
+struct NodeFacts {
     cache_limit: Option<u64>,
     bandwidth: u64,
     latency_seconds: f64,
     connections: usize,
     step_seconds: f64,
-    #[serde(flatten)]
-    forecast: &'a Forecast,
-    advice: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -184,16 +198,20 @@ fn plan<'a>(
         stored_bytes: data.stored_bytes,
         streams: data.streams,
         global_batch: resolved.world.ranks().saturating_mul(config.batch_size),
-        shuffle: config.shuffle,
-        shuffle_algo: config.shuffle_algo.name(),
-        shuffle_seed: config.shuffle_seed,
-        num_canonical_nodes: resolved.canonical_nodes,
-        shuffle_block_size: resolved.block,
-        cache_limit: options.cache_limit,
-        bandwidth: options.bandwidth,
-        latency_seconds: options.latency.as_secs_f64(),
-        connections: options.connections,
-        step_seconds: options.step.as_secs_f64(),
+        shuffle: ShuffleFacts {
+            shuffle: config.shuffle,
+            shuffle_algo: config.shuffle_algo.name(),
+            shuffle_seed: config.shuffle_seed,
+            num_canonical_nodes: resolved.canonical_nodes,
+            shuffle_block_size: resolved.block,
+        },
+        node: NodeFacts {
+            cache_limit: options.cache_limit,
+            bandwidth: options.bandwidth,
+            latency_seconds: options.latency.as_secs_f64(),
+            connections: options.connections,
+            step_seconds: options.step.as_secs_f64(),
+        },
         forecast,
         advice,
     })
