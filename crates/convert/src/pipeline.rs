@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use shardmill_core::Progress;
-use shardmill_storage::{StorageError, TempFile};
 use shardmill_writer::{Base, Checkpoint, DatasetIndex, Input, Output, Resources, Written};
 
 use crate::error::ConvertError;
 use crate::plan::ConvertPlan;
 use crate::report::{ConvertReport, Outcome, SplitReport};
-use crate::target::{Target, WORK_FOLDER, in_folder};
+use crate::target::{Target, WORK_FOLDER};
 
 /// The memory for encoded samples if shards have no size limit.
 const UNLIMITED_SHARD_BYTES: u64 = 64 << 20;
@@ -56,20 +55,6 @@ pub(crate) fn output<'a>(plan: &'a ConvertPlan, target: Target<'a>) -> Output<'a
         at: None,
         key_prefix: "",
     }
-}
-
-/// Removes the temporary files of a killed run. The caller must hold the lease, so their owner is gone.
-pub(crate) fn remove_temporary(target: Target<'_>) -> Result<(), StorageError> {
-    // Temporary files for a store have no name.
-    if target.place.as_local().is_none() {
-        return Ok(());
-    }
-    for entry in target.entries(WORK_FOLDER)? {
-        if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
-            target.remove(&in_folder(WORK_FOLDER, &entry.name))?;
-        }
-    }
-    Ok(())
 }
 
 /// Returns the memory for encoded samples: one shard for each thread and one that is being filled. It is at most half of

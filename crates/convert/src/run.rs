@@ -16,7 +16,7 @@ use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
 use crate::parts;
 use crate::pending::recover;
-use crate::pipeline::{already_done, remove_temporary, report, write};
+use crate::pipeline::{already_done, report, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, Outcome};
@@ -146,7 +146,7 @@ fn convert(
 ) -> Result<ConvertReport, ConvertError> {
     let options = &plan.options;
     let resumed = found.is_some();
-    remove_temporary(target)?;
+    target.remove_temporary()?;
     // Keys that must be unique are all read again.
     let forgets_keys = !matches!(
         plan.encoder.keys(),

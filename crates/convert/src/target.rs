@@ -9,6 +9,7 @@ use shardmill_core::parallel::for_each;
 use shardmill_storage::{
     CancelToken, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
 };
+use shardmill_writer::parts::remove_temporary;
 
 /// The work folder of a running conversion in the destination.
 pub(crate) use shardmill_writer::parts::{OF_PARTS, WORK_FOLDER};
@@ -57,6 +58,11 @@ impl<'a> Target<'a> {
 
     pub(crate) fn remove(&self, name: &str) -> Result<(), StorageError> {
         self.with(|place, go_on| place.remove(name, go_on))
+    }
+
+    /// Removes the temporary files of a killed run. The caller must hold the lease, so their owner is gone.
+    pub(crate) fn remove_temporary(&self) -> Result<(), StorageError> {
+        remove_temporary(self.place, &mut || !self.progress.is_cancelled())
     }
 
     /// Calls `work` for every number below `count`, on several threads. A local disk uses `jobs` threads, a store at

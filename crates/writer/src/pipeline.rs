@@ -22,7 +22,7 @@ use crate::index::beneath;
 use crate::input::{Batches, Input};
 use crate::pack::{CutShard, Keys, Packer, Position, ShardSpan};
 use crate::pool::{Entries, NextTask, PoolClient, PoolLimits, PoolState, ShardPool};
-use crate::record::{FileRecord, ShardRecord};
+use crate::record::ShardRecord;
 use crate::rows::RowEncoder;
 use crate::shard::{FinishedShard, ShardKind, Temps};
 
@@ -335,20 +335,15 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
         let span = shard.span;
         let folder = self.output.splits.get(span.split);
         let folder = folder.map_or("", String::as_str);
-        let mut files = Vec::with_capacity(shard.files.len());
-        for ((name, temp), check) in shard.files.into_iter().zip(shard.checks) {
+        let record = ShardRecord::publish(shard, |name, temp| {
             let at = match self.output.at {
-                Some(at) => at(&name),
-                None => beneath(folder, &name),
+                Some(at) => at(name),
+                None => beneath(folder, name),
             };
             let (place, mode) = (self.output.place, PublishMode::Replace);
             let version = place.publish(temp, &at, mode, &mut |_| go_on())?;
-            files.push(FileRecord::new(check, at, version));
-        }
-        let record = ShardRecord {
-            entry: shard.entry,
-            files,
-        };
+            Ok((at, version))
+        })?;
         let published = Published {
             split: span.split,
             shard: span.shard,

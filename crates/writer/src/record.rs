@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use shardmill_core::{Limits, check_relative_path};
 use shardmill_mds::Hasher;
-use shardmill_storage::{Dir, FileHandle, FileVersion, StorageError};
+use shardmill_storage::{Dir, FileHandle, FileVersion, StorageError, TempFile};
 
 use crate::entry::IndexEntry;
 use crate::error::WriteError;
-use crate::shard::FileCheck;
+use crate::shard::{FileCheck, FinishedShard};
 
 /// The number of bytes that are hashed at a time.
 const STEP_BYTES: u64 = 1 << 20;
@@ -33,6 +33,26 @@ pub struct FileRecord {
 }
 
 impl ShardRecord {
+    /// Publishes the files of a shard. `publish` gives a file its final name, and returns its path and its version.
+    pub(crate) fn publish(
+        shard: FinishedShard,
+        mut publish: impl FnMut(&str, TempFile) -> Result<(String, FileVersion), StorageError>,
+    ) -> Result<Self, StorageError> {
+        let files = shard.files.into_iter().zip(shard.checks);
+        let files = files.map(|((name, temp), check)| {
+            let (at, version) = publish(&name, temp)?;
+            Ok(FileRecord {
+                check,
+                at,
+                etag: version.etag,
+            })
+        });
+        Ok(Self {
+            entry: shard.entry,
+            files: files.collect::<Result<_, StorageError>>()?,
+        })
+    }
+
     /// Returns the record of a shard in a journal, as JSON. A journal does not store the paths of files.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -66,16 +86,6 @@ impl ShardRecord {
 }
 
 impl FileRecord {
-    /// Creates the record of a file at `at`, whose version the storage reported.
-    #[must_use]
-    pub fn new(check: FileCheck, at: String, version: FileVersion) -> Self {
-        Self {
-            check,
-            at,
-            etag: version.etag,
-        }
-    }
-
     fn to_json(&self) -> Value {
         let FileCheck {
             name,

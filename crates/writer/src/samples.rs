@@ -350,9 +350,7 @@ impl SampleWriter {
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<ShardEntry>, WriteError> {
-        if !self.closed {
-            self.pack(go_on)?;
-        }
+        self.pack_rest(go_on)?;
         self.settled(go_on)
     }
 
@@ -365,9 +363,7 @@ impl SampleWriter {
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Vec<u8>>, WriteError> {
-        if !self.closed {
-            self.pack(go_on)?;
-        }
+        self.pack_rest(go_on)?;
         Ok(self.packer.open_samples())
     }
 
@@ -377,10 +373,16 @@ impl SampleWriter {
     ///
     /// Returns the errors of [`pack`](Self::pack).
     pub fn open_bytes(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<u64, WriteError> {
-        if !self.closed {
-            self.pack(go_on)?;
-        }
+        self.pack_rest(go_on)?;
         Ok(self.packer.open_bytes())
+    }
+
+    /// Packs the samples that are left, if the writer is open.
+    fn pack_rest(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
+        match self.closed {
+            true => Ok(()),
+            false => self.pack(go_on),
+        }
     }
 
     /// Returns the number of added samples.

@@ -141,6 +141,25 @@ pub(crate) enum Outcome {
     Finished(Box<FinishedShard>),
 }
 
+/// Finishes a shard in the calling thread.
+pub(crate) fn finish(
+    cut: CutShard,
+    kind: &ShardKind,
+    temps: Temps<'_>,
+    scratch: &mut Scratch,
+) -> Result<FinishedShard, WriteError> {
+    let (work, steps) = ShardWork::new(cut, kind)?;
+    for step in steps.into_iter().chain([Step::Assemble]) {
+        match work.run(&step, kind, temps, scratch)? {
+            Outcome::Nothing | Outcome::Next(_) => {}
+            Outcome::Finished(shard) => return Ok(*shard),
+        }
+    }
+    Err(WriteError::Bug {
+        what: "the steps of a shard did not finish it",
+    })
+}
+
 impl ShardWork {
     /// Lays out a shard and returns the steps that finish it.
     pub(crate) fn new(

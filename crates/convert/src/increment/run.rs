@@ -23,7 +23,7 @@ use crate::error::ConvertError;
 use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
 use crate::pending::{self, recover};
-use crate::pipeline::{already_done, remove_temporary, report as report_of, write};
+use crate::pipeline::{already_done, report as report_of, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, IncrementReport, Outcome};
@@ -248,7 +248,7 @@ impl Addition<'_> {
         let (plan, target) = (self.plan, self.target);
         let (held_before, step) = (&self.increment.held, &self.increment.step);
         let is_resumed = found.is_some();
-        remove_temporary(target)?;
+        target.remove_temporary()?;
         let identity = self.increment.identity(&plan.identity);
         let (folders, jobs) = (&plan.folders, plan.options.source.resources.jobs);
         // The record needs the samples of every unit, so all units are read.

@@ -28,19 +28,34 @@ pub(super) fn claim(
     PlaceLease::acquire(place, COMMIT_LEASE, patience, &mut |_| go_on())
 }
 
+/// Removes the temporary files of a killed process. The caller must hold the lease of its kind of job, so that their
+/// owner is gone.
+///
+/// # Errors
+///
+/// Returns the error of the disk. Temporary files for a store have no name, so there are none to remove.
+pub fn remove_temporary(
+    place: &Place,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), StorageError> {
+    if place.as_local().is_none() {
+        return Ok(());
+    }
+    for entry in place.entries(WORK_FOLDER, &mut |_| go_on())? {
+        if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
+            place.remove(&beneath(WORK_FOLDER, &entry.name), &mut |_| go_on())?;
+        }
+    }
+    Ok(())
+}
+
 /// Releases the lease and removes temporary files of killed commits and empty folders. Errors are ignored, because `gc`
 /// finds the rest.
 pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() -> bool) {
     let work = place.entries(WORK_FOLDER, &mut |_| go_on());
-    let work = work.unwrap_or_default();
     // If a conversion without parts is in progress, the temporary files belong to it.
-    if !is_converting(&work) {
-        for entry in work {
-            if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
-                let name = beneath(WORK_FOLDER, &entry.name);
-                let _ = place.remove(&name, &mut |_| go_on());
-            }
-        }
+    if work.is_ok_and(|work| !is_converting(&work)) {
+        let _ = remove_temporary(place, go_on);
     }
     let _ = lease.remove_folder(&[], &mut |_| go_on());
     for folder in [COMMIT_FOLDER, PARTS_FOLDER, WORK_FOLDER] {

@@ -12,9 +12,9 @@ use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::input::RowNumbers;
 use crate::pack::{CutShard, Keys, Packer};
-use crate::record::{FileRecord, ShardRecord};
+use crate::record::ShardRecord;
 use crate::rows::RowEncoder;
-use crate::shard::{Outcome, Scratch, ShardKind, ShardWork, Temps};
+use crate::shard::{Scratch, ShardKind, Temps, finish};
 
 /// The number of buffers kept for reuse. This is enough for a shard of 64 MiB.
 const SPARE_BUFFERS: usize = 40;
@@ -41,7 +41,7 @@ pub struct PartWriter {
     kind: ShardKind,
     packer: Packer,
     pool: Arc<BufferPool>,
-    threads_own: Scratch,
+    scratch: Scratch,
     samples: u64,
     is_broken: bool,
 }
@@ -86,7 +86,7 @@ impl PartWriter {
             folder,
             encoder,
             pool: BufferPool::new(SPARE_BUFFERS),
-            threads_own: Scratch::default(),
+            scratch: Scratch::default(),
             samples: 0,
             is_broken: false,
         })
@@ -183,46 +183,30 @@ impl PartWriter {
             let samples = self.samples;
             return Err(WriteError::Interrupted { samples });
         }
-        let (work, steps) = ShardWork::new(shard, &self.kind)?;
-        let mut steps: Vec<_> = steps.into_iter().rev().collect();
-        while let Some(step) = steps.pop() {
-            let temps = match &self.folder {
-                Some(folder) => Temps::Dir(folder),
-                None => Temps::Place(&self.place, ""),
-            };
-            let done = work.run(&step, &self.kind, temps, &mut self.threads_own)?;
-            let shard = match done {
-                Outcome::Nothing => continue,
-                Outcome::Next(step) => {
-                    steps.push(step);
-                    continue;
+        let temps = match &self.folder {
+            Some(folder) => Temps::Dir(folder),
+            None => Temps::Place(&self.place, ""),
+        };
+        let shard = finish(shard, &self.kind, temps, &mut self.scratch)?;
+        let builder = self.builder.as_mut().ok_or(WriteError::Closed)?;
+        let record = ShardRecord::publish(shard, |name, temp| {
+            let at = builder.at(name);
+            let version = match &self.place {
+                // The folder belongs to this attempt, and the attempt created it.
+                Place::Local(_) => {
+                    let bytes = temp.written();
+                    temp.publish_pending(name, PublishMode::CreateNew, true)?;
+                    FileVersion { bytes, etag: None }
                 }
-                Outcome::Finished(shard) => shard,
+                Place::Store(_) => {
+                    builder.begin(&at);
+                    let mode = PublishMode::Replace;
+                    self.place.publish(temp, &at, mode, &mut |_| go_on())?
+                }
             };
-            let builder = self.builder.as_mut().ok_or(WriteError::Closed)?;
-            let mut files = Vec::with_capacity(shard.checks.len());
-            for ((name, temp), check) in shard.files.into_iter().zip(shard.checks) {
-                let at = builder.at(&name);
-                let version = match &self.place {
-                    // The folder belongs to this attempt, and the attempt created it.
-                    Place::Local(_) => {
-                        let bytes = temp.written();
-                        temp.publish_pending(&name, PublishMode::CreateNew, true)?;
-                        FileVersion { bytes, etag: None }
-                    }
-                    Place::Store(_) => {
-                        builder.begin(&at);
-                        self.place
-                            .publish(temp, &at, PublishMode::Replace, &mut |_| go_on())?
-                    }
-                };
-                files.push(FileRecord::new(check, at, version));
-            }
-            builder.add(ShardRecord {
-                entry: shard.entry,
-                files,
-            });
-        }
+            Ok((at, version))
+        })?;
+        builder.add(record);
         Ok(())
     }
 }
