@@ -9,8 +9,8 @@ use shardmill_core::{ErrorKind, Limits};
 use shardmill_dataset::{DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern};
 use shardmill_order::{EpochConfig, World};
 use shardmill_reader::{
-    BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader, ReaderOptions,
-    StateError,
+    BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader, ReaderError,
+    ReaderOptions,
 };
 use shardmill_storage::{Location, StorageError};
 
@@ -247,7 +247,7 @@ impl Reader {
         let checked = py.detach(|| {
             OrderIdentity::parse(identity.as_bytes())?.check(&config, config.num_canonical_nodes)
         });
-        checked.map_err(|error: StateError| raise(&error))
+        checked.map_err(|error: ReaderError| raise(&error))
     }
 
     /// Returns the sample number of a raw file, by its path in the tree.

@@ -2,10 +2,10 @@
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use shardmill_core::{ErrorKind, Limits};
-use shardmill_dataset::{Dataset, MOST_SPLITS, OpenOptions};
+use shardmill_dataset::{Dataset, OpenOptions, splits_in};
 use shardmill_mds::{FileHashes, FileInfo, Layout, ShardConfig, ShardEntry};
 use shardmill_order::StreamConfig;
-use shardmill_storage::{Dir, EntryKind, Folder};
+use shardmill_storage::{Dir, Folder};
 use shardmill_writer::INDEX_NAME;
 
 use super::dataset_location::DatasetLocation;
@@ -111,20 +111,7 @@ pub fn find(dataset_location: &DatasetLocation) -> Result<Found, Stop> {
     if dir.exists(INDEX_NAME)? {
         return Ok(Found::One);
     }
-    let mut splits = Vec::new();
-    for entry in dir.entries()? {
-        let Some(name) = entry.name.to_str() else {
-            continue;
-        };
-        if entry.kind != EntryKind::Directory || name.starts_with('.') {
-            continue;
-        }
-        // A name that violates the naming rules is not a split.
-        if matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true)) {
-            splits.push((name.to_owned(), dataset_location.beneath(name)?));
-        }
-    }
-    Ok(found_of(splits))
+    splits(dataset_location, &Folder::Local(dir))
 }
 
 /// Finds the datasets at a location in a store.
@@ -135,28 +122,20 @@ fn find_in_store(dataset_location: &DatasetLocation, folder: &Folder) -> Result<
     if !folder.can_list() {
         return Ok(Found::Nothing);
     }
-    let mut splits = Vec::new();
-    let entries = folder.entries()?.into_iter();
-    for entry in entries.filter(|entry| entry.is_folder).take(MOST_SPLITS) {
-        if entry.name.starts_with('.') {
-            continue;
-        }
-        // A name that violates the naming rules is not a split.
-        let index = format!("{}/{INDEX_NAME}", entry.name);
-        if matches!(folder.exists(&index), Ok(true)) {
-            let split = dataset_location.beneath(&entry.name)?;
-            splits.push((entry.name, split));
-        }
-    }
-    Ok(found_of(splits))
+    splits(dataset_location, folder)
 }
 
-fn found_of(splits: Vec<(String, DatasetLocation)>) -> Found {
-    if splits.is_empty() {
-        Found::Nothing
-    } else {
-        Found::Splits(splits)
+/// Finds the datasets in the subfolders of a folder without an index.
+fn splits(dataset_location: &DatasetLocation, folder: &Folder) -> Result<Found, Stop> {
+    let mut splits = Vec::new();
+    for name in splits_in(folder)? {
+        let split = dataset_location.beneath(&name)?;
+        splits.push((name, split));
     }
+    Ok(match splits.is_empty() {
+        true => Found::Nothing,
+        false => Found::Splits(splits),
+    })
 }
 
 /// Returns the datasets at a location: the dataset itself, or those in its subdirectories. `true` means that there may be

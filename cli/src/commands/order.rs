@@ -4,7 +4,7 @@ use std::path::Path;
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, StreamConfig, World};
-use shardmill_reader::{RunState, StateError};
+use shardmill_reader::{ReaderError, RunState};
 
 use super::{dataset, requests, world};
 use crate::args::OrderArgs;
@@ -89,9 +89,9 @@ fn load(path: &Path) -> Result<RunState, Stop> {
 }
 
 /// Adds the name of the state file to an error.
-fn of_state(error: StateError, path: &Path) -> Stop {
+fn of_state(error: ReaderError, path: &Path) -> Stop {
     match error {
-        StateError::Storage(_) | StateError::Order(_) => error.into(),
+        ReaderError::Dataset(_) | ReaderError::Order(_) => error.into(),
         _ => {
             let mut fault = Fault::from(error);
             fault.object = Some(escape(&path.display().to_string()).into_owned());

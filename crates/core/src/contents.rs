@@ -354,6 +354,14 @@ fn is_about(path: &str, stems: &HashSet<String>) -> bool {
         .any(|(at, _)| path.get(..at).is_some_and(|stem| stems.contains(stem)))
 }
 
+/// Returns whether an index is one of tar files, judged by its first bytes. Only those indexes have `format` at the top
+/// level, and their keys are sorted.
+#[must_use]
+pub fn begins_as_tar_index(head: &[u8]) -> bool {
+    let body = head.trim_ascii_start().strip_prefix(b"{");
+    body.is_some_and(|body| body.trim_ascii_start().starts_with(br#""format""#))
+}
+
 /// Returns the smallest path that is neither a tar file nor belongs to one. Readers of tar shards read all tar files
 /// below a folder. If there is such a path, the folder may be something else that only happens to contain a tar file.
 ///

@@ -29,7 +29,9 @@ mod progress;
 mod size;
 mod unfinished;
 
-pub use contents::{Contents, FileClass, Verdict, accompanies, stray_among_tars};
+pub use contents::{
+    Contents, FileClass, Verdict, accompanies, begins_as_tar_index, stray_among_tars,
+};
 pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{Format, ParseFormatError};
 pub use limits::{LimitExceeded, Limits};

@@ -4,13 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardmill_cache::{Blob, BlobFile};
-use shardmill_core::Limits;
+use shardmill_core::{Limits, begins_as_tar_index};
 use shardmill_mds::{CodecError, Compression, FileInfo, HashAlgo, ShardConfig, ShardEntry};
 use shardmill_webdataset::{FieldSet, IndexShard};
 
 use crate::error::{DatasetError, Place};
 use crate::files::{FileEntry, FileForm, FileList};
-use crate::index_file::begins_as_tar_index;
 
 /// The shards of a dataset, in order.
 #[derive(Clone, Debug)]

@@ -10,14 +10,6 @@ use shardmill_storage::{Dir, FileHandle, StorageError, Stored};
 use crate::error::DatasetError;
 use crate::side_files::unfinished;
 
-/// Returns whether an index is one of a WebDataset dataset, judged by its first key. Only those indexes have `format`
-/// at the top level, and their keys are sorted. Everything else is parsed as MDS, whose parser then reports what is
-/// wrong.
-pub fn begins_as_tar_index(bytes: &[u8]) -> bool {
-    let body = bytes.trim_ascii_start().strip_prefix(b"{");
-    body.is_some_and(|body| body.trim_ascii_start().starts_with(br#""format""#))
-}
-
 /// Opens the directory and the index that a path of the user refers to.
 pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), DatasetError> {
     match Dir::open(path) {

@@ -83,8 +83,8 @@ pub use side_files::{
 pub use stream_live::StreamLive;
 pub use tar::{TarProblem, TarSample};
 pub use tars::{
-    FoundIndex, MOST_SPLITS, RepeatedKey, RepeatedKeys, TarData, TarFile, TarPattern, TarSet,
-    each_in_order, folder_holds_tars, holds_tars, is_tar_name, verify_tars,
+    FoundIndex, RepeatedKey, RepeatedKeys, TarData, TarFile, TarPattern, TarSet, each_in_order,
+    folder_holds_tars, holds_tars, is_tar_name, splits_in, verify_tars,
 };
 pub use verify::{VerifyOptions, verify};
 pub use version::version_of;

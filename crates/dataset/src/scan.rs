@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::{INDEX_NAME, Limits, Unfinished};
-use shardmill_storage::{Dir, Remote, StorageError};
+use shardmill_core::{Limits, Unfinished};
+use shardmill_storage::{Dir, Folder, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
     WebdatasetError, decompress,
@@ -16,8 +16,8 @@ use crate::mapped::map;
 use crate::origin::Shelf;
 use crate::side_files::unfinished;
 use crate::tars::{
-    Below, TarPattern, below, drop_unpacked, holds_datasets, is_tar_below, is_tar_name,
-    raw_tar_name,
+    Below, TarPattern, below, dataset_of, drop_unpacked, is_tar_below, is_tar_name, raw_tar_name,
+    splits_in,
 };
 use shardmill_core::parallel::for_each;
 
@@ -154,7 +154,7 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
             if let Some(unfinished) = unfinished(dir)? {
                 return Ok(ListedTars::Unfinished(unfinished));
             }
-            if holds_datasets(dir)? {
+            if !splits_in(&Folder::Local(dir.clone()))?.is_empty() {
                 return Ok(ListedTars::All(found));
             }
             let below = below(dir)?;
@@ -172,7 +172,10 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
             if let Some(unfinished) = Unfinished::among(names) {
                 return Ok(ListedTars::Unfinished(unfinished));
             }
-            if objects.iter().any(|object| is_index_below(&object.name)) {
+            if objects
+                .iter()
+                .any(|object| dataset_of(&object.name).is_some())
+            {
                 return Ok(ListedTars::All(found));
             }
             let names = objects.iter().map(|object| object.name.clone());
@@ -189,14 +192,6 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
         }
     }
     Ok(ListedTars::All(found))
-}
-
-/// Returns whether an object is the index of a dataset in a subfolder.
-fn is_index_below(name: &str) -> bool {
-    match name.split_once('/') {
-        Some((folder, name)) => name == INDEX_NAME && !folder.starts_with('.'),
-        None => false,
-    }
 }
 
 /// Finds the tar files of a pattern, in its order. A missing file is an error.

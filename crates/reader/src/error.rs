@@ -49,6 +49,72 @@ pub enum ReaderError {
     /// An error of the cache of fetched shards.
     #[error(transparent)]
     Cache(CacheError<DatasetError>),
+    /// The state is too long.
+    #[error("it has {bytes} bytes, more than the {most} of the longest state")]
+    StateSize {
+        /// Its length.
+        bytes: u64,
+        /// The maximum length.
+        most: u64,
+    },
+    /// A format that is not read, because it could run code.
+    #[error("it is {what}, which is not read because it could run code")]
+    StatePickle {
+        /// The name of the format.
+        what: &'static str,
+    },
+    /// Not a single JSON value, or a JSON object with a repeated key.
+    #[error("it is not the JSON of a state: {reason}")]
+    StateNotJson {
+        /// What is wrong, and its position.
+        reason: String,
+    },
+    /// A required key is missing.
+    #[error("it has no {field}")]
+    StateMissing {
+        /// The key.
+        field: &'static str,
+    },
+    /// A value has the wrong type, or is invalid in a state.
+    #[error("{field} is {found}, not {expected}")]
+    StateField {
+        /// The key.
+        field: &'static str,
+        /// The value.
+        found: String,
+        /// The expected value.
+        expected: &'static str,
+    },
+    /// A position that no epoch has.
+    #[error("{field} is {found}, beyond {most}")]
+    StatePosition {
+        /// The key.
+        field: &'static str,
+        /// The value.
+        found: u64,
+        /// The largest possible position.
+        most: u64,
+    },
+    /// The state was written by a later version in another form.
+    #[error("its version is {found}, and the newest that is known is {known}")]
+    StateNewer {
+        /// The version of the state.
+        found: u64,
+        /// The newest version that this program reads.
+        known: u64,
+    },
+    /// The state was made in a run over other shards or in another order.
+    #[error(
+        "it was made for the order {found}, and this run has the order {expected}{differences}"
+    )]
+    StateForeign {
+        /// The fingerprint in the state.
+        found: String,
+        /// The fingerprint of this run.
+        expected: String,
+        /// The differences, if the state records the terms of its order.
+        differences: String,
+    },
     /// The caller requested to stop.
     #[error("stopped before the end")]
     Interrupted,
@@ -108,6 +174,8 @@ impl Diagnostic for ReaderError {
         }
         match self {
             Self::SampleBeyond { .. } => ErrorKind::InvalidInput,
+            Self::StatePickle { .. } | Self::StateNewer { .. } => ErrorKind::Unsupported,
+            Self::StateForeign { .. } => ErrorKind::Conflict,
             Self::CollatorLost => ErrorKind::Bug,
             Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -123,6 +191,14 @@ impl Diagnostic for ReaderError {
             Self::KeyTwice { .. } => "key-twice",
             Self::SampleBeyond { .. } => "no-such-sample",
             Self::CollatorLost => "internal-filler",
+            Self::StateSize { .. } => "state-size",
+            Self::StatePickle { .. } => "state-pickle",
+            Self::StateNotJson { .. } | Self::StateMissing { .. } | Self::StateField { .. } => {
+                "state-format"
+            }
+            Self::StatePosition { .. } => "state-position",
+            Self::StateNewer { .. } => "state-newer",
+            Self::StateForeign { .. } => "state-foreign",
             Self::Thread { .. } => "no-thread",
             Self::Interrupted => "interrupted",
             _ => "reader",
@@ -130,15 +206,31 @@ impl Diagnostic for ReaderError {
     }
 
     fn object(&self) -> Option<String> {
-        self.inner().and_then(Diagnostic::object)
+        match self {
+            Self::StateSize { .. }
+            | Self::StatePickle { .. }
+            | Self::StateNotJson { .. }
+            | Self::StateMissing { .. }
+            | Self::StateField { .. }
+            | Self::StatePosition { .. }
+            | Self::StateNewer { .. }
+            | Self::StateForeign { .. } => Some("state".to_owned()),
+            _ => self.inner().and_then(Diagnostic::object),
+        }
     }
 
     fn hint(&self) -> Option<String> {
-        match self {
+        let hint = match self {
             Self::KeyTwice { .. } => {
-                Some("read the samples by their numbers, or as a dataset for each split".to_owned())
+                "read the samples by their numbers, or as a dataset for each split"
             }
-            _ => self.inner().and_then(Diagnostic::hint),
-        }
+            Self::StatePickle { .. } => "store the dictionary that state_dict() returns as JSON",
+            Self::StateNewer { .. } => "read it with the version that wrote it, or a later one",
+            Self::StateForeign { .. } => {
+                "use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew"
+            }
+            _ => return self.inner().and_then(Diagnostic::hint),
+        };
+        Some(hint.to_owned())
     }
 }

@@ -29,6 +29,4 @@ pub use shardmill_cache::{
     CacheEpoch, CacheForecast, CacheOptions, CacheStats, EpochFacts, Forecast, ForecastOptions,
     NodeForecast, Peers, Point, ShardCost, forecast,
 };
-pub use state::{
-    Fingerprint, MOST_STATE_BYTES, OrderDifferences, OrderIdentity, RunState, StateError,
-};
+pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState};

@@ -10,7 +10,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shardmill_core::{Contents, FileClass, INDEX_NAME, JOURNAL_NAME, Verdict};
+use shardmill_core::{Contents, FileClass, INDEX_NAME, JOURNAL_NAME, Verdict, begins_as_tar_index};
 use shardmill_storage::{Location, RemoteLocation, RemoteOptions};
 
 use crate::file_names::{has_extension, is_hidden, kind_of_name};
@@ -220,14 +220,9 @@ fn kind_of_file(index: &Path) -> Result<SourceKind, SourceError> {
     Ok(kind_of_index(&head))
 }
 
-/// Returns the kind of dataset that an index lists. Keys are sorted, and only an index of tar files begins with
-/// `format`.
+/// Returns the kind of dataset that an index lists.
 fn kind_of_index(head: &[u8]) -> SourceKind {
-    let mut words = head
-        .split(|byte| matches!(byte, b'"' | b'{'))
-        .map(<[u8]>::trim_ascii)
-        .filter(|word| !word.is_empty());
-    match words.next() == Some(b"format".as_slice()) {
+    match begins_as_tar_index(head) {
         true => SourceKind::Webdataset,
         false => SourceKind::Mds,
     }

@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use shardmill_core::{FileClass, INDEX_NAME, Limits, check_relative_path, stray_among_tars};
+use shardmill_core::{
+    FileClass, INDEX_NAME, Limits, begins_as_tar_index, check_relative_path, stray_among_tars,
+};
 use shardmill_storage::{Dir, EntryKind, FileHandle, Folder, Remote, StorageError};
 
 use crate::error::DatasetError;
-use crate::index_file::begins_as_tar_index;
 
-/// The most folders of a store that are checked for an index of their own. A dataset has fewer splits, but a table may
-/// have very many partitions.
-pub const MOST_SPLITS: usize = 64;
+/// The most folders of a store that are checked for an index one by one. With more of them, as of a table with very
+/// many partitions, a listing of all names is faster.
+const MOST_REQUESTS: usize = 64;
 
 /// How deep below a location tar files are searched.
 pub(crate) const MOST_DEPTH: usize = 64;
@@ -69,7 +70,7 @@ pub fn holds_tars(location: &Path) -> Result<bool, DatasetError> {
     if dir.exists(INDEX_NAME)? {
         return Ok(is_tar_index(&dir.open_file(INDEX_NAME)?)?);
     }
-    if holds_datasets(&dir)? {
+    if !splits_in(&Folder::Local(dir.clone()))?.is_empty() {
         return Ok(false);
     }
     let below = below(&dir)?;
@@ -77,14 +78,34 @@ pub fn holds_tars(location: &Path) -> Result<bool, DatasetError> {
     Ok(!below.tars.is_empty())
 }
 
-/// Returns whether subfolders of a folder have indexes. Each of them is then a dataset of its own.
-pub(crate) fn holds_datasets(dir: &Dir) -> Result<bool, StorageError> {
-    let is_dataset = |name: &str| {
-        !name.starts_with('.') && matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true))
-    };
-    Ok(dir.entries()?.iter().any(|entry| {
-        entry.kind == EntryKind::Directory && entry.name.to_str().is_some_and(is_dataset)
-    }))
+/// Returns the names of the subfolders of a folder that have an index, without hidden ones. Each of them is a dataset of
+/// its own.
+///
+/// # Errors
+///
+/// Errors of reading the folder.
+pub fn splits_in(folder: &Folder) -> Result<Vec<String>, StorageError> {
+    let mut names: Vec<String> = folder
+        .entries()?
+        .into_iter()
+        .filter(|entry| entry.is_folder && !entry.name.starts_with('.'))
+        .map(|entry| entry.name)
+        .collect();
+    if folder.is_store() && names.len() > MOST_REQUESTS {
+        let all = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+        let datasets: HashSet<&str> = all.iter().filter_map(|name| dataset_of(name)).collect();
+        names.retain(|name| datasets.contains(name.as_str()));
+    } else {
+        // A name that violates the naming rules is not a split.
+        names.retain(|name| matches!(folder.exists(&format!("{name}/{INDEX_NAME}")), Ok(true)));
+    }
+    Ok(names)
+}
+
+/// Returns the subfolder whose index this file is; `None` for other files.
+pub(crate) fn dataset_of(name: &str) -> Option<&str> {
+    let (folder, name) = name.split_once('/')?;
+    (name == INDEX_NAME && !folder.starts_with('.')).then_some(folder)
 }
 
 /// Returns whether a folder or a prefix in a store contains tar shards, like [`holds_tars`]. The index of a prefix is
@@ -106,19 +127,10 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, Datas
     if !folder.can_list() {
         return Ok(false);
     }
-    // Subfolders with an index are datasets of their own.
-    let entries = folder.entries()?;
-    for entry in entries
-        .iter()
-        .filter(|entry| entry.is_folder && !entry.name.starts_with('.'))
-        .take(MOST_SPLITS)
-    {
-        let index = format!("{}/{INDEX_NAME}", entry.name);
-        if matches!(folder.exists(&index), Ok(true)) {
-            return Ok(false);
-        }
-    }
     let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+    if names.iter().any(|name| dataset_of(name).is_some()) {
+        return Ok(false);
+    }
     let below = Below::of(names);
     check_strays(&below, folder.path())?;
     Ok(!below.tars.is_empty())

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use shardmill_mds::{HashAlgo, Hasher};
 use shardmill_order::{BatchingMethod, EpochConfig, OrderError, ShuffleAlgo, World, weights};
 
-use super::{Json, Object, StateError, VERSION, text_found};
+use super::json::{Json, Object, VERSION, check_size, text_found};
+use crate::error::ReaderError;
 
 /// A hash of everything that decides which samples a run gives, and in what order. A state fits every run with an equal
 /// fingerprint.
@@ -147,26 +148,27 @@ impl OrderIdentity {
     ///
     /// # Errors
     ///
-    /// [`StateError::NotJson`], [`StateError::Missing`], [`StateError::Field`], [`StateError::Newer`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, StateError> {
-        super::check_size(bytes.len() as u64)?;
-        let value: Json = serde_json::from_slice(bytes).map_err(|error| StateError::NotJson {
-            reason: error.to_string(),
-        })?;
+    /// [`ReaderError::StateNotJson`], [`ReaderError::StateMissing`], [`ReaderError::StateField`], [`ReaderError::StateNewer`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, ReaderError> {
+        check_size(bytes.len() as u64)?;
+        let value: Json =
+            serde_json::from_slice(bytes).map_err(|error| ReaderError::StateNotJson {
+                reason: error.to_string(),
+            })?;
         Self::from_json(&value)
     }
 
-    pub(super) fn from_json(value: &Json) -> Result<Self, StateError> {
+    pub(super) fn from_json(value: &Json) -> Result<Self, ReaderError> {
         let ours = Object::new("shardmill", value)?;
         let version = match ours.get("version") {
             None => {
-                return Err(StateError::Missing {
+                return Err(ReaderError::StateMissing {
                     field: "shardmill.version",
                 });
             }
             Some(Json::Unsigned(version @ 1..)) => *version,
             Some(other) => {
-                return Err(StateError::Field {
+                return Err(ReaderError::StateField {
                     field: "shardmill.version",
                     found: other.to_string(),
                     expected: "a number from 1 on",
@@ -174,20 +176,20 @@ impl OrderIdentity {
             }
         };
         if version > VERSION {
-            return Err(StateError::Newer {
+            return Err(ReaderError::StateNewer {
                 found: version,
                 known: VERSION,
             });
         }
         let fingerprint = match ours.get("fingerprint") {
             None => {
-                return Err(StateError::Missing {
+                return Err(ReaderError::StateMissing {
                     field: "shardmill.fingerprint",
                 });
             }
             Some(Json::Text(text)) => text.parse()?,
             Some(other) => {
-                return Err(StateError::Field {
+                return Err(ReaderError::StateField {
                     field: "shardmill.fingerprint",
                     found: other.to_string(),
                     expected: "32 hexadecimal digits",
@@ -242,28 +244,28 @@ impl OrderIdentity {
     ///
     /// # Errors
     ///
-    /// [`StateError::Foreign`] with the differences; [`StateError::Order`] for invalid weights.
+    /// [`ReaderError::StateForeign`] with the differences; [`ReaderError::Order`] for invalid weights.
     pub fn check(
         &self,
         config: &EpochConfig,
         canonical_nodes: Option<u64>,
-    ) -> Result<(), StateError> {
+    ) -> Result<(), ReaderError> {
         let expected = Self::new(config, canonical_nodes)?;
         if self.fingerprint == expected.fingerprint {
             return Ok(());
         }
-        let differences = self
-            .terms
-            .iter()
-            .filter_map(|(name, found)| {
-                let (_, here) = expected.terms.iter().find(|(other, _)| other == name)?;
-                (here != found).then(|| (name.clone(), found.clone(), here.clone()))
-            })
-            .collect();
-        Err(StateError::Foreign {
-            found: self.fingerprint,
-            expected: expected.fingerprint,
-            differences: OrderDifferences(differences),
+        let mut differences = String::new();
+        for (name, found) in &self.terms {
+            let here = expected.terms.iter().find(|(other, _)| other == name);
+            if let Some((_, here)) = here.filter(|(_, here)| here != found) {
+                let start = if differences.is_empty() { ": " } else { ", " };
+                differences.push_str(&format!("{start}{name} was {found} and is {here}"));
+            }
+        }
+        Err(ReaderError::StateForeign {
+            found: self.fingerprint.to_string(),
+            expected: expected.fingerprint.to_string(),
+            differences,
         })
     }
 }
@@ -287,20 +289,6 @@ fn short(hasher: Hasher) -> String {
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The differences between the order of a state and that of a run: names, and both values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OrderDifferences(Vec<(String, String, String)>);
-
-impl fmt::Display for OrderDifferences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (name, found, here)) in self.0.iter().enumerate() {
-            let start = if number == 0 { ": " } else { ", " };
-            write!(f, "{start}{name} was {found} and is {here}")?;
-        }
-        Ok(())
-    }
-}
-
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -314,10 +302,10 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl FromStr for Fingerprint {
-    type Err = StateError;
+    type Err = ReaderError;
 
-    fn from_str(text: &str) -> Result<Self, StateError> {
-        let error = || StateError::Field {
+    fn from_str(text: &str) -> Result<Self, ReaderError> {
+        let error = || ReaderError::StateField {
             field: "shardmill.fingerprint",
             found: text_found(text),
             expected: "32 hexadecimal digits",

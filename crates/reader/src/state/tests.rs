@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 use shardmill_order::{BatchingMethod, Epoch, ShuffleAlgo, StreamConfig, Weight, World};
 
+use shardmill_core::{Diagnostic as _, ErrorKind};
+
+use super::json::MOST;
 use super::*;
 
 const SOUND: &str = r#"{"epoch": 3, "sample_in_epoch": 128, "num_canonical_nodes": 2, "shuffle_seed": 9176, "initial_physical_nodes": 2, "shardmill": {"version": 1, "fingerprint": "00112233445566778899aabbccddeeff"}}"#;
@@ -15,7 +18,7 @@ fn config() -> EpochConfig {
     config
 }
 
-fn shown(error: &StateError) -> String {
+fn shown(error: &ReaderError) -> String {
     let hint = error
         .hint()
         .map_or(String::new(), |hint| format!("; {hint}"));

@@ -597,6 +597,32 @@ fn what_is_missing_or_wrong_is_named() {
 }
 
 #[test]
+fn deleted_samples_in_a_store_without_a_provenance_are_an_error() {
+    let root = temp();
+    Kind::Zipped.write(&root.path().join("set"), &[100], 0);
+    let list = r#"{"tombstones": 1, "count": 1, "samples": [[3, 4]]}"#;
+    fs::write(root.path().join("set/index.tombstones"), list).unwrap();
+    let server =
+        S3Server::start(Objects::folder("bucket", root.path()), Settings::default()).unwrap();
+    let local = temp();
+    let options = ReaderOptions {
+        remote: RemoteOptions {
+            settings: server.environment(),
+            ..RemoteOptions::default()
+        },
+        ..ReaderOptions::default()
+    };
+    let location = Location::parse("s3://bucket/set").unwrap();
+    let mut stream = StreamOptions::remote(location, local.path().join("cache"));
+    let error = Reader::open(std::slice::from_ref(&stream), &options).unwrap_err();
+    assert_eq!(error.id(), "provenance-missing", "{}", error.chain());
+    assert_eq!(error.object().unwrap(), "s3://bucket/set/index.provenance");
+    // Reading the deleted samples as well needs no side files.
+    stream.with_deleted = true;
+    assert_eq!(Reader::open(&[stream], &options).unwrap().samples(), 100);
+}
+
+#[test]
 fn what_is_missing_or_wrong_in_a_store_is_named_by_its_url() {
     let root = temp();
     Kind::Zipped.write(&root.path().join("set"), &[100, 100], 0);
