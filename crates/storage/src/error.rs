@@ -6,7 +6,9 @@ use shardmill_core::{Diagnostic, ErrorKind, NameError, escape, io_error_id};
 
 use crate::entry::{EntryKind, StoreKind};
 
-/// An error of opening, reading, publishing or claiming. Every variant names the path or the URL.
+/// An error of opening, reading, publishing or claiming.
+///
+/// Errors of local files name the path. Errors of stores and settings name no place; [`StorageError::At`] adds it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {

@@ -42,11 +42,11 @@ const ANNOUNCED: Duration = Duration::from_secs(1);
 /// writer renews the object four times per `patience`, or four times per 15 seconds if `patience` is longer. Another
 /// writer that finds the object waits `patience` for a change, and takes the lease over if there is none. The clocks of
 /// different machines are never compared.
+///
 /// Each request that uploads or removes data through this place first checks the lease. If the last heartbeat is older
 /// than half of `patience`, the lease object is read first. Here `patience` counts as at least 5 and at most 15
 /// seconds, and the clocks include the time that the machine is suspended. If the object is missing or belongs to
-/// another writer, the lease is lost. Then the request fails with `other-writer`.
-/// writer, the lease is lost, and the request fails with `other-writer`.
+/// another writer, the lease is lost, and the request fails with `other-writer`.
 #[derive(Debug)]
 pub struct PlaceLease(Kind);
 

@@ -193,6 +193,7 @@ impl TempFile {
     /// Publishes the file as [`TempFile::publish_pending`] does, if the name does not exist. On file systems with
     /// neither hard links nor exclusive renames the check is not atomic: of two concurrent publishers, the later one
     /// wins.
+    ///
     /// # Errors
     ///
     /// As [`TempFile::publish`].
