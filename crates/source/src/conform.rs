@@ -127,7 +127,7 @@ pub(crate) fn plain_field(field: &FieldRef) -> FieldRef {
 }
 
 /// Returns a type without dictionaries, views and run ends.
-pub(crate) fn plain_type(data_type: &DataType) -> DataType {
+fn plain_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, value) => plain_type(value),
         DataType::RunEndEncoded(_, value) => plain_type(value.data_type()),

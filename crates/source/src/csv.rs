@@ -18,7 +18,7 @@ use crate::csv_fields::{mark_nulls, parse};
 use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
 use crate::exact::{inexact, is_exact_text};
-use crate::files::{InputFile, describe, fetch_early, list_tables, looking};
+use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
 use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
 use crate::walk::on_pool;
@@ -90,7 +90,7 @@ pub(crate) fn open(
     let options = &Arc::new(options);
     let files = list_tables(locations, kind, options)?;
     let scanned: Vec<Result<Scanned, SourceError>> =
-        on_pool(looking(&files, options.resources.jobs), || {
+        on_pool(inspect_threads(&files, options.resources.jobs), || {
             let files = files.par_iter();
             files.map(|input| scan(input, options)).collect()
         })?;
@@ -498,7 +498,7 @@ impl Records {
             SourceError::check_limit("sample-bytes", self.pending, self.limits.most, || {
                 input.shown.clone()
             })?;
-            if self.csv_scanner.is_behind_record() {
+            if self.csv_scanner.is_after_record() {
                 // The header and empty lines are not rows, and an empty batch would mean the end of the file.
                 if self.decoder.capacity() == self.limits.rows {
                     self.pending = 0;

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, AsArray as _, BooleanArray, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray as _, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray,
+};
 use arrow::compute::kernels::cast_utils::Parser;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, Schema};
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
@@ -156,37 +158,23 @@ pub(crate) fn parse(found: &RecordBatch, schema: &Schema) -> Result<Vec<ArrayRef
         }
         let texts = column.as_string::<i32>();
         columns.push(match field.data_type() {
-            DataType::Int64 => {
-                let values = parsed(texts, number, |text| {
-                    Int64Type::parse(text).ok_or_else(|| unlike(text, "Int64"))
-                })?;
-                Arc::new(values.into_iter().collect::<arrow::array::Int64Array>()) as ArrayRef
-            }
-            DataType::Float64 => {
-                let values = parsed(texts, number, |text| {
-                    let value = Float64Type::parse(text).ok_or_else(|| unlike(text, "Float64"))?;
-                    let digits = text.strip_prefix('-').unwrap_or(text);
-                    let is_whole = digits.bytes().all(|byte| byte.is_ascii_digit());
-                    match is_whole && !is_exact_text(text) {
-                        true => Err(inexact(text)),
-                        false => Ok(value),
-                    }
-                })?;
-                Arc::new(values.into_iter().collect::<arrow::array::Float64Array>())
-            }
-            DataType::Boolean => {
-                let values = parsed(texts, number, |text| {
-                    match (
-                        text.eq_ignore_ascii_case("true"),
-                        text.eq_ignore_ascii_case("false"),
-                    ) {
-                        (true, _) => Ok(true),
-                        (_, true) => Ok(false),
-                        _ => Err(unlike(text, "Boolean")),
-                    }
-                })?;
-                Arc::new(values.into_iter().collect::<BooleanArray>())
-            }
+            DataType::Int64 => parsed::<_, Int64Array>(texts, number, |text| {
+                Int64Type::parse(text).ok_or_else(|| unlike(text, "Int64"))
+            })?,
+            DataType::Float64 => parsed::<_, Float64Array>(texts, number, |text| {
+                let value = Float64Type::parse(text).ok_or_else(|| unlike(text, "Float64"))?;
+                let digits = text.strip_prefix('-').unwrap_or(text);
+                let is_whole = digits.bytes().all(|byte| byte.is_ascii_digit());
+                match is_whole && !is_exact_text(text) {
+                    true => Err(inexact(text)),
+                    false => Ok(value),
+                }
+            })?,
+            DataType::Boolean => parsed::<_, BooleanArray>(texts, number, |text| match text {
+                text if text.eq_ignore_ascii_case("true") => Ok(true),
+                text if text.eq_ignore_ascii_case("false") => Ok(false),
+                _ => Err(unlike(text, "Boolean")),
+            })?,
             _ => Arc::clone(column),
         });
     }
@@ -200,11 +188,11 @@ fn unlike(text: &str, data_type: &str) -> String {
     )
 }
 
-fn parsed<T>(
+fn parsed<T, A: Array + FromIterator<Option<T>> + 'static>(
     texts: &StringArray,
     column: usize,
     parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<Vec<Option<T>>, Misfit> {
+) -> Result<ArrayRef, Misfit> {
     let texts = texts.iter().enumerate();
     let values = texts.map(|(row, text)| {
         let text = text.filter(|text| !text.is_empty());
@@ -214,7 +202,7 @@ fn parsed<T>(
             reason,
         })
     });
-    values.collect()
+    Ok(Arc::new(values.collect::<Result<A, Misfit>>()?))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl CsvScanner {
     }
 
     /// Returns whether the input so far ends with a record.
-    pub(crate) fn is_behind_record(&self) -> bool {
+    pub(crate) fn is_after_record(&self) -> bool {
         self.state == State::Outside && self.last == b'\n'
     }
 

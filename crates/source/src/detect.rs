@@ -127,7 +127,7 @@ fn detect_object(object: &Object, file_version: FileVersion) -> Result<SourceKin
     {
         return Ok(SourceKind::Webdataset);
     }
-    kind_of_other(name).ok_or_else(|| untold(object.shown()))
+    kind_of_other(name).ok_or_else(|| unknown_kind(object.shown()))
 }
 
 /// Returns the kind of dataset that an index in a store lists.
@@ -188,7 +188,7 @@ fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
     if name == INDEX_NAME && kind_of_file(path)? == SourceKind::Webdataset {
         return Ok(SourceKind::Webdataset);
     }
-    kind_of_other(&name).ok_or_else(|| untold(shown(path, "")))
+    kind_of_other(&name).ok_or_else(|| unknown_kind(shown(path, "")))
 }
 
 /// Returns the kind of a file whose name is not that of a table.
@@ -196,7 +196,7 @@ fn kind_of_other(name: &str) -> Option<SourceKind> {
     has_extension(name, &["json"]).then_some(SourceKind::JsonLines)
 }
 
-const fn untold(location: String) -> SourceError {
+const fn unknown_kind(location: String) -> SourceError {
     SourceError::Unsupported {
         location,
         what: "is a single file whose name does not tell what it holds",

@@ -16,7 +16,7 @@ use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, special, wa
 use crate::{SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions};
 
 /// The fewest threads that inspect files in stores.
-const LOOKING: usize = 16;
+const INSPECT_THREADS: usize = 16;
 
 /// An input file of a table, in its state when it was listed.
 #[derive(Clone, Debug)]
@@ -98,9 +98,9 @@ pub(crate) fn fetch_early(files: &[InputFile], number: usize) {
 }
 
 /// Returns the number of threads to inspect files with. Files in stores get more, because their threads mostly wait.
-pub(crate) fn looking(files: &[InputFile], jobs: usize) -> usize {
+pub(crate) fn inspect_threads(files: &[InputFile], jobs: usize) -> usize {
     if files.iter().any(|file| file.object().is_some()) {
-        jobs.max(LOOKING)
+        jobs.max(INSPECT_THREADS)
     } else {
         jobs
     }

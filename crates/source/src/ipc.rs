@@ -19,8 +19,8 @@ use shardmill_storage::Location;
 
 use crate::base::{Base, batch, by_name, project};
 use crate::catch_panic::{attempt, catch, one_line};
-use crate::conform::plain_type;
-use crate::files::{InputFile, describe, fetch_early, list_tables, looking};
+use crate::conform::plain_field;
+use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
 use crate::walk::on_pool;
@@ -84,13 +84,13 @@ pub(crate) fn open(
 ) -> Result<ArrowTable, SourceError> {
     let files = list_tables(locations, SourceKind::Arrow, options)?;
     let found: Vec<Result<Layout, SourceError>> =
-        on_pool(looking(&files, options.resources.jobs), || {
+        on_pool(inspect_threads(&files, options.resources.jobs), || {
             files.par_iter().map(layout).collect()
         })?;
     let layouts = found.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut uniter = Uniter::new(options);
     for (number, layout) in layouts.iter().enumerate() {
-        let own: Fields = layout.schema.fields().iter().map(plain_field).collect();
+        let own: Fields = layout.schema.fields().iter().map(own_field).collect();
         SourceError::check_names(own.iter().map(|field| field.name().as_str()), || {
             let file = files.get(number);
             file.map(|file| file.shown.clone()).unwrap_or_default()
@@ -138,24 +138,14 @@ pub(crate) fn open(
 }
 
 /// Returns a field without dictionaries and run ends. Views are kept, because they are native to Arrow.
-fn plain_field(field: &FieldRef) -> FieldRef {
-    let is_view = |data_type: &DataType| {
-        matches!(
-            data_type,
-            DataType::Utf8View
-                | DataType::BinaryView
-                | DataType::ListView(_)
-                | DataType::LargeListView(_)
-        )
-    };
-    if is_view(field.data_type()) {
-        return Arc::clone(field);
+fn own_field(field: &FieldRef) -> FieldRef {
+    match field.data_type() {
+        DataType::Utf8View
+        | DataType::BinaryView
+        | DataType::ListView(_)
+        | DataType::LargeListView(_) => Arc::clone(field),
+        _ => plain_field(field),
     }
-    let plain = plain_type(field.data_type());
-    if &plain == field.data_type() {
-        return Arc::clone(field);
-    }
-    Arc::new(Field::clone(field).with_data_type(plain))
 }
 
 /// Returns the nulls of a column in a batch. In a file that lacks the column, all rows are null.

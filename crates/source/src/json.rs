@@ -14,7 +14,7 @@ use shardmill_storage::Location;
 use crate::base::{Base, pick, project};
 use crate::catch_panic::{attempt, one_line};
 use crate::exact::EXACT_DIGITS;
-use crate::files::{InputFile, describe, fetch_early, list_tables, looking};
+use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
 use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
@@ -59,7 +59,7 @@ pub(crate) fn open(
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
     let taken = |name: &str| taken(name, options);
     let scanned: Vec<Result<Scanned, SourceError>> =
-        on_pool(looking(&files, options.resources.jobs), || {
+        on_pool(inspect_threads(&files, options.resources.jobs), || {
             let files = files.par_iter().enumerate();
             files
                 .map(|(number, input)| scan(input, number, &taken, options))

@@ -153,7 +153,7 @@ impl Shape {
                 seen.nulls |= more.nulls;
                 seen.shape
                     .merge(more.shape)
-                    .map_err(|error| behind("[]", &error))
+                    .map_err(|error| prefix_path("[]", &error))
             }
             (Self::Object(object), Self::Object(more)) => object.merge(more),
             (own, other) => Err(format!(
@@ -275,7 +275,7 @@ impl Object {
             own.values += member.values;
             own.shape
                 .merge(member.shape)
-                .map_err(|error| behind(&shown, &error))?;
+                .map_err(|error| prefix_path(&shown, &error))?;
         }
         Ok(())
     }
@@ -298,7 +298,7 @@ impl Object {
             own.values += member.values;
             own.shape
                 .merge_as(member.shape, taken)
-                .map_err(|error| behind(&shown, &error))?;
+                .map_err(|error| prefix_path(&shown, &error))?;
         }
         Ok(())
     }
@@ -371,7 +371,7 @@ impl Unfit {
 }
 
 /// Prefixes an error about the contents of a field with the field's name, so that both form one path.
-pub(crate) fn behind(name: &str, error: &str) -> String {
+pub(crate) fn prefix_path(name: &str, error: &str) -> String {
     let dot = if error.starts_with([':', '[']) {
         ""
     } else {

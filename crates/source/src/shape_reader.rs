@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::exact::{is_exact, is_exact_text};
-use crate::shape::{Line, Member, Object, Seen, Shape, Taken, Whole, behind};
+use crate::shape::{Line, Member, Object, Seen, Shape, Taken, Whole, prefix_path};
 
 /// A float that stands for a whole number beyond 64 bits has at least this magnitude.
 const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
@@ -234,7 +234,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
             while access.next_element_seed(inner)?.is_some() {}
             return Ok(Shape::Any);
         }
-        let within = |error: &str| behind("[]", error);
+        let within = |error: &str| prefix_path("[]", error);
         while let Some(shape) = access
             .next_element_seed(self)
             .inspect_err(|_| self.0.beneath(within))?
@@ -275,7 +275,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
                 .next_value_seed(Self(self.0, depth))
                 .inspect_err(|_| {
                     self.0
-                        .beneath(|path| behind(&shardmill_core::escape(&name), path));
+                        .beneath(|path| prefix_path(&shardmill_core::escape(&name), path));
                 })?;
             match object.fields.entry(name) {
                 Entry::Vacant(entry) => {

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_while_it_is_listed_has_changed() {
+    fn a_file_removed_during_listing_has_changed() {
         let root = tempfile::tempdir().unwrap();
         for name in ["a", "b", "c"] {
             fs::write(root.path().join(name), "x").unwrap();

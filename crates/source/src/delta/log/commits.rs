@@ -61,15 +61,21 @@ impl Log<'_> {
         Ok(None)
     }
 
+    /// Returns the name and the URL of the commit file of a version.
+    pub(super) fn commit_file(&self, version: u64) -> Result<(String, Url), SourceError> {
+        let name = format!("_delta_log/{version:020}.json");
+        let url = self.root.join(&name);
+        let url = url.map_err(|_| self.wrong(format!("{name} is no URL")))?;
+        Ok((name, url))
+    }
+
     /// Refuses a version whose commit file exists but is empty: its writer did not finish.
     pub(super) fn check_commit(
         &self,
         engine: &dyn Engine,
         version: u64,
     ) -> Result<(), SourceError> {
-        let name = format!("_delta_log/{version:020}.json");
-        let url = self.root.join(&name);
-        let url = url.map_err(|_| self.wrong(format!("{name} is no URL")))?;
+        let (name, url) = self.commit_file(version)?;
         match engine.storage_handler().head(&url) {
             Ok(file) if file.size == 0 => Err(self.wrong(format!("{name} is empty"))),
             // A version without a commit file has a checkpoint.

@@ -39,9 +39,7 @@ impl Log<'_> {
     ) -> Result<Option<Vec<DeltaCommit>>, SourceError> {
         let mut commits = Vec::new();
         for version in after.saturating_add(1)..=version {
-            let name = format!("_delta_log/{version:020}.json");
-            let url = self.root.join(&name);
-            let url = url.map_err(|_| self.wrong(format!("{name} is no URL")))?;
+            let (name, url) = self.commit_file(version)?;
             let read = engine.storage_handler().read_files(vec![(url, None)]);
             let read = read.and_then(|mut files| files.next().transpose());
             let text = match read {
