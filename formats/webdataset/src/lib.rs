@@ -65,7 +65,7 @@ pub use lint::{
     Change, Finding, Fixed, Lint, Lost, Repaired, Severity, ShardFacts, Split, fix, repair, splits,
 };
 pub use member::MemberEntry;
-pub use names::{Consumer, shard_name};
+pub use names::Consumer;
 pub use npz::read_npz;
 pub use shard::*;
 pub use shardmill_codec::seekable::*;

@@ -1,10 +1,8 @@
-//! Splits member names into key and field by the rules of each reader, and names shards.
+//! Splits member names into key and field by the rules of each reader.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
-
-use shardmill_codec::seekable::TarCompression;
 
 use crate::error::WebdatasetError;
 
@@ -186,20 +184,6 @@ pub(crate) fn is_reserved(field: &str) -> bool {
     matches!(field, "__key__" | "__url__" | "__local_path__")
 }
 
-/// Returns the name of shard `number`: `PREFIX000012.tar`, `.tar.gz`, `.tar.zst`.
-///
-/// The number is padded to at least `digits` digits; most datasets use six.
-#[must_use]
-pub fn shard_name(
-    prefix: &str,
-    number: u64,
-    digits: usize,
-    compression: Option<TarCompression>,
-) -> String {
-    let ending = compression.map_or("", |compression| compression.ending());
-    format!("{prefix}{number:0digits$}.tar{ending}")
-}
-
 #[cfg(test)]
 mod tests {
     use shardmill_core::Diagnostic as _;
@@ -274,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_readers_and_shards() {
+    fn readers_have_names() {
         for consumer in Consumer::ALL {
             assert_eq!(consumer.name().parse(), Ok(consumer));
         }
@@ -282,8 +266,5 @@ mod tests {
             "HF".parse::<Consumer>().unwrap_err().id(),
             "consumer-unknown"
         );
-        assert_eq!(shard_name("train-", 7, 6, None), "train-000007.tar");
-        let zstd = TarCompression::Zstd { level: 3 };
-        assert_eq!(shard_name("", 1_234_567, 6, Some(zstd)), "1234567.tar.zst");
     }
 }
