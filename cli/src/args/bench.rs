@@ -1,3 +1,5 @@
+//! The options of `shardmill bench`.
+
 use clap::Args;
 use shardmill_mds::HashAlgo;
 

@@ -1,3 +1,5 @@
+//! The options of `shardmill cat`.
+
 use std::path::PathBuf;
 
 use clap::Args;

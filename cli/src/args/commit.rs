@@ -1,3 +1,5 @@
+//! The options of `shardmill commit`.
+
 use clap::Args;
 use shardmill_storage::Location;
 

@@ -1,3 +1,5 @@
+//! The options of `shardmill completions`.
+
 use clap::Args;
 use clap_complete::Shell;
 

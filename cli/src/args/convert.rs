@@ -1,3 +1,5 @@
+//! The options of `shardmill convert`.
+
 use std::path::PathBuf;
 
 use clap::Args;

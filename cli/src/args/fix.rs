@@ -1,3 +1,5 @@
+//! The options of `shardmill fix`.
+
 use clap::Args;
 
 use super::RewriteArgs;

@@ -1,3 +1,5 @@
+//! The options of `shardmill gc`.
+
 use clap::Args;
 use shardmill_convert::Part;
 

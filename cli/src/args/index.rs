@@ -1,3 +1,5 @@
+//! The options of `shardmill index`.
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};

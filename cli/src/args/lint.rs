@@ -1,3 +1,5 @@
+//! The options of `shardmill lint`.
+
 use clap::Args;
 use shardmill_storage::Location;
 use shardmill_webdataset::Consumer;

@@ -1,3 +1,5 @@
+//! The options of `shardmill ls`.
+
 use clap::Args;
 
 use super::StorageArgs;

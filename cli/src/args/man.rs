@@ -1,3 +1,5 @@
+//! The options of `shardmill man`.
+
 use std::path::PathBuf;
 
 use clap::Args;

@@ -1,3 +1,5 @@
+//! The options of `shardmill plan`.
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The options of `shardmill repair`.
+
 use clap::Args;
 
 use super::RewriteArgs;

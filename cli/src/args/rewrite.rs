@@ -1,3 +1,5 @@
+//! The options that `fix` and `repair` share.
+
 use std::path::PathBuf;
 
 use clap::Args;

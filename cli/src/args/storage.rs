@@ -1,3 +1,5 @@
+//! The options for stores that several commands share.
+
 use std::time::Duration;
 
 use clap::Args;

@@ -1,3 +1,5 @@
+//! The options of `shardmill verify`.
+
 use clap::Args;
 
 use super::{StorageArgs, values};

@@ -1,3 +1,5 @@
+//! The options that describe streams, the world of a run, and its order.
+
 use clap::Args;
 
 use shardmill_core::escape;

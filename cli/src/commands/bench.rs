@@ -1,3 +1,5 @@
+//! The command `shardmill bench`: reads a dataset as a training run does, and measures the speed.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

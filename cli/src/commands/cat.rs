@@ -1,3 +1,5 @@
+//! The command `shardmill cat`: prints samples, or writes their fields to files.
+
 use std::ops::Range;
 use std::path::Path;
 

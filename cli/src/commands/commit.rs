@@ -1,3 +1,5 @@
+//! The command `shardmill commit`: publishes the parts of a conversion as one dataset.
+
 use std::sync::Arc;
 
 use shardmill_convert::{CommitPartsOptions, commit};

@@ -1,3 +1,5 @@
+//! The command `shardmill completions`: prints completions for a shell.
+
 use clap::{Command, CommandFactory as _};
 
 use crate::args::{Cli, CompletionsArgs};

@@ -1,3 +1,5 @@
+//! The command `shardmill convert`: writes shards from tables, file trees and datasets.
+
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The command `shardmill doctor`: tests what a location allows: list, read, write.
+
 use std::sync::Arc;
 
 use serde::Serialize;

@@ -1,3 +1,5 @@
+//! The command `shardmill fix`: rewrites tar files so that all readers understand them.
+
 use shardmill_convert::RewriteKind;
 use shardmill_core::Limits;
 

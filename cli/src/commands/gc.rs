@@ -1,3 +1,5 @@
+//! The command `shardmill gc`: finds and removes the leftovers of abandoned conversions.
+
 use std::sync::Arc;
 
 use shardmill_convert::{GcFile, GcOptions, GcReport, gc};

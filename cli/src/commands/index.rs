@@ -1,3 +1,5 @@
+//! The command `shardmill index`: rebuilds, merges and exports indexes.
+
 use std::path::Path;
 use std::sync::Arc;
 

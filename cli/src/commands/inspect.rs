@@ -1,3 +1,5 @@
+//! The command `shardmill inspect`: describes a source or a dataset.
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The command `shardmill lint`: finds problems in tar files.
+
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The command `shardmill ls`: lists shards or samples.
+
 use serde::Serialize;
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::FileInfo;

@@ -1,3 +1,5 @@
+//! The command `shardmill man`: prints manual pages.
+
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};

@@ -1,3 +1,5 @@
+//! The command `shardmill order`: prints the samples of each rank.
+
 use std::ops::Range;
 use std::path::Path;
 

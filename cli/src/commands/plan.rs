@@ -1,3 +1,5 @@
+//! The command `shardmill plan`: predicts what a training run will fetch, keep and wait for.
+
 use std::path::Path;
 
 use serde::Serialize;

@@ -1,3 +1,5 @@
+//! The command `shardmill repair`: saves the intact samples of damaged tar files.
+
 use shardmill_convert::RewriteKind;
 use shardmill_core::Limits;
 

@@ -1,3 +1,5 @@
+//! The command `shardmill verify`: checks a dataset against its index.
+
 use std::sync::Arc;
 use std::time::Instant;
 

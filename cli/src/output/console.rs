@@ -1,3 +1,5 @@
+//! Writes messages and progress to standard error.
+
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};

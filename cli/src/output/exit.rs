@@ -1,3 +1,5 @@
+//! The exit codes of the program.
+
 use std::process::ExitCode;
 
 use shardmill_core::ErrorKind;

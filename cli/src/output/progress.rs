@@ -1,3 +1,5 @@
+//! Draws the progress of a conversion.
+
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

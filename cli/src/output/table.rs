@@ -1,3 +1,5 @@
+//! Formats tables as text.
+
 use std::fmt;
 
 /// The alignment of the cells of a column.

@@ -1,3 +1,5 @@
+//! The errors of conversions.
+
 use std::borrow::Cow;
 
 use shardmill_core::{Diagnostic, ErrorKind, Unfinished, escape, shell_word};

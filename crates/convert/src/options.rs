@@ -1,3 +1,5 @@
+//! The options of a conversion, nested by meaning.
+
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;

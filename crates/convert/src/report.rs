@@ -1,3 +1,5 @@
+//! The results of conversions.
+
 use serde::Serialize;
 
 /// How a successful conversion ended.

@@ -1,3 +1,5 @@
+//! The kinds of errors, and the trait that all errors implement.
+
 use std::error::Error;
 use std::io;
 

@@ -1,3 +1,5 @@
+//! The names of the shard formats.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,3 +1,5 @@
+//! The bounds on what a file may demand.
+
 /// Limits on what a file may request before shardmill rejects it as invalid.
 ///
 /// Every length read from a file is compared with one of these limits, and with the number of remaining bytes, before

@@ -1,3 +1,5 @@
+//! The names of files in a dataset, and which names from data may become paths.
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 

@@ -1,3 +1,5 @@
+//! Counts the progress of a run, and carries its cancellation.
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The cancellation of one operation: a callback that the operation calls several times a second, with the bytes or

@@ -1,3 +1,5 @@
+//! Parses and formats sizes in bytes.
+
 use std::fmt;
 use std::str::FromStr;
 

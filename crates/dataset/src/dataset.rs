@@ -1,3 +1,5 @@
+//! Opens MDS datasets, and gives access to their shards and samples.
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,3 +1,5 @@
+//! The errors of datasets.
+
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};

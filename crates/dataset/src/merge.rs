@@ -1,3 +1,5 @@
+//! Merges the indexes of several datasets.
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! Rebuilds the index of MDS shards.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,3 +1,5 @@
+//! The result of a verification.
+
 use std::path::Path;
 
 use serde::Serialize;

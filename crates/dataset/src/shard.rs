@@ -1,3 +1,5 @@
+//! An open MDS shard and its samples.
+
 use std::sync::Arc;
 
 use shardmill_core::Limits;

@@ -1,3 +1,5 @@
+//! Verifies MDS datasets.
+
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 

@@ -1,3 +1,5 @@
+//! Versions of files, to detect changes.
+
 use shardmill_storage::Stored;
 
 /// Returns the version of a file: its modification time, or the tag that its store reports. Equal versions mean that

@@ -1,3 +1,5 @@
+//! Aligned buffers, and the pool that reuses them.
+
 use std::alloc::{Layout, alloc, dealloc};
 use std::io;
 use std::ptr::NonNull;

@@ -1,3 +1,5 @@
+//! Memory-mapped files.
+
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::{self, NonNull};

@@ -1,3 +1,5 @@
+//! Asks the kernel to write a range of a file to the disk.
+
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;

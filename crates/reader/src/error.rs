@@ -1,3 +1,5 @@
+//! The errors of reading.
+
 use shardmill_core::{Diagnostic, ErrorKind, escape};
 use shardmill_dataset::{DatasetError, Place};
 use shardmill_order::OrderError;

@@ -1,3 +1,5 @@
+//! The errors of sources.
+
 use std::collections::BTreeSet;
 use std::io;
 

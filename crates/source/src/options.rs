@@ -1,3 +1,5 @@
+//! The options of sources, nested by meaning.
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;

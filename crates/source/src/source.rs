@@ -1,3 +1,5 @@
+//! A source: its schema, its units and its description.
+
 use std::fmt;
 
 use arrow::array::{Array as _, ArrayRef, RecordBatch};

@@ -1,3 +1,5 @@
+//! A file that grows by whole lines.
+
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;

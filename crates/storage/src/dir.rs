@@ -1,3 +1,5 @@
+//! An open directory: lists, opens, renames and removes entries without following links.
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io;

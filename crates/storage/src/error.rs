@@ -1,3 +1,5 @@
+//! The errors of storage.
+
 use std::io;
 use std::path::{Path, PathBuf};
 

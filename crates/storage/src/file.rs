@@ -1,3 +1,5 @@
+//! An open file: its identity, and reads at any position.
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,3 +1,5 @@
+//! The lease of a directory, which lets one process write at a time.
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};

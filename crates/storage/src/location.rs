@@ -1,3 +1,5 @@
+//! Parses locations: local paths and URLs of stores.
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -1,3 +1,5 @@
+//! Temporary files, which get their names when they are complete and synced.
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;

@@ -1,3 +1,5 @@
+//! The errors of writing.
+
 use arrow::datatypes::DataType;
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 use shardmill_mds::MdsError;

@@ -1,3 +1,5 @@
+//! Decodes the bytes of a value.
+
 use half::f16;
 use shardmill_core::Limits;
 

@@ -1,3 +1,5 @@
+//! Encodes values, and checks that every reader can decode them.
+
 use shardmill_core::Limits;
 
 use crate::encoding::{DType, Encoding, ImageKind};

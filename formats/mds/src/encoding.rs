@@ -1,3 +1,5 @@
+//! The encodings of columns.
+
 use std::fmt;
 
 /// The type of the numbers in a number column or an array; little-endian on disk.

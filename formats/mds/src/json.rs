@@ -1,3 +1,5 @@
+//! Checks JSON in values.
+
 use std::collections::BTreeSet;
 
 use shardmill_core::Limits;

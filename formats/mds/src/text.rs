@@ -1,3 +1,5 @@
+//! Formats numbers and strings exactly as Python does.
+
 use std::io::Write as _;
 
 use crate::encoding::Encoding;

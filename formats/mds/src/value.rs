@@ -1,3 +1,5 @@
+//! Decoded values.
+
 use half::f16;
 
 use crate::encoding::{DType, ImageKind};

@@ -1,3 +1,5 @@
+//! The options for reading a tree of files, and the columns of its samples.
+
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
