@@ -31,7 +31,7 @@ pub enum WriteError {
         /// The location of the row: a file and a row number, or a row of the result.
         row: String,
         /// What is wrong with it.
-        reason: ValueReason,
+        reason: Box<ValueReason>,
     },
     /// A value is null, and no option says what to do with nulls.
     #[error("row {row} is null")]
@@ -90,7 +90,7 @@ pub enum WriteError {
         row: String,
         /// The cause.
         #[source]
-        source: shardmill_webdataset::WebdatasetError,
+        source: Box<shardmill_webdataset::WebdatasetError>,
     },
     /// Two samples have the same key.
     #[error("row {row}: the key `{}` was there before", escape(key))]
@@ -420,7 +420,7 @@ impl Diagnostic for WriteError {
     fn id(&self) -> &'static str {
         match self {
             Self::TypeUnsupported { .. } => "type-unsupported",
-            Self::Value { reason, .. } => match reason {
+            Self::Value { reason, .. } => match &**reason {
                 ValueReason::Range { .. } => "value-range",
                 ValueReason::EmptyArray { .. } => "array-empty",
                 ValueReason::NullInside => "array-null",
@@ -593,7 +593,7 @@ impl RowError {
         WriteError::Value {
             column: column.to_owned(),
             row: place(self.row),
-            reason: self.reason,
+            reason: Box::new(self.reason),
         }
     }
 }

@@ -33,13 +33,9 @@ fn made(
         (Some(name), ShardFormat::Streaming(_)) => Target::Mds(name.parse().unwrap()),
     };
     let column = ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(told)?;
-    let encoded_column = column.prepare(array).map_err(|error| {
-        told(WriteError::Value {
-            column: name.to_owned(),
-            row: error.row.to_string(),
-            reason: error.reason,
-        })
-    })?;
+    let encoded_column = column
+        .prepare(array)
+        .map_err(|error| told(error.locate(name, |row| row.to_string())))?;
     let values = (0..array.len()).map(|row| {
         let (prefix, value) = encoded_column.value(row);
         [prefix, value].concat()

@@ -12,7 +12,7 @@ use shardmill_webdataset::{KEY_DIGITS, Profile, member_bytes, write_member_head}
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::columns::{ColumnEncoder, EncodedColumn, first_null};
-use crate::error::{ValueReason, WriteError, check_size};
+use crate::error::{RowError, WriteError, check_size};
 
 /// The block size of tar files. Every member is padded to a multiple of it.
 const BLOCK: usize = 512;
@@ -179,7 +179,7 @@ impl<'a> TarSamples<'a> {
         WriteError::Sample {
             column,
             row: (self.place)(row),
-            source,
+            source: Box::new(source),
         }
     }
 
@@ -231,12 +231,5 @@ fn keys(
         _ => cast(array, &DataType::LargeUtf8),
     };
     let keys = text.ok().and_then(|text| EncodedColumn::texts(&text));
-    keys.ok_or_else(|| WriteError::Value {
-        column: name.to_owned(),
-        row: place(0),
-        reason: ValueReason::Range {
-            value: format!("a value of type {}", array.data_type()),
-            encoding: "a key".to_owned(),
-        },
-    })
+    keys.ok_or_else(|| RowError::unfit(array.data_type(), "a key").locate(name, place))
 }
