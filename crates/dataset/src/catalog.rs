@@ -268,6 +268,12 @@ impl Catalog {
         self.schema_of.len()
     }
 
+    /// Returns whether there are no shards.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns the error for a shard whose file changed while it was read.
     #[must_use]
     pub fn changed(&self, shard: usize) -> DatasetError {

@@ -52,6 +52,12 @@ impl Shards {
         }
     }
 
+    /// Returns whether there are no shards.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns a shard.
     pub fn get(&self, number: usize) -> Option<Entry<'_>> {
         match self {

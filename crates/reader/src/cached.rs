@@ -90,7 +90,7 @@ impl BlobCatalog for ShardBlobs {
             BlobProblem::Changed => self.0.changed(blob),
             BlobProblem::Unverifiable => {
                 let place = self.0.place(blob);
-                DatasetError::FileUnknown { place }.into()
+                DatasetError::FileUnknown { place }
             }
         }
     }

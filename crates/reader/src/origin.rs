@@ -59,7 +59,7 @@ pub(crate) fn fetch(
     let changed = changed(catalog, shard);
     let done = move |result: Result<Vec<u8>, StorageError>| {
         done(result.map_err(|error| match changed {
-            Some(changed) if is_other(&error) => changed.into(),
+            Some(changed) if is_other(&error) => changed,
             _ => named(error, missing),
         }));
     };
@@ -167,8 +167,7 @@ pub(crate) fn check_listed(
         listed: entry.info.bytes,
         found: file.len(),
         store: false,
-    }
-    .into())
+    })
 }
 
 /// Returns the error for a raw file in a store that changed since it was listed.
@@ -187,7 +186,7 @@ fn is_other(error: &StorageError) -> bool {
 pub(crate) fn missing(catalog: &Catalog, shard: usize) -> DatasetError {
     if let Some(Entry::File(..)) = catalog.entry(shard) {
         let place = catalog.place(shard);
-        return DatasetError::FileMissing { place }.into();
+        return DatasetError::FileMissing { place };
     }
     DatasetError::ShardMissing {
         place: catalog.place(shard),

@@ -121,7 +121,7 @@ pub fn open_list(
                     Some(old.get(number)?.blob(old.form, true))
                 })?;
                 if files > 0 {
-                    return Err(DatasetError::FilesInUse { path, files }.into());
+                    return Err(DatasetError::FilesInUse { path, files });
                 }
             }
             own.remove(LIST)?;
@@ -139,8 +139,7 @@ pub fn open_list(
     Err(DatasetError::FileList {
         path,
         what: "it comes and goes",
-    }
-    .into())
+    })
 }
 
 impl FileList {
@@ -168,8 +167,7 @@ fn finish(
         return Err(DatasetError::TreeEmpty {
             location: location.to_owned(),
             filtered: !options.include.is_empty() || !options.exclude.is_empty(),
-        }
-        .into());
+        });
     }
     Ok(FileList::new(head, entries, text, options.form))
 }

@@ -151,6 +151,12 @@ impl FileList {
         self.known.entries.len()
     }
 
+    /// Returns whether there are no files.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns a file.
     pub fn get(&self, number: usize) -> Option<&FileEntry> {
         self.known.entries.get(number)
