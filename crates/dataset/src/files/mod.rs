@@ -1,7 +1,7 @@
 //! Reads a tree of files as a dataset: each file is a shard of one sample.
 //!
 //! This module lists the files of a tree, sorts and stores the list, and checks that a file is still the one that was
-//! listed. `shard_cache` fetches, stores and evicts files like shards, in the same order.
+//! listed. The cache (`shardmill-cache`) fetches, stores and evicts files like shards, in the same order.
 //!
 //! The model:
 //!
