@@ -502,7 +502,7 @@ fn what_cannot_be_continued_is_refused() {
     shown.push(ran.stderr);
     insta::assert_snapshot!(shown.join(""), @r#"
     error[config-option]: --incremental: the source is parquet, and only a Delta table tells what was added to it; convert without --incremental, to a new destination or with --overwrite
-    error[config-option]: --incremental: it does not go with --split: the split of a row depends on its place in the table, which changes; make each split a dataset of its own, as in --where "md5(key) < 'cc'"
+    error[config-option]: --incremental: it cannot be combined with --split: the split of a row depends on its place in the table, which changes; make each split a dataset of its own, as in --where "md5(key) < 'cc'"
     error[config-option]: --incremental: it cannot be combined with --part: only a run over all rows knows which of them are new; convert without --incremental, to a new destination or with --overwrite
     error[config-option]: --incremental: the query is about the whole table, not about one row after the other: SELECT count(*) AS n FROM source; convert without --incremental, to a new destination or with --overwrite
     error[dest-not-incremental]: plain: it holds a dataset without index.increments: it was not made with --incremental; choose another destination, or pass --overwrite to convert it anew

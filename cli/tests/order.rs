@@ -214,7 +214,7 @@ fn what_cannot_be_carried_out() {
         ),
         (
             &["order", "--shards", "4,3,5", "--batches", "1..3"],
-            "error[config-batches]: --batches: batch 2 was asked for, there are 1; leave it out to see all of them",
+            "error[config-batches]: --batches: batch 2 does not exist; there are 1; leave it out to see all of them",
         ),
         (
             &["order", "--shards", "4", "--batches", "x"],

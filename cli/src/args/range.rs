@@ -133,7 +133,7 @@ impl Batches {
             return Err(CliError::option(
                 "batches",
                 format!(
-                    "batch {} was asked for, there are {}",
+                    "batch {} does not exist; there are {}",
                     count(self.first.max(end.saturating_sub(1))),
                     count(batches)
                 ),

@@ -410,7 +410,7 @@ fn padding(found: &Forecast, lines: &mut Vec<String>) {
         && dropped > 0
     {
         lines.push(format!(
-            "In an epoch {} {} given to nobody, because they do not fill a batch{}.",
+            "In an epoch {} {} dropped, because they do not fill a batch{}.",
             many(dropped, "sample"),
             if dropped == 1 { "is" } else { "are" },
             part_of(dropped, epoch.samples)

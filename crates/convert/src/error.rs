@@ -81,7 +81,7 @@ pub enum ConvertError {
     #[error(transparent)]
     Sidecar(#[from] WebdatasetError),
     /// The SQLite database of an index could not be created, for lack of memory.
-    #[error("the data base could not be made")]
+    #[error("the SQLite database could not be created")]
     Database {
         /// The file.
         name: String,
@@ -124,7 +124,7 @@ pub enum ConvertError {
         dest: String,
     },
     /// A manifest of a part cannot be read.
-    #[error("it is no manifest of a part: {reason}")]
+    #[error("it is not a manifest of a part: {reason}")]
     Manifest {
         /// The file.
         path: String,
@@ -288,7 +288,7 @@ impl Diagnostic for ConvertError {
             Self::Nulls { hint, .. } => Some(hint.clone()),
             Self::Conflict { hint, .. } => Some(hint.clone().into_owned()),
             Self::NoParts { dest } => Some(format!(
-                "make them with `shardmill convert SOURCE {} --part I/N`",
+                "write them with `shardmill convert SOURCE {} --part I/N`",
                 shell_word(dest)
             )),
             Self::NoSuchPart { known, .. } if known.is_empty() => {
@@ -298,7 +298,7 @@ impl Diagnostic for ConvertError {
                 Some(format!("the uncommitted parts are {}", known.join(", ")))
             }
             Self::Uncommitted { dest } => Some(Unfinished::Parts.hint(dest)),
-            Self::Manifest { .. } => Some("make the part again".to_owned()),
+            Self::Manifest { .. } => Some("write the part again".to_owned()),
             // A rewrite for all readers cannot allow long names.
             Self::Fix { source, .. } if matches!(**source, WebdatasetError::LongName { .. }) => Some(
                 "give the member a name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"

@@ -177,15 +177,15 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
             };
             return Err(ConvertError::option_hint(
                 "incremental",
-                format!("it does not go with --split: {reason}"),
+                format!("it cannot be combined with --split: {reason}"),
                 "make each split a dataset of its own, as in --where \"md5(key) < 'cc'\"",
             ));
         }
         () if !options.shards.tar.index_for.is_empty() => {
             return Err(ConvertError::option_hint(
                 "incremental",
-                "it does not go with --index-for: the indexes of others cannot be replaced together with ours",
-                "leave --index-for out, and run `shardmill index export` with --force behind it",
+                "it cannot be combined with --index-for: the indexes of other readers cannot be replaced together with the index",
+                "leave --index-for out, and run `shardmill index export` with --force afterwards",
             ));
         }
         () => return Ok(()),
