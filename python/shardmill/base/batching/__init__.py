@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from shardmill.base._arguments import choice
 from shardmill.base.batching.device_per_stream import generate_work_device_per_stream_batching
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from shardmill.base.dataset import StreamingDataset
     from shardmill.base.world import World
 
 __all__ = [
@@ -26,7 +25,7 @@ __all__ = [
     'generate_work_stratified_batching',
 ]
 
-batching_methods: dict[str, Callable[[StreamingDataset, World, int, int], NDArray[np.int64]]] = {
+batching_methods: dict[str, Callable[[Any, World, int, int], NDArray[np.int64]]] = {
     'random': generate_work_random_batching,
     'stratified': generate_work_stratified_batching,
     'per_stream': generate_work_per_stream_batching,
@@ -36,7 +35,7 @@ batching_methods: dict[str, Callable[[StreamingDataset, World, int, int], NDArra
 
 def generate_work(
     batching_method: str,
-    dataset: StreamingDataset,
+    dataset: Any,
     world: World,
     epoch: int,
     sample_in_epoch: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
 from shardmill.base._arguments import whole, whole_or_none
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from shardmill.base.dataset import StreamingDataset
     from shardmill.base.world import World
 
 _logger = logging.getLogger(__name__)
 
 
 def work(
-    batching: str, dataset: StreamingDataset, world: World, epoch: int, sample_in_epoch: int
+    batching: str, dataset: Any, world: World, epoch: int, sample_in_epoch: int
 ) -> NDArray[np.int64]:
     """Implements `generate_work`."""
     if dataset.num_canonical_nodes is None:

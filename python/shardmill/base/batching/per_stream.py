@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardmill.base.batching._work import work
 
@@ -10,14 +10,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from shardmill.base.dataset import StreamingDataset
     from shardmill.base.world import World
 
 __all__ = ['generate_work_per_stream_batching']
 
 
 def generate_work_per_stream_batching(
-    dataset: StreamingDataset, world: World, epoch: int, sample_in_epoch: int
+    dataset: Any, world: World, epoch: int, sample_in_epoch: int
 ) -> NDArray[np.int64]:
     """Takes each global batch from one stream. Resumes only after a whole global batch.
 
