@@ -93,8 +93,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::IndexMissing`], [`ReaderError::Index`], [`ReaderError::HashAbsent`]; options that contradict each
-    /// other; errors of the remote.
+    /// [`ReaderError::Dataset`]: an index that is missing or cannot be used, a hash that the index lacks, options that
+    /// contradict each other, or an error of the remote.
     pub fn open(streams: &[StreamOptions], options: &ReaderOptions) -> Result<Self, ReaderError> {
         let catalog = Arc::new(Catalog::open(
             streams,
@@ -331,7 +331,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::NoKeys`], [`ReaderError::KeyTwice`]; errors of reading the shards.
+    /// [`ReaderError::KeyTwice`]; [`ReaderError::Dataset`] if the samples have no keys or a shard cannot be read.
     pub fn find_key(&self, key: &str) -> Result<Option<u64>, ReaderError> {
         let keys = {
             // The lock is held while the map is built: other threads that look up keys wait for it.
@@ -391,7 +391,7 @@ impl Reader {
     }
 
     /// Returns the list of the files of a stream, for another reader of the same tree: see
-    /// [`FileOptions::known`](crate::FileOptions::known). Returns `None` if the stream is not a tree of raw files.
+    /// [`FileOptions::known`](shardmill_dataset::FileOptions::known). Returns `None` if the stream is not a tree of raw files.
     #[must_use]
     pub fn known_files(&self, stream: usize) -> Option<KnownFiles> {
         self.fill_context.catalog.known_files(stream)

@@ -66,7 +66,7 @@ pub struct FileVersion {
     pub etag: Option<String>,
 }
 
-/// An entry in a folder of a [`Place`].
+/// An entry in a folder of a [`Place`](crate::Place).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlaceEntry {
     /// The name. A name that is not UTF-8 has replacement characters and cannot be opened.

@@ -152,7 +152,7 @@ impl fmt::Display for ImageKind {
 
 /// How the values of one column are encoded as bytes.
 ///
-/// [`FromStr`] and [`Display`](fmt::Display) use the names of the format and round-trip: `str`, `int`, `uint8`,
+/// [`FromStr`](std::str::FromStr) and [`Display`](fmt::Display) use the names of the format and round-trip: `str`, `int`, `uint8`,
 /// `ndarray:float32:2,3`, `list[jpeg]`, … Names are case-sensitive, and any name outside the format is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {

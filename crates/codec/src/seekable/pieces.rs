@@ -12,7 +12,7 @@ use crate::error::CodecError;
 pub const GROUP_BYTES: u64 = 1 << 20;
 
 /// Splits a raw shard into groups of whole samples, each at least `group_bytes` long. The last group has the remaining
-/// samples and the end of the archive. `offsets` are those of [`ShardMap::offsets`](ShardMap::offsets).
+/// samples and the end of the archive. `offsets` are those of `ShardMap::offsets` of `shardmill-webdataset`.
 ///
 /// The groups, and therefore the compressed bytes, depend only on the shard and on `group_bytes`.
 #[must_use]

@@ -76,10 +76,10 @@ pub struct FileOptions {
     /// Whether to list the tree again, instead of using the list next to the cache. If the list has changed, fetched
     /// files are removed.
     pub relist: bool,
-    /// The expected digest of the list: see [`Reader::files_digest`](crate::Reader::files_digest).
+    /// The expected digest of the list: see `Reader::files_digest` of `shardmill-reader`.
     pub expect: Option<String>,
     /// The list of another reader. It is reused if it is of the same tree with the same patterns: see
-    /// [`Reader::known_files`](crate::Reader::known_files).
+    /// `Reader::known_files` of `shardmill-reader`.
     pub known: Option<KnownFiles>,
 }
 

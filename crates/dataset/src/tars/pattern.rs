@@ -24,8 +24,8 @@ impl TarPattern {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Braces`]: unmatched braces, or more than [`MOST_NAMES`] files. [`DatasetError::Pattern`]: files in
-    /// several stores, or repeated files. [`DatasetError::Storage`]: an invalid location.
+    /// [`DatasetError::Braces`]: unmatched braces, or more than [`MOST_NAMES`] files. [`DatasetError::PatternApart`]: files
+    /// in several stores. [`DatasetError::PatternTwice`]: repeated files. [`DatasetError::Storage`]: an invalid location.
     pub fn parse(text: &str) -> Result<Option<Self>, DatasetError> {
         if !(text.contains('{') || text.contains("::")) || Path::new(text).exists() {
             return Ok(None);

@@ -322,7 +322,7 @@ impl TarSet {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Side`].
+    /// [`DatasetError`]: side files that are missing, damaged or belong to another index.
     pub fn without_deleted(mut self, limits: &Limits) -> Result<Self, DatasetError> {
         let mut all = Vec::new();
         for index in &self.indexes {

@@ -59,7 +59,7 @@ pub struct IndexShard {
     pub raw_data: FileInfo,
     /// The compressed file; present exactly if there is a compression.
     pub zip_data: Option<FileInfo>,
-    /// The table of offsets of the uncompressed tar file; see [`write_offsets`].
+    /// The table of offsets of the uncompressed tar file; see [`write_offsets`](crate::write_offsets).
     pub offsets: Option<FileInfo>,
 }
 
