@@ -180,11 +180,11 @@ fn show(
     };
     let work = format!(
         "{}, {}, {}, {how}, in {} at {}",
-        many(report.files, "file"),
-        bytes(report.stored_bytes),
-        many(report.hashes, "hash"),
+        many(report.read.files, "file"),
+        bytes(report.read.stored_bytes),
+        many(report.read.hashes, "hash"),
         seconds(elapsed),
-        rate(report.stored_bytes, elapsed),
+        rate(report.read.stored_bytes, elapsed),
     );
     let (samples, shards) = (many(report.samples, "sample"), many(report.shards, "shard"));
     if report.is_clean() {

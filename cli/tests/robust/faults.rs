@@ -13,7 +13,7 @@ const CHANGES: &str = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unl
 const FEW: Setting = Setting {
     name: "few shards",
     source: "tree",
-    options: &["--samples-per-shard", "100", "--jobs", "1"],
+    options: &["--samples-per-shard", "25", "--jobs", "1"],
     folders: &[""],
 };
 const FEW_SPLITS: Setting = Setting {

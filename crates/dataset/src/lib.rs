@@ -72,7 +72,7 @@ pub use mapped::{Piece, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
 pub use origin::{Origin, Shelf};
 pub use rebuild::{RebuildOptions, rebuild_index};
-pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};
+pub use report::{ContentReport, MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
 pub use scan::Offsets;
 pub use schema::{KEY_COLUMN, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};

@@ -63,6 +63,28 @@ pub struct ContentReport {
     pub tombstones: u64,
 }
 
+/// What a verification read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReadTotals {
+    /// Files read, including the index.
+    pub files: u64,
+    /// Bytes of the files read.
+    pub stored_bytes: u64,
+    /// Raw bytes of the shards that were read, after decompression.
+    pub raw_bytes: u64,
+    /// Hashes compared.
+    pub hashes: u64,
+}
+
+impl ReadTotals {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.files = self.files.saturating_add(other.files);
+        self.stored_bytes = self.stored_bytes.saturating_add(other.stored_bytes);
+        self.raw_bytes = self.raw_bytes.saturating_add(other.raw_bytes);
+        self.hashes = self.hashes.saturating_add(other.hashes);
+    }
+}
+
 /// What [`verify`](crate::verify()) checked and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
@@ -76,14 +98,9 @@ pub struct VerifyReport {
     pub sound_samples: u64,
     /// Whether every value was decoded.
     pub deep: bool,
-    /// Files read, including the index.
-    pub files: u64,
-    /// Bytes of the files read.
-    pub stored_bytes: u64,
-    /// Raw bytes of the shards that were read, after decompression.
-    pub raw_bytes: u64,
-    /// Hashes compared.
-    pub hashes: u64,
+    /// What was read.
+    #[serde(flatten)]
+    pub read: ReadTotals,
     /// The comparison of the content hash; `None` unless every value was decoded and the conversion recorded a hash.
     pub content: Option<ContentReport>,
     /// Problems, in the order of their shards; at most [`MOST_FINDINGS`].

@@ -13,7 +13,7 @@ use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 use crate::dataset::{Dataset, Loader, parts};
 use crate::entry::Part;
 use crate::error::{DatasetError, Place};
-use crate::report::{Findings, Found, Problem, VerifyReport};
+use crate::report::{Findings, Found, Problem, ReadTotals, VerifyReport};
 use crate::side_files::{
     Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,
 };
@@ -125,13 +125,18 @@ pub fn verify(
         warnings,
         ..
     } = collected;
+    let mut read = counts.read;
+    read.add(&ReadTotals {
+        files: 1,
+        stored_bytes: dataset.index_bytes(),
+        ..ReadTotals::default()
+    });
     Ok(VerifyReport {
         shards: shards.len() as u64,
         samples,
         deep: options.deep,
         content,
-        files: counts.files + 1,
-        stored_bytes: counts.stored_bytes.saturating_add(dataset.index_bytes()),
+        read,
         problem_count: problems.count,
         warning_count: warnings.count,
         problems: problems.into_sorted(),
@@ -178,10 +183,7 @@ impl Collected {
     fn add(&mut self, shard: usize, counts: &VerifyReport, problems: Found, warnings: Found) {
         self.counts.damaged_shards += u64::from(problems.count > 0);
         self.counts.sound_samples += counts.sound_samples;
-        self.counts.files += counts.files;
-        self.counts.stored_bytes = self.counts.stored_bytes.saturating_add(counts.stored_bytes);
-        self.counts.raw_bytes = self.counts.raw_bytes.saturating_add(counts.raw_bytes);
-        self.counts.hashes += counts.hashes;
+        self.counts.read.add(&counts.read);
         self.problems.add(shard, problems);
         self.warnings.add(shard, warnings);
     }
@@ -313,7 +315,8 @@ impl ShardCheck<'_> {
                         return false;
                     }
                 }
-                self.counts.raw_bytes = self.counts.raw_bytes.saturating_add(raw.len() as u64);
+                self.counts.read.raw_bytes =
+                    self.counts.read.raw_bytes.saturating_add(raw.len() as u64);
                 self.hashes(&zip.basename, part.raw, raw, true)
             }
         }
@@ -328,10 +331,10 @@ impl ShardCheck<'_> {
             self.problem(&error);
             return false;
         }
-        self.counts.files += 1;
-        self.counts.stored_bytes = self.counts.stored_bytes.saturating_add(info.bytes);
+        self.counts.read.files += 1;
+        self.counts.read.stored_bytes = self.counts.read.stored_bytes.saturating_add(info.bytes);
         if is_raw {
-            self.counts.raw_bytes = self.counts.raw_bytes.saturating_add(info.bytes);
+            self.counts.read.raw_bytes = self.counts.read.raw_bytes.saturating_add(info.bytes);
         }
         self.hashes(&info.basename, info, bytes, false)
     }
@@ -339,7 +342,7 @@ impl ShardCheck<'_> {
     fn hashes(&mut self, name: &str, info: &FileInfo, bytes: &[u8], raw: bool) -> bool {
         let mut sound = true;
         for expected in info.hashes.iter() {
-            self.counts.hashes += 1;
+            self.counts.read.hashes += 1;
             let found = digest(expected.algo(), bytes);
             let Err(source) = info.hashes.check_digest(found) else {
                 continue;

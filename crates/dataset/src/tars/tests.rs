@@ -111,7 +111,10 @@ fn shards_are_listed_in_order_and_their_headers_are_what_a_survey_says() {
         assert_eq!(compressed, file.name().ends_with(".zst"));
     }
     let report = verify_tars(&set, &VerifyOptions::default(), &limits, &Progress::new()).unwrap();
-    assert_eq!((report.shards, report.samples, report.files), (4, 17, 4));
+    assert_eq!(
+        (report.shards, report.samples, report.read.files),
+        (4, 17, 4)
+    );
     // The shards overlap: each key of a later shard that an earlier one contains is a problem.
     assert_eq!((report.problem_count, report.warning_count), (6, 0));
     let found: Vec<&str> = report

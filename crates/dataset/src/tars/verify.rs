@@ -14,7 +14,7 @@ use super::ordered::each_in_order;
 use super::repeated::{RepeatedKey, RepeatedKeys};
 use super::set::TarSet;
 use crate::error::DatasetError;
-use crate::report::{MOST_FINDINGS, Problem, VerifyReport};
+use crate::report::{MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
 use crate::side_files::{Converted, SideFiles};
 use crate::verify::VerifyOptions;
 
@@ -47,8 +47,11 @@ pub fn verify_tars(
     let mut report = VerifyReport {
         shards: shards.len() as u64,
         deep: options.deep,
-        files: set.indexes().len() as u64,
-        stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
+        read: ReadTotals {
+            files: set.indexes().len() as u64,
+            stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
+            ..ReadTotals::default()
+        },
         ..VerifyReport::default()
     };
     let mut lint = Lint::new([], limits);
@@ -72,7 +75,7 @@ pub fn verify_tars(
         let first = starts.get(number).copied().unwrap_or_default();
         let converted = converted.map(|converted| (converted, first));
         let looked = Looked::at(shard, number, options.deep, converted, limits);
-        progress.add_input_bytes(looked.stored_bytes);
+        progress.add_input_bytes(looked.read.stored_bytes);
         progress.add_samples(looked.samples.len() as u64);
         progress.add_shard(0);
         Ok(Some((shard, looked)))
@@ -90,10 +93,7 @@ pub fn verify_tars(
                 survey,
                 samples,
                 problems,
-                files,
-                stored_bytes,
-                raw_bytes,
-                hashes,
+                read,
                 content: own,
             } = looked;
             content = content.zip(own).map(|(sum, own)| sum.with(own));
@@ -120,10 +120,7 @@ pub fn verify_tars(
             // If a shard could not be read, the index tells how many samples are lost.
             let all = shard.entry().map_or(found, |entry| entry.samples);
             report.samples = report.samples.saturating_add(all);
-            report.files = report.files.saturating_add(files);
-            report.stored_bytes = report.stored_bytes.saturating_add(stored_bytes);
-            report.raw_bytes = report.raw_bytes.saturating_add(raw_bytes);
-            report.hashes = report.hashes.saturating_add(hashes);
+            report.read.add(&read);
             checked.push((found, report.problem_count > before));
             Ok(())
         },
@@ -239,10 +236,7 @@ struct Looked {
     survey: Option<Survey>,
     samples: Vec<SampleEntry>,
     problems: Vec<Problem>,
-    files: u64,
-    stored_bytes: u64,
-    raw_bytes: u64,
-    hashes: u64,
+    read: ReadTotals,
     /// The content hash of its samples, if it is needed and all of them were read.
     content: Option<Content>,
 }
@@ -282,8 +276,8 @@ impl Look<'_> {
         converted: Option<(&Converted, u64)>,
     ) -> Result<(), DatasetError> {
         let file = self.shard.open()?;
-        self.looked.files += 1;
-        self.looked.stored_bytes += file.len();
+        self.looked.read.files += 1;
+        self.looked.read.stored_bytes += file.len();
         let entry = self.shard.entry();
         if let Some(entry) = entry
             && entry.stored().bytes != file.len()
@@ -321,7 +315,7 @@ impl Look<'_> {
         } else {
             stored
         };
-        self.looked.raw_bytes += raw.len() as u64;
+        self.looked.read.raw_bytes += raw.len() as u64;
         let survey = Survey::of(&raw, self.limits);
         let (samples, _) = survey.samples(Consumer::Webdataset, self.limits);
         self.check_sizes(&samples);
@@ -347,7 +341,7 @@ impl Look<'_> {
         for declared in file.hashes.iter() {
             let mut hasher = Hasher::new(declared.algo());
             hasher.update(bytes);
-            self.looked.hashes += 1;
+            self.looked.read.hashes += 1;
             let found = hasher.finish();
             if found != declared {
                 let text = format!(
@@ -419,8 +413,8 @@ impl Look<'_> {
             Ok(bytes) => bytes,
             Err(error) => return self.error(&offsets.basename, &error.into()),
         };
-        self.looked.files += 1;
-        self.looked.stored_bytes += bytes.len() as u64;
+        self.looked.read.files += 1;
+        self.looked.read.stored_bytes += bytes.len() as u64;
         if !self.matches(offsets, &bytes) {
             return;
         }

@@ -28,11 +28,11 @@ fn a_sound_dataset_is_counted() {
     // No conversion has noted what the samples hold.
     assert_eq!(ids(&report.warnings), ["provenance-missing"]);
     assert_eq!(
-        (report.shards, report.damaged_shards, report.files),
+        (report.shards, report.damaged_shards, report.read.files),
         (3, 0, 4)
     );
     assert_eq!(
-        (report.samples, report.sound_samples, report.hashes),
+        (report.samples, report.sound_samples, report.read.hashes),
         (7, 7, 3 * 2 * 2)
     );
     let raw: u64 = fixture
@@ -48,7 +48,7 @@ fn a_sound_dataset_is_counted() {
         .map(|entry| entry.zip_data.as_ref().unwrap().bytes)
         .sum();
     let index = fs::metadata(fixture.path("index.json")).unwrap().len();
-    assert_eq!((report.raw_bytes, report.stored_bytes), (raw, zip + index));
+    assert_eq!((report.read.raw_bytes, report.read.stored_bytes), (raw, zip + index));
     let snapshot = progress.snapshot();
     assert_eq!((snapshot.shards, snapshot.shards_total), (3, 3));
     assert_eq!((snapshot.samples, snapshot.samples_total), (7, 7));
@@ -351,7 +351,7 @@ fn both_forms_of_a_shard_are_checked() {
     let report = fixture.verify(true);
     assert!(report.is_clean());
     assert_eq!(ids(&report.warnings), ["provenance-missing"]);
-    assert_eq!((report.files, report.hashes), (3, 3));
+    assert_eq!((report.read.files, report.read.hashes), (3, 3));
 
     // The cache is damaged: reading trusts its length, verifying does not.
     let mut damaged = data.clone();
@@ -387,7 +387,7 @@ fn both_forms_of_a_shard_are_checked() {
     fs::write(&raw, &data).unwrap();
     let report = fixture.verify(true);
     assert!(report.is_clean());
-    assert_eq!((report.files, report.sound_samples), (2, 3));
+    assert_eq!((report.read.files, report.sound_samples), (2, 3));
     for options in [OpenOptions::default(), strict] {
         let dataset = fixture.try_open(&options).unwrap();
         assert_eq!(dataset.sample(2).unwrap().bytes().unwrap(), samples[2]);
