@@ -218,10 +218,7 @@ pub const ONE_VERSION: &[&str] = &[
 ];
 
 /// The number of structs of each crate that still have too many fields. The numbers only go down.
-pub const WIDE_STRUCTS: &[(&str, usize)] = &[
-    ("shardmill-core", 1),
-    ("shardmill-order", 1),
-];
+pub const WIDE_STRUCTS: &[(&str, usize)] = &[("shardmill-core", 1), ("shardmill-order", 1)];
 
 /// The number of words with a plain replacement (see the module `glossary`) that each area still has. The numbers only
 /// go down.

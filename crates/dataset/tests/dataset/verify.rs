@@ -48,7 +48,10 @@ fn a_sound_dataset_is_counted() {
         .map(|entry| entry.zip_data.as_ref().unwrap().bytes)
         .sum();
     let index = fs::metadata(fixture.path("index.json")).unwrap().len();
-    assert_eq!((report.read.raw_bytes, report.read.stored_bytes), (raw, zip + index));
+    assert_eq!(
+        (report.read.raw_bytes, report.read.stored_bytes),
+        (raw, zip + index)
+    );
     let snapshot = progress.snapshot();
     assert_eq!((snapshot.shards, snapshot.shards_total), (3, 3));
     assert_eq!((snapshot.samples, snapshot.samples_total), (7, 7));
