@@ -99,7 +99,7 @@ fn a_small_cache_is_reported_what_it_needs() {
     let stdout = place.ok(&run(&["--cache-limit", "1GiB"]));
     for part in [
         "With --cache-limit 2010MiB nothing would be fetched twice.",
-        "of the uses find their shard in the cache; they would be",
+        "of the uses find their shard in the cache; with LRU eviction it would be",
         "hit by LRU",
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");

@@ -510,8 +510,7 @@ fn hits(found: &Forecast, lines: &mut Vec<String>) {
     let ((belady, uses), (lru, lru_uses)) = (sum(|node| &node.belady), sum(|node| &node.lru));
     if uses > 0 {
         lines.push(format!(
-            "After the first epoch {} of the uses find their shard in the cache; they would be {} if it let go what was \
-             used longest ago.",
+            "After the first epoch, {} of the uses find their shard in the cache; with LRU eviction it would be {}.",
             percent(belady, uses),
             percent(lru, lru_uses)
         ));
