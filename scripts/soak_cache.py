@@ -57,10 +57,20 @@ def files_below(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
 
 
 def bytes_below(folder: pathlib.Path) -> int:
-    """Bytes that were there at one moment, between two looks: what left meanwhile does not count."""
+    """Bytes that existed at one moment between two listings: files in both count.
+
+    A file system gives the inode of a removed file to the next one. So a file is the same if its name is, or its size
+    (it was renamed).
+    """
     found = files_below(folder)
-    after = {inode for inode, _ in files_below(folder).values()}
-    return sum({inode: size for inode, size in found.values() if inode in after}.values())
+    later = files_below(folder)
+    sizes = {inode: size for inode, size in later.values()}
+    same = {
+        inode: size
+        for name, (inode, size) in found.items()
+        if sizes.get(inode) == size or (name in later and later[name][0] == inode)
+    }
+    return sum(same.values())
 
 
 class Watch(threading.Thread):
