@@ -46,8 +46,9 @@ pub struct ReaderOptions {
 /// Streams that are read together. A reader can be shared between threads.
 ///
 /// ```
-/// # use shardmill_reader::{BatchOptions, Reader, ReaderError, ReaderOptions, StreamOptions};
+/// # use shardmill_dataset::StreamOptions;
 /// # use shardmill_order::World;
+/// # use shardmill_reader::{BatchOptions, Reader, ReaderError, ReaderOptions};
 /// # fn read() -> Result<(), ReaderError> {
 /// let reader = Reader::open(&[StreamOptions::local("data/train")], &ReaderOptions::default())?;
 /// let mut config = reader.epoch_config(64, World::SINGLE);
