@@ -1,0 +1,61 @@
+"""Finds the ``shardmill`` program, which the wheel installs beside the Python package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+
+from shardmill.errors import NotFoundError
+
+__all__ = ['find_program']
+
+_NAME = 'shardmill'
+
+
+def find_program() -> Path:
+    """Returns the path of the ``shardmill`` program.
+
+    The program that was installed with this package comes first, then the one that the environment variable
+    ``SHARDMILL_BIN`` names, then the one on the ``PATH``.
+
+    Raises:
+        NotFoundError: No program was found, or ``SHARDMILL_BIN`` names none.
+    """
+    installed = [folder / _NAME for folder in _script_folders()]
+    for program in installed:
+        if _is_program(program):
+            return program
+    named = os.environ.get('SHARDMILL_BIN')
+    if named:
+        if _is_program(Path(named)):
+            return Path(named)
+        raise NotFoundError(
+            f'SHARDMILL_BIN names no executable file: {named}', 'program-missing', named
+        )
+    found = shutil.which(_NAME)
+    if found is None:
+        raise NotFoundError(
+            f'no `{_NAME}` program in {", ".join(str(path.parent) for path in installed)} or on the PATH',
+            'program-missing',
+            _NAME,
+            'install the wheel again, or set SHARDMILL_BIN to the path of the program',
+        )
+    return Path(found)
+
+
+def _script_folders() -> list[Path]:
+    """Returns the folders in which installers put the programs of a wheel, without repetitions."""
+    packages = Path(__file__).parent.parent
+    folders = [Path(sysconfig.get_path('scripts'))]
+    if packages.name in ('dist-packages', 'site-packages'):
+        # PREFIX/lib/python3.x/site-packages: that of `pip install --user` and `uv run --with`, too.
+        folders.append(packages.parent.parent.parent / 'bin')
+    # `pip install --target`.
+    folders.append(packages / 'bin')
+    return list(dict.fromkeys(folders))
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
