@@ -80,8 +80,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     let mut config = reader.epoch_config(settings.batch_size, World::SINGLE);
     if let Some(algo) = &settings.shuffle {
-        config.shuffle = true;
-        config.shuffle_algo = algo.parse()?;
+        config.shuffle.enabled = true;
+        config.shuffle.algo = algo.parse()?;
     }
     let samples = reader.samples();
     // Alternate, so that both are measured under the same machine load.

@@ -312,8 +312,8 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
         },
     )?;
     let mut config = reader.epoch_config(BATCH_SIZE, World::SINGLE);
-    config.shuffle = true;
-    config.shuffle_block_size = case.shuffle_block_size;
+    config.shuffle.enabled = true;
+    config.shuffle.block_size = case.shuffle_block_size;
     let watch = Watch::start(cache.path());
     let (mut first, mut epoch_seconds, mut stall) = (0.0, 0.0, 0.0);
     let mut fetched_before = 0;

@@ -8,6 +8,6 @@ pub(crate) fn limits() -> Limits {
     limits.index_bytes = 1 << 20;
     limits.shard_bytes = 1 << 20;
     limits.sample_bytes = 1 << 20;
-    limits.expansion_bytes = 1 << 20;
+    limits.expansion.bytes = 1 << 20;
     limits
 }

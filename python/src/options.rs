@@ -10,7 +10,9 @@ use pyo3::types::PyDict;
 use shardmill_core::ErrorKind;
 use shardmill_dataset::{FileForm, FileOptions, KnownFiles, StreamOptions};
 use shardmill_mds::HashAlgo;
-use shardmill_order::{EpochConfig, State, StreamConfig, Weight, World};
+use shardmill_order::{
+    EpochConfig, SamplingOptions, ShuffleOptions, State, StreamConfig, Weight, World,
+};
 use shardmill_reader::{CacheOptions, Peers};
 use shardmill_storage::{Location, RemoteOptions, settings_of};
 
@@ -361,15 +363,19 @@ impl PyEpochOptions {
         let epoch = EpochConfig {
             epoch_size: given.take("epoch_size")?,
             num_canonical_nodes: given.take("num_canonical_nodes")?,
-            shuffle_block_size: given.take("shuffle_block_size")?,
             replication: given.take("replication")?,
-            shuffle: given.take("shuffle")?.unwrap_or(false),
-            shuffle_algo: given.parse("shuffle_algo", default.shuffle_algo)?,
-            shuffle_seed: given.take("shuffle_seed")?.unwrap_or(default.shuffle_seed),
-            sampling_method: given.parse("sampling_method", default.sampling_method)?,
-            sampling_granularity: given
-                .take("sampling_granularity")?
-                .unwrap_or(default.sampling_granularity),
+            shuffle: ShuffleOptions {
+                enabled: given.take("shuffle")?.unwrap_or(false),
+                algo: given.parse("shuffle_algo", default.shuffle.algo)?,
+                seed: given.take("shuffle_seed")?.unwrap_or(default.shuffle.seed),
+                block_size: given.take("shuffle_block_size")?,
+            },
+            sampling: SamplingOptions {
+                method: given.parse("sampling_method", default.sampling.method)?,
+                granularity: given
+                    .take("sampling_granularity")?
+                    .unwrap_or(default.sampling.granularity),
+            },
             partition_algo: given.parse("partition_algo", default.partition_algo)?,
             batching_method: given.parse("batching_method", default.batching_method)?,
             epoch: given.take("epoch")?.unwrap_or(0),

@@ -214,14 +214,15 @@ fn work<'py>(
             batch_size: config.batch_size,
             canonical_nodes: canonical_nodes(config),
             initial_nodes: resume.and_then(|point| point.initial_physical_nodes),
-            seed: config.shuffle_seed,
+            seed: config.shuffle.seed,
             epoch: config.epoch,
             epoch_seed,
             sample_in_epoch: resume.map_or(0, |point| point.sample_in_epoch),
             shuffle: config
                 .shuffle
-                .then_some(config.shuffle_algo)
-                .zip(config.shuffle_block_size),
+                .enabled
+                .then_some(config.shuffle.algo)
+                .zip(config.shuffle.block_size),
             sources: &sources,
         })
     });

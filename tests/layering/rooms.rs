@@ -217,9 +217,6 @@ pub const ONE_VERSION: &[&str] = &[
     "delta_kernel",
 ];
 
-/// The number of structs of each crate that still have too many fields. The numbers only go down.
-pub const WIDE_STRUCTS: &[(&str, usize)] = &[("shardmill-core", 1), ("shardmill-order", 1)];
-
 /// The number of words with a plain replacement (see the module `glossary`) that each area still has. The numbers only
 /// go down.
 pub const REPLACED_WORDS: &[(&str, usize)] = &[

@@ -76,7 +76,7 @@ fn a_thousand_chains_of_twenty_stops_lose_nothing() {
     let mut runner = TestRunner::new_with_rng(config, rng);
     let done = runner.run(&chains, |(algo, method, seed, shuffle, stops)| {
         let mut config = mixed(algo, method, seed);
-        config.shuffle = shuffle;
+        config.shuffle.enabled = shuffle;
         chain(&config, &stops)
     });
     if let Err(error) = done {

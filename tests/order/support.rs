@@ -43,17 +43,17 @@ pub fn prime(algo: ShuffleAlgo) -> EpochConfig {
     assert_eq!(sizes.iter().sum::<u64>(), 997);
     let mut config = EpochConfig::new(vec![StreamConfig::new(&sizes)], GLOBAL, World::SINGLE);
     config.num_canonical_nodes = Some(12);
-    config.shuffle = true;
-    config.shuffle_algo = algo;
-    config.shuffle_block_size = Some(60);
-    config.shuffle_seed = 11;
+    config.shuffle.enabled = true;
+    config.shuffle.algo = algo;
+    config.shuffle.block_size = Some(60);
+    config.shuffle.seed = 11;
     config
 }
 
 /// Returns an epoch of two streams, one of which is sampled partially.
 pub fn mixed(algo: ShuffleAlgo, method: BatchingMethod, seed: u64) -> EpochConfig {
     let mut config = prime(algo);
-    config.shuffle_seed = seed;
+    config.shuffle.seed = seed;
     config.batching_method = method;
     config
         .streams

@@ -201,9 +201,9 @@ fn plan<'a>(
         streams: data.streams,
         global_batch: resolved.world.ranks().saturating_mul(config.batch_size),
         shuffle: ShuffleFacts {
-            shuffle: config.shuffle,
-            shuffle_algo: config.shuffle_algo.name(),
-            shuffle_seed: config.shuffle_seed,
+            shuffle: config.shuffle.enabled,
+            shuffle_algo: config.shuffle.algo.name(),
+            shuffle_seed: config.shuffle.seed,
             num_canonical_nodes: resolved.canonical_nodes,
             shuffle_block_size: resolved.block,
         },
@@ -273,8 +273,8 @@ fn facts(data: &Data, config: &EpochConfig, options: &ForecastOptions) -> Result
             many(world.nodes, "node")
         ),
     );
-    let order = if config.shuffle {
-        let (algo, seed) = (config.shuffle_algo, config.shuffle_seed);
+    let order = if config.shuffle.enabled {
+        let (algo, seed) = (config.shuffle.algo, config.shuffle.seed);
         let nodes = many(resolved.canonical_nodes, "canonical node");
         format!(
             "{algo}, seed {seed}, {nodes}, blocks of {}",

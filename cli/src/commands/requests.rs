@@ -282,7 +282,7 @@ fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, Fault> {
 
 /// Checks the size of an answer before it is built in memory.
 fn check_size(config: &EpochConfig) -> Result<(), Fault> {
-    let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
+    let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
     let chosen: u64 = shares.iter().map(|share| share.choose).sum();
     let ids = chosen.saturating_mul(config.replication.unwrap_or(1));
     if ids > MOST_IDS {
@@ -294,7 +294,7 @@ fn check_size(config: &EpochConfig) -> Result<(), Fault> {
         return Err(fault("limit-order-ids", fact));
     }
     let samples: u64 = shares.iter().map(|share| share.samples).sum();
-    if samples / config.sampling_granularity.max(1) > MOST_PICKS {
+    if samples / config.sampling.granularity.max(1) > MOST_PICKS {
         let fact = format!(
             "{} samples are more than the {} that a part is drawn from",
             count(samples),

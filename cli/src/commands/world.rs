@@ -1,6 +1,6 @@
 //! The streams, the ranks and the order options of commands that create an order.
 
-use shardmill_order::{EpochConfig, StreamConfig, Weight, World};
+use shardmill_order::{EpochConfig, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World};
 
 use crate::args::{Stream, WorldArgs};
 use crate::error::Stop;
@@ -26,14 +26,18 @@ pub fn epoch_config(args: &WorldArgs, streams: Vec<StreamConfig>) -> Result<Epoc
     let config = EpochConfig {
         replication: ranks.replication,
         epoch_size: order.epoch_size,
-        shuffle: order.shuffle && !order.no_shuffle,
-        shuffle_algo: order.shuffle_algo,
-        shuffle_seed: order.shuffle_seed,
-        shuffle_block_size: order.shuffle_block_size,
+        shuffle: ShuffleOptions {
+            enabled: order.shuffle && !order.no_shuffle,
+            algo: order.shuffle_algo,
+            seed: order.shuffle_seed,
+            block_size: order.shuffle_block_size,
+        },
         num_canonical_nodes: order.num_canonical_nodes,
         batching_method: order.batching_method,
-        sampling_method: order.sampling_method,
-        sampling_granularity: order.sampling_granularity,
+        sampling: SamplingOptions {
+            method: order.sampling_method,
+            granularity: order.sampling_granularity,
+        },
         partition_algo: order.partition_algo,
         ..EpochConfig::new(streams, ranks.batch_size, world)
     };
@@ -110,22 +114,26 @@ mod tests {
             (2, 8, 3)
         );
         assert_eq!((config.batch_size, config.replication), (5, Some(4)));
-        assert_eq!((config.epoch_size, config.shuffle), (Some(900), true));
         assert_eq!(
-            (config.shuffle_algo, config.shuffle_seed),
+            (config.epoch_size, config.shuffle.enabled),
+            (Some(900), true)
+        );
+        assert_eq!(
+            (config.shuffle.algo, config.shuffle.seed),
             (ShuffleAlgo::Py2s, 7)
         );
-        assert_eq!(config.shuffle_block_size, Some(1000));
+        assert_eq!(config.shuffle.block_size, Some(1000));
         assert_eq!(config.num_canonical_nodes, Some(16));
         assert_eq!(config.batching_method.name(), "per_stream");
-        assert_eq!(config.sampling_method.name(), "fixed");
-        assert_eq!(config.sampling_granularity, 6);
+        assert_eq!(config.sampling.method.name(), "fixed");
+        assert_eq!(config.sampling.granularity, 6);
         assert_eq!(config.partition_algo.name(), "orig");
         assert_eq!(streams(&args).len(), 2);
         assert!(
             !epoch_config(&typed(&["a", "--shuffle", "--no-shuffle"]), Vec::new())
                 .unwrap()
                 .shuffle
+                .enabled
         );
     }
 

@@ -42,8 +42,9 @@ impl Budget {
                 declared
             }
             None => limits
-                .expansion_bytes
-                .min(zip_bytes.saturating_mul(limits.expansion_ratio))
+                .expansion
+                .bytes
+                .min(zip_bytes.saturating_mul(limits.expansion.ratio))
                 .min(limits.shard_bytes),
         };
         Ok(Self {
@@ -51,8 +52,8 @@ impl Budget {
             declared,
             zip_bytes,
             max,
-            max_bytes: limits.expansion_bytes.min(limits.shard_bytes),
-            max_ratio: limits.expansion_ratio,
+            max_bytes: limits.expansion.bytes.min(limits.shard_bytes),
+            max_ratio: limits.expansion.ratio,
         })
     }
 

@@ -34,7 +34,7 @@ pub use contents::{
 };
 pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{Format, ParseFormatError};
-pub use limits::{LimitExceeded, Limits};
+pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimits};
 pub use name::{
     INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, WORK_FOLDER, check_relative_path, escape,
 };

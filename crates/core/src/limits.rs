@@ -23,22 +23,43 @@ pub struct Limits {
     pub sample_bytes: u64,
     /// Maximum bytes of a zstd window.
     pub zstd_window_bytes: u64,
-    /// Maximum raw bytes of a compressed file whose raw size is not declared.
-    pub expansion_bytes: u64,
-    /// Maximum raw bytes per compressed byte if the raw size is not declared.
-    pub expansion_ratio: u64,
+    /// What a compressed file without a declared raw size may expand to.
+    pub expansion: ExpansionLimits,
     /// Maximum number of dimensions of an array.
     pub array_dims: u64,
-    /// Maximum bytes of the footer of a Parquet file. A million column chunks take about 200 MB.
-    pub parquet_footer_bytes: u64,
-    /// Maximum bytes of a page of a Parquet file, before and after decompression.
-    pub parquet_page_bytes: u64,
-    /// Maximum bytes of an extension header of a tar member (PAX records or a long GNU name).
-    pub tar_extension_bytes: u64,
-    /// Maximum bytes of the name of a tar member.
-    pub tar_name_bytes: u64,
-    /// Maximum number of fields of one sample of a tar shard.
-    pub tar_fields: u64,
+    /// Limits of Parquet files.
+    pub parquet: ParquetLimits,
+    /// Limits of tar shards.
+    pub tar: TarLimits,
+}
+
+/// What a compressed file without a declared raw size may expand to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpansionLimits {
+    /// Maximum raw bytes of the file.
+    pub bytes: u64,
+    /// Maximum raw bytes per compressed byte.
+    pub ratio: u64,
+}
+
+/// Limits of Parquet files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParquetLimits {
+    /// Maximum bytes of the footer. A million column chunks take about 200 MB.
+    pub footer_bytes: u64,
+    /// Maximum bytes of a page, before and after decompression.
+    pub page_bytes: u64,
+}
+
+/// Limits of tar shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarLimits {
+    /// Maximum bytes of an extension header of a member (PAX records or a long GNU name).
+    pub extension_bytes: u64,
+    /// Maximum bytes of the name of a member.
+    pub name_bytes: u64,
+    /// Maximum number of fields of one sample.
+    pub fields: u64,
 }
 
 impl Default for Limits {
@@ -54,14 +75,20 @@ impl Default for Limits {
             shard_bytes: 16 * GIB,
             sample_bytes: GIB,
             zstd_window_bytes: 128 * MIB,
-            expansion_bytes: GIB,
-            expansion_ratio: 1000,
+            expansion: ExpansionLimits {
+                bytes: GIB,
+                ratio: 1000,
+            },
             array_dims: 32,
-            parquet_footer_bytes: 256 * MIB,
-            parquet_page_bytes: GIB,
-            tar_extension_bytes: MIB,
-            tar_name_bytes: 4096,
-            tar_fields: 1024,
+            parquet: ParquetLimits {
+                footer_bytes: 256 * MIB,
+                page_bytes: GIB,
+            },
+            tar: TarLimits {
+                extension_bytes: MIB,
+                name_bytes: 4096,
+                fields: 1024,
+            },
         }
     }
 }
@@ -97,14 +124,14 @@ impl Limits {
             "shard-bytes" => &mut self.shard_bytes,
             "sample-bytes" => &mut self.sample_bytes,
             "zstd-window-bytes" => &mut self.zstd_window_bytes,
-            "expansion-bytes" => &mut self.expansion_bytes,
-            "expansion-ratio" => &mut self.expansion_ratio,
+            "expansion-bytes" => &mut self.expansion.bytes,
+            "expansion-ratio" => &mut self.expansion.ratio,
             "array-dims" => &mut self.array_dims,
-            "parquet-footer-bytes" => &mut self.parquet_footer_bytes,
-            "parquet-page-bytes" => &mut self.parquet_page_bytes,
-            "tar-extension-bytes" => &mut self.tar_extension_bytes,
-            "tar-name-bytes" => &mut self.tar_name_bytes,
-            "tar-fields" => &mut self.tar_fields,
+            "parquet-footer-bytes" => &mut self.parquet.footer_bytes,
+            "parquet-page-bytes" => &mut self.parquet.page_bytes,
+            "tar-extension-bytes" => &mut self.tar.extension_bytes,
+            "tar-name-bytes" => &mut self.tar.name_bytes,
+            "tar-fields" => &mut self.tar.fields,
             _ => return None,
         })
     }

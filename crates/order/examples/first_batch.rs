@@ -63,8 +63,8 @@ fn main() -> Result<(), Failure> {
     };
     let mut config = EpochConfig::new(vec![StreamConfig::new(&shards)], 256, World::SINGLE);
     config.num_canonical_nodes = Some(canonical_nodes);
-    config.shuffle = true;
-    config.shuffle_algo = algo;
+    config.shuffle.enabled = true;
+    config.shuffle.algo = algo;
     let epoch = shardmill_order::Epoch::with_walk(&config, &walk)?;
     let walked = started.elapsed();
     let mut cursor = epoch.rank(0)?.with_threads(threads);

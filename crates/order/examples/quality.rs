@@ -50,9 +50,9 @@ fn main() -> Result<(), Failure> {
         for epoch in 0..epochs {
             let streams = vec![StreamConfig::new(&vec![u64::try_from(size)?; count])];
             let mut config = EpochConfig::new(streams, 256, World::SINGLE);
-            config.shuffle = true;
-            config.shuffle_algo = algo;
-            config.shuffle_block_size = Some(u64::try_from(block)?);
+            config.shuffle.enabled = true;
+            config.shuffle.algo = algo;
+            config.shuffle.block_size = Some(u64::try_from(block)?);
             config.epoch = u64::try_from(epoch)?;
             config.num_canonical_nodes = Some(1);
             let order = Epoch::new(&config)?;

@@ -271,6 +271,29 @@ pub struct State {
     pub initial_physical_nodes: Option<u64>,
 }
 
+/// Whether and how an epoch is shuffled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShuffleOptions {
+    /// Whether to shuffle.
+    pub enabled: bool,
+    /// The shuffle algorithm.
+    pub algo: ShuffleAlgo,
+    /// The seed of the run. The epoch number is added where the order differs between epochs.
+    pub seed: u64,
+    /// How far a sample may move, in samples; ignored by `naive`, `py1s` and `py2s`. `None` means `max(4_000_000 /
+    /// num_canonical_nodes, 262_144)`.
+    pub block_size: Option<u64>,
+}
+
+/// How samples are drawn from a shard that is used in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplingOptions {
+    /// Which samples are drawn.
+    pub method: SamplingMethod,
+    /// How many samples at a time are drawn when the share of a shard is determined.
+    pub granularity: u64,
+}
+
 /// All inputs that determine which sample goes where in one epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochConfig {
@@ -280,23 +303,14 @@ pub struct EpochConfig {
     pub epoch_size: Option<u64>,
     /// The fixed division of sample space. `None` and 0 mean 64 per node (`py1s`, `py2s`) or one per node.
     pub num_canonical_nodes: Option<u64>,
-    /// How far a sample may move, in samples; ignored by `naive`, `py1s` and `py2s`. `None` means `max(4_000_000 /
-    /// num_canonical_nodes, 262_144)`.
-    pub shuffle_block_size: Option<u64>,
     /// How many consecutive ranks receive the same samples.
     pub replication: Option<u64>,
     /// Samples of a rank in one step.
     pub batch_size: u64,
-    /// Whether to shuffle.
-    pub shuffle: bool,
-    /// The shuffle algorithm.
-    pub shuffle_algo: ShuffleAlgo,
-    /// The seed of the run. The epoch number is added where the order differs between epochs.
-    pub shuffle_seed: u64,
+    /// Whether and how to shuffle.
+    pub shuffle: ShuffleOptions,
     /// Which samples are drawn from a shard that is used in part.
-    pub sampling_method: SamplingMethod,
-    /// How many samples at a time are drawn from a shard when its share is determined.
-    pub sampling_granularity: u64,
+    pub sampling: SamplingOptions,
     /// How positions are distributed.
     pub partition_algo: PartitionAlgo,
     /// Which streams a batch consists of.
@@ -320,14 +334,18 @@ impl EpochConfig {
             streams,
             epoch_size: None,
             num_canonical_nodes: None,
-            shuffle_block_size: None,
             replication: None,
             batch_size,
-            shuffle: false,
-            shuffle_algo: ShuffleAlgo::Py1e,
-            shuffle_seed: 9176,
-            sampling_method: SamplingMethod::Balanced,
-            sampling_granularity: 1,
+            shuffle: ShuffleOptions {
+                enabled: false,
+                algo: ShuffleAlgo::Py1e,
+                seed: 9176,
+                block_size: None,
+            },
+            sampling: SamplingOptions {
+                method: SamplingMethod::Balanced,
+                granularity: 1,
+            },
             partition_algo: PartitionAlgo::Relaxed,
             batching_method: BatchingMethod::Random,
             world,
@@ -368,7 +386,7 @@ impl EpochConfig {
         self.world.check()?;
         check_count("batch_size", self.batch_size)?;
         self.world.check_batch(self.batch_size)?;
-        if self.sampling_granularity == 0 {
+        if self.sampling.granularity == 0 {
             return Err(OrderError::BadValue {
                 option: "sampling_granularity",
                 value: 0,
@@ -384,10 +402,10 @@ impl EpochConfig {
             epoch: self.epoch,
             sample_in_epoch: 0,
             canonical_nodes: 0,
-            seed: self.shuffle_seed,
+            seed: self.shuffle.seed,
             initial_nodes: None,
             block: 0,
-            epoch_seed: self.shuffle && self.sampling_method == SamplingMethod::Balanced,
+            epoch_seed: self.shuffle.enabled && self.sampling.method == SamplingMethod::Balanced,
         };
         match self.resume.filter(|state| state.epoch >= self.epoch) {
             Some(state) => {
@@ -402,7 +420,7 @@ impl EpochConfig {
             }
             None => {
                 let given = self.num_canonical_nodes.filter(|nodes| *nodes > 0);
-                resolved.canonical_nodes = given.unwrap_or(match self.shuffle_algo {
+                resolved.canonical_nodes = given.unwrap_or(match self.shuffle.algo {
                     ShuffleAlgo::Py1s | ShuffleAlgo::Py2s => 64 * world.nodes,
                     _ => world.nodes,
                 });
@@ -418,7 +436,8 @@ impl EpochConfig {
             });
         }
         let block = self
-            .shuffle_block_size
+            .shuffle
+            .block_size
             .unwrap_or_else(|| (4_000_000 / canonical_nodes).max(1 << 18));
         if block > 1 << 48 {
             return Err(OrderError::BadValue {
@@ -442,7 +461,10 @@ impl EpochConfig {
         };
         let rest = |config: &Self| Self {
             num_canonical_nodes: None,
-            shuffle_block_size: None,
+            shuffle: ShuffleOptions {
+                block_size: None,
+                ..config.shuffle
+            },
             epoch: 0,
             resume: None,
             ..config.clone()
@@ -486,12 +508,15 @@ mod tests {
             epoch: 3,
             sample_in_epoch: 0,
             num_canonical_nodes: Some(1),
-            shuffle_seed: plain.shuffle_seed,
+            shuffle_seed: plain.shuffle.seed,
             initial_physical_nodes: None,
         };
         let told = EpochConfig {
             num_canonical_nodes: Some(1),
-            shuffle_block_size: Some(4_000_000),
+            shuffle: ShuffleOptions {
+                block_size: Some(4_000_000),
+                ..plain.shuffle
+            },
             resume: Some(state),
             ..plain.clone()
         };
@@ -527,7 +552,10 @@ mod tests {
             assert!(!plain.is_same_order(&resumed(other)), "{other:?}");
         }
         let shuffled = EpochConfig {
-            shuffle: true,
+            shuffle: ShuffleOptions {
+                enabled: true,
+                ..plain.shuffle
+            },
             ..plain.clone()
         };
         assert!(!plain.is_same_order(&shuffled));

@@ -74,14 +74,14 @@ impl Epoch {
     pub fn with_walk(config: &EpochConfig, walk: &[u8]) -> Result<Self, OrderError> {
         let kept = Kept::new(walk);
         let resolved = config.resolve()?;
-        let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
+        let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
         let table = ShardTable::new(config.streams.iter().map(|stream| &*stream.shards));
         let sampling = Sampling {
             seed: resolved.seed,
             epoch: resolved.epoch,
             epoch_counts: resolved.epoch_seed,
-            epoch_members: config.sampling_method == SamplingMethod::Balanced,
-            granularity: config.sampling_granularity,
+            epoch_members: config.sampling.method == SamplingMethod::Balanced,
+            granularity: config.sampling.granularity,
         };
         let mut streams: Vec<(Range<usize>, u64)> = Vec::with_capacity(shares.len());
         for (stream, share) in config.streams.iter().zip(&shares) {
@@ -117,12 +117,12 @@ impl Epoch {
         })?;
         let mut sources = Vec::with_capacity(units.len());
         for (stream, units) in units.into_iter().enumerate() {
-            let shuffle = if config.shuffle {
+            let shuffle = if config.shuffle.enabled {
                 let block = block_of(config.batching_method, stream, &shares, resolved.block)?;
                 Shuffle::with_walk(
                     &units,
                     &ShuffleConfig {
-                        algo: config.shuffle_algo,
+                        algo: config.shuffle.algo,
                         canonical_nodes: resolved.canonical_nodes,
                         seed: resolved.seed,
                         epoch: resolved.epoch,

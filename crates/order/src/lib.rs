@@ -29,7 +29,7 @@
 //!
 //! let world = World { nodes: 1, ranks_per_node: 2, workers_per_rank: 1 };
 //! let mut config = EpochConfig::new(vec![StreamConfig::new(&[4, 3, 5])], 2, world);
-//! config.shuffle = true;
+//! config.shuffle.enabled = true;
 //! let epoch = Epoch::new(&config)?;
 //! let mut cursor = epoch.rank(0)?;
 //! let mut batch = Vec::new();
@@ -68,8 +68,8 @@ pub mod weights;
 
 pub use access_schedule::{AccessSchedule, Use};
 pub use config::{
-    BatchingMethod, EpochConfig, PartitionAlgo, Resolved, SamplingMethod, ShuffleAlgo, State,
-    StreamConfig, Weight, World,
+    BatchingMethod, EpochConfig, PartitionAlgo, Resolved, SamplingMethod, SamplingOptions,
+    ShuffleAlgo, ShuffleOptions, State, StreamConfig, Weight, World,
 };
 pub use cursor::Cursor;
 pub use epoch::{Entry, Epoch, SampleId};

@@ -61,17 +61,17 @@ impl Request {
         config.replication = self.replication;
         config.epoch = self.epoch.unwrap_or(config.epoch);
         config.resume = self.resume;
-        config.shuffle = choices.shuffle.unwrap_or(config.shuffle);
-        config.shuffle_seed = choices.shuffle_seed.unwrap_or(config.shuffle_seed);
-        config.shuffle_block_size = choices.shuffle_block_size;
-        config.sampling_granularity = choices
+        config.shuffle.enabled = choices.shuffle.unwrap_or(config.shuffle.enabled);
+        config.shuffle.seed = choices.shuffle_seed.unwrap_or(config.shuffle.seed);
+        config.shuffle.block_size = choices.shuffle_block_size;
+        config.sampling.granularity = choices
             .sampling_granularity
-            .unwrap_or(config.sampling_granularity);
+            .unwrap_or(config.sampling.granularity);
         if let Some(name) = choices.shuffle_algo {
-            config.shuffle_algo = name.parse()?;
+            config.shuffle.algo = name.parse()?;
         }
         if let Some(name) = choices.sampling_method {
-            config.sampling_method = name.parse()?;
+            config.sampling.method = name.parse()?;
         }
         if let Some(name) = choices.partition_algo {
             config.partition_algo = name.parse()?;

@@ -184,11 +184,11 @@ mod tests {
             workers_per_rank: 1,
         };
         let mut config = EpochConfig::new(streams, 4, world);
-        config.shuffle = true;
-        config.shuffle_algo = algo;
+        config.shuffle.enabled = true;
+        config.shuffle.algo = algo;
         config.num_canonical_nodes = Some(4);
-        config.shuffle_block_size = Some(300);
-        config.shuffle_seed = 7;
+        config.shuffle.block_size = Some(300);
+        config.shuffle.seed = 7;
         config.epoch = 3;
         config
     }
@@ -239,9 +239,9 @@ mod tests {
             let mut other = config.clone();
             match change {
                 0 => other.epoch = 4,
-                1 => other.shuffle_seed = 8,
+                1 => other.shuffle.seed = 8,
                 2 => other.num_canonical_nodes = Some(2),
-                3 => other.shuffle_block_size = Some(301),
+                3 => other.shuffle.block_size = Some(301),
                 _ => {
                     let mut longer = shards;
                     longer[0] += 1;

@@ -144,8 +144,8 @@ fn both(config: &EpochConfig) -> (Vec<Option<u64>>, Vec<i64>) {
         seed: resolved.seed,
         epoch: resolved.epoch,
         epoch_counts: resolved.epoch_seed,
-        epoch_members: config.sampling_method == SamplingMethod::Balanced,
-        granularity: config.sampling_granularity,
+        epoch_members: config.sampling.method == SamplingMethod::Balanced,
+        granularity: config.sampling.granularity,
     };
     let resampled: Vec<Resampled> = if config.batching_method == BatchingMethod::Random {
         vec![resample(&shards, &streams, &sampling).unwrap()]
@@ -176,7 +176,8 @@ fn both(config: &EpochConfig) -> (Vec<Option<u64>>, Vec<i64>) {
         sample_in_epoch: resolved.sample_in_epoch,
         shuffle: config
             .shuffle
-            .then_some((config.shuffle_algo, resolved.block)),
+            .enabled
+            .then_some((config.shuffle.algo, resolved.block)),
         sources: &sources,
     })
     .unwrap();
@@ -207,8 +208,8 @@ fn golden_epochs() {
     };
     let streams = vec![StreamConfig::new(&[4, 3, 5]), StreamConfig::new(&[6])];
     let mut config = EpochConfig::new(streams, 2, world);
-    config.shuffle = true;
-    config.shuffle_block_size = Some(8);
+    config.shuffle.enabled = true;
+    config.shuffle.block_size = Some(8);
     for (method, golden) in [
         (
             BatchingMethod::Random,
@@ -255,9 +256,9 @@ fn tables_are_the_epoch() {
                 };
                 let mut config = EpochConfig::new(streams.clone(), 3, world);
                 config.batching_method = *method;
-                config.shuffle = *algo != ShuffleAlgo::Naive || canonical > 1;
-                config.shuffle_algo = *algo;
-                config.shuffle_block_size = Some(40);
+                config.shuffle.enabled = *algo != ShuffleAlgo::Naive || canonical > 1;
+                config.shuffle.algo = *algo;
+                config.shuffle.block_size = Some(40);
                 config.num_canonical_nodes = Some(canonical);
                 config.epoch = 2;
                 let (expected, table) = both(&config);

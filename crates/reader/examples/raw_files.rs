@@ -57,7 +57,7 @@ fn main() {
             let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
             let opened = begun.elapsed();
             let mut config = reader.epoch_config(64, World::SINGLE);
-            config.shuffle = true;
+            config.shuffle.enabled = true;
             let begun = Instant::now();
             let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
             let mut first = None;

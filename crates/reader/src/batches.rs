@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, State};
+use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, ShuffleOptions, State};
 
 use crate::batch::Batch;
 use crate::collate::{Collator, FillContext};
@@ -297,7 +297,10 @@ impl Batches {
         EpochConfig {
             epoch,
             num_canonical_nodes: Some(resolved.canonical_nodes),
-            shuffle_seed: resolved.seed,
+            shuffle: ShuffleOptions {
+                seed: resolved.seed,
+                ..self.config.shuffle
+            },
             // Only a state records how many nodes the run began with.
             resume: Some(State {
                 epoch,

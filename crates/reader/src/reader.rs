@@ -52,7 +52,7 @@ pub struct ReaderOptions {
 /// # fn read() -> Result<(), ReaderError> {
 /// let reader = Reader::open(&[StreamOptions::local("data/train")], &ReaderOptions::default())?;
 /// let mut config = reader.epoch_config(64, World::SINGLE);
-/// config.shuffle = true;
+/// config.shuffle.enabled = true;
 /// loop {
 ///     let mut batches = reader.epoch(&config, BatchOptions::default())?;
 ///     while let Some(batch) = batches.next_batch()? {

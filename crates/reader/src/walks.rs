@@ -110,7 +110,7 @@ mod tests {
 
     fn config(epoch: u64) -> EpochConfig {
         let mut config = EpochConfig::new(vec![StreamConfig::new(&[500; 20])], 16, World::SINGLE);
-        config.shuffle = true;
+        config.shuffle.enabled = true;
         config.epoch = epoch;
         config
     }
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(names(&walks), ["walk-2", "walk-3"]);
         // With another seed the stored walk does not fit, and is replaced.
         let mut other = config(3);
-        other.shuffle_seed += 1;
+        other.shuffle.seed += 1;
         let epoch = walks.order(&other).unwrap();
         assert!(epoch.has_walked());
         walks.keep(&epoch);

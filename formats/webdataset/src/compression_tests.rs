@@ -104,7 +104,7 @@ fn damage_is_an_error_and_bombs_are_bounded() {
             );
         }
         let mut small = Limits::default();
-        small.expansion_ratio = 1;
+        small.expansion.ratio = 1;
         assert_eq!(
             decompress(&zip, None, &small).unwrap_err().id(),
             "limit-expansion"

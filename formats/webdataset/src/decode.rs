@@ -47,8 +47,8 @@ pub fn inflate<'a>(
     if !FieldKind::of(field).1 {
         return Ok(Cow::Borrowed(bytes));
     }
-    let ratio = (bytes.len() as u64).saturating_mul(limits.expansion_ratio);
-    let most = limits.sample_bytes.min(limits.expansion_bytes).min(ratio);
+    let ratio = (bytes.len() as u64).saturating_mul(limits.expansion.ratio);
+    let most = limits.sample_bytes.min(limits.expansion.bytes).min(ratio);
     let mut out = Vec::new();
     flate2::read::MultiGzDecoder::new(bytes)
         .take(most.saturating_add(1))
@@ -297,7 +297,7 @@ mod tests {
             &Datum::Array(array(DType::UInt8, &[1 << 20], &vec![0; 1 << 20])),
         );
         let mut small = Limits::default();
-        small.expansion_ratio = 10;
+        small.expansion.ratio = 10;
         let bomb = inflate("npy.gz", &bomb.unwrap(), &small).unwrap_err();
         assert_eq!(bomb.id(), "limit-expansion");
     }

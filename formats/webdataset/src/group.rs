@@ -70,7 +70,7 @@ impl Grouper {
     pub const fn new(consumer: Consumer, limits: &Limits) -> Self {
         Self {
             consumer,
-            fields_limit: limits.tar_fields,
+            fields_limit: limits.tar.fields,
             current: None,
         }
     }

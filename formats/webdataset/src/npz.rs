@@ -23,7 +23,7 @@ pub fn read_npz(
         reason: format!("is a ZIP file that {reason}"),
     };
     let (mut directory, entries) = directory(bytes).map_err(error)?;
-    let ratio = (bytes.len() as u64).saturating_mul(limits.expansion_ratio);
+    let ratio = (bytes.len() as u64).saturating_mul(limits.expansion.ratio);
     let most = limits.sample_bytes.min(ratio);
     let (mut arrays, mut sum): (Vec<(String, Vec<u8>)>, u64) = (Vec::new(), 0);
     for _ in 0..entries {
@@ -43,7 +43,7 @@ pub fn read_npz(
         if arrays.iter().any(|(known, _)| known == name) {
             return Err(error("holds two arrays of one name"));
         }
-        Limits::check("tar-fields", arrays.len() as u64 + 1, limits.tar_fields)?;
+        Limits::check("tar-fields", arrays.len() as u64 + 1, limits.tar.fields)?;
         let array = entry.content(bytes).map_err(error)?;
         arrays.push((name.to_owned(), array));
     }

@@ -24,9 +24,9 @@ fn config(shards: &[u64], nodes: u64, algo: Option<ShuffleAlgo>) -> EpochConfig 
         workers_per_rank: 1,
     };
     let mut config = EpochConfig::new(vec![StreamConfig::new(shards)], 4, world);
-    config.shuffle = algo.is_some();
-    config.shuffle_algo = algo.unwrap_or(ShuffleAlgo::Py1e);
-    config.shuffle_block_size = Some(400);
+    config.shuffle.enabled = algo.is_some();
+    config.shuffle.algo = algo.unwrap_or(ShuffleAlgo::Py1e);
+    config.shuffle.block_size = Some(400);
     config
 }
 
@@ -327,7 +327,7 @@ fn needs_come_when_the_order_has_them() {
         ShuffleAlgo::Shardmill,
     ] {
         let mut config = config(&[200; 300], 1, Some(algo));
-        config.shuffle_block_size = Some(2000);
+        config.shuffle.block_size = Some(2000);
         let epoch = Epoch::new(&config).unwrap();
         let mut access_plan = AccessPlan::new(300);
         access_plan.push(&epoch.access_schedule_of_node(0, 2), epoch.batches());
@@ -377,7 +377,7 @@ fn a_large_run_is_quick() {
     let mut config = config(&[1000; 20_000], 4, Some(ShuffleAlgo::Py1e));
     config.world.ranks_per_node = 8;
     config.batch_size = 32;
-    config.shuffle_block_size = None;
+    config.shuffle.block_size = None;
     let run = ForecastOptions {
         cache_limit: Some(5000 * MB),
         bandwidth: 200 * MB,

@@ -126,9 +126,9 @@ fn an_epoch_is_taken_over_from_the_order() {
             workers_per_rank: 1,
         };
         let mut config = EpochConfig::new(vec![StreamConfig::new(&[50; 40])], 5, world);
-        config.shuffle = true;
-        config.shuffle_algo = algo;
-        config.shuffle_block_size = Some(200);
+        config.shuffle.enabled = true;
+        config.shuffle.algo = algo;
+        config.shuffle.block_size = Some(200);
         config.num_canonical_nodes = Some(4);
         let mut access_plan = AccessPlan::new(40);
         let mut base = 0;

@@ -269,7 +269,7 @@ fn bombs_stop_at_the_declared_size_or_at_the_limits() {
         let error = parse(name).decompress(&zip, None, &limits).unwrap_err();
         // Deflate cannot exceed a ratio of 1 000 by much; the others can.
         assert_eq!(error.id(), "limit-expansion", "{name} {}", zip.len());
-        limits.expansion_ratio = u64::MAX;
+        limits.expansion.ratio = u64::MAX;
         assert_eq!(
             parse(name)
                 .decompress(&zip, None, &limits)
@@ -277,7 +277,7 @@ fn bombs_stop_at_the_declared_size_or_at_the_limits() {
                 .map(Vec::len),
             Ok(raw.len())
         );
-        limits.expansion_bytes = raw.len() as u64 - 1;
+        limits.expansion.bytes = raw.len() as u64 - 1;
         let error = parse(name).decompress(&zip, None, &limits).unwrap_err();
         assert_eq!(error.id(), "limit-expansion", "{name}");
     }
@@ -294,7 +294,7 @@ fn bombs_stop_at_the_declared_size_or_at_the_limits() {
         Err("compression-size")
     );
     let mut limits = Limits::default();
-    limits.expansion_bytes = 1 << 20;
+    limits.expansion.bytes = 1 << 20;
     let error = parse("snappy").decompress(&zip, None, &limits).unwrap_err();
     assert_eq!(error.id(), "limit-expansion");
 }
@@ -451,7 +451,7 @@ proptest! {
         let back = decompress(name, &zip, Some(raw.len() as u64));
         prop_assert_eq!(back.as_ref(), Ok(&raw));
         let mut limits = Limits::default();
-        limits.expansion_ratio = u64::MAX;
+        limits.expansion.ratio = u64::MAX;
         let back = parse(name).decompress(&zip, None, &limits);
         prop_assert_eq!(back.as_ref(), Ok(&raw));
     }

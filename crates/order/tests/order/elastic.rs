@@ -85,7 +85,7 @@ proptest! {
         steps in 0_u64..20,
     ) {
         let mut config = on(&mixed(algo, method, seed, fraction), place);
-        config.shuffle = shuffle;
+        config.shuffle.enabled = shuffle;
         let Ok(whole) = Epoch::new(&config) else {
             return Ok(());
         };
@@ -117,7 +117,7 @@ proptest! {
         canonical in prop::sample::select(vec![1_u64, 12, 24]),
     ) {
         let mut config = on(&mixed(algo, BatchingMethod::Random, seed, false), place);
-        config.shuffle = shuffle;
+        config.shuffle.enabled = shuffle;
         config.num_canonical_nodes = Some(canonical);
         let epoch = Epoch::new(&config).unwrap();
         let mut all = epoch.everyone();
@@ -161,7 +161,7 @@ fn replicas_are_given_the_same() {
 fn stops_within_the_last_column_lose_nothing() {
     let mut config = EpochConfig::new(vec![StreamConfig::new(&[997])], 1, World::SINGLE);
     config.num_canonical_nodes = Some(12);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     let whole = Epoch::new(&config).unwrap();
     let all = batches(whole.everyone(), 0).concat();
     assert_eq!((all.len(), whole.samples()), (1008, 997));

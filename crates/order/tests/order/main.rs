@@ -66,12 +66,12 @@ fn mixed(
     }
     let mut config = EpochConfig::new(streams, 24, World::SINGLE);
     config.num_canonical_nodes = Some(12);
-    config.shuffle = true;
-    config.shuffle_algo = shuffle_algo;
-    config.shuffle_block_size = Some(60);
-    config.shuffle_seed = seed;
+    config.shuffle.enabled = true;
+    config.shuffle.algo = shuffle_algo;
+    config.shuffle.block_size = Some(60);
+    config.shuffle.seed = seed;
     config.batching_method = batching_method;
     config.partition_algo = PartitionAlgo::Relaxed;
-    config.sampling_method = SamplingMethod::Balanced;
+    config.sampling.method = SamplingMethod::Balanced;
     config
 }

@@ -51,8 +51,8 @@ proptest! {
         let mut config = mixed(algo, method, seed, fraction);
         config.world = world(nodes, ranks_per_node);
         config.batch_size = batch_size;
-        config.shuffle = shuffle;
-        config.shuffle_block_size = Some(block);
+        config.shuffle.enabled = shuffle;
+        config.shuffle.block_size = Some(block);
         // Few canonical nodes, so that blocks are smaller than they.
         config.num_canonical_nodes = Some(nodes);
         config.streams.push(StreamConfig::new(&[50; 30]));
@@ -88,7 +88,7 @@ proptest! {
         let mut config = mixed(algo, BatchingMethod::Random, seed, false);
         config.streams = vec![StreamConfig::new(&[100; 1000])];
         config.num_canonical_nodes = Some(1);
-        config.shuffle_block_size = Some(2000);
+        config.shuffle.block_size = Some(2000);
         config.batch_size = 100;
         let epoch = Epoch::new(&config).unwrap();
         let uses = epoch.access_schedule_of_node(0, 1);
@@ -108,7 +108,7 @@ fn positions_are_read_at_random() {
     ] {
         for fraction in [false, true] {
             let mut config = mixed(algo, BatchingMethod::Random, 7, fraction);
-            config.shuffle = shuffle;
+            config.shuffle.enabled = shuffle;
             config.num_canonical_nodes = Some(1);
             let epoch = Epoch::new(&config).unwrap();
             // One node, one rank, one canonical node: the order is dealt as it is.

@@ -106,16 +106,16 @@ fn an_epoch_that_begins_with_a_state_of_its_start_is_the_one_that_was_foretold()
     let temp = tempfile::tempdir().unwrap();
     let reader = cached(&temp, 4);
     let mut config = reader.epoch_config(4, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     for epoch in 0..3 {
         config.epoch = epoch;
         config.num_canonical_nodes = Some(1);
-        config.shuffle_block_size = Some(4_000_000);
+        config.shuffle.block_size = Some(4_000_000);
         config.resume = Some(State {
             epoch,
             sample_in_epoch: 0,
             num_canonical_nodes: Some(1),
-            shuffle_seed: config.shuffle_seed,
+            shuffle_seed: config.shuffle.seed,
             initial_physical_nodes: None,
         });
         let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
@@ -141,12 +141,12 @@ fn a_run_that_went_on_on_other_nodes_continues_there_in_the_next_epoch() {
         ..World::SINGLE
     };
     let mut config = reader.epoch_config(4, world);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     config.resume = Some(State {
         epoch: 0,
         sample_in_epoch: 12,
         num_canonical_nodes: Some(2),
-        shuffle_seed: config.shuffle_seed,
+        shuffle_seed: config.shuffle.seed,
         initial_physical_nodes: Some(2),
     });
     for epoch in 0..3 {

@@ -60,7 +60,7 @@ impl OrderIdentity {
     ///
     /// `InvalidInput` for streams without samples, and for invalid weights or replications.
     pub fn new(config: &EpochConfig, canonical_nodes: Option<u64>) -> Result<Self, OrderError> {
-        let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
+        let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
         let mixed = config.batching_method != BatchingMethod::Random;
         let mut terms = Terms {
             hasher: Hasher::new(HashAlgo::Sha256),
@@ -104,13 +104,15 @@ impl OrderIdentity {
         terms.name("shards", shards);
         terms.name("shard_sizes", short(sizes));
         terms.name("epoch_size", chosen);
-        terms.put_named("sampling_granularity", config.sampling_granularity);
-        let block = config.shuffle_block_size.or_else(|| {
+        terms.put_named("sampling_granularity", config.sampling.granularity);
+        let block = config.shuffle.block_size.or_else(|| {
             let nodes = canonical_nodes.filter(|nodes| *nodes > 0)?;
             Some((4_000_000 / nodes).max(1 << 18))
         });
-        let block = match config.shuffle_algo {
-            ShuffleAlgo::Py1br | ShuffleAlgo::Py1e | ShuffleAlgo::Shardmill if config.shuffle => {
+        let block = match config.shuffle.algo {
+            ShuffleAlgo::Py1br | ShuffleAlgo::Py1e | ShuffleAlgo::Shardmill
+                if config.shuffle.enabled =>
+            {
                 block.unwrap_or(0)
             }
             _ => 0,
@@ -123,14 +125,14 @@ impl OrderIdentity {
             };
             terms.put_world(&world, config);
         }
-        let shuffle = if config.shuffle {
-            config.shuffle_algo.name()
+        let shuffle = if config.shuffle.enabled {
+            config.shuffle.algo.name()
         } else {
             "none"
         };
         for (name, value) in [
             ("shuffle_algo", shuffle),
-            ("sampling_method", config.sampling_method.name()),
+            ("sampling_method", config.sampling.method.name()),
             ("batching_method", config.batching_method.name()),
         ] {
             terms.hasher.update(value.as_bytes());

@@ -14,7 +14,7 @@ fn config() -> EpochConfig {
         StreamConfig::new(&[120, 77]),
     ];
     let mut config = EpochConfig::new(streams, 4, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     config
 }
 
@@ -393,15 +393,15 @@ fn a_state_of_another_run_is_refused_with_what_differs() {
 fn what_differs_is_named() {
     let changes: [(Change<'_>, &str); 6] = [
         (
-            &|config| config.shuffle = false,
+            &|config| config.shuffle.enabled = false,
             "shuffle_algo was py1e and is none, shuffle_block_size was 2000000 and is 0",
         ),
         (
-            &|config| config.shuffle_algo = ShuffleAlgo::Py1br,
+            &|config| config.shuffle.algo = ShuffleAlgo::Py1br,
             "shuffle_algo was py1e and is py1br",
         ),
         (
-            &|config| config.shuffle_block_size = Some(300),
+            &|config| config.shuffle.block_size = Some(300),
             "shuffle_block_size was 2000000 and is 300",
         ),
         (
@@ -481,7 +481,7 @@ fn the_fingerprint_changes_with_the_order_and_not_with_the_world() {
         ("batch size", &|config| config.batch_size = 32),
         ("replication", &|config| config.replication = Some(1)),
         ("epoch", &|config| config.epoch = 7),
-        ("seed", &|config| config.shuffle_seed = 7),
+        ("seed", &|config| config.shuffle.seed = 7),
         ("canonical nodes", &|config| {
             config.num_canonical_nodes = Some(64)
         }),
@@ -489,7 +489,7 @@ fn the_fingerprint_changes_with_the_order_and_not_with_the_world() {
             config.partition_algo = shardmill_order::PartitionAlgo::Orig
         }),
         ("the default block", &|config| {
-            config.shuffle_block_size = Some(2_000_000)
+            config.shuffle.block_size = Some(2_000_000)
         }),
         ("no epoch size", &|config| config.epoch_size = Some(0)),
         ("the default weight", &|config| {
@@ -517,15 +517,15 @@ fn the_fingerprint_changes_with_the_order_and_not_with_the_world() {
             config.streams[0].weight = Weight::Repeat(2.0)
         }),
         ("the epoch size", &|config| config.epoch_size = Some(100)),
-        ("no shuffle", &|config| config.shuffle = false),
+        ("no shuffle", &|config| config.shuffle.enabled = false),
         ("the shuffle", &|config| {
-            config.shuffle_algo = ShuffleAlgo::Py1s
+            config.shuffle.algo = ShuffleAlgo::Py1s
         }),
-        ("the block", &|config| config.shuffle_block_size = Some(100)),
+        ("the block", &|config| config.shuffle.block_size = Some(100)),
         ("sampling", &|config| {
-            config.sampling_method = shardmill_order::SamplingMethod::Fixed
+            config.sampling.method = shardmill_order::SamplingMethod::Fixed
         }),
-        ("granularity", &|config| config.sampling_granularity = 2),
+        ("granularity", &|config| config.sampling.granularity = 2),
         ("batching", &|config| {
             config.batching_method = BatchingMethod::Stratified
         }),
@@ -590,7 +590,7 @@ proptest! {
     ) {
         let identity = granularity.map(|granularity| {
             let mut config = config();
-            config.sampling_granularity = granularity;
+            config.sampling.granularity = granularity;
             OrderIdentity::new(&config, num_canonical_nodes).unwrap()
         });
         let state = RunState {

@@ -174,8 +174,8 @@ fn every_file_comes_once_whatever_the_world() {
                     workers_per_rank: workers,
                 };
                 let mut config = reader.epoch_config(4, world);
-                config.shuffle = true;
-                config.shuffle_algo = algo;
+                config.shuffle.enabled = true;
+                config.shuffle.algo = algo;
                 let mut seen = Vec::new();
                 for rank in 0..nodes * ranks {
                     for worker in 0..workers {
@@ -199,7 +199,7 @@ fn a_run_continues_from_every_batch_with_what_a_new_reader_finds() {
     let tree = Tree::new(97);
     let first = open(&tree.cached(FileForm::Data)).unwrap();
     let mut config = first.epoch_config(1, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     let whole = read(&first, &config, 0, 0);
     assert_eq!(whole.len(), 97);
     // A new file is ignored, because the list is stored.
@@ -264,7 +264,7 @@ fn paths_are_good_until_the_batch_is_let_go_and_the_limit_holds() {
     let limit = room(&tree, 9);
     let reader = open_with(&tree.cached(FileForm::File), Some(limit)).unwrap();
     let mut config = reader.epoch_config(4, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     let options = BatchOptions {
         threads: 0,
         ..BatchOptions::default()
@@ -311,7 +311,7 @@ fn what_a_loader_process_leaves_stays_until_the_next_epoch_of_its_owner() {
         epoch: 0,
         sample_in_epoch: 4,
         num_canonical_nodes: Some(1),
-        shuffle_seed: config.shuffle_seed,
+        shuffle_seed: config.shuffle.seed,
         initial_physical_nodes: None,
     });
     for owner in [7, 8] {
@@ -560,7 +560,7 @@ fn a_mix_with_shards_continues_where_it_was() {
     let streams = [tree.cached(FileForm::Data), StreamOptions::local(&shards)];
     let reader = Reader::open(&streams, &ReaderOptions::default()).unwrap();
     let mut config = reader.epoch_config(5, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     let read = |config: &EpochConfig| {
         let mut batches = reader.epoch(config, BatchOptions::default()).unwrap();
         let mut all = Vec::new();

@@ -230,8 +230,8 @@ proptest! {
         kind.write(temp.path(), &sizes, 0);
         let reader = open(&[temp.path()]);
         let mut config = reader.epoch_config(batch_size, World::SINGLE);
-        config.shuffle = shuffle;
-        config.shuffle_seed = seed;
+        config.shuffle.enabled = shuffle;
+        config.shuffle.seed = seed;
         let epoch = shardmill_order::Epoch::new(&config).unwrap();
         let mut cursor = epoch.rank(0).unwrap();
         let mut entries = Vec::new();
@@ -281,7 +281,7 @@ fn streams_of_different_columns_come_as_samples() {
     let reader = open(&[one.path(), two.path()]);
     assert!(reader.single_schema().is_none());
     let mut config = reader.epoch_config(9, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     let mut seen = 0;
     for (_, ids, samples) in read_all(&reader, &config, BatchOptions::default()) {
         for (id, found) in ids.into_iter().zip(samples) {
@@ -333,7 +333,7 @@ fn workers_share_the_batches_of_their_rank() {
             workers_per_rank: workers,
         };
         let mut config = reader.epoch_config(4, world);
-        config.shuffle = true;
+        config.shuffle.enabled = true;
         let single = {
             let mut config = config.clone();
             config.world.workers_per_rank = 1;
@@ -372,7 +372,7 @@ fn a_run_that_stops_continues_where_it_was() {
     Kind::Fixed.write(temp.path(), &[50, 47], 0);
     let reader = open(&[temp.path()]);
     let mut config = reader.epoch_config(3, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     let whole: Vec<u64> = read_all(&reader, &config, BatchOptions::default())
         .into_iter()
         .flat_map(|(_, ids, _)| ids)
@@ -400,7 +400,7 @@ fn the_next_epoch_is_another_order_of_the_same_samples() {
     Kind::Fixed.write(temp.path(), &[64, 64], 0);
     let reader = open(&[temp.path()]);
     let mut config = reader.epoch_config(8, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     let mut orders = Vec::new();
     for number in 0..3 {
         assert_eq!(config.epoch, number);
@@ -424,7 +424,7 @@ fn stopping_anywhere_leaves_nothing_running() {
     Kind::Mixed.write(temp.path(), &[100, 100, 100], 0);
     let reader = open(&[temp.path()]);
     let mut config = reader.epoch_config(2, World::SINGLE);
-    config.shuffle = true;
+    config.shuffle.enabled = true;
     let mut draw = Draw::new(7);
     for round in 0..100_usize {
         let options = BatchOptions {
@@ -687,7 +687,7 @@ fn configurations_that_cannot_be_carried_out_are_named() {
     let reader = open(&[temp.path()]);
     let mut config = reader.epoch_config(3, World::SINGLE);
     config.num_canonical_nodes = Some(7);
-    config.shuffle_algo = ShuffleAlgo::Py1e;
+    config.shuffle.algo = ShuffleAlgo::Py1e;
     config.batch_size = 0;
     let error = reader.epoch(&config, BatchOptions::default()).unwrap_err();
     assert!(matches!(error, ReaderError::Order(_)), "{error:?}");

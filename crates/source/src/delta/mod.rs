@@ -280,7 +280,7 @@ impl<'a> Opening<'a> {
             }
             tail => tail,
         };
-        let footer = read_footer(&input, options.limits.parquet_footer_bytes, tail)?;
+        let footer = read_footer(&input, options.limits.parquet.footer_bytes, tail)?;
         let metadata = Arc::new(footer);
         let groups = group_sizes(&metadata);
         let rows: u64 = groups.iter().map(|(rows, _)| rows).sum();

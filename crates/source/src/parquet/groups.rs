@@ -78,7 +78,7 @@ impl RowGroups {
         Self {
             units: Vec::new(),
             places: Vec::new(),
-            footers: FooterCache::new(options.limits.parquet_footer_bytes),
+            footers: FooterCache::new(options.limits.parquet.footer_bytes),
             prefetch: Prefetch::new(options.resources.jobs),
             sizes: Sizes::of(options),
         }

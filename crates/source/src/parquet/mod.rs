@@ -69,7 +69,7 @@ pub(crate) fn open(
 fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = Partitions::of(&files)?;
-    let footer_bytes = options.limits.parquet_footer_bytes;
+    let footer_bytes = options.limits.parquet.footer_bytes;
     let mut fold = Fold::new(options);
     fold_in_order(
         &files,

@@ -63,7 +63,7 @@ impl Sizes {
         Self {
             batch_bytes: options.resources.batch_bytes.max(1),
             sample_bytes: options.limits.sample_bytes,
-            page_bytes: options.limits.parquet_page_bytes,
+            page_bytes: options.limits.parquet.page_bytes,
         }
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn join(
     }
     // The data was compressed by this process, so expansion limits do not apply.
     let mut limits = Limits::default();
-    (limits.expansion_bytes, limits.expansion_ratio) = (u64::MAX, u64::MAX);
+    (limits.expansion.bytes, limits.expansion.ratio) = (u64::MAX, u64::MAX);
     while let Some(lost) = first_lost(&frames) {
         let mut raw = Vec::new();
         for frame in frames.drain(lost - 1..) {

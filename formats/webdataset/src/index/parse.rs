@@ -136,7 +136,7 @@ fn parse(json: &[u8], limits: &Limits) -> Result<Index, WebdatasetError> {
     for shard in &shards {
         Limits::check("shard-bytes", shard.raw_data.bytes, limits.shard_bytes)?;
         let fields = shard.fields.always.len() + shard.fields.sometimes.len();
-        Limits::check("tar-fields", fields as u64, limits.tar_fields)?;
+        Limits::check("tar-fields", fields as u64, limits.tar.fields)?;
         for file in shard.files().chain([&shard.raw_data]) {
             Limits::check("shard-bytes", file.bytes, limits.shard_bytes)?;
         }

@@ -108,7 +108,7 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, Webd
         Limits::check(
             "tar-fields",
             sample.fields.len() as u64 + 1,
-            limits.tar_fields,
+            limits.tar.fields,
         )
         .map_err(|problem| WebdatasetError::MemberLimit {
             offset: member.begin,

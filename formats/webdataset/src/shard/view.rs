@@ -229,7 +229,7 @@ fn sample_fields<'a>(
                 second: format!("byte {}", member.data),
             });
         }
-        Limits::check("tar-fields", fields.len() as u64 + 1, limits.tar_fields).map_err(
+        Limits::check("tar-fields", fields.len() as u64 + 1, limits.tar.fields).map_err(
             |problem| WebdatasetError::MemberLimit {
                 offset: member.begin,
                 problem,

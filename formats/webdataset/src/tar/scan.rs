@@ -107,8 +107,8 @@ impl Scanner {
     pub const fn new(length: u64, limits: &Limits) -> Self {
         Self {
             length,
-            extension_limit: limits.tar_extension_bytes,
-            name_limit: limits.tar_name_bytes,
+            extension_limit: limits.tar.extension_bytes,
+            name_limit: limits.tar.name_bytes,
             position: 0,
             state: State::Header,
             begin: None,
