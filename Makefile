@@ -46,7 +46,13 @@ test-rust: ## Rust tests and doc tests
 test-python: build install ## the Python package; the real mosaicml-streaming against this build, both ways
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) python/tests $(TEST_ARGS)
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/interop
+	$(MAKE) docs-test
 	$(MAKE) test-webdataset
+
+.PHONY: docs-test
+docs-test: build install ## every example of the README and the guides; UPDATE_DOCS=1 writes what console blocks print into the pages
+	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/docs $(DOCS_ARGS)
+	scripts/draw_benchmarks.py --check
 
 .PHONY: test-webdataset
 test-webdataset: build ## webdataset, tarfile, GNU tar and Hugging Face datasets against this build, both ways
@@ -90,7 +96,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	$(CARGO) $(TEST) --test layering
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
+	$(PYTHON) -m compileall -q scripts benches/*.py tests/docs tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
 	cd python && ../.venv/bin/ruff check --quiet . && ../.venv/bin/ruff format --quiet --check . && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: fuzz
@@ -184,8 +190,9 @@ soak-python: install ## every way of starting loader processes, killed or not, o
 docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation in $CARGO_TARGET_DIR/doc
 	@scripts/venv.sh .cache/venv-docs docs/requirements.txt
 	$(BIN) markdown-help > docs/reference/cli.md
-	.cache/venv-docs/bin/mkdocs build --quiet --strict --site-dir $(CARGO_TARGET_DIR)/site
+	NO_MKDOCS_2_WARNING=1 .cache/venv-docs/bin/mkdocs build --quiet --strict --site-dir $(CARGO_TARGET_DIR)/site
 	$(CARGO) doc $(ALL) --no-deps
+	cp -r $(CARGO_TARGET_DIR)/doc $(CARGO_TARGET_DIR)/site/rust
 	@echo "the manual: $(CARGO_TARGET_DIR)/site/index.html"
 
 .PHONY: fixtures
