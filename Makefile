@@ -54,6 +54,12 @@ docs-test: build install ## every example of the README and the guides; UPDATE_D
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/docs $(DOCS_ARGS)
 	scripts/draw_benchmarks.py --check
 
+.PHONY: test-examples
+test-examples: build install ## the programs, the notebook and the CI files of examples/, as their headers say; needs Java 17
+	@scripts/venv.sh .cache/venv-ray tests/ray/requirements.txt
+	@scripts/venv.sh .cache/venv-spark-4 tests/spark/requirements-4.txt
+	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/examples
+
 .PHONY: test-webdataset
 test-webdataset: build ## webdataset, tarfile, GNU tar and Hugging Face datasets against this build, both ways
 	@scripts/venv.sh .cache/venv-webdataset tests/webdataset/requirements.txt
@@ -96,7 +102,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	$(CARGO) $(TEST) --test layering
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py tests/docs tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
+	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
 	cd python && ../.venv/bin/ruff check --quiet . && ../.venv/bin/ruff format --quiet --check . && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: fuzz

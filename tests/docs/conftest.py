@@ -52,6 +52,7 @@ def environment(tmp_path, scratch, store):
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "shardmill").symlink_to(find_binary())
+    (programs / "pip").symlink_to(ROOT / "tests/docs/installed.py")
     (tmp_path / "home").mkdir()
     (tmp_path / "tmp").mkdir()
     environment = {
@@ -66,6 +67,7 @@ def environment(tmp_path, scratch, store):
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_REGION": "us-east-1",
         "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
     }
     fill_bucket(store, scratch)
     return environment

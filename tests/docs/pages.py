@@ -7,9 +7,11 @@ A page is run from top to bottom in one scratch folder (`data.py`). What becomes
     python   runs in the interpreter of the page, which keeps its variables
     pycon    the same, and what the statements print is compared
 
+A block with a title (```python title="train.py") is written to the file of that name, for the commands after it.
+
 In expected output, `...` stands for any text within a line, and a line `...` for any number of lines. Padding counts as
-one space. A command of
-`console` must succeed unless its output contains a line `error[…`. Comments of the page steer the run:
+one space. A command of `console` must succeed unless its output contains a line `error[…`. `pip install` only checks that
+the requirements are installed (`installed.py`). Comments of the page steer the run:
 
     <!-- setup
     commands that run here, and that readers do not see
@@ -28,7 +30,7 @@ RUN = ("sh", "console", "python", "pycon")
 # Other languages that pages use. They show files, layouts and code that other tests compile.
 SHOWN = ("text", "json", "ini", "yaml", "toml", "rust", "dockerfile", "hcl", "html")
 
-OPENING = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)(?P<rest>.*)$")
+OPENING = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)(?: title=\"(?P<title>[^\"]+)\")?.*$")
 MARKER = re.compile(r"^<!-- (?:(?P<alternatives>alternatives)|not run: (?P<reason>.+)) -->$")
 
 
@@ -42,6 +44,7 @@ class Block:
     indent: int = 0
     alternatives: bool = False
     reason: str = ""
+    title: str = ""
 
     @property
     def text(self):
@@ -83,6 +86,7 @@ def blocks(page):
             indent = len(match["indent"])
             inner = take(lines, lambda line: line.strip() == "```", page, number)
             block = Block(match["language"], number + 1, [line[indent:] for line in inner], indent)
+            block.title = match["title"] or ""
             if marker:
                 block.alternatives = marker["alternatives"] is not None
                 block.reason = marker["reason"] or ""

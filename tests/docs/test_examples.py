@@ -157,6 +157,9 @@ def test_the_examples_of_a_page_run(page, scratch, environment):
             place = f"{name(page)}:{block.line}"
             if block.reason:
                 must_parse(block, place)
+            elif block.title:
+                must_parse(block, place)
+                (scratch / block.title).write_text(block.text, encoding="utf-8")
             elif block.language in ("sh", "setup"):
                 session.run_shell(block, place)
             elif block.language == "console":
@@ -224,6 +227,13 @@ def test_few_blocks_are_not_run():
 )
 def test_placeholders(expected, found, same):
     assert pages.matches(expected, found) == same
+
+
+def test_a_block_with_a_title_is_a_file(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text('```python title="a/b.py"\nprint(1)\n```\n')
+    (block,) = pages.blocks(page)
+    assert (block.language, block.title, block.text) == ("python", "a/b.py", "print(1)\n")
 
 
 def test_a_block_knows_its_place_and_its_marker(tmp_path):

@@ -108,6 +108,11 @@ pub const ROOMS: &[Room] = &[
     room("shardmill-tests", Floor::Suite, EVERYTHING),
     room("shardmill-benches", Floor::Suite, EVERYTHING),
     room("shardmill-fuzz", Floor::Suite, EVERYTHING),
+    room(
+        "shardmill-example",
+        Floor::Suite,
+        &[MDS, ORDER, DATASET, READER],
+    ),
 ];
 
 const EVERYTHING: &[&str] = &[
