@@ -159,7 +159,9 @@ def test_the_examples_of_a_page_run(page, scratch, environment):
                 must_parse(block, place)
             elif block.title:
                 must_parse(block, place)
-                (scratch / block.title).write_text(block.text, encoding="utf-8")
+                file = scratch / block.title
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(block.text, encoding="utf-8")
             elif block.language in ("sh", "setup"):
                 session.run_shell(block, place)
             elif block.language == "console":

@@ -47,6 +47,15 @@ def test_the_rust_program_prints_what_its_header_says(run):
     compare(printed, run("\n".join(commands.replace(command, str(built("shardmill-example"))).splitlines())))
 
 
+def test_the_quickstart_for_rust_shows_the_rust_program():
+    shown = {block.title: block.text for block in pages.blocks(pages.ROOT / "docs/quickstart/rust.md")}
+    source = (EXAMPLES / "rust/src/main.rs").read_text(encoding="utf-8")
+    assert shown["src/main.rs"] == re.sub(r"^//!.*\n", "", source, flags=re.MULTILINE).lstrip()
+    manifest = (EXAMPLES / "rust/Cargo.toml").read_text(encoding="utf-8")
+    crates = re.findall(r"^([\w-]+)\.workspace = true$", manifest.rsplit("[dependencies]", 1)[1], re.MULTILINE)
+    assert re.findall(r"^([\w-]+) = \{ git", shown["Cargo.toml"], re.MULTILINE) == crates
+
+
 def test_the_list_of_examples_is_complete():
     listed = set(re.findall(r"\]\(([^)#:]+)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8")))
     files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*") if path.is_file()}
