@@ -138,8 +138,8 @@ def test_column_with_encoding_and_expression(samples_of, people, tmp_path):
 
 
 def test_column_that_does_not_exist(run, people, tmp_path):
-    done = run("convert", people, tmp_path / "ours", "--column=nobody", status=2)
-    assert "nobody" in done.stderr and not (tmp_path / "ours" / "index.json").exists()
+    done = run("convert", people, tmp_path / "ours", "--column=missing", status=2)
+    assert "missing" in done.stderr and not (tmp_path / "ours" / "index.json").exists()
 
 
 # --- nulls --------------------------------------------------------------------------------------------------------

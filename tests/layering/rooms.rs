@@ -227,8 +227,4 @@ pub const ONE_VERSION: &[&str] = &[
 pub const REPLACED_WORDS: &[(&str, usize)] = &[
     ("cli", 22),
     ("crates/order", 1),
-    ("crates/storage", 5),
-    ("formats/mds", 8),
-    ("python", 2),
-    ("tests", 2),
 ];

@@ -635,7 +635,7 @@ mod tests {
     #[test]
     fn what_is_accepted_agrees_with_the_original() {
         let (mut whole, mut damaged, mut stricter) = (0, 0, 0);
-        for line in lines(include_str!("testdata/datums.txt")) {
+        for line in lines(include_str!("testdata/values.txt")) {
             let encoding: Encoding = line[0].parse().unwrap();
             let datum = unhex(line[1]);
             let value = decode(&encoding, &datum, &Limits::default());

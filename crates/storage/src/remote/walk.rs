@@ -293,8 +293,8 @@ impl<P: Pages> Run<P> {
                     is_past
                 });
                 state.keys += objects.len() as u64;
-                let goes_on = next.is_some() && !was_past;
-                if goes_on {
+                let has_more = next.is_some() && !was_past;
+                if has_more {
                     if let Some(known) = state.intervals.get_mut(&id) {
                         if let (Some(first), Some(last)) = (objects.first(), objects.last()) {
                             known.from.clone_from(&first.key);
@@ -306,7 +306,7 @@ impl<P: Pages> Run<P> {
                 } else {
                     state.intervals.remove(&id);
                 }
-                goes_on && state.failed.is_none()
+                has_more && state.failed.is_none()
             };
             self.send(out, objects).await?;
             self.changed.notify_one();

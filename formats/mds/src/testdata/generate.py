@@ -1,7 +1,7 @@
 """Writes the vectors of this folder: what CPython and mosaicml-streaming make of texts and bytes.
 
     python3 generate.py text      floats.txt, decimals.txt, strings.txt, numbers.txt, json.txt (CPython 3.11, no packages)
-    python3 generate.py datums    datums.txt (mosaicml-streaming 0.13.0, Pillow 13.0.0, numpy 2)
+    python3 generate.py values    values.txt (mosaicml-streaming 0.13.0, Pillow 13.0.0, numpy 2)
 
 The seed is fixed; a new case is a new line at the end of what makes it.
 """
@@ -149,8 +149,8 @@ def json_texts(rng):
     return [f"{text.hex() or '-'} {int(verdict(lambda t: (json.loads(t.decode()),), text) is not None)}" for text in cases]
 
 
-def datums(rng, count):
-    """Random and damaged datums of every encoding, and whether mosaicml-streaming decodes them."""
+def values(rng, count):
+    """Random and damaged values of every encoding, and whether mosaicml-streaming decodes them."""
     import io
     import resource
 
@@ -250,9 +250,9 @@ if __name__ == "__main__":
         save("strings.txt", "text", "hex of UTF-8, json.dumps", strings(random.Random(3)))
         save("numbers.txt", "text", "text, accepted by int, bits from float, accepted by Decimal", numbers(random.Random(4)))
         save("json.txt", "text", "hex, accepted by json.loads", json_texts(random.Random(5)))
-    elif sys.argv[1:2] == ["datums"]:
+    elif sys.argv[1:2] == ["values"]:
         count = int(sys.argv[2]) if len(sys.argv) > 2 else 600
-        name = "datums.txt" if count == 600 else sys.argv[3]
-        save(name, "datums", "encoding, hex, whole or damaged, decoded by mosaicml-streaming", datums(random.Random(6), count))
+        name = "values.txt" if count == 600 else sys.argv[3]
+        save(name, "values", "encoding, hex, whole or damaged, decoded by mosaicml-streaming", values(random.Random(6), count))
     else:
         sys.exit(__doc__)

@@ -375,7 +375,7 @@ impl State {
             });
             let fits = |letter: &char| match limit {
                 None => true,
-                Some((Some(last), goes_on)) => *letter < last || *letter == last && goes_on,
+                Some((Some(last), has_more)) => *letter < last || *letter == last && has_more,
                 Some((None, _)) => false,
             };
             let above = (Bound::Excluded(here), Bound::Unbounded);
