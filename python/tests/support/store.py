@@ -3,8 +3,9 @@
     python store.py FOLDER
 
 Prints its address, and serves `http://ADDRESS/bucket/KEY` and lists of keys until its standard input
-ends. It prints a line for a request for a key with the part `slow`, or for a shard of a key with the part `slow-shards`,
-and never answers it: the client has to time out. What comes after the part is the key of the served file.
+ends. It prints a line for a request for a key with the part `slow`, or for a shard of a key with the part
+`slow-shards`, and never answers it: the client has to time out. What comes after the part is the key of
+the served file.
 """
 
 from __future__ import annotations
