@@ -13,7 +13,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-PROJECT = Path(__file__).resolve().parents[2] / "python/pyproject.toml"
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = ROOT / "python/pyproject.toml"
 
 
 def problem(requirement):
@@ -21,11 +22,14 @@ def problem(requirement):
     if requirement.name == "shardmill":
         section = PROJECT.read_text(encoding="utf-8").split("[project.optional-dependencies]")[1].split("\n[")[0]
         unknown = requirement.extras - set(re.findall(r"^(\w+) *=", section, re.MULTILINE))
-        return f"{PROJECT} has no extra {', '.join(sorted(unknown))}" if unknown else None
-    try:
-        found = version(requirement.name)
-    except PackageNotFoundError:
-        return f"{requirement.name} is not installed"
+        if unknown:
+            return f"{PROJECT} has no extra {', '.join(sorted(unknown))}"
+        found = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    else:
+        try:
+            found = version(requirement.name)
+        except PackageNotFoundError:
+            return f"{requirement.name} is not installed"
     return None if requirement.specifier.contains(found, prereleases=True) else f"{requirement} is {found} here"
 
 
