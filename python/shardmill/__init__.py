@@ -12,6 +12,7 @@ from shardmill._alias import install_as_streaming
 from shardmill._core import __version__
 
 if TYPE_CHECKING:
+    from shardmill._commands import Column, convert, inspect, plan, verify
     from shardmill.base import (
         CSVWriter,
         JSONWriter,
@@ -31,6 +32,7 @@ __all__ = [
     'CSVWriter',
     'CacheClient',
     'CachedFile',
+    'Column',
     'FileDataset',
     'FileStream',
     'JSONWriter',
@@ -43,13 +45,18 @@ __all__ = [
     'TSVWriter',
     'XSVWriter',
     '__version__',
+    'convert',
+    'inspect',
     'install_as_streaming',
+    'plan',
+    'verify',
 ]
 
 _HOMES = {
     'CSVWriter': 'shardmill.base.format',
     'CacheClient': 'shardmill.caching',
     'CachedFile': 'shardmill.caching',
+    'Column': 'shardmill._commands',
     'FileDataset': 'shardmill.files',
     'FileStream': 'shardmill.files',
     'JSONWriter': 'shardmill.base.format',
@@ -61,9 +68,24 @@ _HOMES = {
     'StreamingDataset': 'shardmill.base.dataset',
     'TSVWriter': 'shardmill.base.format',
     'XSVWriter': 'shardmill.base.format',
+    'convert': 'shardmill._commands',
+    'inspect': 'shardmill._commands',
+    'plan': 'shardmill._commands',
+    'verify': 'shardmill._commands',
 }
 _MODULES = frozenset(
-    ['base', 'caching', 'errors', 'files', 'metrics', 'multimodal', 'parts', 'text', 'vision']
+    [
+        'base',
+        'caching',
+        'errors',
+        'files',
+        'metrics',
+        'multimodal',
+        'parts',
+        'reports',
+        'text',
+        'vision',
+    ]
 )
 
 

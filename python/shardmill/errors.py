@@ -155,3 +155,18 @@ class StoppedError(ShardmillError, RuntimeError):
     """Stopped by a signal or by the caller; the work can be resumed."""
 
     exit_code = 130
+
+
+#: The class of an error by its kind in the JSON of the program.
+CLASS_OF_KIND: dict[str, type[ShardmillError]] = {
+    'invalid_input': UsageError,
+    'not_found': NotFoundError,
+    'corrupt': DataError,
+    'unsupported': UnsupportedError,
+    'conflict': ConflictError,
+    'storage': RemoteError,
+    'resource': ResourceError,
+    'permission': AccessError,
+    'interrupted': StoppedError,
+    'bug': InternalError,
+}

@@ -1,13 +1,15 @@
 //! Values of options that several commands share, and what they need from the environment.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::SystemTime;
 
 use shardmill_core::{Limits, escape};
-use shardmill_storage::{LeaseWait, RemoteOptions, StorageError, settings_of};
+use shardmill_storage::{LeaseWait, RemoteOptions, settings_of};
 
 use crate::args::{MOST_JOBS, StorageArgs};
+use crate::error::{CliError, Fault};
 use crate::output::{Output, seconds};
 
 /// Returns the limits with the values of `--limit`.
@@ -26,13 +28,38 @@ pub fn jobs(typed: Option<usize>) -> usize {
     typed.unwrap_or_else(|| cores().min(MOST_JOBS))
 }
 
+/// The environment variable with storage options as a JSON object of texts, for programs that run this one. They are not
+/// arguments, because other users can read those.
+const SETTINGS_VARIABLE: &str = "SHARDMILL_STORAGE_OPTIONS";
+
 /// Returns the storage options from the environment and the command line.
-pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, StorageError> {
+pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, Fault> {
     let options = RemoteOptions {
         settings: settings_of(std::env::vars()),
         ..RemoteOptions::default()
     };
-    options.with_options(&args.storage_options)
+    let given = settings_of_variable(std::env::var(SETTINGS_VARIABLE).ok().as_deref())?;
+    Ok(options
+        .with_options(&given)?
+        .with_options(&args.storage_options)?)
+}
+
+/// Returns the value of the variable as `NAME=VALUE` texts. The error does not contain the value.
+fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, CliError> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let settings: BTreeMap<String, String> =
+        serde_json::from_str(value).map_err(|_| CliError::Usage {
+            id: "usage-value".into(),
+            object: Some(SETTINGS_VARIABLE.to_owned()),
+            message: "the value is not a JSON object of texts".to_owned(),
+            hint: Some(r#"write e.g. {"AWS_REGION": "eu-west-1"}"#.to_owned()),
+        })?;
+    let texts = settings.into_iter();
+    Ok(texts
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect())
 }
 
 /// Formats the time of day, as in `12:30:59 UTC`.
@@ -64,4 +91,20 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
             )),
         );
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_variable_are_a_json_object() {
+        let found = settings_of_variable(Some(r#"{"AWS_REGION": "a=b", "GCS_KEY": "c\nd"}"#));
+        assert_eq!(found.unwrap(), ["AWS_REGION=a=b", "GCS_KEY=c\nd"]);
+        assert!(settings_of_variable(None).unwrap().is_empty());
+        for wrong in ["AWS_REGION=secret", "[\"secret\"]", "{\"AWS_REGION\": 1}"] {
+            let error = settings_of_variable(Some(wrong)).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use shardmill_core::ErrorKind;
 
+use super::exit::kind_name;
 use super::{Signal, exit_code};
 use crate::error::Fault;
 
@@ -35,6 +36,7 @@ struct ErrorFields<'a> {
     object: Option<&'a str>,
     message: &'a str,
     hint: Option<&'a str>,
+    kind: &'static str,
     exit_code: u8,
 }
 
@@ -57,10 +59,14 @@ impl Console {
 
     /// Writes one line. Errors are ignored, because there is no other place to report them.
     pub fn line(&self, line: impl fmt::Display) {
+        let _ = self.write(line);
+    }
+
+    fn write(&self, line: impl fmt::Display) -> io::Result<()> {
         let write = || {
             let mut stderr = io::stderr().lock();
             // The line is written in one call, so that lines of several processes do not mix.
-            let _ = stderr.write_all(format!("{line}\n").as_bytes());
+            stderr.write_all(format!("{line}\n").as_bytes())
         };
         match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(bar) => bar.suspend(write),
@@ -84,6 +90,7 @@ impl Console {
                     object: fault.object.as_deref(),
                     message: &fault.message,
                     hint: fault.hint.as_deref(),
+                    kind: kind_name(fault.kind),
                     exit_code: exit_code(fault.kind, signal),
                 },
             });
@@ -126,6 +133,14 @@ impl Console {
         if let Ok(line) = serde_json::to_string(value) {
             self.line(line);
         }
+    }
+
+    /// Writes a value as one line of JSON. Returns whether standard error is still read.
+    pub(super) fn is_read(&self, value: &impl Serialize) -> bool {
+        serde_json::to_string(value).is_ok_and(|line| {
+            let written = self.write(line);
+            !written.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        })
     }
 
     pub(super) fn set_bar(&self, bar: Option<ProgressBar>) {

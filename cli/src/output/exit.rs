@@ -49,6 +49,22 @@ pub const fn exit_code(kind: ErrorKind, signal: Option<Signal>) -> u8 {
     }
 }
 
+/// Returns the name of a kind in JSON.
+pub const fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::InvalidInput => "invalid_input",
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Conflict => "conflict",
+        ErrorKind::Storage => "storage",
+        ErrorKind::Resource => "resource",
+        ErrorKind::Permission => "permission",
+        ErrorKind::Interrupted => "interrupted",
+        ErrorKind::Bug => "bug",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -131,7 +131,11 @@ fn follow(
         }
         ProgressMode::Json => {
             while !done.wait(JSON) {
-                console.json(&JsonLine::new(&progress.snapshot(), start.elapsed(), false));
+                let line = JsonLine::new(&progress.snapshot(), start.elapsed(), false);
+                if !console.is_read(&line) {
+                    // The program that started this one has ended.
+                    progress.cancel();
+                }
             }
             console.json(&JsonLine::new(&progress.snapshot(), start.elapsed(), true));
         }

@@ -1,0 +1,409 @@
+"""The functions `convert`, `inspect`, `verify` and `plan` of the package: commands of the ``shardmill`` program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+
+from shardmill._runs import in_keywords, run
+from shardmill.base import _arguments as check
+from shardmill.reports import (
+    ConvertReport,
+    DatasetCheck,
+    DatasetGroupReport,
+    DatasetReport,
+    PlanReport,
+    SourceReport,
+    VerifyReport,
+)
+
+if TYPE_CHECKING:
+    from shardmill.base._typing import Path
+    from shardmill.reports import InspectReport
+
+__all__ = ['Column', 'convert', 'inspect', 'plan', 'verify']
+
+
+class Column(NamedTuple):
+    """A column to write.
+
+    Attributes:
+        encoding: Its encoding; ``None`` for the default of its type.
+        expression: The SQL expression that computes it; ``None`` for the column of the same name.
+    """
+
+    encoding: Optional[str] = None
+    expression: Optional[str] = None
+
+
+def convert(
+    source: Union[Path, Sequence[Path]],
+    out: Path,
+    *,
+    columns: Union[Mapping[str, Union[str, Column, None]], Sequence[str], None] = None,
+    to: str = 'mds',
+    source_kind: str = 'auto',
+    select: Optional[str] = None,
+    where: Optional[str] = None,
+    sql: Optional[str] = None,
+    delta_version: Optional[int] = None,
+    timestamp: Optional[str] = None,
+    key: Optional[str] = None,
+    schema: str = 'widen',
+    group: str = 'stem',
+    follow_links: bool = False,
+    csv_delimiter: Optional[str] = None,
+    csv_nulls: Sequence[str] = (),
+    csv_header: bool = True,
+    infer_rows: int = 100_000,
+    nulls: str = 'error',
+    null_as: Optional[Mapping[str, Any]] = None,
+    split: Optional[Mapping[str, float]] = None,
+    split_key: Optional[str] = None,
+    compression: Optional[str] = None,
+    hashes: Union[str, Sequence[str]] = 'sha256',
+    size_limit: Union[int, str, None] = '64MiB',
+    samples_per_shard: Optional[int] = None,
+    shard_pattern: Optional[str] = None,
+    names: str = 'portable',
+    index_for: Sequence[str] = (),
+    separator: Optional[str] = None,
+    newline: Optional[str] = None,
+    jobs: Optional[int] = None,
+    memory_limit: Union[int, str, None] = None,
+    overwrite: bool = False,
+    incremental: bool = False,
+    with_deleted: bool = False,
+    temp_dir: Optional[Path] = None,
+    takeover_after: Optional[float] = None,
+    storage_options: Optional[Mapping[str, str]] = None,
+    progress: Optional[bool] = None,
+) -> ConvertReport:
+    """Converts tables or a tree of files to shards.
+
+    The same source and options give the same bytes, whatever the number of jobs. Ctrl-C stops the conversion at a
+    point from which the same call continues. A call for a finished conversion writes nothing.
+
+    Args:
+        source: A file, a directory or a prefix in a store, or several of them, which are read in this order.
+        out: The directory or the prefix in a store that receives the shards and ``index.json``.
+        columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
+            By default all columns are written, in the default encodings of their types.
+        to: The format: ``mds``, ``webdataset``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
+        source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
+        select: SQL expressions to read, as between SELECT and FROM.
+        where: Keeps the rows for which this SQL expression is true.
+        sql: A whole SQL query; the table is called ``source``.
+        delta_version: The version of a Delta table; defaults to the latest.
+        timestamp: Reads the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
+        key: The column with the keys of the samples. Defaults to ``__key__``.
+        schema: What to do if Parquet or Arrow files have different columns: ``widen``, ``union`` or ``strict``.
+        group: Which files of a tree form a sample: ``stem``, ``key`` or ``file``.
+        follow_links: Whether to follow symbolic links in a tree.
+        csv_delimiter: The character between two values of CSV. Defaults to a comma, in ``.tsv`` files to a tab.
+        csv_nulls: Unquoted texts of CSV that mean null. Defaults to an empty text.
+        csv_header: Whether the first line of CSV has the names of the columns.
+        infer_rows: The number of rows from which types are inferred, in CSV and JSON lines files above 64 MiB.
+        nulls: What to do with nulls: ``error``, ``mask``, ``drop``, or ``omit`` for WebDataset.
+        null_as: The values to store for nulls, by column.
+        split: The shares of subdirectories, which add up to 1, such as ``{'train': 0.9, 'val': 0.1}``.
+        split_key: Rows with the same value in this column go to the same split.
+        compression: The compression, such as ``zstd:3``, or ``none``. Defaults to ``zstd:3``, for WebDataset to none.
+        hashes: The names of the hashes to record; ``none`` or an empty list for none.
+        size_limit: The maximum raw bytes per shard, as a number or as text such as ``64MiB``; ``None`` for no limit.
+        samples_per_shard: The maximum number of samples per shard.
+        shard_pattern: The names of tar files. Defaults to ``shard-%06d.tar``.
+        names: The keys and fields that are allowed in tar files: ``portable`` or ``any``.
+        index_for: Other readers of WebDataset whose indexes are also written: ``wids``, ``dali``, ``energon``,
+            ``open_clip``.
+        separator: The text between two values of ``xsv``.
+        newline: The text that ends a line of ``jsonl``, ``csv``, ``tsv`` and ``xsv``. Defaults to a line feed.
+        jobs: The number of threads. Defaults to one for each core.
+        memory_limit: The memory for waiting samples and for queries, in bytes or as text such as ``2GiB``. Defaults
+            to what the shards of all jobs need.
+        overwrite: Whether to replace an existing dataset.
+        incremental: Whether to bring the dataset up to date with its Delta table.
+        with_deleted: Whether to also convert samples of a dataset that were deleted from its table.
+        temp_dir: The directory for temporary files of uploads and downloads. Defaults to that of the system.
+        takeover_after: Seconds without a heartbeat after which the lease of another writer is taken over. Defaults
+            to 15.
+        storage_options: Store settings that are not in the environment, such as ``{'AWS_REGION': 'eu-west-1'}``.
+        progress: Whether to show a progress bar. Defaults to terminals and notebooks.
+
+    Returns:
+        What was written.
+
+    Raises:
+        UsageError: An argument is invalid.
+        NotFoundError: The source does not exist.
+        DataError: A row cannot be stored.
+        ConflictError: The destination holds another dataset, or another conversion is running.
+        KeyboardInterrupt: It was interrupted; the same call continues.
+    """
+    options = _options(
+        to=to,
+        select=select,
+        where=where,
+        sql=sql,
+        version=delta_version,
+        timestamp=timestamp,
+        key=key,
+        schema=schema,
+        group=group,
+        follow_links=check.flag('follow_links', follow_links),
+        csv_delimiter=csv_delimiter,
+        csv_no_header=not check.flag('csv_header', csv_header),
+        infer_rows=infer_rows,
+        nulls=nulls,
+        split=','.join(f'{name}={share}' for name, share in (split or {}).items()) or None,
+        split_key=split_key,
+        compression=compression,
+        hashes=_listed(hashes) or 'none',
+        size_limit='none' if size_limit is None else size_limit,
+        samples_per_shard=samples_per_shard,
+        shard_pattern=shard_pattern,
+        names=names,
+        index_for=_listed(index_for) or None,
+        separator=separator,
+        newline=newline,
+        jobs=jobs,
+        memory_limit=memory_limit,
+        overwrite=check.flag('overwrite', overwrite),
+        incremental=check.flag('incremental', incremental),
+        with_deleted=check.flag('with_deleted', with_deleted),
+        temp_dir=check.path_or_none('temp_dir', temp_dir),
+        takeover_after=takeover_after,
+    )
+    options.append(f'--from={source_kind}')
+    options += [f'--column={_column(name, column)}' for name, column in _pairs(columns)]
+    options += [f'--csv-null={text}' for text in check.texts('csv_nulls', csv_nulls)]
+    options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
+    done = run(
+        'convert',
+        options,
+        [*_places('source', source), check.path('out', out)],
+        storage_options=storage_options,
+        progress=progress,
+    )
+    return ConvertReport.from_json(done.only())
+
+
+def inspect(
+    location: Path,
+    *,
+    delta_version: Optional[int] = None,
+    timestamp: Optional[str] = None,
+    with_deleted: bool = False,
+    storage_options: Optional[Mapping[str, str]] = None,
+) -> InspectReport:
+    """Describes a dataset, a folder of datasets, or a source of a conversion.
+
+    Only indexes, footers and, for tar files without an index, headers are read.
+
+    Args:
+        location: A dataset, a folder of datasets or a source, in a directory or in a store.
+        delta_version: The version of a Delta table; defaults to the latest.
+        timestamp: Inspects the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
+        with_deleted: Whether to also count deleted samples.
+        storage_options: Store settings that are not in the environment.
+
+    Returns:
+        A `DatasetReport` for a dataset, a `DatasetGroupReport` for a folder of datasets, a `SourceReport` for a source.
+
+    Raises:
+        NotFoundError: Nothing exists there.
+        DataError: The index is damaged.
+    """
+    options = _options(
+        version=delta_version,
+        timestamp=timestamp,
+        with_deleted=check.flag('with_deleted', with_deleted),
+    )
+    place = check.path('location', location)
+    done = run('inspect', options, [place], storage_options=storage_options)
+    found = done.reports[0]
+    if 'datasets' in found:
+        datasets = {each['name']: DatasetReport.from_json(each) for each in found['datasets']}
+        return DatasetGroupReport(place, found['samples'], datasets, tuple(done.errors))
+    found = done.only()
+    return (SourceReport if 'source' in found else DatasetReport).from_json(found)
+
+
+def verify(
+    location: Path,
+    *,
+    deep: bool = False,
+    strict: bool = False,
+    jobs: Optional[int] = None,
+    expect_index: Optional[str] = None,
+    storage_options: Optional[Mapping[str, str]] = None,
+    progress: Optional[bool] = None,
+) -> VerifyReport:
+    """Checks the structure, lengths and hashes of a dataset, or of all datasets in a folder.
+
+    A damaged dataset is not an exception, but a report whose ``ok`` is false. `VerifyReport.raise_for_problems` raises
+    an exception.
+
+    Args:
+        location: A dataset, a folder of datasets or a tar file, in a directory or in a store.
+        deep: Whether to also decode every sample, and to compare them with the content hash of the conversion.
+        strict: Whether a dataset with a warning is not ok.
+        jobs: The number of threads. Defaults to one for each core.
+        expect_index: The hash that ``index.json`` must have: ``sha256:`` and 64 hexadecimal digits.
+        storage_options: Store settings that are not in the environment.
+        progress: Whether to show a progress bar. Defaults to terminals and notebooks.
+
+    Raises:
+        NotFoundError: There is no dataset.
+        DataError: The index is damaged, or is not the expected one.
+        KeyboardInterrupt: It was interrupted.
+    """
+    options = _options(
+        deep=check.flag('deep', deep),
+        strict=check.flag('strict', strict),
+        jobs=jobs,
+        expect_index=expect_index,
+    )
+    place = check.path('location', location)
+    done = run('verify', options, [place], storage_options=storage_options, progress=progress)
+    datasets = tuple(DatasetCheck.from_json(each) for each in done.reports)
+    is_ok = not done.errors and all(each.ok for each in datasets)
+    return VerifyReport(is_ok, datasets, tuple(done.errors))
+
+
+def plan(
+    location: Union[Path, Sequence[Path]],
+    *,
+    epochs: int = 3,
+    cache_limit: Union[int, str, None] = None,
+    bandwidth: Union[int, str] = '1GB/s',
+    latency: Union[float, str] = 0.03,
+    connections: int = 64,
+    step_time: Union[float, str] = 0.1,
+    num_nodes: int = 1,
+    ranks_per_node: int = 1,
+    num_workers: int = 1,
+    batch_size: int = 32,
+    replication: Optional[int] = None,
+    epoch_size: Optional[int] = None,
+    shuffle: bool = False,
+    shuffle_algo: str = 'py1e',
+    shuffle_seed: int = 9176,
+    shuffle_block_size: Optional[int] = None,
+    num_canonical_nodes: Optional[int] = None,
+    batching_method: str = 'random',
+    sampling_method: str = 'balanced',
+    sampling_granularity: int = 1,
+    partition_algo: str = 'relaxed',
+    with_deleted: bool = False,
+    svg: Optional[Path] = None,
+    storage_options: Optional[Mapping[str, str]] = None,
+) -> PlanReport:
+    """Predicts what a training run fetches, keeps in its caches and waits for. Only indexes are read.
+
+    Arguments with the names of arguments of `StreamingDataset` mean the same.
+
+    Args:
+        location: A dataset, or several datasets that are mixed.
+        epochs: The number of epochs.
+        cache_limit: The maximum size of the cache of a node, in bytes or as text such as ``500GB``; ``None`` for no
+            limit.
+        bandwidth: The network bandwidth of a node, in bytes per second or as text such as ``1GB/s``.
+        latency: The time from a request to its first byte, in seconds or as text such as ``30ms``.
+        connections: The number of shards that a node fetches at a time.
+        step_time: The duration of a training step without waiting for data, in seconds or as text such as ``100ms``.
+        num_nodes: The number of nodes.
+        ranks_per_node: The number of training processes per node.
+        num_workers: The number of loader processes per rank.
+        batch_size: Samples per rank and step.
+        replication: How many consecutive ranks receive the same samples.
+        epoch_size: Samples per epoch. Defaults to all.
+        shuffle: Whether to shuffle.
+        shuffle_algo: The shuffle algorithm.
+        shuffle_seed: The seed of the sample order.
+        shuffle_block_size: Samples per shuffle block.
+        num_canonical_nodes: The number of parts of the sample space.
+        batching_method: How streams are combined into batches.
+        sampling_method: ``balanced`` or ``fixed``.
+        sampling_granularity: How many samples are drawn from a shard at a time.
+        partition_algo: ``relaxed`` or ``orig``.
+        with_deleted: Whether to also count deleted samples.
+        svg: The file to draw a picture of the run to.
+        storage_options: Store settings that are not in the environment.
+
+    Raises:
+        UsageError: An argument is invalid.
+        NotFoundError: There is no dataset.
+    """
+    options = _options(
+        epochs=epochs,
+        cache_limit=cache_limit,
+        bandwidth=bandwidth,
+        latency=latency,
+        connections=connections,
+        step_time=step_time,
+        nodes=num_nodes,
+        ranks_per_node=ranks_per_node,
+        workers_per_rank=num_workers,
+        batch_size=batch_size,
+        replication=replication,
+        epoch_size=epoch_size,
+        shuffle=check.flag('shuffle', shuffle),
+        shuffle_algo=shuffle_algo,
+        shuffle_seed=shuffle_seed,
+        shuffle_block_size=shuffle_block_size,
+        num_canonical_nodes=num_canonical_nodes,
+        batching_method=batching_method,
+        sampling_method=sampling_method,
+        sampling_granularity=sampling_granularity,
+        partition_algo=partition_algo,
+        with_deleted=check.flag('with_deleted', with_deleted),
+        svg=check.path_or_none('svg', svg),
+    )
+    places = _places('location', location)
+    found = run('plan', options, places, storage_options=storage_options).only()
+    advice = tuple(in_keywords(line) for line in found['advice'])
+    return PlanReport.from_json(found, advice=advice)
+
+
+def _options(**given: Any) -> list[str]:
+    """Formats arguments as options; flags that are off and ``None`` are left out."""
+    options = []
+    for name, value in given.items():
+        if value is None or value is False:
+            continue
+        flag = f'--{name.replace("_", "-")}'
+        options.append(flag if value is True else f'{flag}={value}')
+    return options
+
+
+def _listed(names: Union[str, Sequence[str]]) -> str:
+    return names if isinstance(names, str) else ','.join(names)
+
+
+def _places(name: str, given: Union[Path, Sequence[Path]]) -> list[str]:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return [check.path(f'{name}[{at}]', each) for at, each in enumerate(given)]
+    return [check.path(name, given)]
+
+
+def _pairs(columns: Any) -> list[tuple[str, Any]]:
+    if columns is None:
+        return []
+    if isinstance(columns, Mapping):
+        return list(check.mapping('columns', columns).items())
+    return [(name, None) for name in check.texts('columns', columns)]
+
+
+def _column(name: str, column: Union[str, Column, None]) -> str:
+    if not isinstance(column, Column):
+        column = Column(None if column is None else check.text(f'columns[{name!r}]', column))
+    encoding = '' if column.encoding is None else f':{column.encoding}'
+    expression = '' if column.expression is None else f'={column.expression}'
+    return f'{_quoted(name)}{encoding}{expression}'
+
+
+def _quoted(name: str) -> str:
+    """Quotes the name of a column, which may contain characters that have a meaning."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'

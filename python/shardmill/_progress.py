@@ -1,0 +1,103 @@
+"""Progress bars of the program's runs: those of tqdm if it is installed, otherwise one line of text."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any, Optional, Protocol
+
+from shardmill._text import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ['progress_bar']
+
+#: What a command does, at the start of its bar.
+_WORDS = {'convert': 'converting', 'verify': 'verifying'}
+
+
+class Bar(Protocol):
+    """Something that shows how far a run is."""
+
+    def update(self, progress: dict[str, Any], /) -> None:
+        """Shows the counters of the program."""
+
+
+@contextlib.contextmanager
+def progress_bar(verb: str, shown: Optional[bool]) -> Iterator[Bar]:
+    """Returns the bar of a run, which is removed at the end.
+
+    Args:
+        verb: The command.
+        shown: Whether to show it; ``None`` for a terminal or a notebook only.
+    """
+    word = _WORDS.get(verb, verb)
+    if not (_is_interactive() if shown is None else shown):
+        yield _Hidden()
+        return
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        line = _Line(word)
+        try:
+            yield line
+        finally:
+            line.clear()
+    else:
+        with tqdm(desc=word, unit='B', unit_scale=True, unit_divisor=1024, leave=False) as bar:
+            yield _Tqdm(bar)
+
+
+def _is_interactive() -> bool:
+    """Returns whether standard error is a terminal, or this is a notebook."""
+    shell = getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
+    return sys.stderr.isatty() or type(shell).__name__ == 'ZMQInteractiveShell'
+
+
+class _Hidden:
+    """No bar."""
+
+    def update(self, progress: dict[str, Any], /) -> None:
+        pass
+
+
+class _Tqdm:
+    """A bar of tqdm, of the bytes that were read."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+
+    def update(self, progress: dict[str, Any], /) -> None:
+        self._bar.total = progress['input_bytes_total']
+        self._bar.n = progress['input_bytes']
+        self._bar.set_postfix(samples=progress['samples'], shards=progress['shards'])
+
+
+class _Line:
+    """One line of text, which is written again with each update."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+        self._width = 0
+
+    def update(self, progress: dict[str, Any], /) -> None:
+        read, total = progress['input_bytes'], progress['input_bytes_total']
+        text = f'{self._word} {size_text(read)}'
+        if total:
+            text = (
+                f'{self._word} {min(read / total, 1):4.0%}, {size_text(read)} of {size_text(total)}'
+            )
+        self._write(f'{text}, {progress["samples"]:,} samples, {progress["shards"]:,} shards')
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(f'\r{text.ljust(self._width)}')
+        sys.stderr.flush()
+        self._width = len(text)
+
+    def clear(self) -> None:
+        """Removes the line."""
+        if self._width:
+            self._write('')
+            sys.stderr.write('\r')
+            sys.stderr.flush()

@@ -1,0 +1,177 @@
+"""Runs the ``shardmill`` program, and turns its JSON into reports, warnings and exceptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from shardmill._program import find_program
+from shardmill._progress import progress_bar
+from shardmill.errors import CLASS_OF_KIND, InternalError, ShardmillError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ['Finished', 'in_keywords', 'run']
+
+#: The environment variable with store settings as a JSON object. Unlike arguments, other users cannot read it.
+SETTINGS = 'SHARDMILL_STORAGE_OPTIONS'
+
+_FLAG = re.compile(r'(?<![\w-])--([a-z][a-z0-9-]*)')
+#: Options of the command line that are not the names of the keywords.
+_KEYWORDS = {
+    'column': 'columns',
+    'csv_no_header': 'csv_header',
+    'csv_null': 'csv_nulls',
+    'from': 'source_kind',
+    'storage_option': 'storage_options',
+    'version': 'delta_version',
+}
+#: How many of the last lines of other output an internal error shows.
+_TAIL = 20
+
+
+class Finished(NamedTuple):
+    """What a run of the program printed.
+
+    Attributes:
+        reports: The objects on standard output.
+        errors: The errors on standard error.
+    """
+
+    reports: list[dict[str, Any]]
+    errors: list[ShardmillError]
+
+    def only(self) -> dict[str, Any]:
+        """Returns the report of a command that prints one."""
+        if self.errors:
+            raise self.errors[0]
+        return self.reports[0]
+
+
+def run(
+    verb: str,
+    options: Sequence[str],
+    places: Sequence[str],
+    *,
+    storage_options: Optional[Mapping[str, str]] = None,
+    progress: Optional[bool] = None,
+) -> Finished:
+    """Runs a command of the program and waits for its end.
+
+    If the wait is interrupted, by Ctrl-C for example, the program stops at the next point from which it can continue,
+    and the exception is raised again.
+
+    Args:
+        verb: The command.
+        options: Its options.
+        places: Its arguments, which may begin with a dash.
+        storage_options: Store settings that are not in the environment.
+        progress: Whether to show a progress bar; ``None`` for a terminal or a notebook only.
+
+    Raises:
+        ShardmillError: The command failed without a report.
+    """
+    command = [str(find_program()), verb, *options, '--json', '--progress', 'json', '--', *places]
+    environment = dict(os.environ)
+    if storage_options:
+        environment[SETTINGS] = json.dumps(dict(storage_options))
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            env=environment,
+            encoding='utf-8',
+            errors='replace',
+            # A terminal sends Ctrl-C to all processes of a session, and a second signal would end the program at once.
+            start_new_session=True,
+        )
+        try:
+            errors, tail = _follow(child, verb, progress)
+            code = child.wait()
+        except BaseException:
+            _stop(child)
+            raise
+        finally:
+            assert child.stderr is not None
+            child.stderr.close()
+        output.seek(0)
+        reports = [json.loads(line) for line in output if line.strip()]
+    if code != 0 and not reports:
+        if errors:
+            raise errors[0]
+        text = '\n'.join(tail)
+        raise InternalError(f'the program {command[0]} ended with exit status {code}:\n{text}')
+    return Finished(reports, errors)
+
+
+def _follow(
+    child: subprocess.Popen[str], verb: str, progress: Optional[bool]
+) -> tuple[list[ShardmillError], list[str]]:
+    """Reads standard error to its end: shows progress and warnings, returns errors and the last other lines."""
+    errors: list[ShardmillError] = []
+    tail: list[str] = []
+    assert child.stderr is not None
+    with progress_bar(verb, progress) as bar:
+        for line in child.stderr:
+            try:
+                found = json.loads(line)
+            except ValueError:
+                found = None
+            if not isinstance(found, dict):
+                tail = [*tail, line.rstrip('\n')][-_TAIL:]
+            elif 'progress' in found:
+                bar.update(found['progress'])
+            elif 'warning' in found:
+                # The stack: here, `run`, the function of the package, its caller.
+                warnings.warn(_text(found['warning']), UserWarning, stacklevel=4)
+            elif 'error' in found:
+                errors.append(_error(found['error']))
+    return errors, tail
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+    """Asks the program to stop and waits for it; a further interruption ends it at once."""
+    assert child.stderr is not None
+    child.send_signal(signal.SIGINT)
+    try:
+        child.stderr.read()
+        child.wait()
+    except BaseException:
+        child.kill()
+        child.wait()
+        raise
+
+
+def in_keywords(text: str) -> str:
+    """Replaces options of the command line in a text by the keywords of the functions."""
+
+    def keyword(match: re.Match[str]) -> str:
+        name = match[1].replace('-', '_')
+        return f'`{_KEYWORDS.get(name, name)}`'
+
+    return _FLAG.sub(keyword, text)
+
+
+def _error(found: dict[str, Any]) -> ShardmillError:
+    hint, shown = found['hint'], found['object']
+    hint = in_keywords(hint) if hint else None
+    if shown and found['kind'] == 'invalid_input' and _FLAG.fullmatch(shown):
+        shown = in_keywords(shown).strip('`')
+    message = in_keywords(found['message'])
+    message = f'{shown}: {message}' if shown else message
+    return CLASS_OF_KIND[found['kind']](message, found['id'], shown, hint)
+
+
+def _text(found: dict[str, Any]) -> str:
+    parts = [f'[{found["id"]}] ', f'{found["object"]}: ' if found['object'] else '']
+    parts += [found['message'], f'; {found["hint"]}' if found['hint'] else '']
+    return in_keywords(''.join(parts))
