@@ -251,7 +251,7 @@ def test_an_interrupted_conversion_continues(tmp_path: Path) -> None:
 
 
 def test_the_program_ends_with_its_parent(tmp_path: Path) -> None:
-    """A program whose progress nobody reads stops at a point from which it continues."""
+    """A program whose progress output is closed stops at a point from which it continues."""
     source, out = tmp_path / 'files', tmp_path / 'out'
     source.mkdir()
     write_files(source, 24)
