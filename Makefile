@@ -103,7 +103,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	bash -n .ci/run scripts/*.sh benches/*.sh
 	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
-	cd python && ../.venv/bin/ruff check --quiet . && ../.venv/bin/ruff format --quiet --check . && ../.venv/bin/mypy --no-error-summary shardmill tests
+	cd python && ../.venv/bin/ruff check --quiet . ../examples && ../.venv/bin/ruff format --quiet --check . ../examples && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: fuzz
 fuzz: ## every parser on generated inputs, FUZZ_SECONDS each (60), or only FUZZ=TARGET; needs a C++ compiler

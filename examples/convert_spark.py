@@ -22,7 +22,9 @@ from shardmill.spark import ShardmillDataSource
 
 
 def main(folder):
-    spark = SparkSession.builder.master('local[2]').config('spark.ui.enabled', 'false').getOrCreate()
+    spark = (
+        SparkSession.builder.master('local[2]').config('spark.ui.enabled', 'false').getOrCreate()
+    )
     spark.dataSource.register(ShardmillDataSource)
     frame = spark.range(0, 1000, 1, 3).selectExpr(
         'id',

@@ -78,4 +78,6 @@ if __name__ == '__main__':
     second = fit(max_epochs=3)
     print(f'second run: {len(second)} batches, the first one in epoch {second[0][0]}')
     counts = Counter((epoch, number) for epoch, batch in first + second for number in batch)
-    print('every sample once in each epoch:', len(counts) == 3 * 1792 and set(counts.values()) == {1})
+    print(
+        'every sample once in each epoch:', len(counts) == 3 * 1792 and set(counts.values()) == {1}
+    )
