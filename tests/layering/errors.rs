@@ -1,5 +1,8 @@
 //! Lists the stable error ids, with the kind and exit code of each, from the `Diagnostic` implementations.
 //!
+//! An implementation has a `match` in each of `kind` and `id`, or takes both from one table: a function `facts` whose
+//! arms are tuples that begin with the kind and the id.
+//!
 //! Scripts depend on ids and exit codes. The list is in `errors.txt` next to this file, so a reviewer sees every change
 //! of that interface. An id whose kind is decided at run time has the kind `*`.
 
@@ -42,8 +45,57 @@ fn of_file(tokens: &[String]) -> BTreeSet<String> {
             let ids = function(body, "id").map(arms).unwrap_or_default();
             lines.extend(pairs(&ids, &kinds));
         }
+        if tokens[at] == "fn"
+            && tokens[at + 1] == "facts"
+            && let Some(body) = block(tokens, at)
+        {
+            lines.extend(table(body));
+        }
     }
     lines
+}
+
+/// Returns the lines of a table of facts: the arms `=> (Kind, "id", …)`.
+fn table(body: &[String]) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    for (at, token) in body.iter().enumerate() {
+        if token != "=>" || body.get(at + 1).is_none_or(|next| next != "(") {
+            continue;
+        }
+        let elements = elements(&body[at + 2..]);
+        let (Some(kind), Some(id)) = (elements.first(), elements.get(1)) else {
+            continue;
+        };
+        let kind = match kind {
+            [kind] => kind,
+            _ => "*",
+        };
+        let ids = id.iter().filter_map(|token| token.strip_prefix('"'));
+        lines.extend(ids.map(|id| format!("{id} {kind}")));
+    }
+    lines
+}
+
+/// Returns the elements of a tuple, from the tokens after its opening parenthesis.
+fn elements(tokens: &[String]) -> Vec<&[String]> {
+    let mut found = Vec::new();
+    let (mut start, mut depth) = (0, 0_usize);
+    for (at, token) in tokens.iter().enumerate() {
+        match token.as_str() {
+            "{" | "(" | "[" => depth += 1,
+            "}" | ")" | "]" if depth > 0 => depth -= 1,
+            ")" => {
+                found.push(&tokens[start..at]);
+                break;
+            }
+            "," if depth == 0 => {
+                found.push(&tokens[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Returns the tokens between the next `{` and its `}`.

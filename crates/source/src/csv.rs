@@ -22,7 +22,10 @@ use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_table
 use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
 use crate::walk::on_pool;
-use crate::{CsvProblem, Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+use crate::{
+    CsvProblem, Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem,
+    Unit,
+};
 
 /// What the values of one column in one file look like.
 #[derive(Clone, Copy, Debug, Default)]
@@ -200,10 +203,7 @@ impl Scanned {
 }
 
 fn header_error(input: &InputFile, reason: impl Into<String>) -> SourceError {
-    SourceError::CsvHeader {
-        file: input.shown.clone(),
-        reason: reason.into(),
-    }
+    SourceProblem::CsvHeader.at(input.shown.clone(), format!("header: {}", reason.into()))
 }
 
 /// Returns the error for a whole number in a column of fractions. It reads the file again to quote the number.
@@ -308,10 +308,7 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
             return Err(wrong(format!("column {} has no name", number + 1)));
         }
         if names.iter().skip(number + 1).any(|other| other == name) {
-            return Err(SourceError::DuplicateColumn {
-                object: input.shown.clone(),
-                column: name.clone(),
-            });
+            return Err(SourceError::duplicate_column(&input.shown, name));
         }
     }
     Ok(names)

@@ -17,7 +17,7 @@ use crate::file_names::{has_extension, is_hidden, kind_of_name};
 use crate::files::{Expanded, expand, place, stat};
 use crate::objects::{self, Found, Holds, Object, Store};
 use crate::walk::{FileVersion, MAX_DEPTH, shown};
-use crate::{SourceError, SourceKind, SourceOptions};
+use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
 
 /// Detects the kind of data that all locations hold, from their names and, for folders, the names in them.
 ///
@@ -86,10 +86,9 @@ fn one_kind(
             Some(_) => {}
         }
     }
-    first.map(|(_, kind)| kind).ok_or(SourceError::Option {
-        option: "SOURCE",
-        reason: "no location is given".to_owned(),
-    })
+    first
+        .map(|(_, kind)| kind)
+        .ok_or_else(|| SourceProblem::Option.at("SOURCE", "no location is given"))
 }
 
 fn detect_remote(
@@ -196,12 +195,13 @@ fn kind_of_other(name: &str) -> Option<SourceKind> {
     has_extension(name, &["json"]).then_some(SourceKind::JsonLines)
 }
 
-const fn unknown_kind(location: String) -> SourceError {
-    SourceError::Unsupported {
-        location,
-        what: "is a single file whose name does not tell what it holds",
-        hint: "say what it holds with --from",
-    }
+fn unknown_kind(location: String) -> SourceError {
+    SourceProblem::Unsupported
+        .at(
+            location,
+            "is a single file whose name does not tell what it holds",
+        )
+        .with_hint("say what it holds with --from")
 }
 
 /// The number of bytes of an index that are read.
@@ -280,10 +280,7 @@ impl Census {
         is_index: impl Fn(&str, u64) -> bool,
     ) -> Result<SourceKind, SourceError> {
         let root = || shardmill_core::escape(shown("").trim_end_matches('/')).into_owned();
-        let refused = |reason: String| SourceError::Option {
-            option: "--from",
-            reason,
-        };
+        let refused = |reason: String| SourceProblem::Option.at("--from", reason);
         let is_split = self.contents.is_split();
         let verdict = self.contents.verdict();
         let kind = match &verdict {

@@ -21,7 +21,7 @@ impl DirectSource {
     ///
     /// # Errors
     ///
-    /// [`SourceError::ColumnNotFound`] and [`SourceError::DuplicateColumn`].
+    /// [`SourceError::ColumnNotFound`] and [`SourceProblem::DuplicateColumn`].
     pub(crate) fn new(base: Arc<dyn Base>, wanted: &[SelectColumn]) -> Result<Self, SourceError> {
         let columns = if wanted.is_empty() {
             (0..base.schema().fields().len()).collect()
@@ -49,10 +49,7 @@ fn find_columns(schema: &SchemaRef, wanted: &[SelectColumn]) -> Result<Vec<usize
                     near: near_names(&column.name, schema),
                 })?;
         if columns.contains(&place) {
-            return Err(SourceError::DuplicateColumn {
-                object: "--column".to_owned(),
-                column: column.name.clone(),
-            });
+            return Err(SourceError::duplicate_column("--column", &column.name));
         }
         columns.push(place);
     }

@@ -13,17 +13,189 @@ use crate::hints::{CsvProblem, choices, column_of, quoted};
 use crate::options::SourceKind;
 use crate::time::shown_time;
 
+/// What is wrong with an input, if a sentence says all that is known about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SourceProblem {
+    /// A location does not exist, or a pattern matches nothing.
+    NotFound,
+    /// A file or folder that was removed while its folder was listed.
+    Removed,
+    /// An option, or a combination of options, that is not valid.
+    Option,
+    /// A location that this crate does not read.
+    Unsupported,
+    /// A directory without a single file of the requested kind.
+    Empty,
+    /// The same file is named twice.
+    Duplicate,
+    /// A compressed text file that does not decompress.
+    Compression,
+    /// The source lies inside the destination or the destination inside the source.
+    Overlap,
+    /// Two columns with the same name.
+    DuplicateColumn,
+    /// Directories called `key=value` that do not form columns.
+    Partition,
+    /// A file that is not Parquet.
+    ParquetMagic,
+    /// A Parquet file that is cut short.
+    ParquetTruncated,
+    /// A Parquet footer that contradicts itself or the file.
+    ParquetFooter,
+    /// An encrypted Parquet file.
+    ParquetEncrypted,
+    /// A compression that is not supported.
+    ParquetCodec,
+    /// A file that is not Arrow IPC, or whose schema or footer is broken.
+    ArrowFormat,
+    /// A record batch of an Arrow file that does not decode.
+    ArrowCorrupt,
+    /// A CSV header that does not name columns.
+    CsvHeader,
+    /// A symbolic link in a tree.
+    TreeSymlink,
+    /// A directory that contains itself through links.
+    TreeLoop,
+    /// An entry that is neither a file nor a directory.
+    TreeSpecial,
+    /// A name that cannot be part of a key.
+    TreeName,
+    /// Directories that are nested too deep.
+    TreeDepth,
+    /// A tree without files.
+    TreeEmpty,
+    /// Two files for the same field of one sample.
+    TreeCollision,
+    /// A text file that is not UTF-8.
+    TreeText,
+    /// A directory without a table log.
+    DeltaNoTable,
+    /// A log that contradicts itself or the protocol.
+    DeltaLog,
+    /// A table that requires a reader feature that this crate does not support.
+    DeltaFeature,
+    /// A path in the log that is not valid.
+    DeltaPath,
+    /// A deletion vector that is not valid.
+    DeltaDeletionVector,
+    /// A data file without field ids, in a table that identifies its columns by them.
+    DeltaFieldIds,
+    /// A column of a data file that does not match the table.
+    DeltaColumn,
+    /// An expression or query that does not parse.
+    SqlSyntax,
+    /// An expression or query that is not valid for this source.
+    SqlPlan,
+    /// An expression or query that failed on the data.
+    SqlRun,
+    /// An SQL feature that is not supported here.
+    SqlRefused,
+}
+
+impl SourceProblem {
+    /// Builds the error with this problem about an object.
+    pub(crate) fn at(self, object: impl Into<String>, reason: impl Into<String>) -> SourceError {
+        SourceError::Input {
+            problem: self,
+            object: object.into(),
+            reason: reason.into(),
+            hint: None,
+        }
+    }
+
+    /// Returns the kind, the stable id and the hint of the problem.
+    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
+        use ErrorKind::{Corrupt, InvalidInput, NotFound, Unsupported};
+        match self {
+            Self::NotFound => (NotFound, "source-not-found", None),
+            Self::Removed => (Corrupt, "source-changed", Some(CHANGED_HINT)),
+            Self::Option => (InvalidInput, "source-option", None),
+            Self::Unsupported => (Unsupported, "source-unsupported", None),
+            Self::Empty => (InvalidInput, "source-empty", None),
+            Self::Duplicate => (InvalidInput, "source-duplicate", None),
+            Self::Compression => (Corrupt, "source-compression", None),
+            Self::Overlap => (
+                InvalidInput,
+                "tree-overlap",
+                Some("choose a destination outside the source"),
+            ),
+            Self::DuplicateColumn => (InvalidInput, "source-duplicate-column", None),
+            Self::Partition => (InvalidInput, "source-partition", None),
+            Self::ParquetMagic => (Corrupt, "parquet-magic", None),
+            Self::ParquetTruncated => (
+                Corrupt,
+                "parquet-truncated",
+                Some("the copy or the writer did not finish: fetch or write the file again"),
+            ),
+            Self::ParquetFooter => (Corrupt, "parquet-footer", None),
+            Self::ParquetEncrypted => (Unsupported, "parquet-encrypted", None),
+            Self::ParquetCodec => (Unsupported, "parquet-codec", None),
+            Self::ArrowFormat => (Corrupt, "arrow-format", None),
+            Self::ArrowCorrupt => (Corrupt, "arrow-corrupt", None),
+            Self::CsvHeader => (Corrupt, "csv-header", None),
+            Self::TreeSymlink => (
+                InvalidInput,
+                "tree-symlink",
+                Some("pass --follow-links to read what it points to"),
+            ),
+            Self::TreeLoop => (InvalidInput, "tree-loop", None),
+            Self::TreeSpecial => (InvalidInput, "tree-special", None),
+            Self::TreeName => (InvalidInput, "tree-name", None),
+            Self::TreeDepth => (InvalidInput, "tree-depth", None),
+            Self::TreeEmpty => (InvalidInput, "tree-empty", None),
+            Self::TreeCollision => (
+                InvalidInput,
+                "tree-collision",
+                Some("pass --group file to make each file a sample"),
+            ),
+            Self::TreeText => (
+                Corrupt,
+                "tree-text",
+                Some(
+                    "leave the field out with --column, or write --to webdataset, which takes files as they are",
+                ),
+            ),
+            Self::DeltaNoTable => (NotFound, "delta-no-table", None),
+            Self::DeltaLog => (Corrupt, "delta-log", None),
+            Self::DeltaFeature => (Unsupported, "delta-feature", None),
+            Self::DeltaPath => (Corrupt, "delta-path", None),
+            Self::DeltaDeletionVector => (Corrupt, "delta-deletion-vector", None),
+            Self::DeltaFieldIds => (
+                Corrupt,
+                "delta-field-ids",
+                Some(
+                    "the file was not written for this table: write its rows again with a writer that knows column mapping",
+                ),
+            ),
+            Self::DeltaColumn => (Corrupt, "delta-column", None),
+            Self::SqlSyntax => (InvalidInput, "sql-syntax", None),
+            Self::SqlPlan => (InvalidInput, "sql-plan", None),
+            Self::SqlRun => (Corrupt, "sql-run", None),
+            Self::SqlRefused => (InvalidInput, "sql-refused", None),
+        }
+    }
+}
+
+const CHANGED_HINT: &str = "run again when nothing writes to the source";
+
 /// An error that occurs when a source is opened or read.
 ///
 /// Paths are as opened. Rows and row groups count from 0, lines from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// A location does not exist, or a pattern matches nothing.
-    #[error("no such file or directory")]
-    NotFound {
-        /// The location as given.
-        location: String,
+    /// An input that is not valid, not supported or not found.
+    #[error("{reason}")]
+    Input {
+        /// What is wrong.
+        problem: SourceProblem,
+        /// The location, file, column, option or clause.
+        object: String,
+        /// What is wrong, with the facts.
+        reason: String,
+        /// What to do about it, if the problem alone does not tell.
+        hint: Option<&'static str>,
     },
     /// The operating system reported an error.
     #[error("cannot {action}")]
@@ -61,12 +233,6 @@ pub enum SourceError {
         /// What the conversion has left in the folder.
         found: Unfinished,
     },
-    /// A file or folder that was removed while its folder was listed.
-    #[error("it was removed while the source was listed")]
-    Removed {
-        /// The file.
-        path: String,
-    },
     /// A broken invariant inside this crate.
     #[error("{what}")]
     Bug {
@@ -80,14 +246,6 @@ pub enum SourceError {
         object: String,
         /// Which limit, and by how much.
         limit: LimitExceeded,
-    },
-    /// An option, or a combination of options, that is not valid.
-    #[error("{reason}")]
-    Option {
-        /// The option as spelled on the command line.
-        option: &'static str,
-        /// What is wrong with it.
-        reason: String,
     },
     /// Locations hold different kinds of data.
     #[error("holds {second_kind}, but {} holds {first_kind}", escape(first))]
@@ -114,30 +272,6 @@ pub enum SourceError {
         /// A file of each.
         examples: [String; 2],
     },
-    /// A location that this crate does not read.
-    #[error("{what}")]
-    Unsupported {
-        /// The location.
-        location: String,
-        /// What it is and that it is not supported.
-        what: &'static str,
-        /// What to do instead.
-        hint: &'static str,
-    },
-    /// A directory without a single file of the requested kind.
-    #[error("holds no {wanted}")]
-    Empty {
-        /// The location as given.
-        location: String,
-        /// The kind of file that was expected.
-        wanted: &'static str,
-    },
-    /// The same file is named twice.
-    #[error("is part of the source twice")]
-    Duplicate {
-        /// The path.
-        path: String,
-    },
     /// A file differs from its state when it was listed.
     #[error("had {listed_bytes} bytes when it was listed and has {found_bytes}{}", if *touched { ", and was modified since" } else { "" })]
     Changed {
@@ -149,35 +283,6 @@ pub enum SourceError {
         found_bytes: u64,
         /// Whether its modification time differs.
         touched: bool,
-    },
-    /// The source lies inside the destination or the destination inside the source.
-    #[error("the {inner} lies inside the {outer} {}", escape(container))]
-    Overlap {
-        /// The location that lies inside.
-        location: String,
-        /// The directory that contains it.
-        container: String,
-        /// `source` or `destination`.
-        inner: &'static str,
-        /// `destination` or `source`.
-        outer: &'static str,
-    },
-    /// A compressed text file that does not decompress.
-    #[error("does not decompress: {reason}")]
-    Compression {
-        /// The file.
-        file: String,
-        /// The decompressor's message.
-        reason: String,
-    },
-
-    /// Two columns with the same name.
-    #[error("has two columns called `{}`", escape(column))]
-    DuplicateColumn {
-        /// The file or clause.
-        object: String,
-        /// The name.
-        column: String,
     },
     /// A requested column does not exist.
     #[error("there is no column `{}`", escape(column))]
@@ -251,14 +356,6 @@ pub enum SourceError {
         /// The column.
         column: String,
     },
-    /// Directories called `key=value` that do not form columns.
-    #[error("{reason}")]
-    Partition {
-        /// The file or column.
-        object: String,
-        /// What is wrong.
-        reason: String,
-    },
     /// A type that cannot be read.
     #[error(
         "column `{}` has the type {data_type}, which is not supported",
@@ -272,61 +369,15 @@ pub enum SourceError {
         /// The type.
         data_type: String,
     },
-
-    /// A file that is not Parquet.
-    #[error("does not begin with PAR1: not a Parquet file")]
-    ParquetMagic {
-        /// The file.
-        file: String,
-    },
-    /// A Parquet file that is cut short.
-    #[error("is cut short: {reason}")]
-    ParquetTruncated {
-        /// The file.
-        file: String,
-        /// What is missing.
-        reason: String,
-    },
-    /// A Parquet footer that contradicts itself or the file.
-    #[error("footer: {reason}")]
-    ParquetFooter {
-        /// The file.
-        file: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// An encrypted Parquet file.
-    #[error("is encrypted, which is not supported")]
-    ParquetEncrypted {
-        /// The file.
-        file: String,
-    },
-    /// A compression that is not supported.
-    #[error(
-        "column `{}` is compressed with {codec}, which is not supported",
-        escape(column)
-    )]
-    ParquetCodec {
-        /// The file.
-        file: String,
-        /// The column.
-        column: String,
-        /// The codec's name.
-        codec: String,
-    },
     /// A size in Parquet metadata that exceeds a limit.
-    #[error("{what} is {value} bytes, above the limit of {limit}")]
+    #[error("{what} is {} bytes, above the limit of {}", limit.value, limit.limit)]
     ParquetLimit {
         /// The file, with row group and column where known.
         object: String,
         /// What is too large, such as a page.
         what: &'static str,
-        /// The name of the limit.
-        name: &'static str,
-        /// Its claimed size in bytes.
-        value: u64,
-        /// The limit in bytes.
-        limit: u64,
+        /// The limit in bytes, and the claimed size.
+        limit: LimitExceeded,
     },
     /// Parquet data that does not decode.
     #[error("{reason}")]
@@ -337,33 +388,6 @@ pub enum SourceError {
         row_group: usize,
         /// The column, where known.
         column: Option<String>,
-        /// What is wrong.
-        reason: String,
-    },
-
-    /// A file that is not Arrow IPC, or whose schema or footer is broken.
-    #[error("{reason}")]
-    ArrowFormat {
-        /// The file.
-        file: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A record batch of an Arrow file that does not decode.
-    #[error("record batch {batch}: {reason}")]
-    ArrowCorrupt {
-        /// The file.
-        file: String,
-        /// The batch.
-        batch: usize,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A CSV header that does not name columns.
-    #[error("header: {reason}")]
-    CsvHeader {
-        /// The file.
-        file: String,
         /// What is wrong.
         reason: String,
     },
@@ -390,72 +414,6 @@ pub enum SourceError {
         line: u64,
         /// What is wrong, with the column.
         reason: String,
-    },
-
-    /// A symbolic link in a tree.
-    #[error("is a symbolic link")]
-    TreeSymlink {
-        /// The path.
-        path: String,
-    },
-    /// A directory that contains itself through links.
-    #[error("is a link to a directory that contains it")]
-    TreeLoop {
-        /// The path.
-        path: String,
-    },
-    /// An entry that is neither a file nor a directory.
-    #[error("is a {what}, not a file")]
-    TreeSpecial {
-        /// The path.
-        path: String,
-        /// What it is.
-        what: &'static str,
-    },
-    /// A name that cannot be part of a key.
-    #[error("the name {reason}")]
-    TreeName {
-        /// The path, escaped.
-        path: String,
-        /// What is wrong with its name.
-        reason: &'static str,
-    },
-    /// Directories that are nested too deep.
-    #[error("lies more than {limit} directories deep")]
-    TreeDepth {
-        /// The path.
-        path: String,
-        /// The deepest nesting allowed.
-        limit: usize,
-    },
-    /// A tree without files.
-    #[error("holds no file")]
-    TreeEmpty {
-        /// The location as given.
-        location: String,
-    },
-    /// Two files for the same field of one sample.
-    #[error("{reason}")]
-    TreeCollision {
-        /// The file or field.
-        object: String,
-        /// What collides.
-        reason: String,
-    },
-    /// A text file that is not UTF-8.
-    #[error("is not UTF-8 at byte {at}")]
-    TreeText {
-        /// The file.
-        path: String,
-        /// The first byte that is not UTF-8.
-        at: usize,
-    },
-
-    /// A directory without a table log.
-    #[error("has no `_delta_log` with a version in it")]
-    DeltaNoTable {
-        /// The table.
-        table: String,
     },
     /// A version that does not exist.
     #[error("there is no version {asked}: versions {earliest} to {latest} can be read")]
@@ -485,34 +443,6 @@ pub enum SourceError {
         /// Its time.
         earliest_ms: Option<i64>,
     },
-    /// A table that requires a reader feature that this crate does not support.
-    #[error("needs {feature}, which is not supported")]
-    DeltaFeature {
-        /// The table.
-        table: String,
-        /// The feature, by its name in the protocol.
-        feature: String,
-        /// What to do instead.
-        hint: Option<&'static str>,
-    },
-    /// A log that contradicts itself or the protocol.
-    #[error("table log: {reason}")]
-    DeltaLog {
-        /// The table.
-        table: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A path in the log that is not valid.
-    #[error("the log names the file `{}`, {reason}", escape(path))]
-    DeltaPath {
-        /// The table.
-        table: String,
-        /// The path as in the log.
-        path: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
     /// A data file or deletion vector that the log lists and that no longer exists.
     #[error(
         "version {version} of the table consists of this file among others, and it does not exist: vacuumed?"
@@ -523,14 +453,6 @@ pub enum SourceError {
         /// The version of the table.
         version: u64,
     },
-    /// A deletion vector that is not valid.
-    #[error("deletion vector: {reason}")]
-    DeltaDeletionVector {
-        /// The data file that it belongs to.
-        file: String,
-        /// What is wrong.
-        reason: String,
-    },
     /// A data file whose number of rows differs from the log.
     #[error("has {found} rows, and the table log says {claimed}")]
     DeltaRowCount {
@@ -540,24 +462,6 @@ pub enum SourceError {
         claimed: u64,
         /// Rows according to the file.
         found: u64,
-    },
-    /// A data file without field ids, in a table that identifies its columns by them.
-    #[error(
-        "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"
-    )]
-    DeltaFieldIds {
-        /// The file.
-        file: String,
-    },
-    /// A column of a data file that does not match the table.
-    #[error("column `{}`: {reason}", escape(column))]
-    DeltaColumn {
-        /// The file.
-        file: String,
-        /// The column; for a nested one, the path to it.
-        column: String,
-        /// What is wrong.
-        reason: String,
     },
     /// A partition value that does not parse as the type of its column.
     #[error(
@@ -574,41 +478,6 @@ pub enum SourceError {
         value: String,
         /// The column's type.
         data_type: String,
-    },
-
-    /// An expression or query that does not parse.
-    #[error("{reason}")]
-    SqlSyntax {
-        /// The option it was given to.
-        clause: &'static str,
-        /// The parser's message.
-        reason: String,
-    },
-    /// An expression or query that is not valid for this source.
-    #[error("{reason}")]
-    SqlPlan {
-        /// The option it was given to.
-        clause: &'static str,
-        /// The planner's message.
-        reason: String,
-    },
-    /// An expression or query that failed on the data.
-    #[error("{reason}")]
-    SqlRun {
-        /// The option it was given to.
-        clause: &'static str,
-        /// The engine's message.
-        reason: String,
-    },
-    /// An SQL feature that is not supported here.
-    #[error("{what}")]
-    SqlRefused {
-        /// The option it was given to.
-        clause: &'static str,
-        /// What is refused.
-        what: String,
-        /// What to do instead.
-        hint: &'static str,
     },
     /// A query that exceeds its memory limit.
     #[error("the query needs more memory than its limit of {limit_bytes} bytes: {reason}")]
@@ -640,6 +509,25 @@ impl SourceError {
         Self::bug(format!("there is no unit {unit}"))
     }
 
+    /// Builds the error about a location that does not exist.
+    pub(crate) fn not_found(location: impl Into<String>) -> Self {
+        SourceProblem::NotFound.at(location, "no such file or directory")
+    }
+
+    /// Builds the error about two columns with the same name.
+    pub(crate) fn duplicate_column(object: impl Into<String>, name: &str) -> Self {
+        let reason = format!("has two columns called `{}`", escape(name));
+        SourceProblem::DuplicateColumn.at(object, reason)
+    }
+
+    /// Adds what to do about the error, which replaces the hint of its problem.
+    pub(crate) fn with_hint(mut self, text: impl Into<Option<&'static str>>) -> Self {
+        if let Self::Input { hint, .. } = &mut self {
+            *hint = text.into();
+        }
+        self
+    }
+
     /// Checks that no two columns have the same name.
     pub(crate) fn check_names<'a>(
         names: impl IntoIterator<Item = &'a str>,
@@ -648,10 +536,7 @@ impl SourceError {
         let mut seen = BTreeSet::new();
         match names.into_iter().find(|name| !seen.insert(*name)) {
             None => Ok(()),
-            Some(name) => Err(Self::DuplicateColumn {
-                object: object(),
-                column: name.to_owned(),
-            }),
+            Some(name) => Err(Self::duplicate_column(object(), name)),
         }
     }
 
@@ -690,257 +575,116 @@ fn missing_hint(kind: SourceKind, column: &str) -> String {
     }
 }
 
+impl SourceError {
+    /// Returns the kind and the stable id of the error, and the file, location, option or clause that it is about.
+    fn facts(&self) -> (ErrorKind, &'static str, &str) {
+        use ErrorKind::{Bug, Conflict, Corrupt, InvalidInput, NotFound, Resource, Unsupported};
+        match self {
+            Self::Input {
+                problem, object, ..
+            } => (problem.facts().0, problem.facts().1, object),
+            Self::Io { source, path, .. } => (source.into(), io_error_id(source), path),
+            Self::Foreign {
+                kind, id, object, ..
+            } => (*kind, id, object.as_deref().unwrap_or_default()),
+            Self::Storage(error) => (error.kind(), error.id(), ""),
+            Self::Bug { .. } => (Bug, "bug", ""),
+            Self::Unfinished { location, found } => (Conflict, found.id(), location),
+            Self::Limit { object, limit } => (Corrupt, limit.id(), object),
+            Self::Mixed { second, .. } => (InvalidInput, "source-mixed", second),
+            Self::MixedFiles { location, .. } => (InvalidInput, "source-mixed", location),
+            Self::Changed { path, .. } => (Corrupt, "source-changed", path),
+            Self::ColumnNotFound { clause, .. } => (InvalidInput, "source-column", clause),
+            Self::SchemaMismatch { kind, file, .. } => (
+                Corrupt,
+                by_kind(
+                    *kind,
+                    [
+                        "parquet-schema-mismatch",
+                        "arrow-schema-mismatch",
+                        "csv-schema-mismatch",
+                        "jsonl-schema-mismatch",
+                    ],
+                ),
+                file,
+            ),
+            Self::MissingColumn { kind, file, .. } => (
+                Corrupt,
+                by_kind(
+                    *kind,
+                    [
+                        "parquet-missing-column",
+                        "arrow-missing-column",
+                        "csv-missing-column",
+                        "jsonl-missing-column",
+                    ],
+                ),
+                file,
+            ),
+            Self::ExtraColumn { kind, file, .. } => (
+                Corrupt,
+                by_kind(
+                    *kind,
+                    [
+                        "parquet-extra-column",
+                        "arrow-extra-column",
+                        "csv-extra-column",
+                        "jsonl-extra-column",
+                    ],
+                ),
+                file,
+            ),
+            Self::Conversion { file, .. } => (Corrupt, "source-conversion", file),
+            Self::TypeUnsupported { file, .. } => (Unsupported, "type-unsupported", file),
+            Self::ParquetLimit { object, .. } => (Corrupt, "parquet-limit", object),
+            Self::ParquetCorrupt { file, .. } => (Corrupt, "parquet-corrupt", file),
+            Self::CsvRow { file, .. } => (Corrupt, "csv-row", file),
+            Self::JsonRow { file, .. } => (Corrupt, "jsonl-row", file),
+            Self::DeltaVersion { table, .. } => (InvalidInput, "delta-version", table),
+            Self::DeltaTimestamp { table, .. } => (InvalidInput, "delta-timestamp", table),
+            Self::DeltaFileMissing { file, .. } => (NotFound, "delta-file-missing", file),
+            Self::DeltaRowCount { file, .. } => (Corrupt, "delta-row-count", file),
+            Self::DeltaPartitionValue { file, .. } => (Corrupt, "delta-partition-value", file),
+            Self::SqlMemory { .. } => (Resource, "sql-memory", "--sql"),
+        }
+    }
+}
+
 impl Diagnostic for SourceError {
     fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NotFound { .. } | Self::DeltaNoTable { .. } | Self::DeltaFileMissing { .. } => {
-                ErrorKind::NotFound
-            }
-            Self::Io { source, .. } => ErrorKind::from(source),
-            Self::Bug { .. } => ErrorKind::Bug,
-            Self::Unfinished { .. } => ErrorKind::Conflict,
-            Self::Foreign { kind, .. } => *kind,
-            Self::Storage(error) => error.kind(),
-            Self::Unsupported { .. }
-            | Self::ParquetEncrypted { .. }
-            | Self::ParquetCodec { .. }
-            | Self::TypeUnsupported { .. }
-            | Self::DeltaFeature { .. } => ErrorKind::Unsupported,
-            Self::SqlMemory { .. } => ErrorKind::Resource,
-            Self::Option { .. }
-            | Self::Mixed { .. }
-            | Self::MixedFiles { .. }
-            | Self::Empty { .. }
-            | Self::Duplicate { .. }
-            | Self::Overlap { .. }
-            | Self::DuplicateColumn { .. }
-            | Self::ColumnNotFound { .. }
-            | Self::Partition { .. }
-            | Self::TreeSymlink { .. }
-            | Self::TreeLoop { .. }
-            | Self::TreeSpecial { .. }
-            | Self::TreeName { .. }
-            | Self::TreeDepth { .. }
-            | Self::TreeEmpty { .. }
-            | Self::TreeCollision { .. }
-            | Self::DeltaVersion { .. }
-            | Self::DeltaTimestamp { .. }
-            | Self::SqlSyntax { .. }
-            | Self::SqlPlan { .. }
-            | Self::SqlRefused { .. } => ErrorKind::InvalidInput,
-            Self::Limit { .. }
-            | Self::Changed { .. }
-            | Self::Removed { .. }
-            | Self::Compression { .. }
-            | Self::SchemaMismatch { .. }
-            | Self::Conversion { .. }
-            | Self::MissingColumn { .. }
-            | Self::ExtraColumn { .. }
-            | Self::ParquetMagic { .. }
-            | Self::ParquetTruncated { .. }
-            | Self::ParquetFooter { .. }
-            | Self::ParquetLimit { .. }
-            | Self::ParquetCorrupt { .. }
-            | Self::ArrowFormat { .. }
-            | Self::ArrowCorrupt { .. }
-            | Self::CsvHeader { .. }
-            | Self::CsvRow { .. }
-            | Self::JsonRow { .. }
-            | Self::TreeText { .. }
-            | Self::DeltaLog { .. }
-            | Self::DeltaPath { .. }
-            | Self::DeltaDeletionVector { .. }
-            | Self::DeltaRowCount { .. }
-            | Self::DeltaFieldIds { .. }
-            | Self::DeltaColumn { .. }
-            | Self::DeltaPartitionValue { .. }
-            | Self::SqlRun { .. } => ErrorKind::Corrupt,
-        }
+        self.facts().0
     }
 
     fn id(&self) -> &'static str {
-        match self {
-            Self::NotFound { .. } => "source-not-found",
-            Self::Io { source, .. } => io_error_id(source),
-            Self::Bug { .. } => "bug",
-            Self::Foreign { id, .. } => id,
-            Self::Storage(error) => error.id(),
-            Self::Limit { limit, .. } => limit.id(),
-            Self::Option { .. } => "source-option",
-            Self::Mixed { .. } | Self::MixedFiles { .. } => "source-mixed",
-            Self::Unsupported { .. } => "source-unsupported",
-            Self::Empty { .. } => "source-empty",
-            Self::Duplicate { .. } => "source-duplicate",
-            Self::Changed { .. } | Self::Removed { .. } => "source-changed",
-            Self::Unfinished { found, .. } => found.id(),
-            Self::Overlap { .. } => "tree-overlap",
-            Self::Compression { .. } => "source-compression",
-            Self::DuplicateColumn { .. } => "source-duplicate-column",
-            Self::ColumnNotFound { .. } => "source-column",
-            Self::SchemaMismatch { kind, .. } => by_kind(
-                *kind,
-                [
-                    "parquet-schema-mismatch",
-                    "arrow-schema-mismatch",
-                    "csv-schema-mismatch",
-                    "jsonl-schema-mismatch",
-                ],
-            ),
-            Self::MissingColumn { kind, .. } => by_kind(
-                *kind,
-                [
-                    "parquet-missing-column",
-                    "arrow-missing-column",
-                    "csv-missing-column",
-                    "jsonl-missing-column",
-                ],
-            ),
-            Self::ExtraColumn { kind, .. } => by_kind(
-                *kind,
-                [
-                    "parquet-extra-column",
-                    "arrow-extra-column",
-                    "csv-extra-column",
-                    "jsonl-extra-column",
-                ],
-            ),
-            Self::Conversion { .. } => "source-conversion",
-            Self::Partition { .. } => "source-partition",
-            Self::TypeUnsupported { .. } => "type-unsupported",
-            Self::ParquetMagic { .. } => "parquet-magic",
-            Self::ParquetTruncated { .. } => "parquet-truncated",
-            Self::ParquetFooter { .. } => "parquet-footer",
-            Self::ParquetEncrypted { .. } => "parquet-encrypted",
-            Self::ParquetCodec { .. } => "parquet-codec",
-            Self::ParquetLimit { .. } => "parquet-limit",
-            Self::ParquetCorrupt { .. } => "parquet-corrupt",
-            Self::ArrowFormat { .. } => "arrow-format",
-            Self::ArrowCorrupt { .. } => "arrow-corrupt",
-            Self::CsvHeader { .. } => "csv-header",
-            Self::CsvRow { .. } => "csv-row",
-            Self::JsonRow { .. } => "jsonl-row",
-            Self::TreeSymlink { .. } => "tree-symlink",
-            Self::TreeLoop { .. } => "tree-loop",
-            Self::TreeSpecial { .. } => "tree-special",
-            Self::TreeName { .. } => "tree-name",
-            Self::TreeDepth { .. } => "tree-depth",
-            Self::TreeEmpty { .. } => "tree-empty",
-            Self::TreeCollision { .. } => "tree-collision",
-            Self::TreeText { .. } => "tree-text",
-            Self::DeltaNoTable { .. } => "delta-no-table",
-            Self::DeltaVersion { .. } => "delta-version",
-            Self::DeltaTimestamp { .. } => "delta-timestamp",
-            Self::DeltaFeature { .. } => "delta-feature",
-            Self::DeltaLog { .. } => "delta-log",
-            Self::DeltaPath { .. } => "delta-path",
-            Self::DeltaFileMissing { .. } => "delta-file-missing",
-            Self::DeltaDeletionVector { .. } => "delta-deletion-vector",
-            Self::DeltaRowCount { .. } => "delta-row-count",
-            Self::DeltaFieldIds { .. } => "delta-field-ids",
-            Self::DeltaColumn { .. } => "delta-column",
-            Self::DeltaPartitionValue { .. } => "delta-partition-value",
-            Self::SqlSyntax { .. } => "sql-syntax",
-            Self::SqlPlan { .. } => "sql-plan",
-            Self::SqlRun { .. } => "sql-run",
-            Self::SqlRefused { .. } => "sql-refused",
-            Self::SqlMemory { .. } => "sql-memory",
-        }
+        self.facts().1
     }
 
     fn object(&self) -> Option<String> {
-        let shown = match self {
+        let object = escape(self.facts().2).into_owned();
+        let (place, column) = match self {
             Self::Foreign { object, .. } => return object.clone(),
             Self::Storage(error) => return error.object(),
-            Self::NotFound { location }
-            | Self::Unsupported { location, .. }
-            | Self::Empty { location, .. }
-            | Self::Overlap { location, .. }
-            | Self::Unfinished { location, .. }
-            | Self::TreeEmpty { location } => location,
-            Self::Io { path, .. }
-            | Self::Duplicate { path }
-            | Self::Changed { path, .. }
-            | Self::Removed { path }
-            | Self::TreeSymlink { path }
-            | Self::TreeLoop { path }
-            | Self::TreeSpecial { path, .. }
-            | Self::TreeName { path, .. }
-            | Self::TreeDepth { path, .. }
-            | Self::TreeText { path, .. } => path,
-            Self::Limit { object, .. }
-            | Self::DuplicateColumn { object, .. }
-            | Self::Partition { object, .. }
-            | Self::ParquetLimit { object, .. }
-            | Self::TreeCollision { object, .. } => object,
-            Self::DeltaNoTable { table }
-            | Self::DeltaVersion { table, .. }
-            | Self::DeltaTimestamp { table, .. }
-            | Self::DeltaFeature { table, .. }
-            | Self::DeltaLog { table, .. }
-            | Self::DeltaPath { table, .. } => table,
-            Self::DeltaFileMissing { file, .. }
-            | Self::DeltaDeletionVector { file, .. }
-            | Self::DeltaRowCount { file, .. }
-            | Self::DeltaFieldIds { file }
-            | Self::DeltaColumn { file, .. }
-            | Self::DeltaPartitionValue { file, .. } => file,
-            Self::Mixed { second, .. } => second,
-            Self::MixedFiles { location, .. } => location,
-            Self::Compression { file, .. }
-            | Self::Conversion { file, .. }
-            | Self::MissingColumn { file, .. }
-            | Self::ExtraColumn { file, .. }
-            | Self::TypeUnsupported { file, .. }
-            | Self::ParquetMagic { file }
-            | Self::ParquetTruncated { file, .. }
-            | Self::ParquetFooter { file, .. }
-            | Self::ParquetEncrypted { file }
-            | Self::ParquetCodec { file, .. }
-            | Self::ArrowFormat { file, .. }
-            | Self::ArrowCorrupt { file, .. }
-            | Self::CsvHeader { file, .. } => file,
-            Self::ParquetCorrupt {
-                file,
-                row_group,
-                column,
-                ..
-            } => {
-                let place = format!("{} row group {row_group}", escape(file));
-                return Some(match column {
-                    Some(column) => format!("{place} column `{}`", escape(column)),
-                    None => place,
-                });
-            }
-            Self::CsvRow {
-                file, line, column, ..
-            } => {
-                let place = format!("{} line {line}", escape(file));
-                return Some(match column {
-                    Some(column) => format!("{place} column `{}`", escape(column)),
-                    None => place,
-                });
-            }
-            Self::JsonRow { file, line, .. } => {
-                return Some(format!("{} line {line}", escape(file)));
-            }
-            Self::SchemaMismatch { file, .. } => return Some(escape(file).into_owned()),
-            Self::Option { option, .. } => return Some((*option).to_owned()),
-            Self::ColumnNotFound { clause, .. }
-            | Self::SqlSyntax { clause, .. }
-            | Self::SqlPlan { clause, .. }
-            | Self::SqlRun { clause, .. }
-            | Self::SqlRefused { clause, .. } => return Some((*clause).to_owned()),
-            Self::SqlMemory { .. } => return Some("--sql".to_owned()),
             Self::Bug { .. } => return None,
+            Self::ParquetCorrupt {
+                row_group, column, ..
+            } => (format!("{object} row group {row_group}"), column.as_ref()),
+            Self::CsvRow { line, column, .. } => (format!("{object} line {line}"), column.as_ref()),
+            Self::JsonRow { line, .. } => (format!("{object} line {line}"), None),
+            _ => (object, None),
         };
-        Some(escape(shown).into_owned())
+        Some(match column {
+            Some(column) => format!("{place} column `{}`", escape(column)),
+            None => place,
+        })
     }
 
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Foreign { hint, .. } => return hint.clone(),
             Self::Storage(error) => return error.hint(),
-            Self::Limit { limit, .. } => return Some(limit.hint()),
+            Self::Limit { limit, .. } | Self::ParquetLimit { limit, .. } => {
+                return Some(limit.hint());
+            }
             Self::Unfinished { location, found } => return Some(found.hint(location)),
             Self::ColumnNotFound { near, .. } if !near.is_empty() => {
                 let names: Vec<String> = near
@@ -949,26 +693,16 @@ impl Diagnostic for SourceError {
                     .collect();
                 return Some(format!("did you mean {}?", names.join(", ")));
             }
-            Self::Unsupported { hint, .. } | Self::SqlRefused { hint, .. } => hint,
+            Self::Input { problem, hint, .. } => hint.or(problem.facts().2)?,
             Self::DeltaVersion { .. } | Self::DeltaTimestamp { .. } => {
                 "`shardmill inspect` shows which versions there are"
             }
-            Self::DeltaFeature { hint, .. } => (*hint)?,
             Self::DeltaFileMissing { .. } => {
                 "read a later version with --version, or bring the file back from a backup"
             }
-            Self::DeltaFieldIds { .. } => {
-                "the file was not written for this table: write its rows again with a writer that knows column mapping"
-            }
-            Self::TreeText { .. } => {
-                "leave the field out with --column, or write --to webdataset, which takes files as they are"
-            }
             Self::MixedFiles { classes, .. } => return Some(choices(*classes)),
             Self::Mixed { .. } => "convert them one by one, or say what they hold with --from",
-            Self::Changed { .. } | Self::Removed { .. } => {
-                "run again when nothing writes to the source"
-            }
-            Self::Overlap { .. } => "choose a destination outside the source",
+            Self::Changed { .. } => CHANGED_HINT,
             Self::SchemaMismatch { hint, .. } => hint,
             Self::MissingColumn { kind, column, .. } | Self::ExtraColumn { kind, column, .. } => {
                 return Some(missing_hint(*kind, column));
@@ -978,11 +712,6 @@ impl Diagnostic for SourceError {
                 return Some(format!(
                     "read all files as another type, as in --select '* EXCEPT ({name}), CAST({name} AS VARCHAR) AS {name}'"
                 ));
-            }
-            Self::TreeSymlink { .. } => "pass --follow-links to read what it points to",
-            Self::TreeCollision { .. } => "pass --group file to make each file a sample",
-            Self::ParquetTruncated { .. } => {
-                "the copy or the writer did not finish: fetch or write the file again"
             }
             Self::JsonRow { reason, .. } if reason.contains(": a whole number that ") => {
                 let (column, is_nested) = column_of(reason);
@@ -1000,16 +729,6 @@ impl Diagnostic for SourceError {
             Self::CsvRow {
                 problem, column, ..
             } => return Some(problem.hint(column.as_deref())),
-            Self::ParquetLimit {
-                name, value, limit, ..
-            } => {
-                let limit = LimitExceeded {
-                    name,
-                    value: *value,
-                    limit: *limit,
-                };
-                return Some(limit.hint());
-            }
             Self::SqlMemory { .. } => "raise --memory-limit",
             _ => return None,
         };

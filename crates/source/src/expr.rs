@@ -24,7 +24,8 @@ use crate::query::{
 };
 use crate::source::null_position;
 use crate::{
-    RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions, Unit,
+    RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions,
+    SourceProblem, Unit,
 };
 
 const WHERE: &str = "--where";
@@ -189,10 +190,10 @@ fn select_items(
             ast::SelectItem::ExprWithAlias { expr, alias } => (alias.value, expr),
             ast::SelectItem::UnnamedExpr(expr) => (own_name(&expr)?, expr),
             other => {
-                return Err(SourceError::SqlPlan {
-                    clause: SELECT,
-                    reason: format!("`{}` is not supported here", escape(&other.to_string())),
-                });
+                return Err(SourceProblem::SqlPlan.at(
+                    SELECT,
+                    format!("`{}` is not supported here", escape(&other.to_string())),
+                ));
             }
         };
         items.push(Item {
@@ -213,13 +214,13 @@ fn own_name(expr: &ast::Expr) -> Result<String, SourceError> {
             .map(|part| part.value.clone())
             .unwrap_or_default()),
         ast::Expr::Nested(inner) => own_name(inner),
-        other => Err(SourceError::SqlPlan {
-            clause: SELECT,
-            reason: format!(
+        other => Err(SourceProblem::SqlPlan.at(
+            SELECT,
+            format!(
                 "`{0}` has no name: write `{0} AS name`",
                 escape(&other.to_string())
             ),
-        }),
+        )),
     }
 }
 
@@ -252,10 +253,9 @@ fn check_wildcard(
 ) -> Result<(), SourceError> {
     if options.opt_ilike.is_some() || options.opt_replace.is_some() || options.opt_rename.is_some()
     {
-        return Err(SourceError::SqlPlan {
-            clause: SELECT,
-            reason: format!("`*{options}` is not supported here"),
-        });
+        return Err(
+            SourceProblem::SqlPlan.at(SELECT, format!("`*{options}` is not supported here"))
+        );
     }
     let mut names = left_out.iter();
     match names.find(|name| schema.column_with_name(name).is_none()) {
@@ -296,10 +296,7 @@ impl Projection {
         let mut outputs = Vec::with_capacity(items.len());
         for Item { clause, name, expr } in items {
             if fields.iter().any(|field| field.name() == &name) {
-                return Err(SourceError::DuplicateColumn {
-                    object: clause.to_owned(),
-                    column: name,
-                });
+                return Err(SourceError::duplicate_column(clause, &name));
             }
             let copied = copied_column(&expr, schema).and_then(|place| schema.fields().get(place));
             let compiled = compile(context, clause, schema, expr.clone())?;
@@ -332,7 +329,7 @@ impl Projection {
     ///
     /// # Errors
     ///
-    /// [`SourceError::SqlRun`].
+    /// [`SourceProblem::SqlRun`].
     pub(crate) fn apply(&self, input: &RecordBatch) -> Result<RecordBatch, SourceError> {
         let mut columns = Vec::with_capacity(self.outputs.len());
         for output in &self.outputs {
@@ -386,10 +383,8 @@ impl Program {
 }
 
 fn keep(input: &RecordBatch, mask: &BooleanArray) -> Result<RecordBatch, SourceError> {
-    filter_record_batch(input, mask).map_err(|error| SourceError::SqlRun {
-        clause: WHERE,
-        reason: error.to_string(),
-    })
+    filter_record_batch(input, mask)
+        .map_err(|error| SourceProblem::SqlRun.at(WHERE, error.to_string()))
 }
 
 impl Computed {
@@ -549,10 +544,10 @@ fn compile_condition(
     if found == DataType::Boolean {
         return Ok(compiled);
     }
-    Err(SourceError::SqlPlan {
-        clause: WHERE,
-        reason: format!("the condition is {found}, neither true nor false"),
-    })
+    Err(SourceProblem::SqlPlan.at(
+        WHERE,
+        format!("the condition is {found}, neither true nor false"),
+    ))
 }
 
 /// Returns `--column` options as the text of a select list.

@@ -2,8 +2,8 @@
 
 use shardmill_core::FileClass;
 
-use crate::SourceError;
 use crate::options::SourceKind;
+use crate::{SourceError, SourceProblem};
 
 /// Returns whether a component of a name begins with `.` or `_`, as do the files that Spark, Hive and editors keep next
 /// to the data. Folders called `key=value` do not count.
@@ -53,10 +53,10 @@ pub(crate) const PATTERN_RULES: glob::MatchOptions = glob::MatchOptions {
 /// Builds the error about a pattern that does not parse.
 pub(crate) fn bad_pattern(pattern: &str, error: &glob::PatternError) -> SourceError {
     let pattern = shardmill_core::escape(pattern);
-    SourceError::Option {
-        option: "SOURCE",
-        reason: format!("`{pattern}` is not a pattern: {}", error.msg),
-    }
+    SourceProblem::Option.at(
+        "SOURCE",
+        format!("`{pattern}` is not a pattern: {}", error.msg),
+    )
 }
 
 /// Returns whether a text contains a wildcard.

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use shardmill_core::escape;
 use shardmill_storage::{Location, RemoteLocation};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -13,7 +14,7 @@ use crate::file_names::{
 };
 use crate::objects::{self, Found, Holds, Match, Object, Store};
 use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, special, walk};
-use crate::{SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions};
+use crate::{SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem};
 
 /// The fewest threads that inspect files in stores.
 const INSPECT_THREADS: usize = 16;
@@ -125,10 +126,8 @@ pub(crate) fn list_tables(
             Location::Remote(remote) => {
                 take_remote(remote, kind, options, &mut files)?;
                 if files.len() == before {
-                    return Err(SourceError::Empty {
-                        location: remote.to_string(),
-                        wanted: wanted(kind),
-                    });
+                    return Err(SourceProblem::Empty
+                        .at(remote.to_string(), format!("holds no {}", wanted(kind))));
                 }
                 continue;
             }
@@ -139,10 +138,7 @@ pub(crate) fn list_tables(
                 for path in matches {
                     let relative = path.strip_prefix(&base).unwrap_or(&path);
                     let relative = relative.to_str().map(str::to_owned).ok_or_else(|| {
-                        SourceError::TreeName {
-                            path: shown(&path, ""),
-                            reason: "is not UTF-8",
-                        }
+                        SourceProblem::TreeName.at(shown(&path, ""), "the name is not UTF-8")
                     })?;
                     take_location(&path, &relative, kind, options, &mut files)?;
                 }
@@ -152,18 +148,17 @@ pub(crate) fn list_tables(
             }
         }
         if files.len() == before {
-            return Err(SourceError::Empty {
-                location: shown(location, ""),
-                wanted: wanted(kind),
-            });
+            return Err(
+                SourceProblem::Empty.at(shown(location, ""), format!("holds no {}", wanted(kind)))
+            );
         }
     }
     let mut seen = HashSet::with_capacity(files.len());
     for file in &files {
         if !seen.insert(file.identity()) {
-            return Err(SourceError::Duplicate {
-                path: file.shown.clone(),
-            });
+            return Err(
+                SourceProblem::Duplicate.at(file.shown.clone(), "is part of the source twice")
+            );
         }
     }
     Ok(files)
@@ -204,10 +199,9 @@ fn take_location(
         return Ok(());
     }
     if let Some(what) = special(metadata.file_type()) {
-        return Err(SourceError::TreeSpecial {
-            path: shown(path, ""),
-            what,
-        });
+        return Err(
+            SourceProblem::TreeSpecial.at(shown(path, ""), format!("is a {what}, not a file"))
+        );
     }
     let name = path
         .file_name()
@@ -260,9 +254,7 @@ fn take_remote(
             check_overlap(&given, options)?;
             let (listing, all) = list_store(&store, kind)?;
             if all == 0 {
-                return Err(SourceError::NotFound {
-                    location: location.to_string(),
-                });
+                return Err(SourceError::not_found(location.to_string()));
             }
             for (name, file_version) in listing.iter() {
                 push(&store, name.to_owned(), name.to_owned(), file_version);
@@ -352,9 +344,7 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
 pub(crate) fn stat(path: &Path) -> Result<fs::Metadata, SourceError> {
     fs::metadata(path).map_err(|source| {
         if source.kind() == std::io::ErrorKind::NotFound {
-            SourceError::NotFound {
-                location: shown(path, ""),
-            }
+            SourceError::not_found(shown(path, ""))
         } else {
             SourceError::io("open", shown(path, ""), source)
         }
@@ -375,7 +365,7 @@ pub(crate) enum Expanded {
 ///
 /// # Errors
 ///
-/// [`SourceError::NotFound`] when nothing matches, [`SourceError::Option`] for a broken pattern.
+/// [`SourceProblem::NotFound`] when nothing matches, [`SourceProblem::Option`] for a broken pattern.
 pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
     let Some(pattern) = location.to_str() else {
         return Ok(Expanded::DirectSource(location.to_owned()));
@@ -393,9 +383,7 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
         })?);
     }
     if matches.is_empty() {
-        return Err(SourceError::NotFound {
-            location: pattern.to_owned(),
-        });
+        return Err(SourceError::not_found(pattern));
     }
     matches.sort();
     let base = location
@@ -411,7 +399,7 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
 
 /// # Errors
 ///
-/// [`SourceError::Overlap`] when a location lies inside the destination or the destination inside it.
+/// [`SourceProblem::Overlap`] when a location lies inside the destination or the destination inside it.
 pub(crate) fn check_overlap(
     location: &Location,
     options: &SourceOptions,
@@ -440,12 +428,9 @@ pub(crate) fn check_overlap(
     } else {
         return Ok(());
     };
-    Err(SourceError::Overlap {
-        location: place(inside),
-        container: place(container),
-        inner,
-        outer,
-    })
+    let container = place(container);
+    let reason = format!("the {inner} lies inside the {outer} {}", escape(&container));
+    Err(SourceProblem::Overlap.at(place(inside), reason))
 }
 
 /// Returns a location as printed.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::ScalarValue;
 
-use crate::SourceError;
 use crate::files::InputFile;
+use crate::{SourceError, SourceProblem};
 
 /// The directory name that Hive and Spark use for a null key.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -25,7 +25,7 @@ impl Partitions {
     ///
     /// # Errors
     ///
-    /// [`SourceError::Partition`] when the keys of files differ, or a directory name is invalid.
+    /// [`SourceProblem::Partition`] when the keys of files differ, or a directory name is invalid.
     pub(crate) fn of(files: &[InputFile]) -> Result<Self, SourceError> {
         let mut all = Vec::with_capacity(files.len());
         for file in files {
@@ -36,15 +36,15 @@ impl Partitions {
         };
         for (own, file) in all.iter().zip(files) {
             if !own.keys().eq(first.keys()) {
-                return Err(SourceError::Partition {
-                    object: file.shown.clone(),
-                    reason: format!(
+                return Err(SourceProblem::Partition.at(
+                    file.shown.clone(),
+                    format!(
                         "has the partitions {}, and {} has {}",
                         names(own),
                         shardmill_core::escape(&first_file.shown),
                         names(first)
                     ),
-                });
+                ));
             }
         }
         let fields = first
@@ -119,10 +119,7 @@ fn integer(value: &str) -> Option<i64> {
 }
 
 fn keys_of(file: &InputFile) -> Result<BTreeMap<String, Option<String>>, SourceError> {
-    let error = |reason: &str| SourceError::Partition {
-        object: file.shown.clone(),
-        reason: reason.to_owned(),
-    };
+    let error = |reason: &str| SourceProblem::Partition.at(file.shown.clone(), reason);
     let mut keys = BTreeMap::new();
     let directories = file
         .relative

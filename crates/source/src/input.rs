@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use shardmill_core::Limits;
 
-use crate::SourceError;
 use crate::catch_panic::one_line;
 use crate::files::InputFile;
+use crate::{SourceError, SourceProblem};
 
 /// How a text file is compressed, detected from its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Text {
     ///
     /// # Errors
     ///
-    /// [`SourceError::Compression`], [`SourceError::Io`] and [`SourceError::Changed`].
+    /// [`SourceProblem::Compression`], [`SourceError::Io`] and [`SourceError::Changed`].
     pub(crate) fn fill(&mut self, input: &InputFile) -> Result<&[u8], SourceError> {
         let packing = self.packing;
         let file = &self.file;
@@ -121,10 +121,10 @@ impl Text {
                 Ok(bytes)
             }
             Err(_) if input.check(file).is_err() => input.check(file).map(|()| &[][..]),
-            Err(error) if packing != Packing::None => Err(SourceError::Compression {
-                file: input.shown.clone(),
-                reason: one_line(&error.to_string()),
-            }),
+            Err(error) if packing != Packing::None => Err(SourceProblem::Compression.at(
+                input.shown.clone(),
+                format!("does not decompress: {}", one_line(&error.to_string())),
+            )),
             Err(error) => Err(SourceError::io("read", &input.shown, error)),
         }
     }

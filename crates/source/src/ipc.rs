@@ -24,7 +24,7 @@ use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_table
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
 use crate::walk::on_pool;
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 const MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_V1: &[u8; 4] = b"FEA1";
@@ -163,10 +163,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn wrong(&self, reason: impl Into<String>) -> SourceError {
-        SourceError::ArrowFormat {
-            file: self.input.shown.clone(),
-            reason: reason.into(),
-        }
+        SourceProblem::ArrowFormat.at(self.input.shown.clone(), reason.into())
     }
 
     /// Reads bytes at an offset of the file.
@@ -384,11 +381,12 @@ fn layout(input: &InputFile) -> Result<Layout, SourceError> {
     };
     let head = reader.bytes(0, input.file_version.bytes.min(8))?;
     if head.starts_with(FEATHER_V1) {
-        return Err(SourceError::Unsupported {
-            location: input.shown.clone(),
-            what: "is a Feather file of version 1, which is not supported",
-            hint: "write it again as Feather version 2 or Parquet",
-        });
+        return Err(SourceProblem::Unsupported
+            .at(
+                input.shown.clone(),
+                "is a Feather file of version 1, which is not supported",
+            )
+            .with_hint("write it again as Feather version 2 or Parquet"));
     }
     if head.starts_with(MAGIC) {
         reader.file_layout()
@@ -590,10 +588,11 @@ impl Base for ArrowTable {
         };
         let decoder = self.decoder(file, &reader, layout, batch.dictionaries)?;
         let (block, buffer) = load(&reader, batch.frame)?;
-        let corrupt = |reason| SourceError::ArrowCorrupt {
-            file: input.shown.clone(),
-            batch: number,
-            reason,
+        let corrupt = |reason| {
+            SourceProblem::ArrowCorrupt.at(
+                input.shown.clone(),
+                format!("record batch {number}: {reason}"),
+            )
         };
         let decoded = attempt(|| -> Result<Option<RecordBatch>, String> {
             check_buffers(&buffer, batch.frame)?;
@@ -678,10 +677,11 @@ impl Rows for ArrowRows {
         let Some(slice) = self.slices.next() else {
             return Ok(None);
         };
-        let corrupt = |reason: String| SourceError::ArrowCorrupt {
-            file: self.file.clone(),
-            batch: self.number,
-            reason: one_line(&reason),
+        let corrupt = |reason: String| {
+            SourceProblem::ArrowCorrupt.at(
+                self.file.clone(),
+                format!("record batch {}: {}", self.number, one_line(&reason)),
+            )
         };
         let mut columns = Vec::with_capacity(self.forms.len());
         let wanted = self.schema.fields().iter().zip(&self.forms);

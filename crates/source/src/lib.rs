@@ -100,7 +100,7 @@ use shardmill_storage::{Location, RemoteOptions};
 
 pub use delta::history as delta_history;
 pub use detect::detect;
-pub use error::SourceError;
+pub use error::{SourceError, SourceProblem};
 pub use hints::CsvProblem;
 pub use options::{
     CsvOptions, DeltaOptions, ParseSourceKindError, QueryOptions, ReadAs, ResourceOptions,
@@ -141,11 +141,12 @@ pub fn open(
         SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),
         SourceKind::Mds | SourceKind::Webdataset => {
-            return Err(SourceError::Unsupported {
-                location: locations.first().map(files::place).unwrap_or_default(),
-                what: "holds shards, which the reader opens and not the source",
-                hint: "open it as a dataset",
-            });
+            return Err(SourceProblem::Unsupported
+                .at(
+                    locations.first().map(files::place).unwrap_or_default(),
+                    "holds shards, which the reader opens and not the source",
+                )
+                .with_hint("open it as a dataset"));
         }
     };
     with_options(base, options).map(media::bytes_of_media)
@@ -208,12 +209,9 @@ pub fn over(
 ///
 /// # Errors
 ///
-/// [`SourceError::Option`] for any other text.
+/// [`SourceProblem::Option`] for any other text.
 pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
-    time::parse_time(text).map_err(|reason| SourceError::Option {
-        option: "--timestamp",
-        reason,
-    })
+    time::parse_time(text).map_err(|reason| SourceProblem::Option.at("--timestamp", reason))
 }
 
 fn with_options(
@@ -242,19 +240,14 @@ fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceE
     if kind == SourceKind::Delta {
         return Ok(());
     }
-    Err(SourceError::Option {
+    Err(SourceProblem::Option.at(
         option,
-        reason: format!("goes with a Delta table only, and the source holds {kind}"),
-    })
+        format!("goes with a Delta table only, and the source holds {kind}"),
+    ))
 }
 
 fn check_options(options: &SourceOptions) -> Result<(), SourceError> {
-    let wrong = |option, reason: &str| {
-        Err(SourceError::Option {
-            option,
-            reason: reason.to_owned(),
-        })
-    };
+    let wrong = |option, reason: &str| Err(SourceProblem::Option.at(option, reason));
     if options.query.sql.is_some() && options.query.filter.is_some() {
         return wrong("--where", "goes with --sql only inside the query");
     }

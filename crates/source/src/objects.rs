@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::file_names::{PATTERN_RULES, bad_pattern, has_extension, is_pattern, kind_of_name};
 use crate::walk::{FileVersion, Listing, MAX_DEPTH};
-use crate::{SourceError, SourceOptions};
+use crate::{SourceError, SourceOptions, SourceProblem};
 
 /// The most bytes of whole files that are kept after they were closed.
 const KEPT_BYTES: u64 = 1 << 30;
@@ -106,14 +106,12 @@ fn is_file_name(name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// [`SourceError::NotFound`], and errors of the store.
+/// [`SourceProblem::NotFound`], and errors of the store.
 pub(crate) fn find(
     location: &RemoteLocation,
     options: &SourceOptions,
 ) -> Result<Found, SourceError> {
-    let missing = || SourceError::NotFound {
-        location: location.to_string(),
-    };
+    let missing = || SourceError::not_found(location.to_string());
     let Some((folder, name)) = location.split_name() else {
         return Ok(Found::Folder(Store::open(location, options)?));
     };
@@ -188,9 +186,7 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
         Ok(())
     })?;
     if matches.is_empty() {
-        return Err(SourceError::NotFound {
-            location: location.to_string(),
-        });
+        return Err(SourceError::not_found(location.to_string()));
     }
     matches.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Found::Pattern(store, matches))
@@ -335,10 +331,10 @@ impl Store {
             StorageError::Name { name, source }
         })?;
         if name.matches('/').count() > MAX_DEPTH {
-            return Err(SourceError::TreeDepth {
-                path: self.remote.display(name),
-                limit: MAX_DEPTH,
-            });
+            return Err(SourceProblem::TreeDepth.at(
+                self.remote.display(name),
+                format!("lies more than {MAX_DEPTH} directories deep"),
+            ));
         }
         Ok(())
     }

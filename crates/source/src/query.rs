@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use crate::catch_panic::{catch, one_line};
 use crate::hints::near_names;
 use crate::ignored::ignored_clause;
-use crate::{SourceError, SourceOptions};
+use crate::{SourceError, SourceOptions, SourceProblem};
 
 /// The name of the only table.
 pub(crate) const TABLE: &str = "source";
@@ -33,7 +33,7 @@ const MAX_DEPTH: usize = 50;
 ///
 /// # Errors
 ///
-/// [`SourceError::Option`] when the directory for temporary files cannot be used.
+/// [`SourceProblem::Option`] when the directory for temporary files cannot be used.
 pub(crate) fn session(
     options: &SourceOptions,
     batch_rows: usize,
@@ -58,9 +58,8 @@ pub(crate) fn session(
         let mode = DiskManagerMode::Directories(vec![directory.clone()]);
         runtime = runtime.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode));
     }
-    let runtime = runtime.build_arc().map_err(|error| SourceError::Option {
-        option: "--memory-limit",
-        reason: one_line(&error.strip_backtrace()),
+    let runtime = runtime.build_arc().map_err(|error| {
+        SourceProblem::Option.at("--memory-limit", one_line(&error.strip_backtrace()))
     })?;
     Ok(SessionContext::new_with_config_rt(config, runtime))
 }
@@ -70,14 +69,14 @@ fn syntax(clause: &'static str, error: &ParserError) -> SourceError {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => one_line(text),
         ParserError::RecursionLimitExceeded => format!("nested deeper than {MAX_DEPTH}"),
     };
-    SourceError::SqlSyntax { clause, reason }
+    SourceProblem::SqlSyntax.at(clause, reason)
 }
 
 /// Parses one scalar expression.
 ///
 /// # Errors
 ///
-/// [`SourceError::SqlSyntax`] and [`SourceError::SqlRefused`].
+/// [`SourceProblem::SqlSyntax`] and [`SourceProblem::SqlRefused`].
 pub(crate) fn parse_expr(clause: &'static str, text: &str) -> Result<ast::Expr, SourceError> {
     let expr = parse_with(clause, text, |parser| parser.parse_expr())?;
     refuse_queries(clause, &expr)?;
@@ -88,7 +87,7 @@ pub(crate) fn parse_expr(clause: &'static str, text: &str) -> Result<ast::Expr, 
 ///
 /// # Errors
 ///
-/// [`SourceError::SqlSyntax`] and [`SourceError::SqlRefused`].
+/// [`SourceProblem::SqlSyntax`] and [`SourceProblem::SqlRefused`].
 pub(crate) fn parse_select(
     clause: &'static str,
     text: &str,
@@ -117,7 +116,7 @@ fn parse_with<T>(
             )))
         }
     });
-    let parsed = parsed.map_err(|reason| SourceError::SqlSyntax { clause, reason })?;
+    let parsed = parsed.map_err(|reason| SourceProblem::SqlSyntax.at(clause, reason))?;
     parsed.map_err(|error| syntax(clause, &error))
 }
 
@@ -139,18 +138,16 @@ fn refuse_queries<V: ast::Visit>(clause: &'static str, parsed: &V) -> Result<(),
 }
 
 fn refused(clause: &'static str, what: &str) -> SourceError {
-    SourceError::SqlRefused {
-        clause,
-        what: format!("{what} looks at more than one row"),
-        hint: "use --sql, where the whole table is at hand",
-    }
+    SourceProblem::SqlRefused
+        .at(clause, format!("{what} looks at more than one row"))
+        .with_hint("use --sql, where the whole table is at hand")
 }
 
 /// Parses a query: exactly one statement, which only reads.
 ///
 /// # Errors
 ///
-/// [`SourceError::SqlSyntax`] and [`SourceError::SqlRefused`].
+/// [`SourceProblem::SqlSyntax`] and [`SourceProblem::SqlRefused`].
 pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement, SourceError> {
     let parsed = catch(|| {
         DFParserBuilder::new(text)
@@ -159,12 +156,12 @@ pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement,
             .build()?
             .parse_statements()
     });
-    let parsed = parsed.map_err(|reason| SourceError::SqlSyntax { clause, reason })?;
+    let parsed = parsed.map_err(|reason| SourceProblem::SqlSyntax.at(clause, reason))?;
     let mut statements = parsed.map_err(|error| not_planned(error, clause))?;
-    let only_select = |what: String| SourceError::SqlRefused {
-        clause,
-        what,
-        hint: "write one SELECT over the table `source`",
+    let only_select = |what: String| {
+        SourceProblem::SqlRefused
+            .at(clause, what)
+            .with_hint("write one SELECT over the table `source`")
     };
     if statements.len() > 1 {
         return Err(only_select(format!(
@@ -181,11 +178,9 @@ pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement,
     {
         return match ignored_clause(query) {
             None => Ok(statement),
-            Some(name) => Err(SourceError::SqlRefused {
-                clause,
-                what: format!("{name} is not carried out"),
-                hint: "leave it out, or say it with WHERE, ORDER BY and LIMIT",
-            }),
+            Some(name) => Err(SourceProblem::SqlRefused
+                .at(clause, format!("{name} is not carried out"))
+                .with_hint("leave it out, or say it with WHERE, ORDER BY and LIMIT")),
         };
     }
     let text = statement.to_string();
@@ -210,7 +205,7 @@ fn only_reads(body: &ast::SetExpr) -> bool {
 ///
 /// # Errors
 ///
-/// [`SourceError::SqlRefused`].
+/// [`SourceProblem::SqlRefused`].
 pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
     let check = |expr: &Expr| {
         let what = match expr {
@@ -233,20 +228,25 @@ pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), Sour
 ///
 /// # Errors
 ///
-/// [`SourceError::SqlRefused`].
+/// [`SourceProblem::SqlRefused`].
 pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
     let check = |expr: &Expr| match expr {
         Expr::ScalarFunction(function)
             if function.func.signature().volatility != Volatility::Immutable =>
         {
-            Err(external(SourceError::SqlRefused {
-                clause,
-                what: format!(
-                    "`{}` gives another value each time",
-                    one_line(function.func.name())
-                ),
-                hint: "write the value itself, so that the same input gives the same bytes",
-            }))
+            Err(external(
+                SourceProblem::SqlRefused
+                    .at(
+                        clause,
+                        format!(
+                            "`{}` gives another value each time",
+                            one_line(function.func.name())
+                        ),
+                    )
+                    .with_hint(
+                        "write the value itself, so that the same input gives the same bytes",
+                    ),
+            ))
         }
         _ => Ok(TreeNodeRecursion::Continue),
     };
@@ -259,7 +259,7 @@ pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), 
 ///
 /// # Errors
 ///
-/// [`SourceError::SqlRefused`].
+/// [`SourceProblem::SqlRefused`].
 pub(crate) fn check_plan(clause: &'static str, plan: &LogicalPlan) -> Result<(), SourceError> {
     let walked = plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
@@ -357,8 +357,8 @@ pub(crate) fn convert(
 fn plain(clause: &'static str, phase: Phase, reason: &str) -> SourceError {
     let reason = one_line(reason);
     match phase {
-        Phase::Plan => SourceError::SqlPlan { clause, reason },
-        Phase::Run => SourceError::SqlRun { clause, reason },
+        Phase::Plan => SourceProblem::SqlPlan.at(clause, reason),
+        Phase::Run => SourceProblem::SqlRun.at(clause, reason),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::catch_panic::catch;
 use crate::expr::{Projection, column_text};
 use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, session};
 use crate::slices::Slices;
-use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, Unit};
+use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, SourceProblem, Unit};
 
 const SQL: &str = "--sql";
 
@@ -127,10 +127,7 @@ async fn logical_plan(context: &SessionContext, statement: Statement) -> EngineR
 }
 
 fn planning_panic(reason: String) -> SourceError {
-    SourceError::SqlPlan {
-        clause: SQL,
-        reason,
-    }
+    SourceProblem::SqlPlan.at(SQL, reason)
 }
 
 fn runtime() -> Result<Runtime, SourceError> {
@@ -225,10 +222,7 @@ impl QueryRows {
                 }
                 Ok(Some(Err(error))) => return Err(self.engine.failed(error)),
                 Err(reason) => {
-                    return Err(SourceError::SqlRun {
-                        clause: SQL,
-                        reason,
-                    });
+                    return Err(SourceProblem::SqlRun.at(SQL, reason));
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER, escape};
 
-use crate::SourceError;
+use crate::{SourceError, SourceProblem};
 
 /// The deepest directories that are accepted. Real datasets are never deeper, but loops of bind mounts are.
 pub(crate) const MAX_DEPTH: usize = 128;
@@ -212,10 +212,10 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
             let prefix = level
                 .first()
                 .map_or("", |directory| directory.prefix.as_str());
-            return Err(SourceError::TreeDepth {
-                path: shown(root, prefix.trim_end_matches('/')),
-                limit: MAX_DEPTH,
-            });
+            return Err(SourceProblem::TreeDepth.at(
+                shown(root, prefix.trim_end_matches('/')),
+                format!("lies more than {MAX_DEPTH} directories deep"),
+            ));
         }
         // Proceed level by level instead of recursively, so that a deep tree does not grow the stack.
         let found: Vec<Result<Found, Failure>> = level
@@ -314,7 +314,7 @@ fn take(
     let path = || shown(root, &format!("{}{lossy}", directory.prefix));
     let (kind, metadata) = if kind.is_symlink() {
         if !options.follow_links {
-            return Err(SourceError::TreeSymlink { path: path() });
+            return Err(SourceProblem::TreeSymlink.at(path(), "is a symbolic link"));
         }
         match fs::metadata(entry.path()) {
             Ok(metadata) => (metadata.file_type(), Some(metadata)),
@@ -336,7 +336,9 @@ fn take(
             };
             let id = (metadata.dev(), metadata.ino());
             if parent.contains(id) {
-                return Err(SourceError::TreeLoop { path: path() });
+                return Err(
+                    SourceProblem::TreeLoop.at(path(), "is a link to a directory that contains it")
+                );
             }
             ancestor = Some(Arc::new(Ancestor {
                 id,
@@ -354,7 +356,7 @@ fn take(
     }
     let name = check_name(raw_name, &path)?;
     if let Some(what) = special(kind) {
-        return Err(SourceError::TreeSpecial { path: path(), what });
+        return Err(SourceProblem::TreeSpecial.at(path(), format!("is a {what}, not a file")));
     }
     let metadata = match metadata {
         Some(metadata) => metadata,
@@ -382,7 +384,9 @@ fn unfinished(folder: &Path) -> Option<Unfinished> {
 /// Returns the error for an entry of a listing. A missing entry was removed by another process.
 fn failure(action: &'static str, path: String, source: std::io::Error) -> SourceError {
     match source.kind() {
-        std::io::ErrorKind::NotFound => SourceError::Removed { path },
+        std::io::ErrorKind::NotFound => {
+            SourceProblem::Removed.at(path, "it was removed while the source was listed")
+        }
         _ => SourceError::io(action, path, source),
     }
 }
@@ -408,10 +412,7 @@ fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str,
         Some(name) if name.chars().any(char::is_control) => "has a control character",
         Some(name) => return Ok(name),
     };
-    Err(SourceError::TreeName {
-        path: escape(&path()).into_owned(),
-        reason,
-    })
+    Err(SourceProblem::TreeName.at(escape(&path()).into_owned(), format!("the name {reason}")))
 }
 
 /// Runs on a pool of `jobs` threads, or on the current pool for 0.

@@ -28,11 +28,12 @@ use url::Url;
 
 use super::store::KernelStore;
 use log_file::{Deletion, LogPath, vector_id};
+use shardmill_core::escape;
 
 use crate::catch_panic::{catch, one_line};
 use crate::objects::Store;
 use crate::source::{DeltaHistory, DeltaProtocol, DeltaSummary};
-use crate::{SourceError, SourceOptions};
+use crate::{SourceError, SourceOptions, SourceProblem};
 pub(crate) use log_file::LogFile;
 
 /// The table features that this crate supports. It refuses a table that requires any other.
@@ -167,18 +168,16 @@ struct Log<'a> {
 
 impl Log<'_> {
     fn wrong(&self, reason: String) -> SourceError {
-        SourceError::DeltaLog {
-            table: self.shown.to_owned(),
-            reason,
-        }
+        SourceProblem::DeltaLog.at(self.shown, format!("table log: {reason}"))
     }
 
     fn feature(&self, feature: impl Into<String>, hint: Option<&'static str>) -> SourceError {
-        SourceError::DeltaFeature {
-            table: self.shown.to_owned(),
-            feature: feature.into(),
-            hint,
-        }
+        SourceProblem::DeltaFeature
+            .at(
+                self.shown,
+                format!("needs {}, which is not supported", feature.into()),
+            )
+            .with_hint(hint)
     }
 
     /// Converts an error of the kernel.
@@ -198,17 +197,13 @@ impl Log<'_> {
             KernelError::MaxCatalogVersion(_) => {
                 self.feature("catalogManaged or catalogOwned-preview", Some(CATALOG))
             }
-            KernelError::EmptyLog => SourceError::DeltaNoTable {
-                table: self.shown.to_owned(),
-            },
+            KernelError::EmptyLog => no_table(self.shown),
             KernelError::IOError(error) => {
                 let again = std::io::Error::new(error.kind(), one_line(&error.to_string()));
                 SourceError::io("read", self.shown, again)
             }
             KernelError::LogHistory(error) => match error.as_ref() {
-                LogHistoryError::NoCommitsFound { .. } => SourceError::DeltaNoTable {
-                    table: self.shown.to_owned(),
-                },
+                LogHistoryError::NoCommitsFound { .. } => no_table(self.shown),
                 other => self.wrong(one_line(&other.to_string())),
             },
             other => {
@@ -307,7 +302,7 @@ impl Log<'_> {
                 match (self.earliest(engine), latest) {
                     (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
                         SourceError::DeltaVersion {
-                            table: self.shown.to_owned(),
+                            table: self.shown,
                             asked,
                             earliest,
                             latest,
@@ -338,7 +333,7 @@ impl Log<'_> {
         {
             let first = self.at(engine, Some(earliest)).ok();
             return SourceError::DeltaTimestamp {
-                table: self.shown.to_owned(),
+                table: self.shown,
                 asked_ms,
                 earliest,
                 earliest_ms: first.and_then(|first| first.get_timestamp(engine).ok()),
@@ -413,9 +408,10 @@ impl Log<'_> {
             .array_windows()
             .find(|[first, second]| first.path.file == second.path.file)
         {
-            return Err(SourceError::Duplicate {
-                path: format!("{}/{}", self.shown, first.path.shown),
-            });
+            return Err(SourceProblem::Duplicate.at(
+                format!("{}/{}", self.shown, first.path.shown),
+                "is part of the source twice",
+            ));
         }
         Ok(files)
     }
@@ -432,10 +428,10 @@ impl Log<'_> {
             None => None,
             Some(Ok(found)) => Some(found),
             Some(Err(error)) => {
-                return Err(SourceError::DeltaDeletionVector {
-                    file: format!("{}/{}", self.shown, path.shown),
-                    reason: one_line(&error.to_string()),
-                });
+                return Err(SourceProblem::DeltaDeletionVector.at(
+                    format!("{}/{}", self.shown, path.shown),
+                    format!("deletion vector: {}", one_line(&error.to_string())),
+                ));
             }
         };
         Ok(Some(LogFile {
@@ -451,10 +447,11 @@ impl Log<'_> {
 
     /// Resolves a path of the log, which is a URL, either absolute or relative to the table.
     fn path(&self, path: &str) -> Result<LogPath, SourceError> {
-        let wrong = |reason| SourceError::DeltaPath {
-            table: self.shown.to_owned(),
-            path: path.to_owned(),
-            reason,
+        let wrong = |reason| {
+            SourceProblem::DeltaPath.at(
+                self.shown,
+                format!("the log names the file `{}`, {}", escape(path), reason),
+            )
         };
         // A URL parser drops these characters, so the path would name another file.
         let is_bare = |letter: char| letter.is_control() || letter == ' ';
@@ -506,10 +503,11 @@ impl Log<'_> {
 impl Log<'_> {
     /// Resolves a path of a table in a store, whose files are objects of the same bucket.
     fn key(&self, path: &str, url: &Url) -> Result<LogPath, SourceError> {
-        let wrong = |reason| SourceError::DeltaPath {
-            table: self.shown.to_owned(),
-            path: path.to_owned(),
-            reason,
+        let wrong = |reason| {
+            SourceProblem::DeltaPath.at(
+                self.shown,
+                format!("the log names the file `{}`, {}", escape(path), reason),
+            )
         };
         if Url::parse(path).is_ok() || url.host_str() != self.root.host_str() {
             return Err(wrong(
@@ -538,15 +536,14 @@ impl Version {
     ///
     /// # Errors
     ///
-    /// [`SourceError::DeltaFileMissing`] and [`SourceError::DeltaDeletionVector`].
+    /// [`SourceError::DeltaFileMissing`] and [`SourceProblem::DeltaDeletionVector`].
     pub(crate) fn deleted(
         &self,
         file: &str,
         deletion: &Deletion,
     ) -> Result<RoaringTreemap, SourceError> {
-        let wrong = |reason: String| SourceError::DeltaDeletionVector {
-            file: file.to_owned(),
-            reason,
+        let wrong = |reason: String| {
+            SourceProblem::DeltaDeletionVector.at(file, format!("deletion vector: {reason}"))
         };
         let storage = self.engine.storage_handler();
         let read = catch(|| deletion.descriptor.read(storage, &self.root)).map_err(wrong)?;
@@ -580,6 +577,11 @@ impl Version {
         }
         Ok(deleted)
     }
+}
+
+/// Builds the error about a folder without a table.
+pub(crate) fn no_table(shown: &str) -> SourceError {
+    SourceProblem::DeltaNoTable.at(shown, "has no `_delta_log` with a version in it")
 }
 
 /// Returns the number of rows that the statistics of a file claim.

@@ -29,7 +29,7 @@ use crate::parquet::{
 };
 use crate::source::DeltaHistory;
 use crate::walk::{FileVersion, on_pool};
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use log::{LogFile, Version};
 use schema::{Column, Mapping, Node, columns, mapping};
 use shape::{Finder, Found, file_fields, has_ids};
@@ -122,16 +122,10 @@ fn the_table<'a>(
     options: &SourceOptions,
 ) -> Result<(&'a Location, String), SourceError> {
     let [given] = locations else {
-        return Err(SourceError::Option {
-            option: "SOURCE",
-            reason: "a Delta table is read alone".to_owned(),
-        });
+        return Err(SourceProblem::Option.at("SOURCE", "a Delta table is read alone"));
     };
     if options.delta.version.is_some() && options.delta.timestamp_ms.is_some() {
-        return Err(SourceError::Option {
-            option: "--version",
-            reason: "goes without --timestamp".to_owned(),
-        });
+        return Err(SourceProblem::Option.at("--version", "goes without --timestamp"));
     }
     let name = place(given);
     let is_table = match given {
@@ -142,7 +136,7 @@ fn the_table<'a>(
         }
     };
     if !is_table {
-        return Err(SourceError::DeltaNoTable { table: name });
+        return Err(log::no_table(&name));
     }
     Ok((given, name))
 }
@@ -296,10 +290,10 @@ impl<'a> Opening<'a> {
             Some(deletion) => {
                 let deleted = self.version.deleted(&input.shown, deletion)?;
                 if let Some(last) = deleted.max().filter(|last| *last >= rows) {
-                    return Err(SourceError::DeltaDeletionVector {
-                        file: input.shown,
-                        reason: format!("deletes row {last} of {rows}"),
-                    });
+                    return Err(SourceProblem::DeltaDeletionVector.at(
+                        input.shown,
+                        format!("deletion vector: deletes row {last} of {rows}"),
+                    ));
                 }
                 Some(deleted)
             }
@@ -349,9 +343,7 @@ impl<'a> Opening<'a> {
             .zip(&self.partitions)
             .any(|(column, partition)| partition.is_none() && !matches!(column.node, Node::Void));
         if self.mapping == Mapping::Id && reads && !has_ids(fields) {
-            return Err(SourceError::DeltaFieldIds {
-                file: file.to_owned(),
-            });
+            return Err(SourceProblem::DeltaFieldIds.at(file, "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"));
         }
         Ok(Finder {
             file,

@@ -15,9 +15,10 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::schema::{Column, Item, Mapping, Node};
 use super::variant::to_json;
-use crate::SourceError;
 use crate::catch_panic::attempt;
 use crate::parquet::{in_microseconds, leaf_count, leaves_of};
+use crate::{SourceError, SourceProblem};
+use shardmill_core::escape;
 
 /// How a decoded column is converted.
 #[derive(Clone, Debug)]
@@ -49,13 +50,11 @@ pub(crate) struct Found {
 ///
 /// # Errors
 ///
-/// [`SourceError::ParquetFooter`] and [`SourceError::DuplicateColumn`].
+/// [`SourceProblem::ParquetFooter`] and [`SourceProblem::DuplicateColumn`].
 pub(crate) fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fields, SourceError> {
     let descr = metadata.file_metadata().schema_descr();
-    let footer = |reason: String| SourceError::ParquetFooter {
-        file: file.to_owned(),
-        reason,
-    };
+    let footer =
+        |reason: String| SourceProblem::ParquetFooter.at(file, format!("footer: {reason}"));
     let roots = descr.root_schema().get_fields();
     SourceError::check_names(roots.iter().map(|field| field.name()), || file.to_owned())?;
     let schema = attempt(|| parquet_to_arrow_schema(descr, None)).map_err(footer)?;
@@ -98,7 +97,7 @@ impl Finder<'_> {
     ///
     /// # Errors
     ///
-    /// [`SourceError::DeltaColumn`] when the column in the file does not match.
+    /// [`SourceProblem::DeltaColumn`] when the column in the file does not match.
     pub(crate) fn find(
         &self,
         column: &Column,
@@ -115,11 +114,8 @@ impl Finder<'_> {
     }
 
     fn wrong<T>(&self, path: &str, reason: String) -> Result<T, SourceError> {
-        Err(SourceError::DeltaColumn {
-            file: self.file.to_owned(),
-            column: path.to_owned(),
-            reason,
-        })
+        Err(SourceProblem::DeltaColumn
+            .at(self.file, format!("column `{}`: {}", escape(path), reason)))
     }
 
     /// Finds a column among fields; `first` is the number of their first leaf.

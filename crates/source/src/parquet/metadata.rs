@@ -17,11 +17,12 @@ use rayon::prelude::*;
 
 use super::int96::in_microseconds;
 use super::thrift::check_footer;
-use crate::SourceError;
 use crate::catch_panic::attempt;
 use crate::conform::plain_field;
 use crate::files::InputFile;
 use crate::objects::Object;
+use crate::{SourceError, SourceProblem};
+use shardmill_core::Limits;
 
 const MAGIC: &[u8; 4] = b"PAR1";
 const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
@@ -122,11 +123,13 @@ pub(crate) fn read_footer(
     let read = |buffer: &mut [u8], at| bytes.read(input, buffer, at);
     let size = input.file_version.bytes;
     if size < 12 {
-        return Err(SourceError::ParquetTruncated {
-            file: name(),
-            reason: format!("{size} bytes, and the smallest Parquet file has 12"),
-        });
+        return Err(SourceProblem::ParquetTruncated.at(
+            name(),
+            format!("is cut short: {size} bytes, and the smallest Parquet file has 12"),
+        ));
     }
+    let encrypted =
+        || SourceProblem::ParquetEncrypted.at(name(), "is encrypted, which is not supported");
     let mut tail = [0; 8];
     read(&mut tail, size - 8)?;
     let [l0, l1, l2, l3, magic @ ..] = tail;
@@ -135,35 +138,31 @@ pub(crate) fn read_footer(
         let mut head = [0; 4];
         read(&mut head, 0)?;
         if &head == MAGIC_ENCRYPTED {
-            return Err(SourceError::ParquetEncrypted { file: name() });
+            return Err(encrypted());
         }
         if &head != MAGIC {
-            return Err(SourceError::ParquetMagic { file: name() });
+            return Err(SourceProblem::ParquetMagic
+                .at(name(), "does not begin with PAR1: not a Parquet file"));
         }
     }
     if &magic == MAGIC_ENCRYPTED {
-        return Err(SourceError::ParquetEncrypted { file: name() });
+        return Err(encrypted());
     }
     if &magic != MAGIC {
-        return Err(SourceError::ParquetTruncated {
-            file: name(),
-            reason: "it does not end with PAR1".to_owned(),
-        });
+        return Err(
+            SourceProblem::ParquetTruncated.at(name(), "is cut short: it does not end with PAR1")
+        );
     }
     let length = u64::from(u32::from_le_bytes([l0, l1, l2, l3]));
-    if length > most_bytes {
-        return Err(SourceError::ParquetLimit {
+    Limits::check("parquet-footer-bytes", length, most_bytes).map_err(|limit| {
+        SourceError::ParquetLimit {
             object: name(),
             what: "the footer",
-            name: "parquet-footer-bytes",
-            value: length,
-            limit: most_bytes,
-        });
-    }
-    let footer_error = |reason: String| SourceError::ParquetFooter {
-        file: name(),
-        reason,
-    };
+            limit,
+        }
+    })?;
+    let footer_error =
+        |reason: String| SourceProblem::ParquetFooter.at(name(), format!("footer: {reason}"));
     if length > size - 12 {
         return Err(footer_error(format!(
             "claims {length} bytes in a file of {size}"
@@ -174,7 +173,7 @@ pub(crate) fn read_footer(
     read(&mut footer, size - 8 - length)?;
     let facts = check_footer(&footer).map_err(|reason| footer_error(reason.to_owned()))?;
     if facts.encrypted {
-        return Err(SourceError::ParquetEncrypted { file: name() });
+        return Err(encrypted());
     }
     let metadata =
         attempt(|| ParquetMetaDataReader::decode_metadata(&footer)).map_err(footer_error)?;
@@ -316,7 +315,7 @@ pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize
 ///
 /// # Errors
 ///
-/// [`SourceError::TypeUnsupported`] and [`SourceError::DuplicateColumn`].
+/// [`SourceError::TypeUnsupported`] and [`SourceProblem::DuplicateColumn`].
 pub(crate) fn arrow_fields(
     file: &str,
     metadata: &Arc<ParquetMetaData>,
@@ -340,14 +339,8 @@ pub(crate) fn arrow_fields(
     // Fall back to the Parquet schema if the embedded Arrow schema does not match it.
     match convert(None) {
         Ok(found) => Ok(in_microseconds(schema, found.fields())),
-        Err(reason) => {
-            Err(
-                unsupported_type(file, metadata).unwrap_or_else(|| SourceError::ParquetFooter {
-                    file: file.to_owned(),
-                    reason,
-                }),
-            )
-        }
+        Err(reason) => Err(unsupported_type(file, metadata)
+            .unwrap_or_else(|| SourceProblem::ParquetFooter.at(file, format!("footer: {reason}")))),
     }
 }
 
@@ -382,7 +375,7 @@ fn unsupported_type(file: &str, metadata: &ParquetMetaData) -> Option<SourceErro
 ///
 /// # Errors
 ///
-/// [`SourceError::ParquetFooter`].
+/// [`SourceProblem::ParquetFooter`].
 pub(crate) fn levels(
     file: &str,
     metadata: &ParquetMetaData,
@@ -390,12 +383,8 @@ pub(crate) fn levels(
     fields: &Fields,
 ) -> Result<FieldLevels, SourceError> {
     let schema = metadata.file_metadata().schema_descr();
-    attempt(|| parquet_to_arrow_field_levels(schema, mask, Some(fields))).map_err(|reason| {
-        SourceError::ParquetFooter {
-            file: file.to_owned(),
-            reason,
-        }
-    })
+    attempt(|| parquet_to_arrow_field_levels(schema, mask, Some(fields)))
+        .map_err(|reason| SourceProblem::ParquetFooter.at(file, format!("footer: {reason}")))
 }
 
 /// Caches parsed footers within a budget, and reads the others again on demand. The footers of ten thousand wide files

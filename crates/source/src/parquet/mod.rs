@@ -21,7 +21,7 @@ use crate::files::{InputFile, describe, list_tables};
 use crate::hive::Partitions;
 use crate::unite::{Form as Conform, United, Uniter};
 use crate::walk::on_pool;
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use metadata::arrow_fields;
 
 pub(crate) use groups::{
@@ -157,16 +157,16 @@ impl Fold {
         let mut null_counts: Vec<_> = self.counts.into_iter().map(null_count).collect();
         for (number, field) in partitions.fields.iter().enumerate() {
             if fields.iter().any(|own| own.name() == field.name()) {
-                return Err(SourceError::Partition {
-                    object: files
+                return Err(SourceProblem::Partition.at(
+                    files
                         .first()
                         .map(|file| file.shown.clone())
                         .unwrap_or_default(),
-                    reason: format!(
+                    format!(
                         "the column `{}` is both in the files and in the names of directories",
                         shardmill_core::escape(field.name())
                     ),
-                });
+                ));
             }
             fields.push(Arc::clone(field));
             let nulls = self

@@ -18,6 +18,7 @@ use super::thrift::{END, PageHeader, PageKind, delta_extent, page_header};
 use crate::SourceError;
 use crate::catch_panic::one_line;
 use crate::files::InputFile;
+use shardmill_core::Limits;
 
 /// Holds the first error that a page reader found in a row group. The Arrow reader reduces errors to text, so the error
 /// is passed around it.
@@ -183,7 +184,9 @@ impl CheckedPages {
                 header.compressed
             )));
         }
-        if header.uncompressed > self.page_bytes {
+        if let Err(limit) =
+            Limits::check("parquet-page-bytes", header.uncompressed, self.page_bytes)
+        {
             let ChunkName {
                 file,
                 row_group,
@@ -192,9 +195,7 @@ impl CheckedPages {
             return Err(self.keep(SourceError::ParquetLimit {
                 object: format!("{file} row group {row_group} column `{column}`"),
                 what: "a page",
-                name: "parquet-page-bytes",
-                value: header.uncompressed,
-                limit: self.page_bytes,
+                limit,
             }));
         }
         let most = most_expanded(self.codec, header.compressed);

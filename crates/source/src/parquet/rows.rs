@@ -19,7 +19,8 @@ use crate::base::batch;
 use crate::catch_panic::{catch, one_line};
 use crate::files::InputFile;
 use crate::unite::Form as Conform;
-use crate::{Rows, SourceError, SourceOptions};
+use crate::{Rows, SourceError, SourceOptions, SourceProblem};
+use shardmill_core::escape;
 
 /// The most rows in a batch. Larger batches are not faster.
 const MAX_ROWS: u64 = 65_536;
@@ -335,11 +336,14 @@ impl Rows for GroupRows {
 
 fn check_codec(input: &InputFile, chunk: &ColumnChunkMetaData) -> Result<(), SourceError> {
     match chunk.compression() {
-        codec @ Compression::LZO => Err(SourceError::ParquetCodec {
-            file: input.shown.clone(),
-            column: chunk.column_path().string(),
-            codec: codec_name(codec),
-        }),
+        codec @ Compression::LZO => Err(SourceProblem::ParquetCodec.at(
+            input.shown.clone(),
+            format!(
+                "column `{}` is compressed with {}, which is not supported",
+                escape(&chunk.column_path().string()),
+                codec_name(codec)
+            ),
+        )),
         _ => Ok(()),
     }
 }

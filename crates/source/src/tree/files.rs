@@ -9,10 +9,10 @@ use rustix::fs::{Mode, OFlags, openat};
 use shardmill_storage::Location;
 
 use super::group::{FileId, Samples};
-use crate::SourceError;
 use crate::files::place;
 use crate::objects::{Object, Store};
 use crate::walk::{FileVersion, Listing, shown};
+use crate::{SourceError, SourceProblem};
 
 /// One directory of a tree source, or one prefix of a store.
 pub(super) struct Root {
@@ -131,9 +131,9 @@ impl Shared {
         }
         let opened = openat(directory, self.path(file), flags, Mode::empty());
         let opened = opened.map_err(|error| match error {
-            rustix::io::Errno::LOOP if !self.follow_links => SourceError::TreeSymlink {
-                path: self.shown(file),
-            },
+            rustix::io::Errno::LOOP if !self.follow_links => {
+                SourceProblem::TreeSymlink.at(self.shown(file), "is a symbolic link")
+            }
             error => failed("open", error),
         })?;
         let start = bytes.len();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use shardmill_core::{Limits, escape};
 
-use crate::SourceError;
 use crate::walk::Listing;
+use crate::{SourceError, SourceProblem};
 
 /// The field of a file without an extension, and of every file that is a sample by itself.
 const DATA: &str = "data";
@@ -81,7 +81,7 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// [`SourceError::TreeCollision`] and [`SourceError::Limit`].
+    /// [`SourceProblem::TreeCollision`] and [`SourceError::Limit`].
     pub(super) fn of_several(
         listings: &[&Listing],
         split: Split,
@@ -131,15 +131,15 @@ impl Samples {
                     && last_key == key
                     && last_field == field
                 {
-                    return Err(SourceError::TreeCollision {
-                        object: own.to_owned(),
-                        reason: format!(
+                    return Err(SourceProblem::TreeCollision.at(
+                        own,
+                        format!(
                             "is the field `{}` of the sample `{}`, and so is {}",
                             escape(field),
                             escape(key),
                             escape(last_path)
                         ),
-                    });
+                    ));
                 }
                 if last.is_none_or(|(last_key, _, _)| last_key != key) {
                     samples
@@ -161,7 +161,7 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// [`SourceError::TreeCollision`].
+    /// [`SourceProblem::TreeCollision`].
     pub(super) fn of_one(listings: &[&Listing], key_column: &str) -> Result<Self, SourceError> {
         let mut samples = Self {
             split: whole,
@@ -210,10 +210,10 @@ impl Samples {
         for (first, second) in order.iter().zip(order.iter().skip(1)) {
             let key = self.key_of(path(*first));
             if key == self.key_of(path(*second)) {
-                return Err(SourceError::TreeCollision {
-                    object: path(*second).to_owned(),
-                    reason: format!("the key `{}` is in two locations", escape(key)),
-                });
+                return Err(SourceProblem::TreeCollision.at(
+                    path(*second).to_owned(),
+                    format!("the key `{}` is in two locations", escape(key)),
+                ));
             }
         }
         Ok(())
@@ -286,26 +286,26 @@ fn check_fields(
         found.map(|(path, _)| path.to_owned()).unwrap_or_default()
     };
     if counts.contains_key(key_column) {
-        return Err(SourceError::TreeCollision {
-            object: example(key_column),
-            reason: format!(
+        return Err(SourceProblem::TreeCollision.at(
+            example(key_column),
+            format!(
                 "the field `{0}` is called as the key column `{0}`",
                 escape(key_column)
             ),
-        });
+        ));
     }
     let mut folded: BTreeMap<String, &str> = BTreeMap::new();
     for name in counts.keys() {
         if let Some(other) = folded.insert(name.to_lowercase(), name) {
-            return Err(SourceError::TreeCollision {
-                object: example(name),
-                reason: format!(
+            return Err(SourceProblem::TreeCollision.at(
+                example(name),
+                format!(
                     "the extensions `{}` and `{}` (of {}) differ only by case",
                     escape(name),
                     escape(other),
                     escape(&example(other))
                 ),
-            });
+            ));
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ use crate::source::ENCODING_KEY;
 use crate::walk::{Listing, WalkOptions, on_pool, resolve, shown, walk};
 use crate::{
     RowPlace, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    TreeField, TreeGroup, TreeSummary, Unit,
+    SourceProblem, TreeField, TreeGroup, TreeSummary, Unit,
 };
 use files::{Files, Root, Shared, shown_at};
 use group::{Samples, by_key, by_stem};
@@ -128,11 +128,9 @@ fn list_location(path: &Path, options: &SourceOptions) -> Result<Root, SourceErr
 }
 
 fn single(location: &Location) -> SourceError {
-    SourceError::Unsupported {
-        location: place_of(location),
-        what: "is a single file, not a tree",
-        hint: "give the directory it lies in, or say what it holds with --from",
-    }
+    SourceProblem::Unsupported
+        .at(place_of(location), "is a single file, not a tree")
+        .with_hint("give the directory it lies in, or say what it holds with --from")
 }
 
 /// Lists the files of a location in a store.
@@ -149,9 +147,7 @@ fn list_remote(
             let (listing, all) = store.listing(&|_| true)?;
             store.check_finished()?;
             if all == 0 {
-                return Err(SourceError::NotFound {
-                    location: place_of(&given),
-                });
+                return Err(SourceError::not_found(place_of(&given)));
             }
             check_files(&given, &listing, options)?;
             roots.push(Root {
@@ -191,9 +187,7 @@ fn check_files(
     options: &SourceOptions,
 ) -> Result<(), SourceError> {
     if listing.len() == 0 {
-        return Err(SourceError::TreeEmpty {
-            location: place_of(location),
-        });
+        return Err(SourceProblem::TreeEmpty.at(place_of(location), "holds no file"));
     }
     for (name, file_version) in listing.iter() {
         let most = options.limits.sample_bytes;
@@ -201,11 +195,12 @@ fn check_files(
             shown_at(location, name)
         })?;
         if file_version.bytes > MAX_FILE {
-            return Err(SourceError::Unsupported {
-                location: shown_at(location, name),
-                what: "is a file of more than 1.5 GiB, which cannot be a sample",
-                hint: "leave it out",
-            });
+            return Err(SourceProblem::Unsupported
+                .at(
+                    shown_at(location, name),
+                    "is a file of more than 1.5 GiB, which cannot be a sample",
+                )
+                .with_hint("leave it out"));
         }
     }
     Ok(())

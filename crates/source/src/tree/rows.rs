@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use super::files::Shared;
 use super::group::FileId;
 use crate::base::batch;
-use crate::{Rows, SourceError};
+use crate::{Rows, SourceError, SourceProblem};
 
 /// The samples of one unit.
 pub(super) struct SampleRows {
@@ -125,12 +125,12 @@ impl SampleRows {
     }
 
     fn check_text(&self, file: FileId, bytes: &[u8]) -> Result<(), SourceError> {
-        std::str::from_utf8(bytes)
-            .map(|_| ())
-            .map_err(|error| SourceError::TreeText {
-                path: self.shared.shown(file),
-                at: error.valid_up_to(),
-            })
+        std::str::from_utf8(bytes).map(|_| ()).map_err(|error| {
+            SourceProblem::TreeText.at(
+                self.shared.shown(file),
+                format!("is not UTF-8 at byte {}", error.valid_up_to()),
+            )
+        })
     }
 }
 
