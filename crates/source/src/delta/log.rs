@@ -302,7 +302,7 @@ impl Log<'_> {
                 match (self.earliest(engine), latest) {
                     (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
                         SourceError::DeltaVersion {
-                            table: self.shown,
+                            table: self.shown.to_owned(),
                             asked,
                             earliest,
                             latest,
@@ -333,7 +333,7 @@ impl Log<'_> {
         {
             let first = self.at(engine, Some(earliest)).ok();
             return SourceError::DeltaTimestamp {
-                table: self.shown,
+                table: self.shown.to_owned(),
                 asked_ms,
                 earliest,
                 earliest_ms: first.and_then(|first| first.get_timestamp(engine).ok()),
