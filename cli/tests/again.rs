@@ -48,6 +48,19 @@ fn parts_of_other_jobs_are_left_alone() {
 }
 
 #[test]
+fn folders_in_which_readers_keep_their_state_are_left_alone() {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &rows(100));
+    let state = "shards/.train.shardmill/cache-0123456789abcdef/lock";
+    place.write(state, "x");
+    let convert = ["convert", "data", "shards", "--split", "train=0.5,val=0.5"];
+    place.ok(&convert);
+    place.ok(&[&convert[..], &["--compression", "none", "--overwrite"]].concat());
+    place.ok(&["verify", "shards/train"]);
+    assert!(place.exists(state));
+}
+
+#[test]
 fn datasets_in_folders_are_not_overwritten() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));

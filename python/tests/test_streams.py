@@ -30,7 +30,13 @@ from shardmill.base import _shared_state
 from shardmill.base._fetching import Fetcher
 from shardmill.base._shared_state import SharedState
 from shardmill.base.storage.download import DOWNLOADER_MAPPINGS, LocalDownloader
-from shardmill.errors import DataError, ResourceError, ShardmillError, UsageError
+from shardmill.errors import (
+    DataError,
+    MissingIndexError,
+    ResourceError,
+    ShardmillError,
+    UsageError,
+)
 
 
 def write(folder: Path, samples: int = 60, first: int = 0, **kwargs: Any) -> Path:
@@ -389,3 +395,14 @@ def test_files_may_be_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ResourceError, match='at most 50000 bytes') as raised:
         SharedState()
     assert (raised.value.id, raised.value.hint) == ('disk-full', 'raise `ulimit -f`')
+
+
+def test_a_folder_of_splits_names_them(tmp_path: Path) -> None:
+    for split in ('val', 'train'):
+        write(tmp_path / 'shards' / split, 3)
+    with pytest.raises(MissingIndexError) as caught:
+        StreamingDataset(local=str(tmp_path / 'shards'), batch_size=1)
+    assert caught.value.hint == "the folder has the datasets train, val: pass split='train'"
+    with pytest.raises(MissingIndexError) as caught:
+        StreamingDataset(local=str(tmp_path), batch_size=1)
+    assert caught.value.hint is None

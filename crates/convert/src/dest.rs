@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use shardmill_core::{Progress, shell_word};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, check_sides};
-use shardmill_storage::{Place, StorageError};
+use shardmill_storage::{Place, PlaceEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
 
@@ -131,7 +131,7 @@ pub(crate) fn look_in(
     }
     // There is no journal: a work folder alone comes from a run that was killed before it began.
     let entries = target.entries("")?;
-    let other = entries.iter().find(|entry| entry.name != WORK_FOLDER);
+    let other = entries.iter().find(|entry| !is_state_folder(entry));
     match other {
         None => Ok(Dest::Empty),
         Some(entry) => Err(conflict(
@@ -303,8 +303,7 @@ fn unknown_entry(
     let interrupted = Found::read(target, &options.source.limits)?;
     let interrupted = interrupted.map_or_else(Vec::new, |found| found.folders());
     for entry in target.entries("")? {
-        if entry.is_folder
-            && (entry.name == WORK_FOLDER || is_exported_folder(target, &entry.name)?)
+        if is_state_folder(&entry) || (entry.is_folder && is_exported_folder(target, &entry.name)?)
         {
             continue;
         }
@@ -340,6 +339,12 @@ fn unknown_entry(
     Ok(None)
 }
 
+/// Returns whether an entry is the work folder of conversions, or a folder `.NAME.shardmill`, in which readers keep their
+/// state beside the dataset `NAME`.
+fn is_state_folder(entry: &PlaceEntry) -> bool {
+    entry.is_folder && entry.name.starts_with('.') && entry.name.ends_with(WORK_FOLDER)
+}
+
 /// Returns whether a folder contains only the index of another reader.
 fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
     if name.rsplit('/').next() != Some(export::ENERGON_FOLDER) {
@@ -357,9 +362,9 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
     let inner = target
         .entries("")?
         .into_iter()
-        .filter(|entry| entry.is_folder)
+        .filter(|entry| entry.is_folder && !is_state_folder(entry))
         .map(|entry| entry.name)
-        .filter(|name| name != WORK_FOLDER && name != export::ENERGON_FOLDER);
+        .filter(|name| name != export::ENERGON_FOLDER);
     folders.extend(inner);
     // The names in the indexes must be read before the indexes are removed.
     let names: Vec<KnownFiles> = folders

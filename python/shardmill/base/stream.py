@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -581,6 +582,17 @@ streams_registry: Any = create_registry(
 streams_registry.register('stream', func=Stream)
 
 
+def _split_hint(folder: str) -> Optional[str]:
+    """Names the datasets in the subfolders of a folder, if there are any."""
+    splits = sorted(
+        os.path.basename(os.path.dirname(path))
+        for path in glob.glob(os.path.join(glob.escape(folder), '*', 'index.json'))
+    )
+    if not splits:
+        return None
+    return f'the folder has the datasets {", ".join(splits)}: pass split={splits[0]!r}'
+
+
 def find_index(stream: Stream) -> None:
     """Raises the error that callers of ``streaming`` expect if an index is missing. Does not check stores."""
     if stream._is_raw or _core.tar_folder(stream.remote or stream.local) is not None:
@@ -595,6 +607,7 @@ def find_index(stream: Stream) -> None:
             f'No `remote` provided, but local file {local} does not exist either',
             'index-missing',
             local,
+            _split_hint(os.path.dirname(local)),
         )
     remote = os.path.join(stream.remote, stream.split, 'index.json')
     if is_folder(stream.remote) and not (
