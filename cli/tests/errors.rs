@@ -47,7 +47,7 @@ fn corrupt() {
     insta::assert_snapshot!(place.shown(&["inspect", "shards", "--json"]), @r#"
     exit 3
     --- stderr
-    {"error":{"id":"index-not-json","object":"shards/index.json","message":"cannot read the index: the index is not JSON: it looks like an HTML or XML page","hint":null,"kind":"corrupt","exit_code":3}}
+    {"error":{"id":"index-not-json","object":"shards/index.json","message":"cannot read the index: the index is not JSON: it looks like an HTML or XML page","hint":null,"docs":"https://shardmill.github.io/shardmill/reference/errors/#index-not-json","kind":"corrupt","exit_code":3}}
     "#);
 }
 

@@ -92,7 +92,7 @@ fn as_json() {
     insta::assert_snapshot!(shown(&["ls", "--json"]), @r#"
     exit 2
     --- stderr
-    {"error":{"id":"usage-missing-argument","object":null,"message":"missing: <DATASET>","hint":"see `shardmill --help`","kind":"invalid_input","exit_code":2}}
+    {"error":{"id":"usage-missing-argument","object":null,"message":"missing: <DATASET>","hint":"see `shardmill --help`","docs":"https://shardmill.github.io/shardmill/reference/errors/#usage-missing-argument","kind":"invalid_input","exit_code":2}}
     "#);
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Four checks read the sources. Files of a crate form no import cycle ([`modules`]), structs have few fields
 //! ([`shape`]), error ids keep their kinds ([`errors`]), and words that have a plain replacement do not spread
-//! ([`glossary`]).
+//! ([`glossary`]). The reference pages of the manual are compared with the sources ([`reference`]).
 //!
 //! The expectations are tables in [`rooms`]. The checks of `deny.toml` are in [`deny`].
 
@@ -22,6 +22,7 @@ mod deny;
 mod errors;
 mod glossary;
 mod modules;
+mod reference;
 mod rooms;
 mod shape;
 
@@ -405,4 +406,59 @@ fn every_licence_is_allowed() {
         Vec::<String>::new(),
         "licences that deny.toml does not allow"
     );
+}
+
+fn repository() -> &'static std::path::Path {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    folder.parent().expect("the repository")
+}
+
+#[test]
+fn every_error_id_has_an_entry_in_the_manual() {
+    let listed = include_str!("errors.txt");
+    let ids: BTreeSet<String> = listed
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect();
+    let entries = reference::entries(repository());
+    let none: Vec<_> = ids.difference(&entries).collect();
+    assert!(none.is_empty(), "docs/reference/errors.md lacks {none:?}");
+    let literals = reference::literals(repository());
+    let stale: Vec<_> = entries
+        .iter()
+        .filter(|id| !literals.contains(*id) && !ids.contains(*id) && *id != "config-option")
+        .collect();
+    assert!(stale.is_empty(), "entries without an id: {stale:?}");
+}
+
+#[test]
+fn every_option_has_an_anchor_for_its_error() {
+    let none = reference::options_without_anchor(repository());
+    assert_eq!(none, Vec::<String>::new(), "add <a id> under config-option");
+}
+
+#[test]
+fn the_manual_names_every_limit_and_every_environment_variable() {
+    let (shown, known) = reference::limits(repository());
+    assert_eq!(shown, known, "docs/reference/limits.md");
+    let (only_shown, only_used) = reference::variables(repository());
+    assert_eq!(only_shown, Vec::<String>::new(), "not in the sources");
+    assert_eq!(
+        only_used,
+        Vec::<String>::new(),
+        "not in docs/reference/environment.md"
+    );
+}
+
+#[test]
+fn errors_link_to_the_site_of_the_manual() {
+    let config = std::fs::read_to_string(repository().join("mkdocs.yml")).expect("mkdocs.yml");
+    let console = repository().join("cli/src/output/console.rs");
+    let console = std::fs::read_to_string(console).expect("the console");
+    let site = config
+        .lines()
+        .find_map(|line| line.strip_prefix("site_url: "))
+        .expect("site_url");
+    assert!(console.contains(&format!("DOCS_URL: &str = \"{site}\"")));
 }

@@ -13,6 +13,9 @@ use super::exit::kind_name;
 use super::{Signal, exit_code};
 use crate::error::Fault;
 
+/// The address of the manual, where every error id has an entry of its own. It is `site_url` in `mkdocs.yml`.
+const DOCS_URL: &str = "https://shardmill.github.io/shardmill/";
+
 /// Standard error. Lines are written one at a time, above the progress bar if there is one.
 pub struct Console {
     json: bool,
@@ -36,6 +39,7 @@ struct ErrorFields<'a> {
     object: Option<&'a str>,
     message: &'a str,
     hint: Option<&'a str>,
+    docs: String,
     kind: &'static str,
     exit_code: u8,
 }
@@ -90,6 +94,7 @@ impl Console {
                     object: fault.object.as_deref(),
                     message: &fault.message,
                     hint: fault.hint.as_deref(),
+                    docs: format!("{DOCS_URL}reference/errors/#{}", fault.id),
                     kind: kind_name(fault.kind),
                     exit_code: exit_code(fault.kind, signal),
                 },
