@@ -69,6 +69,32 @@ pub fn entries(root: &Path) -> BTreeSet<String> {
         .collect()
 }
 
+/// Returns the ids in the sources that have no entry, of those families whose literals are nothing but ids.
+pub fn ids_without_entry(root: &Path) -> Vec<String> {
+    const FAMILIES: [&str; 9] = [
+        "delta-",
+        "dest-",
+        "lease-",
+        "parts-",
+        "provenance-",
+        "state-",
+        "tombstones-",
+        "url-",
+        "usage-",
+    ];
+    let entries = entries(root);
+    let is_id = |text: &String| {
+        FAMILIES
+            .iter()
+            .any(|family| text.starts_with(family) && text != family)
+            && text
+                .bytes()
+                .all(|byte| byte == b'-' || byte.is_ascii_lowercase())
+    };
+    let ids = literals(root).into_iter().filter(is_id);
+    ids.filter(|id| !entries.contains(id)).collect()
+}
+
 /// Returns the options of the program that have no anchor in the reference of errors: `config-nulls` for `--nulls`.
 pub fn options_without_anchor(root: &Path) -> Vec<String> {
     let page = read(root, "docs/reference/errors.md");
