@@ -177,6 +177,57 @@ impl BatchPlan {
             }
         }
     }
+
+    /// Returns the global batches and entries of a position of a source, and whether it is padding there. Inverts
+    /// [`place`](Self::place). Takes a step per batch unless the method is `random` or `stratified`.
+    pub(crate) fn entries_of(&self, source: usize, position: u64) -> Vec<(u64, u64, bool)> {
+        let partition = match &self.method {
+            Method::Random(partition) => Some(partition),
+            Method::PerStream(partitions, _)
+            | Method::Stratified(partitions, _)
+            | Method::DevicePerStream(partitions, _) => partitions.get(source),
+        };
+        let found = partition.map_or_else(Vec::new, |partition| partition.entries_of(position));
+        found
+            .into_iter()
+            .filter_map(|(batch, entry, repeated)| {
+                let (batch, entry) = self.global_entry(source, batch, entry)?;
+                let batch = batch.checked_sub(self.skipped)?;
+                (batch < self.batches).then_some((batch, entry, repeated))
+            })
+            .collect()
+    }
+
+    /// Converts a batch and entry of a source's partition to a global batch, counted from the start of the epoch, and
+    /// its entry. `None` if it is not part of a global batch.
+    fn global_entry(&self, source: usize, batch: u64, entry: u64) -> Option<(u64, u64)> {
+        match &self.method {
+            Method::Random(_) => Some((batch, entry)),
+            Method::PerStream(_, origins) => Some((turn_of(origins, source, batch)?, entry)),
+            Method::Stratified(_, starts) => {
+                let (start, stop) = (*starts.get(source)?, *starts.get(source + 1)?);
+                let walk = batch * self.ranks_per_node + entry;
+                Some((walk / (stop - start), start + walk % (stop - start)))
+            }
+            Method::DevicePerStream(_, origins) => {
+                let step = self.canonical_nodes / self.nodes * self.ranks_per_node;
+                let (node, walk) = (entry / step, batch * step + entry % step);
+                let turn = turn_of(origins.get(index(node))?, source, walk / self.batch_size)?;
+                let device = turn * self.nodes + node;
+                let devices = self.nodes * self.ranks_per_node;
+                let entry = device % devices * self.batch_size + walk % self.batch_size;
+                Some((device / devices, entry))
+            }
+        }
+    }
+}
+
+/// Returns the place of a stream's batch in the order of all batches.
+fn turn_of(origins: &[Origin], source: usize, batch: u64) -> Option<u64> {
+    let stream = u32::try_from(source).ok()?;
+    let batch = u32::try_from(batch).ok()?;
+    let origin = Origin { stream, batch };
+    origins.iter().position(|found| *found == origin).map(count)
 }
 
 fn per_stream(terms: &Terms<'_>) -> Result<(Method, u64), OrderError> {

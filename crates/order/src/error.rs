@@ -167,6 +167,22 @@ pub enum OrderError {
         /// The number of bytes.
         bytes: u64,
     },
+    /// The epoch has no such step.
+    #[error("there is no step {step}: the epoch has {steps} from where it starts")]
+    StepBeyond {
+        /// The step, from the start of the epoch or of its resumption.
+        step: u64,
+        /// How many exist.
+        steps: u64,
+    },
+    /// The streams have no such sample.
+    #[error("there is no sample {sample}: the streams have {samples}")]
+    SampleBeyond {
+        /// The sample.
+        sample: u64,
+        /// Samples of all streams.
+        samples: u64,
+    },
     /// A rank or worker is outside the world.
     #[error("{what} {value} of {of}")]
     OutsideWorld {
@@ -207,6 +223,8 @@ impl Diagnostic for OrderError {
             Self::StreamTooSmall { .. } | Self::NoShare { .. } => "config-batching",
             Self::BeyondEnd { .. } => "state-position",
             Self::StateField { .. } => "state-field",
+            Self::StepBeyond { .. } => "no-such-step",
+            Self::SampleBeyond { .. } => "no-such-sample",
             Self::Memory { .. } => "out-of-memory",
         }
     }
@@ -251,6 +269,9 @@ impl Diagnostic for OrderError {
                 "use another shuffle_algo than naive, whole repeats, or a larger granularity or batch"
             }
             Self::MixedWeights { .. } => "give every stream a proportion, or none",
+            Self::StepBeyond { .. } => {
+                "count steps from 0 at the start of the epoch or of the state"
+            }
             _ => return None,
         };
         Some(hint.to_owned())
@@ -389,6 +410,17 @@ mod tests {
                     field: "num_canonical_nodes",
                 },
                 "error[state-field]: state: has no num_canonical_nodes",
+            ),
+            (
+                E::StepBeyond { step: 9, steps: 9 },
+                "error[no-such-step]: there is no step 9: the epoch has 9 from where it starts; count steps from 0 at the start of the epoch or of the state",
+            ),
+            (
+                E::SampleBeyond {
+                    sample: 7,
+                    samples: 7,
+                },
+                "error[no-such-sample]: there is no sample 7: the streams have 7",
             ),
             (
                 E::OutsideWorld {

@@ -54,6 +54,7 @@ mod config;
 mod cursor;
 mod epoch;
 mod error;
+mod lineage;
 mod num;
 mod orders;
 pub mod partition;
@@ -74,5 +75,6 @@ pub use config::{
 pub use cursor::Cursor;
 pub use epoch::{Entry, Epoch, SampleId};
 pub use error::OrderError;
+pub use lineage::Delivery;
 pub use orders::orders;
 pub use request::Request;

@@ -229,6 +229,93 @@ impl Partition {
         })
     }
 
+    /// Returns the places of a position: its batches and entries, and whether it is padding there. Inverts
+    /// [`place`](Self::place).
+    pub(crate) fn entries_of(&self, position: u64) -> Vec<(u64, u64, bool)> {
+        let cut = &self.cut;
+        let mut found = Vec::new();
+        for (row, column, repeated) in self.cells_of(position) {
+            let global = column * cut.canonical_nodes + row;
+            // A position before the drop was delivered before.
+            let Some(rest) = global.checked_sub(cut.drop) else {
+                continue;
+            };
+            let (entry, node) = (rest / cut.nodes, rest % cut.nodes);
+            for (entry, padding) in self.node_entries(entry) {
+                let (turn, rank) = (entry / cut.ranks_per_node, entry % cut.ranks_per_node);
+                let (batch, in_batch) = (turn / cut.batch_size, turn % cut.batch_size);
+                let device = node * cut.ranks_per_node + rank;
+                let entry = device * cut.batch_size + in_batch;
+                found.push((batch, entry, repeated || padding));
+            }
+        }
+        found
+    }
+
+    /// Returns the entries of a node that are filled from its entry `entry`, and whether each is padding.
+    fn node_entries(&self, entry: u64) -> Vec<(u64, bool)> {
+        let (length, ranks) = (self.per_node, self.cut.ranks_per_node);
+        if entry >= length {
+            return Vec::new();
+        }
+        let mut found = vec![(entry, false)];
+        let short = self.per_rank * ranks - length;
+        if ranks + short - 1 <= length {
+            let first = length + 1 - ranks - short;
+            let over = entry.checked_sub(first).filter(|over| *over < short);
+            found.extend(over.map(|over| (length + over, true)));
+        } else {
+            let mut over = entry;
+            while over < short {
+                found.push((length + over, true));
+                over += length;
+            }
+        }
+        found
+    }
+
+    /// Returns the rows and columns of a position, and whether it is padding there. Inverts
+    /// [`row_entry`](Self::row_entry).
+    fn cells_of(&self, position: u64) -> Vec<(u64, u64, bool)> {
+        let (samples, canonical) = (self.cut.samples, self.cut.canonical_nodes);
+        let mut found = Vec::new();
+        if position >= samples {
+            return found;
+        }
+        if self.tiny {
+            let mut flat = position;
+            while flat < canonical * self.padded_row {
+                found.push((
+                    flat / self.padded_row,
+                    flat % self.padded_row,
+                    flat >= samples,
+                ));
+                flat += samples;
+            }
+            return found;
+        }
+        let row = node_of(samples, position, canonical);
+        let start = share(samples, row, canonical);
+        let length = share(samples, row + 1, canonical) - start;
+        let column = position - start;
+        found.push((row, column, false));
+        if column + 1 == length {
+            found.extend((length..self.row).map(|column| (row, column, true)));
+        }
+        let padding = self.padded_row - self.row;
+        if let Some(over) = column
+            .checked_sub(self.padding_from)
+            .filter(|_| padding > 0)
+        {
+            if self.padding_single && over == 0 {
+                found.extend((self.row..self.padded_row).map(|column| (row, column, true)));
+            } else if !self.padding_single && over < padding {
+                found.push((row, self.row + over, true));
+            }
+        }
+        found
+    }
+
     fn row_entry(&self, row: u64, column: u64) -> Place {
         let (samples, canonical) = (self.cut.samples, self.cut.canonical_nodes);
         if self.tiny {

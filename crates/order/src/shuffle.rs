@@ -15,14 +15,14 @@ use std::ops::Range;
 
 use crate::config::ShuffleAlgo;
 use crate::error::OrderError;
-use crate::num::{index, low32, room};
+use crate::num::{count, index, low32, room};
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::{self, Kept};
 use crate::units::Units;
 pub use layout::ShuffleConfig;
 
 use keyed::Keyed;
-use layout::{CheckpointList, Layout, Window, border, positions_of};
+use layout::{CheckpointList, Layout, Window, border, node_of, positions_of};
 use py1br::Py1br;
 use py1e::Py1e;
 use py1s::Py1s;
@@ -171,6 +171,37 @@ impl Shuffle {
         )
     }
 
+    /// Returns the position of a big id; `None` for an id that does not exist.
+    ///
+    /// Takes a step per span, and the samples of the shuffled part that contains the id. `naive` takes a step per
+    /// sample.
+    pub(crate) fn position_of(&self, big: u64) -> Option<u64> {
+        if big >= self.samples {
+            return None;
+        }
+        let in_window = |node: u64, from: u64| {
+            let mut scratch = Scratch::default();
+            self.window(node, from, 1, &mut Follow::default(), &mut scratch);
+            let place = scratch.window.ids.iter().position(|id| *id == big)?;
+            Some(scratch.window.start + count(place))
+        };
+        match &self.kind {
+            Kind::Unshuffled => Some(big),
+            Kind::Narrow(order) => order.iter().position(|id| u64::from(*id) == big).map(count),
+            Kind::Wide(order) => order.iter().position(|id| *id == big).map(count),
+            Kind::Keyed(keyed) => keyed.position_of(big),
+            Kind::Py1s(Py1s { layout, .. }) | Kind::Py1br(Py1br { layout, .. }) => {
+                // The window at the position before the shuffle contains all positions that the sample may take.
+                let from = layout.position_of(big)?;
+                in_window(node_of(self.samples, from, self.nodes), from)
+            }
+            Kind::Py2s(py2s) => py2s
+                .pieces_of(big)
+                .find_map(|(node, from)| in_window(node, from)),
+            Kind::Py1e(py1e) => py1e.position_of(big),
+        }
+    }
+
     /// Computes a window of canonical node `node` that contains position `from`, of about `wanted` positions. The
     /// window is stored in `scratch`.
     pub(crate) fn window(
@@ -189,7 +220,7 @@ impl Shuffle {
             Kind::Py1br(py1br) => py1br.window(node, from, wanted, window),
             Kind::Py1e(py1e) => {
                 let axis = py1e.window(node, from, wanted, follow.0, window, &mut scratch.py1e);
-                follow.0 = Some((axis, window.start + crate::num::count(window.ids.len())));
+                follow.0 = Some((axis, window.start + count(window.ids.len())));
             }
             Kind::Unshuffled | Kind::Narrow(_) | Kind::Wide(_) | Kind::Keyed(_) => {
                 let end = border(self.samples, node + 1, self.nodes).min(from + wanted.max(1));

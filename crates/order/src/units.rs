@@ -330,6 +330,30 @@ impl Units {
             .and_then(|shard| usize::try_from(*shard).ok())
     }
 
+    /// Returns the big ids of a sample, given by its shard and its place in it. There are none if the sample is not
+    /// drawn, and several if the shard is repeated. Takes a step per unit.
+    pub(crate) fn big_ids(&self, table: &ShardTable, shard: usize, place: u64) -> Vec<u64> {
+        let Ok(name) = u32::try_from(shard) else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (unit, range) in self.ranges().enumerate() {
+            if self.shards.get(unit) != Some(&name) {
+                continue;
+            }
+            let place = match self.partial.get(&low32(count(unit))) {
+                None => Some(place),
+                Some(checkpoint) => {
+                    let drawn =
+                        self.members(*checkpoint, size(table, shard), range.end - range.start);
+                    drawn.binary_search(&place).ok().map(count)
+                }
+            };
+            found.extend(place.map(|place| range.start + place));
+        }
+        found
+    }
+
     /// Converts big ids to sample ids in place; ids after the end stay unchanged.
     pub fn resolve(&self, table: &ShardTable, memory: &mut Drawn, ids: &mut [u64]) {
         if let Some(offset) = self.offset {

@@ -52,6 +52,34 @@ impl Permutation {
         }
     }
 
+    /// Returns the place whose value is `value`.
+    pub(crate) fn place_of(&self, value: u64) -> u64 {
+        if self.n < 2 {
+            return value;
+        }
+        let mut place = value;
+        loop {
+            place = self.once_back(place);
+            if place < self.n {
+                return place;
+            }
+        }
+    }
+
+    /// Inverts [`once`](Self::once): the rounds in reverse order.
+    fn once_back(&self, value: u64) -> u64 {
+        let (mut low_bits, mut high_bits) = (self.low_bits, self.high_bits);
+        let mut low = value & ((1 << low_bits) - 1);
+        let mut high = value >> low_bits;
+        for round in (0..ROUNDS).rev() {
+            (low_bits, high_bits) = (high_bits, low_bits);
+            let mixed = high;
+            high = low;
+            low = mixed ^ (stir(high, self.key.rotate_left(11 * round)) & ((1 << low_bits) - 1));
+        }
+        high << low_bits | low
+    }
+
     #[inline]
     fn once(&self, value: u64) -> u64 {
         let (mut low_bits, mut high_bits) = (self.low_bits, self.high_bits);
@@ -83,6 +111,23 @@ const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
+}
+
+/// A block of places of a node, and the permutation of them.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    first: u64,
+    permutation: Permutation,
+}
+
+impl Block {
+    fn at(&self, place: u64) -> u64 {
+        self.first + self.permutation.at(place - self.first)
+    }
+
+    fn place_of(&self, value: u64) -> u64 {
+        self.first + self.permutation.place_of(value - self.first)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -121,38 +166,48 @@ impl Keyed {
         self.layout.spans[span].start + (moved - self.layout.offsets[span])
     }
 
-    fn permuted(
-        &self,
-        node: u64,
-        layer: u64,
-        block: u64,
-        first: u64,
-        last: u64,
-        place: u64,
-    ) -> u64 {
-        let key = mix(mix(self.key ^ mix(node << 1 | layer)).wrapping_add(block));
-        first + Permutation::new(last - first, key).at(place - first)
+    /// Returns the position of a big id; `None` for an id that does not exist.
+    pub(crate) fn position_of(&self, big: u64) -> Option<u64> {
+        let moved = self.layout.position_of(big)?;
+        let node = node_of(self.samples, moved, self.nodes);
+        let start = border(self.samples, node, self.nodes);
+        let length = border(self.samples, node + 1, self.nodes) - start;
+        let place = self
+            .plain_block(node, length, moved - start)
+            .place_of(moved - start);
+        Some(start + self.shifted_block(node, length, place).place_of(place))
     }
 
-    fn plain(&self, node: u64, length: u64, place: u64) -> u64 {
+    fn block(&self, node: u64, layer: u64, block: u64, places: std::ops::Range<u64>) -> Block {
+        let key = mix(mix(self.key ^ mix(node << 1 | layer)).wrapping_add(block));
+        Block {
+            first: places.start,
+            permutation: Permutation::new(places.end - places.start, key),
+        }
+    }
+
+    /// Returns the plain block that contains a place.
+    fn plain_block(&self, node: u64, length: u64, place: u64) -> Block {
         let block = place / self.half;
         let first = block * self.half;
-        self.permuted(
-            node,
-            0,
-            block,
-            first,
-            (first + self.half).min(length),
-            place,
-        )
+        self.block(node, 0, block, first..(first + self.half).min(length))
     }
 
-    fn shifted(&self, node: u64, length: u64, place: u64) -> u64 {
+    /// Returns the shifted block that contains a place.
+    fn shifted_block(&self, node: u64, length: u64, place: u64) -> Block {
         let shift = self.half - self.half / 2;
         let block = (place + shift) / self.half;
         let first = (block * self.half).saturating_sub(shift);
         let last = ((block + 1) * self.half - shift).min(length);
-        self.permuted(node, 1, block, first, last, place)
+        self.block(node, 1, block, first..last)
+    }
+
+    fn plain(&self, node: u64, length: u64, place: u64) -> u64 {
+        self.plain_block(node, length, place).at(place)
+    }
+
+    fn shifted(&self, node: u64, length: u64, place: u64) -> u64 {
+        self.shifted_block(node, length, place).at(place)
     }
 
     /// Returns the positions that the samples of `places` may take, counted from the node's start.
@@ -176,6 +231,9 @@ mod tests {
         for n in (1..200).chain([1000, 4095, 4096, 4097]) {
             let permutation = Permutation::new(n, mix(n));
             let mut seen: Vec<u64> = (0..n).map(|place| permutation.at(place)).collect();
+            for (place, value) in (0_u64..).zip(&seen) {
+                assert_eq!(permutation.place_of(*value), place, "n {n}");
+            }
             seen.sort_unstable();
             assert_eq!(seen, (0..n).collect::<Vec<_>>(), "n {n}");
         }

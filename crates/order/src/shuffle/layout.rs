@@ -124,6 +124,26 @@ impl Layout {
         self.offsets.partition_point(|offset| *offset <= position) - 1
     }
 
+    /// Returns the span that contains a big id; `None` for an id that does not exist. Takes a step per span.
+    pub(crate) fn span_of(&self, big: u64) -> Option<usize> {
+        let contains = |span: &Span| {
+            big.checked_sub(span.start)
+                .is_some_and(|at| at < span.length)
+        };
+        self.spans.iter().position(contains)
+    }
+
+    /// Returns the position of a big id before the samples of a span are shuffled.
+    pub(crate) fn position_of(&self, big: u64) -> Option<u64> {
+        let span = self.span_of(big)?;
+        Some(self.offsets[span] + (big - self.spans[span].start))
+    }
+
+    /// Returns the canonical node of a span.
+    pub(crate) fn node_of_span(&self, span: usize) -> u64 {
+        count(self.nodes.partition_point(|first| *first <= span) - 1)
+    }
+
     /// Appends the big ids of `positions`, unshuffled.
     pub(crate) fn fill(&self, positions: Range<u64>, out: &mut Vec<u64>) {
         let mut position = positions.start;

@@ -256,6 +256,49 @@ impl Py1e {
         }
     }
 
+    /// Returns the position of a big id; `None` for an id that does not exist.
+    ///
+    /// The sum of the sample is recomputed. Its position is the number of lower sums.
+    pub(crate) fn position_of(&self, big: u64) -> Option<u64> {
+        let layout = &self.layout;
+        let place = layout.span_of(big)?;
+        let node = layout.node_of_span(place);
+        let positions = layout.positions(node);
+        let (span, offset) = (layout.spans[place], layout.offsets[place] - positions.start);
+        let mut shuffle = Walker::new(&self.shuffles, &self.rng, place);
+        shuffle.catch_up(place, |rng, place| {
+            rng.skip_shuffle(layout.spans[place].length)
+        });
+        let mut members = Vec::new();
+        shuffled_places(&mut shuffle.rng, span.length, &mut members);
+        let member = low32(big - span.start);
+        let at = count(members.iter().position(|found| *found == member)?);
+        let (low, high) = block_range(self.block);
+        let mut shift = Walker::new(&self.shifts, &self.rng, place);
+        shift.catch_up(place, |rng, place| {
+            rng.lemire(high - 1 - low);
+            rng.advance(layout.spans[place].length);
+        });
+        let drawn = low + shift.rng.lemire(high - 1 - low);
+        let length = positions.end - positions.start;
+        let reach = reach(drawn, span.length, offset, length);
+        shift.rng.advance(at);
+        let mut to = 0.0;
+        let width = reach.high - reach.low;
+        shift.rng.doubles(1, |unit| {
+            to = real(offset + at) + (reach.low + width * unit)
+        });
+        let axis = Axis {
+            low: to,
+            high: to + 1.0,
+        };
+        let mut scratch = Scratch::default();
+        let below = self.collect(node, axis, &mut scratch);
+        sort(&mut scratch, axis);
+        let found = scratch.sorted.iter().position(|moved| moved.id == big)?;
+        Some(positions.start + below + count(found))
+    }
+
     /// Returns a point on the axis below which slightly fewer than `local` samples are expected.
     fn axis_before(&self, node: u64, local: u64, wanted: f64) -> f64 {
         if local == 0 {

@@ -120,6 +120,25 @@ impl Py2s {
         }
     }
 
+    /// Returns the canonical node and the first position of each piece that may contain a big id: those of its unit.
+    pub(crate) fn pieces_of(&self, big: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let contains = |unit: &Span| {
+            big.checked_sub(unit.start)
+                .is_some_and(|at| at < unit.length)
+        };
+        let unit = self.units.iter().position(contains);
+        let slice = unit.map_or(0..0, |unit| {
+            self.unit_offsets[unit]..self.unit_offsets[unit + 1]
+        });
+        let pieces = self.pieces.iter().enumerate();
+        pieces
+            .filter(move |(_, piece)| slice.contains(&piece.start))
+            .map(|(place, _)| {
+                let node = self.nodes.partition_point(|first| *first <= place) - 1;
+                (count(node), self.offsets[place])
+            })
+    }
+
     /// Appends a part of one unit's samples in the order of the run.
     fn run_slice(&self, piece: Span, out: &mut Vec<u64>) {
         let unit = self.unit_at(piece.start);
