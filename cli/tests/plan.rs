@@ -66,30 +66,30 @@ fn everything_is_kept_without_a_limit() {
     exit 0
     --- stdout
     shards: 100,000 samples in 100 shards
-      raw     3.9 GiB
-      stored  1000.0 MiB
-      world   2 nodes of 8 ranks, 10 samples each in a step
-      order   py1e, seed 9176, 2 canonical nodes, blocks of 5,000
-      cache   no limit
-      line    1.0 GiB/s, first byte after 1 ms, 64 shards at a time
-      step    1.0 s
+      raw        3.9 GiB
+      stored     1000.0 MiB
+      world      2 nodes of 8 ranks, 10 samples each in a step
+      order      py1e, seed 9176, 2 canonical nodes, blocks of 5,000
+      cache      no limit
+      bandwidth  1.0 GiB/s, first byte after 1 ms, 64 shards at a time
+      step       1.0 s
 
     epoch  samples  steps  padded  dropped
         0  100,000    625       0        0
         1  100,000    625       0        0
 
-    node  epoch    fetched  shards  uses    hits  hit by LRU  evicted  past cache  waited         took
-       0      0  500.0 MiB      50    50    0.0%        0.0%        0           0    0 ms  10 min 25 s
-       0      1        0 B       0    50  100.0%      100.0%        0           0    0 ms  10 min 25 s
-       1      0  500.0 MiB      50    50    0.0%        0.0%        0           0    0 ms  10 min 25 s
-       1      1        0 B       0    50  100.0%      100.0%        0           0    0 ms  10 min 25 s
+    node  epoch    fetched  shards  uses    hits  hit by LRU  evicted  uncached  waited         took
+       0      0  500.0 MiB      50    50    0.0%        0.0%        0         0    0 ms  10 min 25 s
+       0      1        0 B       0    50  100.0%      100.0%        0         0    0 ms  10 min 25 s
+       1      0  500.0 MiB      50    50    0.0%        0.0%        0         0    0 ms  10 min 25 s
+       1      1        0 B       0    50  100.0%      100.0%        0         0    0 ms  10 min 25 s
 
     node  first batch  most resident  needed at once  in an epoch  in the run
        0       245 ms        2.2 GiB       480.0 MiB    480.0 MiB     2.0 GiB
        1       245 ms        2.2 GiB       480.0 MiB    480.0 MiB     2.0 GiB
 
-    Without --cache-limit a node keeps everything that it reads: 2.0 GiB.
-    After the first batch no node waits for data.
+    Without --cache-limit, a node keeps everything that it reads: 2.0 GiB.
+    After the first batch, no node waits for data.
     ");
 }
 
@@ -99,7 +99,7 @@ fn a_small_cache_is_reported_what_it_needs() {
     let stdout = place.ok(&run(&["--cache-limit", "1GiB"]));
     for part in [
         "With --cache-limit 2010MiB nothing would be fetched twice.",
-        "of the uses find their shard in the cache; with LRU eviction it would be",
+        "of the uses find their shard in the cache. LRU eviction would reach",
         "hit by LRU",
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");
@@ -185,7 +185,7 @@ fn padding_is_reported() {
     let place = with_index("shards", 1, 7, MIB, None);
     let args = ["plan", "shards", "--nodes", "4", "--batch-size", "1"];
     let stdout = place.ok(&args);
-    assert!(stdout.contains("1 sample is given twice"), "{stdout}");
+    assert!(stdout.contains("repeats 1 sample"), "{stdout}");
 }
 
 #[test]

@@ -290,12 +290,12 @@ fn facts(data: &Data, config: &EpochConfig, options: &ForecastOptions) -> Result
             .cache_limit
             .map_or_else(|| "no limit".to_owned(), bytes),
     );
-    let line = bytes(options.bandwidth);
+    let bandwidth = bytes(options.bandwidth);
     let (latency, step) = (options.latency.as_secs_f64(), options.step.as_secs_f64());
     row(
-        "line",
+        "bandwidth",
         format!(
-            "{line}/s, first byte after {}, {} at a time",
+            "{bandwidth}/s, first byte after {}, {} at a time",
             seconds(latency),
             many(options.connections as u64, "shard")
         ),
@@ -337,7 +337,7 @@ fn caches(found: &Forecast) -> Table {
         ("hits", right),
         ("hit by LRU", right),
         ("evicted", right),
-        ("past cache", right),
+        ("uncached", right),
         ("waited", right),
         ("took", right),
     ]);
@@ -399,9 +399,8 @@ fn padding(found: &Forecast, lines: &mut Vec<String>) {
         && padded > 0
     {
         lines.push(format!(
-            "In an epoch {} {} given twice so that all ranks have as many{}.",
+            "An epoch repeats {} so that all ranks have the same number{}.",
             many(padded, "sample"),
-            if padded == 1 { "is" } else { "are" },
             part_of(padded, epoch.samples)
         ));
     }
@@ -410,9 +409,8 @@ fn padding(found: &Forecast, lines: &mut Vec<String>) {
         && dropped > 0
     {
         lines.push(format!(
-            "In an epoch {} {} dropped, because they do not fill a batch{}.",
+            "An epoch drops {} that would not fill a batch{}.",
             many(dropped, "sample"),
-            if dropped == 1 { "is" } else { "are" },
             part_of(dropped, epoch.samples)
         ));
     }
@@ -438,7 +436,7 @@ fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Ve
     let at_once = largest(|node| node.needed_at_once_bytes).saturating_add(extra);
     let Some(limit) = options.cache_limit else {
         lines.push(format!(
-            "Without --cache-limit a node keeps everything that it reads: {}.",
+            "Without --cache-limit, a node keeps everything that it reads: {}.",
             bytes(largest(|node| node.distinct_bytes))
         ));
         return;
@@ -446,8 +444,8 @@ fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Ve
     let past = largest(|node| node.belady.epochs.iter().map(|epoch| epoch.bypasses).sum());
     if past > 0 {
         lines.push(format!(
-            "Shards that are needed at once do not fit: {} times a node reads one past its cache. \
-             With --cache-limit {} none would be; smaller shuffle blocks need less at once.",
+            "The cache cannot hold all shards that are needed at the same time: a node reads a shard without caching it \
+             {} times. --cache-limit {} would hold them all; smaller shuffle blocks would need less space.",
             count(past),
             needed(at_once)
         ));
@@ -455,7 +453,7 @@ fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Ve
     apart(found, lines);
     if in_run <= limit {
         lines.push(format!(
-            "The cache holds everything that a node reads ({}): nothing is fetched twice.",
+            "The cache holds everything that a node reads ({}), so nothing is fetched twice.",
             bytes(in_run)
         ));
     } else {
@@ -487,8 +485,8 @@ fn apart(found: &Forecast, lines: &mut Vec<String>) {
         return;
     }
     lines.push(format!(
-        "Every process of a node fetches such shards for itself: {} of {}. That is so while the processes keep in step; the \
-         further they are apart, the more each fetches for itself, {} at most.",
+        "Each process of a node fetches these shards itself: {} of the {} in total while the processes run in step. The \
+         total grows up to {} if they drift apart.",
         bytes(past),
         bytes(all),
         bytes(most)
@@ -510,7 +508,7 @@ fn hits(found: &Forecast, lines: &mut Vec<String>) {
     let ((belady, uses), (lru, lru_uses)) = (sum(|node| &node.belady), sum(|node| &node.lru));
     if uses > 0 {
         lines.push(format!(
-            "After the first epoch, {} of the uses find their shard in the cache; with LRU eviction it would be {}.",
+            "After the first epoch, {} of the uses find their shard in the cache. LRU eviction would reach {}.",
             percent(belady, uses),
             percent(lru, lru_uses)
         ));
@@ -531,9 +529,9 @@ fn waiting(found: &Forecast, options: &ForecastOptions, lines: &mut Vec<String>)
     if share(&worst) < WORTH_A_WORD {
         let waited = worst.belady.wait_seconds() > 0.0;
         lines.push(if waited {
-            "After the first batch the nodes wait for data in less than 1% of the time.".to_owned()
+            "After the first batch, the nodes wait for data less than 1% of the time.".to_owned()
         } else {
-            "After the first batch no node waits for data.".to_owned()
+            "After the first batch, no node waits for data.".to_owned()
         });
         return;
     }
@@ -554,13 +552,13 @@ fn waiting(found: &Forecast, options: &ForecastOptions, lines: &mut Vec<String>)
     let most = needs.fold(0.0, f64::max);
     if most > decimal(options.bandwidth) {
         lines.push(format!(
-            "Its epochs need {}/s while they step, and the line brings {}/s: a faster line or a larger cache would help.",
+            "Its epochs need {}/s while they step, and the bandwidth is {}/s: more bandwidth or a larger cache would help.",
             bytes(whole(most)),
             bytes(options.bandwidth)
         ));
     } else {
         lines.push(
-            "The line is fast enough on the whole, but not where many shards are needed for the first time, as at the \
+            "The bandwidth suffices on average, but not where many shards are needed for the first time, as at the \
              start: smaller shuffle blocks or a larger cache would spread that."
                 .to_owned(),
         );
