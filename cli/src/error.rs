@@ -75,7 +75,7 @@ pub enum CliError {
         first: u64,
         second: u64,
     },
-    #[error("the column has encoding {encoding}, which names no sample")]
+    #[error("the column has encoding {encoding}, which cannot be a key")]
     KeyEncoding { column: String, encoding: String },
 }
 
@@ -85,7 +85,7 @@ fn no_dataset(unfinished: Option<Unfinished>) -> String {
         Some(Unfinished::Conversion) => {
             "there is no `index.json`, and a conversion into it is not finished".to_owned()
         }
-        None => "neither `index.json` nor a directory with one is here".to_owned(),
+        None => "there is no `index.json` here or in a subdirectory".to_owned(),
     }
 }
 

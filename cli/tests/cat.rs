@@ -116,7 +116,7 @@ fn a_sample_is_found_by_its_key() {
     insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row", "--key-column", "score"]), @r"
     exit 2
     --- stderr
-    error[key-encoding]: score: the column has encoding float64, which names no sample; choose a column of strings or integers with --key-column
+    error[key-encoding]: score: the column has encoding float64, which cannot be a key; choose a column of strings or integers with --key-column
     ");
 }
 
@@ -141,7 +141,7 @@ fn raw_writes_the_bytes_of_one_field() {
     insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "-c", "name", "--raw"]), @r"
     exit 2
     --- stderr
-    error[config-raw]: --raw: it writes one sample, and 2 are asked for; give one number or a key
+    error[config-raw]: --raw: it writes one sample, but 2 are selected; give one number or a key
     ");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "-c", "name", "--raw"]), @r"
     exit 2

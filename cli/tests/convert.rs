@@ -56,7 +56,7 @@ fn a_finished_conversion_is_done() {
     snapshot!(place.shown(&["convert", "data", "shards"]), @r"
     exit 0
     --- stdout
-    shards: this conversion was done already, 100 samples in 1 shard; nothing was written
+    shards: this conversion is already complete, 100 samples in 1 shard; nothing was written
     ");
     assert_eq!(
         place.json(&["convert", "data", "shards", "--json"])["outcome"],
@@ -92,7 +92,7 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
     exit 0
     --- stdout
     source       parquet, 1 file, 6.7 KiB, 100 rows
-    destination  shards: nothing there yet
+    destination  shards: empty
     split        train=0.9, val=0.1
     format       mds
     compression  zstd:3

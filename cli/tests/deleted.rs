@@ -171,9 +171,9 @@ fn a_merged_index_carries_deleted_samples_over() {
         place.ok(merge);
         assert_eq!(cat(&place, root, &[]), expected);
         place.ok(&["verify", root, "--deep", "--strict"]);
-        // It is right as it is.
+        // It is already correct.
         let again = place.ok(merge);
-        assert!(again.contains("is right as it is"), "{again}");
+        assert!(again.contains("is already correct"), "{again}");
     }
     let provenance: Value = serde_json::from_slice(&place.read("root/index.provenance")).unwrap();
     assert_eq!(provenance["tombstones"]["count"], 12);

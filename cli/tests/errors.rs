@@ -27,7 +27,7 @@ fn not_found() {
     insta::assert_snapshot!(place.shown(&["verify", "empty"]), @r"
     exit 2
     --- stderr
-    error[index-missing]: empty: neither `index.json` nor a directory with one is here; `shardmill index rebuild` makes an index from shards
+    error[index-missing]: empty: there is no `index.json` here or in a subdirectory; `shardmill index rebuild` makes an index from shards
     ");
     assert_eq!(
         place.run(&["ls", "nowhere", "--json"]).error()["exit_code"],

@@ -182,7 +182,7 @@ fn only_what_was_added_is_read_and_written() {
     let mut facts = shown.lines().map(str::trim_start);
     assert!(
         facts.any(|line| line.starts_with("generation  ")
-            && line.ends_with("2, 0 are gone from the table")),
+            && line.ends_with("2, 0 no longer in the table")),
         "{shown}"
     );
 }
@@ -621,7 +621,7 @@ fn tombstones_that_are_not_known_are_damage() {
     );
     std::fs::remove_file(place.path().join(name)).unwrap();
     insta::assert_snapshot!(place.run(&["verify", "shards", "--deep"]).stderr, @r"
-    error[tombstones-missing]: shards/index.tombstones: the file is missing, and with it which 2 samples are gone from the table; fetch it again, or run convert --incremental, which restores it
+    error[tombstones-missing]: shards/index.tombstones: the file is missing; it lists the 2 samples that are no longer in the table; fetch it again, or run convert --incremental, which restores it
     ");
     assert_eq!(place.run(&["verify", "shards"]).code, 3);
 }

@@ -14,7 +14,7 @@ fn a_lost_index_is_made_again() {
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "shards"]), @r"
     exit 0
     --- stdout
-    shards/index.json: is right as it is: 100 samples in 4 shards
+    shards/index.json: is already correct: 100 samples in 4 shards
     ");
 }
 
@@ -72,7 +72,7 @@ fn all_datasets_below_a_directory_are_merged() {
     insta::assert_snapshot!(place.shown(&["index", "merge", "root"]), @r"
     exit 0
     --- stdout
-    root/index.json: is right as it is: 20 samples in 2 shards
+    root/index.json: is already correct: 20 samples in 2 shards
     ");
 }
 
@@ -101,7 +101,7 @@ fn listed_datasets_are_merged_in_their_order() {
     insta::assert_snapshot!(place.shown(&["index", "merge", "root/b", "root/a/deep"]), @r"
     exit 2
     --- stderr
-    error[config-out]: --out: 2 directories are to be merged; say with --out where the index goes
+    error[config-out]: --out: there are 2 directories to merge; name the directory of the merged index with --out
     ");
     insta::assert_snapshot!(place.shown(&["index", "merge", "root/b", "--out", "root/a"]), @r"
     exit 2
@@ -176,7 +176,7 @@ fn what_lies_beside_tar_files_stays_until_forced() {
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars"]), @r"
     exit 0
     --- stdout
-    tars/index.json: is right as it is: 10 samples in 4 shards
+    tars/index.json: is already correct: 10 samples in 4 shards
     ");
     place.write("tars/index.json", "{}");
     place.write("tars/shard-000001.tar.idx", "old");

@@ -83,7 +83,7 @@ fn samples_that_fill_up_are_marked() {
     rank 1 batch 1: 3*
     rank 2 batch 1: 4*
     --- stderr
-    epoch 0: 7 samples, 2 batches of 6, 3 ranks, 1 canonical node; * was given before and fills up
+    epoch 0: 7 samples, 2 batches of 6, 3 ranks, 1 canonical node; * marks repeated samples that fill a batch
     ");
     let json = [&args[..], &["--json", "--workers-per-rank", "2"]].concat();
     insta::assert_snapshot!(place.shown(&json), @r#"
@@ -162,7 +162,7 @@ fn a_state_resumes() {
     rank 0 batch 0: 2 5
     rank 0 batch 1: 2* 6
     --- stderr
-    epoch 0 from sample 4 on: 7 samples, 2 batches of 2, 1 rank, 2 canonical nodes; * was given before and fills up
+    epoch 0 from sample 4 on: 7 samples, 2 batches of 2, 1 rank, 2 canonical nodes; * marks repeated samples that fill a batch
     ");
     place.write("newer.json", r#"{"shardmill": {"version": 9}}"#);
     insta::assert_snapshot!(resume("newer.json"), @r"

@@ -25,7 +25,7 @@ fn a_plan_says_where_keys_come_from() {
     exit 0
     --- stdout
     source       tree, 10 files, 35 B, 5 rows
-    destination  tars: nothing there yet
+    destination  tars: empty
     format       webdataset
     compression  none
     hashes       sha256
@@ -47,7 +47,7 @@ fn a_plan_says_where_keys_come_from() {
     exit 0
     --- stdout
     source       csv, 1 file, 19 B, 2 rows
-    destination  tars: nothing there yet
+    destination  tars: empty
     format       webdataset
     compression  none
     hashes       sha256
@@ -88,7 +88,7 @@ fn a_tree_becomes_tar_files_and_all_is_well() {
     snapshot!(place.shown(&args), @r"
     exit 0
     --- stdout
-    tars: this conversion was done already, 5 samples in 2 shards; nothing was written
+    tars: this conversion is already complete, 5 samples in 2 shards; nothing was written
     ");
     snapshot!(place.shown(&["verify", "tars", "--deep"]), @r"
     exit 0

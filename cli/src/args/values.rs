@@ -450,7 +450,7 @@ pub fn infer_rows(text: &str) -> Parsed<usize> {
     match usize::try_from(number(text)?) {
         Ok(rows) if rows > 0 => Ok(rows),
         _ => Err(refused(
-            "types cannot be inferred from no rows",
+            "types need at least one row",
             "write a number of rows, such as 100000",
         )),
     }

@@ -136,7 +136,7 @@ fn check_one(range: &Range<u64>) -> Result<(), CliError> {
     if samples == 1 {
         return Ok(());
     }
-    let fact = format!("it writes one sample, and {} are asked for", count(samples));
+    let fact = format!("it writes one sample, but {} are selected", count(samples));
     Err(CliError::option("raw", fact, "give one number or a key"))
 }
 

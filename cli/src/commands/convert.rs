@@ -272,13 +272,13 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
         .as_ref()
         .map_or(source.files.len() as u64, |tree| tree.files);
     let state = match plan.dest_state {
-        DestState::Empty => "nothing there yet".to_owned(),
+        DestState::Empty => "empty".to_owned(),
         DestState::Interrupted { shards } => format!(
-            "continues after {} that are complete",
+            "continues after {} that the previous run completed",
             many(shards as u64, "shard")
         ),
-        DestState::Done => "done already, nothing to write".to_owned(),
-        DestState::Replaced => "replaces the dataset that is there".to_owned(),
+        DestState::Done => "already converted, nothing to write".to_owned(),
+        DestState::Replaced => "replaces the existing dataset".to_owned(),
         DestState::Behind => behind(plan),
     };
     let hashes: Vec<&str> = form.hashes().iter().map(|hash| hash.name()).collect();
@@ -404,7 +404,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
                     ))?;
                     return Ok(Exit::Done);
                 }
-                None => "this conversion was done already".to_owned(),
+                None => "this conversion is already complete".to_owned(),
                 Some(increment) => format!("nothing is new since version {}", increment.version),
             };
             out.line(format_args!(
@@ -414,7 +414,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
         }
         Outcome::Converted => out.line(format_args!("{dest}: {amount}"))?,
         Outcome::Resumed { reused_shards } => {
-            let kept = format!("{} of them from the run before", count(reused_shards));
+            let kept = format!("{} of them from the previous run", count(reused_shards));
             out.line(format_args!("{dest}: {amount}, {kept}"))?;
         }
     }
@@ -447,7 +447,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     );
     if is_verbose {
         let idle = seconds(report.idle_seconds);
-        row("idle", format!("{idle} of cores at the end"));
+        row("idle", format!("{idle} of core time at the end"));
     }
     if report.dropped_rows > 0 {
         row(

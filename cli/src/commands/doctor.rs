@@ -101,7 +101,7 @@ fn show(report: &ProbeReport, out: &mut Output) -> Result<(), Stop> {
     }
     out.text(table)?;
     for name in &report.left {
-        out.line(format_args!("could not be taken away: {name}"))?;
+        out.line(format_args!("could not be removed: {name}"))?;
     }
     out.line(report.verdict())
 }

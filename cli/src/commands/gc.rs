@@ -36,13 +36,13 @@ fn show(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), Stop> 
     let dest = escape(&args.dest);
     show_parts(report, out)?;
     if report.files.is_empty() && report.kept.is_empty() {
-        out.line(format_args!("{dest}: nothing is left of a conversion"))?;
+        out.line(format_args!("{dest}: no leftovers of a conversion"))?;
         return Ok(());
     }
     show_files(args, report, out)?;
     if !report.kept.is_empty() {
         out.line(format_args!(
-            "{dest}: {} of parts kept, written less than {} ago; `shardmill gc {} --delete --older-than 0` removes them when no part is at work",
+            "{dest}: {} of parts kept, written less than {} ago; `shardmill gc {} --delete --older-than 0` removes them if no part is being written",
             amount(&report.kept),
             escape(&args.older_than.text),
             shell_word(&args.dest),
@@ -50,7 +50,7 @@ fn show(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), Stop> 
     }
     if !report.parts.is_empty() && !report.deleted {
         out.line(format_args!(
-            "{dest}: `shardmill commit {}` publishes the parts when all of them are there",
+            "{dest}: `shardmill commit {}` publishes the parts when all of them are complete",
             shell_word(&args.dest)
         ))?;
     }
@@ -106,7 +106,7 @@ fn show_files(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), 
     match report.deleted {
         true => out.line(format_args!("{dest}: {amount} removed"))?,
         false => out.line(format_args!(
-            "{dest}: {amount} left of a conversion; --delete removes them"
+            "{dest}: {amount} left over from a conversion; --delete removes them"
         ))?,
     }
     Ok(())

@@ -98,9 +98,9 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
             (root, merged)
         }
         (_, None) => {
-            let fact = format!("{} directories are to be merged", args.dirs.len());
+            let fact = format!("there are {} directories to merge", args.dirs.len());
             return Err(
-                CliError::option("out", fact, "say with --out where the index goes").into(),
+                CliError::option("out", fact, "name the directory of the merged index with --out").into(),
             );
         }
     };
@@ -220,7 +220,7 @@ fn show(
     } else if !out.is_quiet() {
         let what = match outcome {
             Outcome::Written => "written",
-            Outcome::Unchanged => "is right as it is",
+            Outcome::Unchanged => "is already correct",
         };
         let amount = format!("{} in {}", many(samples, "sample"), many(shards, "shard"));
         out.line(format_args!("{}: {what}: {amount}", escape(&path)))?;

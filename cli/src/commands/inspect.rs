@@ -578,7 +578,7 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
     if let Some(generation) = number("/increment/generation") {
         let gone = number("/increment/all_tombstones").unwrap_or(0);
         let gone = format!(
-            "{}, {} are gone from the table",
+            "{}, {} no longer in the table",
             count(generation),
             count(gone)
         );

@@ -87,7 +87,7 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
                 "writer {owner} has this lease; waiting until {until} for its heartbeat; without one, this run takes the lease over"
             ),
             Some(format!(
-                "--takeover-after SECONDS waits for another time than {patience}"
+                "--takeover-after SECONDS changes the waiting time of {patience}"
             )),
         );
     }));

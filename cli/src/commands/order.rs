@@ -44,7 +44,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             return Err(CliError::Usage {
                 id: "usage-conflict".into(),
                 object: None,
-                message: "options are of one order, and without a dataset the orders are described on standard input".to_owned(),
+                message: "without a dataset, standard input describes the orders, and options have no effect".to_owned(),
                 hint: Some("name a dataset, or leave the options out".to_owned()),
             }
             .into());
@@ -199,7 +199,7 @@ fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: b
         format!("{} of ", count(batches.end - batches.start))
     };
     let repeats = if repeats {
-        "; * was given before and fills up"
+        "; * marks repeated samples that fill a batch"
     } else {
         ""
     };

@@ -259,7 +259,7 @@ fn answer(line: &Line) -> Vec<u8> {
     };
     // A defect in one answer must not prevent a reply to this line or the answers to others.
     let found = catch_unwind(|| answer_one(text)).unwrap_or_else(|_| {
-        let fact = "this configuration has met a defect in shardmill".to_owned();
+        let fact = "a bug in shardmill stopped this configuration".to_owned();
         Err(fault("bug", fact))
     });
     match found {
@@ -296,7 +296,7 @@ fn check_size(config: &EpochConfig) -> Result<(), Fault> {
     let samples: u64 = shares.iter().map(|share| share.samples).sum();
     if samples / config.sampling.granularity.max(1) > MOST_PICKS {
         let fact = format!(
-            "{} samples are more than the {} that a part is drawn from",
+            "{} samples are too many to choose from; the limit is {}",
             count(samples),
             count(MOST_PICKS)
         );

@@ -195,7 +195,7 @@ fn show(
     let problems = many(report.problem_count, "problem");
     if report.damaged_shards == 0 {
         return out.line(format_args!(
-            "{dataset}: {problems} beside the shards: {samples} in {shards} ({work})"
+            "{dataset}: {problems} outside the shards: {samples} in {shards} ({work})"
         ));
     }
     out.line(format_args!(

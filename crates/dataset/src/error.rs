@@ -178,7 +178,7 @@ pub enum DatasetError {
         found: (u64, u64),
     },
     /// The list of deleted samples is missing.
-    #[error("the file is missing, and with it which {count} samples are gone from the table")]
+    #[error("the file is missing; it lists the {count} samples that are no longer in the table")]
     TombstonesMissing {
         /// The path of the list.
         path: PathBuf,
