@@ -88,7 +88,7 @@ fn conflict() {
     insta::assert_snapshot!(place.shown(&["convert", "data", "data/inside"]), @r"
     exit 4
     --- stderr
-    error[dest-overlap]: data/inside: it and the source data lie one inside the other; choose a destination beside the source
+    error[dest-overlap]: data/inside: it and the source data contain one another; choose a destination outside the source
     ");
 }
 

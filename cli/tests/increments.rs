@@ -501,13 +501,13 @@ fn what_cannot_be_continued_is_refused() {
     assert_eq!(ran.code, 4);
     shown.push(ran.stderr);
     insta::assert_snapshot!(shown.join(""), @r#"
-    error[config-option]: --incremental: the source is parquet, and only a Delta table tells what was added to it; convert without --incremental, to a new destination or with --overwrite
+    error[config-option]: --incremental: the source is parquet, and only a Delta table records what was added to it; convert without --incremental, to a new destination or with --overwrite
     error[config-option]: --incremental: it cannot be combined with --split: the split of a row depends on its place in the table, which changes; make each split a dataset of its own, as in --where "md5(key) < 'cc'"
     error[config-option]: --incremental: it cannot be combined with --part: only a run over all rows knows which of them are new; convert without --incremental, to a new destination or with --overwrite
-    error[config-option]: --incremental: the query is about the whole table, not about one row after the other: SELECT count(*) AS n FROM source; convert without --incremental, to a new destination or with --overwrite
+    error[config-option]: --incremental: the query needs the whole table, not one row at a time: SELECT count(*) AS n FROM source; convert without --incremental, to a new destination or with --overwrite
     error[dest-not-incremental]: plain: it holds a dataset without index.increments: it was not made with --incremental; choose another destination, or pass --overwrite to convert it anew
     error[dest-conflict]: shards: it was made from another table: 0d5b1c2e-6a1e-4a52-9a43-7ac3a1f0b9d1 and not 11111111-6a1e-4a52-9a43-7ac3a1f0b9d1; choose another destination, or pass --overwrite to replace it
-    error[dest-not-incremental]: shards: its index.json was changed since by something else; pass --overwrite to convert it again
+    error[dest-not-incremental]: shards: another program changed its index.json since then; pass --overwrite to convert it again
     error[dest-not-incremental]: shards: its index.increments cannot be read: it does not name every sample once; pass --overwrite to convert it again
     "#);
     // It can always be made anew.

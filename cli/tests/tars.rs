@@ -320,8 +320,8 @@ fn lint_tells_what_readers_trip_over() {
     3 samples in 2 shards: 3 errors, 8 warnings, 0 notes
     --- stderr
     error[sample-fields]: odd/0.tar: hf: sample `my key` has other fields than the first one, and the first 5 samples have to agree
-    error[sidecar-name]: odd/0.tar: dali: the name `my key.cls` has a blank, which its index cannot express
-    error[sidecar-name]: odd/0.tar: dali: the name `my key.txt` has a blank, which its index cannot express
+    error[sidecar-name]: odd/0.tar: dali: the name `my key.cls` has a space, which its index cannot express
+    error[sidecar-name]: odd/0.tar: dali: the name `my key.txt` has a space, which its index cannot express
     warning[field-case]: odd/0.tar: the field `TXT` has capitals, which some readers change and others keep
     warning[split-differs]: odd/0.tar: hf: hf has field `TXT` of `a`, webdataset has field `txt` of `a`
     warning[split-differs]: odd/0.tar: dali: dali has field `TXT` of `a`, webdataset has field `txt` of `a`
@@ -334,8 +334,8 @@ fn lint_tells_what_readers_trip_over() {
     insta::assert_snapshot!(place.shown(&["lint", "odd/0.tar", "--for", "dali", "--splits", "--json"]), @r#"
     exit 3
     --- stdout
-    {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.cls","offset":1024,"message":"the name `my key.cls` has a blank, which its index cannot express"}
-    {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.txt","offset":2048,"message":"the name `my key.txt` has a blank, which its index cannot express"}
+    {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.cls","offset":1024,"message":"the name `my key.cls` has a space, which its index cannot express"}
+    {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.txt","offset":2048,"message":"the name `my key.txt` has a space, which its index cannot express"}
     {"id":"field-case","severity":"warning","shard":"odd/0.tar","member":"a.TXT","offset":0,"message":"the field `TXT` has capitals, which some readers change and others keep"}
     {"id":"split-differs","severity":"warning","shard":"odd/0.tar","reader":"dali","member":"a.TXT","offset":0,"message":"dali has field `TXT` of `a`, webdataset has field `txt` of `a`"}
     {"id":"sample-fields","severity":"warning","shard":"odd/0.tar","reader":"dali","offset":0,"message":"sample `a` lacks `cls`: it is skipped, filled or refused, as `missing_component_behavior` says"}

@@ -88,7 +88,7 @@ fn the_index_can_be_pinned() {
     snapshot!(place.shown(&["verify", "shards", "--expect-index", &wrong]), @r"
     exit 3
     --- stderr
-    error[index-mismatch]: shards/index.json: sha256 of the index is [HASH], not [HASH] as was asked for
+    error[index-mismatch]: shards/index.json: sha256 of the index is [HASH], not [HASH] as requested
     ");
     snapshot!(place.shown(&["verify", "shards", "--expect-index", "sha256:12"]), @r"
     exit 2

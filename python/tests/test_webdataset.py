@@ -405,7 +405,7 @@ def test_patterns_that_name_too_much(tmp_path: Path) -> None:
         )
     with pytest.raises(ValueError, match='more than 1000000 names'):
         StreamingDataset(local=f'{folder}/shard-{{0..1000000}}.tar', batch_size=1)
-    with pytest.raises(ValueError, match='do not pair'):
+    with pytest.raises(ValueError, match='not balanced'):
         LocalDataset(f'{folder}/shard-{{0..1.tar')
     with pytest.raises(ValueError, match='split'):
         LocalDataset(f'{folder}/shard-{{000000..000040..40}}.tar', 'train')

@@ -35,7 +35,7 @@ pub enum CacheError<E: Diagnostic + 'static> {
     },
     /// There is no space for a raw file that must be on disk, because its path is needed.
     #[error(
-        "there is no room for the {bytes} bytes that it takes: the limit is {limit} bytes, and {seconds} s have not made any"
+        "its {bytes} bytes do not fit: the limit is {limit} bytes, and nothing could be evicted for {seconds} s"
     )]
     NoRoom {
         /// The file.
@@ -48,7 +48,7 @@ pub enum CacheError<E: Diagnostic + 'static> {
         seconds: u64,
     },
     /// All pins are taken by raw files in use; each pin takes an open file.
-    #[error("{pins} files are in use, and no more can be kept from being removed")]
+    #[error("{pins} files are in use, and no more can be pinned")]
     Pins {
         /// The file.
         name: String,
@@ -86,7 +86,7 @@ pub enum CacheError<E: Diagnostic + 'static> {
         pid: Option<u32>,
     },
     /// Every fetch of a shard failed verification.
-    #[error("wrong each of the {attempts} times it was fetched; {contents} cannot be read")]
+    #[error("wrong after each of {attempts} fetches; {contents} cannot be read")]
     BadBlob {
         /// The shard.
         name: String,
@@ -99,7 +99,7 @@ pub enum CacheError<E: Diagnostic + 'static> {
         source: Box<E>,
     },
     /// A blob for which the cache has no space was not fetched within the timeout.
-    #[error("it was not fetched within {seconds} s")]
+    #[error("the fetch took longer than {seconds} s")]
     Timeout {
         /// The blob.
         name: String,
@@ -107,7 +107,7 @@ pub enum CacheError<E: Diagnostic + 'static> {
         seconds: u64,
     },
     /// The thread that worked on a shard ended without a result.
-    #[error("the thread that worked on this shard ended without a result")]
+    #[error("the thread that prepared this shard ended without a result")]
     WorkerLost {
         /// The shard.
         name: String,

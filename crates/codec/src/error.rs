@@ -55,7 +55,7 @@ pub enum CodecError {
         known: &'static str,
     },
     /// The algorithm does not have the level.
-    #[error("{algorithm}:{level} is no level of its compression")]
+    #[error("{algorithm} has no compression level {level}")]
     Level {
         /// The algorithm.
         algorithm: Algorithm,
@@ -85,7 +85,7 @@ pub enum CodecError {
         reason: String,
     },
     /// There is not enough memory for the result.
-    #[error("there is no memory for {bytes} bytes")]
+    #[error("{bytes} bytes of memory are not available")]
     Memory {
         /// The requested bytes.
         bytes: u64,

@@ -169,7 +169,7 @@ pub(crate) fn finished(
         let difference = match provenance::of_index(target, folder, &bytes)? {
             Some(provenance) => identity.difference(&provenance),
             None => Some(format!(
-                "it has no {PROVENANCE_NAME}, so it is not known how it was made"
+                "it has no {PROVENANCE_NAME}, so its configuration is not known"
             )),
         };
         if let Some(difference) = difference {

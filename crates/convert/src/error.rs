@@ -118,7 +118,7 @@ pub enum ConvertError {
         known: Vec<String>,
     },
     /// The destination holds no parts to commit.
-    #[error("there are no parts that wait to be published")]
+    #[error("there are no parts to publish")]
     NoParts {
         /// The destination.
         dest: String,

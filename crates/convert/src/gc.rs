@@ -206,7 +206,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                     ConvertError::Conflict {
                         dest: target.place.display(&index),
                         reason: format!(
-                            "it cannot be read, so what belongs to it is not known: {error}"
+                            "it cannot be read, so the files that belong to it are not known: {error}"
                         ),
                         id: "dest-conflict",
                         hint: "repair the index, or remove the dataset yourself".into(),

@@ -252,7 +252,7 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
     {
         return Err(ConvertError::option_hint(
             "separator",
-            format!("{} has no separator of your own", options.shards.to),
+            format!("{} has a fixed separator", options.shards.to),
             "use --to xsv",
         ));
     }
@@ -369,11 +369,11 @@ fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
             return Err(ConvertError::Conflict {
                 dest: options.dest_text(),
                 reason: format!(
-                    "it and the source {} lie one inside the other",
+                    "it and the source {} contain one another",
                     escape(&shown(source))
                 ),
                 id: "dest-overlap",
-                hint: "choose a destination beside the source".into(),
+                hint: "choose a destination outside the source".into(),
             });
         }
     }
@@ -454,7 +454,7 @@ fn open_source(
     if options.source.tree.group != TreeGroup::Stem && kind != SourceKind::Tree {
         return Err(ConvertError::option_hint(
             "group",
-            format!("the source holds {kind}, and only the files of a tree are grouped"),
+            format!("the source holds {kind}, but only files of a tree can be grouped"),
             "pass --from tree to take the files as they are",
         ));
     }
@@ -609,7 +609,7 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
         None => Ok(()),
         Some((option, _, what)) => Err(ConvertError::option_hint(
             option,
-            format!("it is about {what}, and the source holds {kind}"),
+            format!("it applies to {what}, but the source holds {kind}"),
             "leave it out",
         )),
     }

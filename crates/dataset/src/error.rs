@@ -203,7 +203,7 @@ pub enum DatasetError {
         source: Box<MdsError>,
     },
     /// The index does not have the hash that the caller expects.
-    #[error("{algo} of the index is {found}, not {expected} as was asked for")]
+    #[error("{algo} of the index is {found}, not {expected} as requested")]
     IndexMismatch {
         /// The index.
         path: PathBuf,
@@ -407,7 +407,7 @@ pub enum DatasetError {
     },
     /// The file of a shard is not compressed as its header declares.
     #[error(
-        "its header says it is stored as `{}`, which is not there",
+        "its header says it is stored as `{}`, which is missing",
         escape(expected)
     )]
     StoredForm {
@@ -463,13 +463,13 @@ pub enum DatasetError {
     #[error("a stream needs a remote, a local folder, or both")]
     StreamNowhere,
     /// A stream of a store without a local folder to fetch shards to.
-    #[error("a local folder is needed, to fetch its shards to")]
+    #[error("its shards need a local folder to be fetched into")]
     StreamLocal {
         /// The remote.
         remote: String,
     },
     /// The folder that shards would be fetched to contains another dataset.
-    #[error("it is the index of another dataset than that of {}", escape(remote))]
+    #[error("it is not the index of the dataset in {}", escape(remote))]
     CacheForeign {
         /// The index in the folder.
         path: PathBuf,
@@ -535,7 +535,7 @@ pub enum DatasetError {
     },
     /// The list of files does not have the digest that the caller expects.
     #[error(
-        "the list of files has the digest {found}, not {expected}: files came, went or have other lengths"
+        "the list of files has the digest {found}, not {expected}: files were added or removed, or their lengths changed"
     )]
     FilesDigest {
         /// The tree, or all trees.
@@ -585,7 +585,7 @@ pub enum DatasetError {
         place: Place,
     },
     /// A file in the local folder that the cache did not write, so that it may not be the listed one.
-    #[error("nothing tells whether it is the file that was listed")]
+    #[error("it cannot be checked whether it is the listed file")]
     FileUnknown {
         /// The place of the file.
         place: Place,
@@ -610,7 +610,7 @@ pub enum DatasetError {
         shards: u64,
     },
     /// A memory allocation failed.
-    #[error("{bytes} bytes of memory are not to be had")]
+    #[error("{bytes} bytes of memory are not available")]
     OutOfMemory {
         /// The size of the allocation.
         bytes: u64,

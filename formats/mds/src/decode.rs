@@ -584,7 +584,7 @@ mod tests {
             (
                 "list[png]",
                 "0100000000000000",
-                "a list starts with the word 1 instead of 0",
+                "a list starts with the number 1 instead of 0",
             ),
             (
                 "list[png]",

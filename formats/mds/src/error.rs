@@ -254,7 +254,7 @@ pub enum MdsError {
         found: u64,
     },
     /// A list whose first word is not 0.
-    #[error("a list starts with the word {found} instead of 0")]
+    #[error("a list starts with the number {found} instead of 0")]
     ListReserved {
         /// The word.
         found: u32,
@@ -298,7 +298,7 @@ pub enum MdsError {
         reason: String,
     },
     /// JSON that is truncated.
-    #[error("the index breaks off after line {line}, byte {column}")]
+    #[error("the index ends after line {line}, byte {column}")]
     IndexTruncated {
         /// The line in which it ends, from 1.
         line: u64,
@@ -330,7 +330,7 @@ pub enum MdsError {
         problem: Box<Self>,
     },
     /// A version other than 2.
-    #[error("the version is {found}, of which only 2 is known")]
+    #[error("the version is {found}; only version 2 is supported")]
     Version {
         /// The version.
         found: u64,
@@ -345,7 +345,7 @@ pub enum MdsError {
     #[error("the field is missing")]
     MissingField,
     /// A repeated key, whose value depends on the reader.
-    #[error("the field is there twice")]
+    #[error("the field occurs twice")]
     DuplicateField,
     /// A file that belongs to two shards, or twice to one shard.
     #[error(
@@ -403,7 +403,7 @@ pub enum MdsError {
         part: &'static str,
     },
     /// A shard without the `.meta` file that its format needs.
-    #[error("the .meta file of the shard is not there")]
+    #[error("the .meta file of the shard is missing")]
     NoMeta,
     /// A file whose length differs from the index.
     #[error("the {file} has {found} bytes, but the index says {expected}")]

@@ -327,7 +327,7 @@ fn ten_chunk(bytes: &[u8]) -> Result<(&[u8], &[u8]), String> {
         .and_then(|length| rest.split_at_checked(length));
     let Some((chunk, rest)) = parts else {
         return Err(format!(
-            "has a chunk of {length} bytes, of which {left} are there"
+            "has a chunk of {length} bytes, but {left} are left"
         ));
     };
     let filled = chunk.len().next_multiple_of(TEN_ALIGN) - chunk.len();

@@ -190,7 +190,7 @@ pub enum WebdatasetError {
     },
     /// A member whose field has a name that readers reserve for themselves.
     #[error(
-        "sample `{}` has the field `{}`, in `{}`, and readers give out something of their own under that name",
+        "sample `{}` has the field `{}`, in `{}`, and readers use that name for something else",
         escape(key),
         escape(field),
         escape(member)
@@ -206,7 +206,7 @@ pub enum WebdatasetError {
         member: String,
     },
     /// A key that occurs again after other samples.
-    #[error("the key `{}` returns at byte {offset} after other keys", escape(key))]
+    #[error("the key `{}` occurs again at byte {offset}, after other keys", escape(key))]
     SplitSample {
         /// The position of the header that starts the second run.
         offset: u64,
@@ -291,7 +291,7 @@ pub enum WebdatasetError {
     },
     /// One field twice, with different content.
     #[error(
-        "field `{}` of sample `{}` is there twice, with different content: `{}` and `{}`",
+        "field `{}` of sample `{}` occurs twice, with different content: `{}` and `{}`",
         escape(field),
         escape(key),
         escape(first),
@@ -394,7 +394,7 @@ pub enum WebdatasetError {
         found: String,
     },
     /// Another version.
-    #[error("the version is {found}, of which only 1 is known")]
+    #[error("the version is {found}; only version 1 is supported")]
     IndexVersion {
         /// The version.
         found: u64,
@@ -426,7 +426,7 @@ pub enum WebdatasetError {
         problem: CodecError,
     },
     /// A file that belongs to two shards.
-    #[error("shard {shard}: the file `{}` is there twice", escape(basename))]
+    #[error("shard {shard}: the file `{}` occurs twice", escape(basename))]
     IndexDuplicate {
         /// The second shard that lists it, counted from 0.
         shard: u64,
@@ -506,7 +506,7 @@ pub enum WebdatasetError {
         known: String,
     },
     /// A brace without its counterpart.
-    #[error("the braces of `{}` do not pair", escape(pattern))]
+    #[error("the braces of `{}` are not balanced", escape(pattern))]
     BracesUnbalanced {
         /// The pattern.
         pattern: String,

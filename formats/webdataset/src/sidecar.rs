@@ -79,7 +79,7 @@ pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, WebdatasetError> {
     for sample in shard.samples {
         for (place, field) in sample.fields.iter().enumerate() {
             let reason = if field.name.is_empty() || field.member.contains(char::is_whitespace) {
-                Some("has a blank or ends in a dot")
+                Some("has a space or ends in a dot")
             } else if !field.member.is_ascii() {
                 Some("is not ASCII")
             } else {

@@ -163,7 +163,7 @@ fn refused(reason: String) -> ConvertError {
 fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError> {
     if kind != SourceKind::Delta {
         return Err(refused(format!(
-            "the source is {kind}, and only a Delta table tells what was added to it"
+            "the source is {kind}, and only a Delta table records what was added to it"
         )));
     }
     let reason = match () {
@@ -200,7 +200,7 @@ pub(crate) fn check_source(source: &Arc<dyn Source>) -> Result<(), ConvertError>
     }
     let query = source.description().query.clone().unwrap_or_default();
     Err(refused(format!(
-        "the query is about the whole table, not about one row after the other: {}",
+        "the query needs the whole table, not one row at a time: {}",
         escape(&query)
     )))
 }
@@ -278,7 +278,7 @@ pub(super) fn read(
     })?;
     if record.index != Pending::hash(&text) {
         return Err(conflict(
-            format!("its {INDEX_NAME} was changed since by something else"),
+            format!("another program changed its {INDEX_NAME} since then"),
             "pass --overwrite to convert it again",
         ));
     }

@@ -175,7 +175,7 @@ fn the_index_can_be_pinned() {
     );
     assert_eq!(
         error.to_string(),
-        format!("sha256 of the index is {right}, not {wrong} as was asked for")
+        format!("sha256 of the index is {right}, not {wrong} as requested")
     );
     for bad in [
         right.as_str(),

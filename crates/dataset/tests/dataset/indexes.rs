@@ -138,7 +138,7 @@ fn files_that_do_not_fit_each_other_are_errors() {
     assert_eq!(error.id(), "shard-stored-form");
     assert_eq!(
         error.to_string(),
-        "its header says it is stored as `shard.00000.mds.zstd`, which is not there"
+        "its header says it is stored as `shard.00000.mds.zstd`, which is missing"
     );
     fs::remove_file(fixture.path("shard.00000.mds")).unwrap();
     let gz = crate::support::compress("gz".parse().unwrap(), &raw);

@@ -290,22 +290,22 @@ fn fields_are_named() {
         (
             r#""samples": 2"#,
             r#""samples": 2, "samples": 2"#,
-            "index-duplicate-field: shard 0, samples: the field is there twice",
+            "index-duplicate-field: shard 0, samples: the field occurs twice",
         ),
         (
             r#""bytes": 232"#,
             r#""bytes": 232, "bytes": 232"#,
-            "index-duplicate-field: shard 0, raw_data.bytes: the field is there twice",
+            "index-duplicate-field: shard 0, raw_data.bytes: the field occurs twice",
         ),
         (
             r#""02cc5d05""#,
             r#""02cc5d05", "xxh32": "02cc5d05""#,
-            "index-duplicate-field: shard 0, raw_data.hashes.xxh32: the field is there twice",
+            "index-duplicate-field: shard 0, raw_data.hashes.xxh32: the field occurs twice",
         ),
         (
             r#""version": 2, "#,
             r#""version": 3, "#,
-            "index-version: shard 0, version: the version is 3, of which only 2 is known",
+            "index-version: shard 0, version: the version is 3; only version 2 is supported",
         ),
         (
             r#""format": "mds""#,
@@ -435,7 +435,7 @@ fn fields_are_named() {
         (
             r#"], "version": 2}"#,
             r#"], "version": 9}"#,
-            "index-version: version: the version is 9, of which only 2 is known",
+            "index-version: version: the version is 9; only version 2 is supported",
         ),
     ] {
         assert_eq!(error(MDS, from, to), message);

@@ -227,7 +227,7 @@ fn file(shard: u64, raw: RawFile) -> Result<FileInfo, WebdatasetError> {
         if digests.iter().any(|one: &Digest| one.algo() == algo) {
             return Err(WebdatasetError::IndexShard {
                 shard,
-                problem: format!("the hash {algo} is there twice"),
+                problem: format!("the hash {algo} occurs twice"),
             });
         }
         digests.push(digest);

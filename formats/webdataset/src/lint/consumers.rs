@@ -92,7 +92,7 @@ fn split_runs(samples: &[SampleEntry]) -> Vec<Finding> {
                 "tar-split",
                 Severity::Error,
                 format!(
-                    "the key `{}` comes in several samples, each with some of the fields",
+                    "the key `{}` occurs in several samples, each with some of the fields",
                     escape(&sample.key)
                 ),
             )

@@ -154,7 +154,7 @@ impl Lint {
                     "sample-torn",
                     Severity::Error,
                     format!(
-                        "the shard breaks off within or behind sample `{}`, which has {} so far; many readers deliver it like that",
+                        "the shard breaks off within or after sample `{}`, which has {} so far; many readers deliver it like that",
                         escape(&sample.key),
                         fields.join(", ")
                     ),
@@ -170,7 +170,7 @@ impl Lint {
                 "tar-padding",
                 Severity::Warning,
                 format!(
-                    "the file has {} bytes, which is no multiple of {TRAILER_BYTES}: its end was cut, or another kind of program wrote it",
+                    "the file has {} bytes, which is not a multiple of {TRAILER_BYTES}: its end was cut, or another kind of program wrote it",
                     survey.bytes
                 ),
             ));

@@ -108,7 +108,7 @@ fn verdict(runs: &[&Run], all_fields: &BTreeSet<&str>) -> Result<(), (&'static s
     let mut fields = BTreeSet::new();
     for field in runs.iter().flat_map(|run| &run.sample.fields) {
         if !fields.insert(&*field.name) {
-            let text = format!("the field `{}` is there twice", field.name);
+            let text = format!("the field `{}` occurs twice", field.name);
             return Err(("tar-duplicate", text));
         }
     }

@@ -189,13 +189,13 @@ fn canonical_key(key: &str) -> Option<&'static str> {
     let base = key.rsplit('/').next().unwrap_or(key);
     let first = key.split('/').next().unwrap_or(key);
     if base.contains('.') {
-        return Some("has a dot in its last part, where every reader would end it");
+        return Some("has a dot in its last part, where readers end the key");
     }
     if base.starts_with("__") || (first.starts_with("__") && first.ends_with("__")) {
         return Some("starts with two underscores, which readers take for metadata");
     }
     if key.contains(char::is_whitespace) {
-        return Some("has a blank, which the index of DALI cannot express");
+        return Some("has whitespace, which the index of DALI cannot express");
     }
     None
 }
@@ -207,7 +207,7 @@ fn reference_key(key: &str) -> Option<&'static str> {
     }
     let base = key.rsplit('/').next().unwrap_or(key);
     if base.contains('.') {
-        return Some("has a dot in its last part, where every reader would end it");
+        return Some("has a dot in its last part, where readers end the key");
     }
     if key.chars().any(char::is_control) {
         return Some("has a control character");
@@ -230,7 +230,7 @@ fn canonical_field(field: &str) -> Option<&'static str> {
         return Some("has capitals, which some readers change");
     }
     if field.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Some("has a blank or a control character");
+        return Some("has whitespace or a control character");
     }
     None
 }

@@ -253,7 +253,7 @@ fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), WebdatasetError> {
         if let [begin, next] = pair
             && begin >= next
         {
-            return error(format!("does not ascend behind sample {place}"));
+            return error(format!("does not ascend after sample {place}"));
         }
     }
     if offsets
