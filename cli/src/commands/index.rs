@@ -99,9 +99,12 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
         }
         (_, None) => {
             let fact = format!("there are {} directories to merge", args.dirs.len());
-            return Err(
-                CliError::option("out", fact, "name the directory of the merged index with --out").into(),
-            );
+            return Err(CliError::option(
+                "out",
+                fact,
+                "name the directory of the merged index with --out",
+            )
+            .into());
         }
     };
     let outcome = publish_merged(root, &merged, args.force)?;

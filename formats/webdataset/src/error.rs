@@ -206,7 +206,10 @@ pub enum WebdatasetError {
         member: String,
     },
     /// A key that occurs again after other samples.
-    #[error("the key `{}` occurs again at byte {offset}, after other keys", escape(key))]
+    #[error(
+        "the key `{}` occurs again at byte {offset}, after other keys",
+        escape(key)
+    )]
     SplitSample {
         /// The position of the header that starts the second run.
         offset: u64,

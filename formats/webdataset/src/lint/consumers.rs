@@ -198,7 +198,7 @@ fn dali(survey: &Survey, samples: &[SampleEntry]) -> Vec<Finding> {
         .filter(|one| one.kind == MemberKind::File)
     {
         let reason = if member.name.contains(char::is_whitespace) {
-            "a blank, which its index cannot express"
+            "a space, which its index cannot express"
         } else if !member.name.is_ascii() {
             "characters beyond ASCII, at which `wds2idx` fails"
         } else {
