@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import sys
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -317,7 +319,10 @@ def test_the_guide_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv('ACCELERATE_USE_CPU', 'true')
     snippets = re.findall(r'^```python\n(.*?)^```$', GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(snippets) == 4
-    names: dict[str, Any] = {'folder': str(folder), 'output': str(tmp_path), 'model': Model()}
+    launched = types.ModuleType('launched')
+    vars(launched).update(folder=str(folder), output=str(tmp_path), model=Model())
+    monkeypatch.setitem(sys.modules, 'launched', launched)
+    names: dict[str, Any] = {}
     steps = []
     for snippet in snippets:
         exec(snippet, names)
