@@ -83,6 +83,8 @@ _MODULES = frozenset(
         'multimodal',
         'parts',
         'reports',
+        'schema',
+        'stats',
         'text',
         'vision',
     ]

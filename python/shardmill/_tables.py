@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from shardmill import _core, parts
+from shardmill.base._columns import lists
 from shardmill.errors import (
     ConflictError,
     DataError,
@@ -20,6 +21,7 @@ from shardmill.errors import (
     UnsupportedError,
     UsageError,
 )
+from shardmill.schema import field_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,9 +47,6 @@ _TYPES = {
 }
 _NUMBERS = frozenset(f'{kind}{bits}' for kind in ('int', 'uint') for bits in (8, 16, 32, 64))
 _FLOATS = {'float16': 'halffloat', 'float32': 'float', 'float64': 'double'}
-#: Extensions of WebDataset fields that are text, and those that are integers.
-_TEXT = frozenset(('json', 'jsn', 'text', 'transcript', 'txt'))
-_INTEGERS = frozenset(('cls', 'cls2', 'id', 'inx', 'class', 'count', 'index'))
 #: The column with the key of a WebDataset sample.
 _KEY = '__key__'
 
@@ -121,7 +120,7 @@ def open_table(
     for number, shard in enumerate(shards):
         if is_tar:
             always, sometimes = shard.entry['fields'], shard.entry['optional_fields']
-            names = {_KEY: 'str', **{name: _field(name) for name in [*always, *sometimes]}}
+            names = {_KEY: 'str', **{name: field_encoding(name) for name in [*always, *sometimes]}}
             nullable.update(sometimes)
             nullable.update(set(columns).symmetric_difference(names) if number else ())
         else:
@@ -163,13 +162,6 @@ def _shard(entry: dict[str, Any], is_tar: bool) -> Shard:
         stored.append(beside)
     files = [file['basename'] for file in stored]
     return Shard(entry['samples'], entry['raw_data']['bytes'], entry, files)
-
-
-def _field(name: str) -> str:
-    extension = name.rpartition('.')[2]
-    if extension in _TEXT:
-        return 'str'
-    return 'int' if extension in _INTEGERS else 'bytes'
 
 
 def _is_local(dest: str) -> bool:
@@ -399,7 +391,7 @@ def _array(
             values = [_decoded(sample, name, kind) for sample in samples]
         return pa.array(values, data_type)
     if pa.types.is_list(data_type):
-        return tensors(values) if tensors is not None else _lists(values, data_type)
+        return tensors(values) if tensors is not None else lists(values, data_type)
     if pa.types.is_floating(data_type) or pa.types.is_integer(data_type):
         return pa.array(np.asarray(values), data_type)
     return pa.array(values, data_type)
@@ -417,32 +409,3 @@ def _decoded(sample: dict[str, Any], name: str, kind: str) -> Any:
         text = f'column {name}: the sample {sample.get(_KEY)!r} has something else than {what}'
         id = 'number-text' if kind == 'int' else 'sample-utf8'
         raise DataError(text, id, name, 'read other columns') from None
-
-
-def _lists(values: list[Any], data_type: Any) -> pa.Array:
-    """Converts NumPy arrays to lists, copying the numbers of all arrays at once."""
-    import numpy as np
-    import pyarrow as pa
-
-    if not values:
-        return pa.array([], data_type)
-    depth, inner = 0, data_type
-    while pa.types.is_list(inner):
-        depth, inner = depth + 1, inner.value_type
-    flat = np.concatenate([np.ravel(value) for value in values])
-    if len(flat) > np.iinfo(np.int32).max:
-        raise DataError(
-            f'a batch has {len(flat)} numbers in one column, more than an Arrow list holds',
-            'type-unsupported',
-            hint='read smaller batches',
-        )
-    array = pa.array(flat, inner)
-    # Build offsets for each level, from the innermost list.
-    for level in range(depth - 1, -1, -1):
-        lengths = [
-            np.repeat(value.shape[level], int(np.prod(value.shape[:level]))) for value in values
-        ]
-        offsets = np.zeros(sum(map(len, lengths)) + 1, np.int32)
-        np.cumsum(np.concatenate(lengths), out=offsets[1:])
-        array = pa.ListArray.from_arrays(offsets, array)
-    return array.cast(data_type)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from shardmill.base._typing import Path
+    from shardmill.stats import CacheClientStats
 
 __all__ = ['CacheClient', 'CachedFile']
 
@@ -322,9 +323,12 @@ class CacheClient:
         reader = self._here()
         reader.check_file(reader.find_file(name))
 
-    def stats(self) -> dict[str, Any]:
-        """Returns statistics of the cache and the store in this process, by name; times are in seconds.
+    def stats(self) -> CacheClientStats:
+        """Returns statistics of the cache and the store in this process.
 
         ``fetched_shards`` counts downloaded files, and ``found_shards`` counts files found in the cache.
         """
-        return {**self._here().cache_stats(), 'quota': self._quota, 'preloading': self.preloading}
+        from shardmill.stats import CacheClientStats
+
+        known: dict[str, Any] = self._here().cache_stats()
+        return CacheClientStats(**known, quota=self._quota or 0, preloading=self.preloading)

@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 
+#: The address of the manual.
+_DOCS = 'https://shardmill.github.io/shardmill/'
 #: An option of the command line, in a hint.
 _FLAG = re.compile(r'(?<![\w-])--[a-z]')
 
@@ -42,8 +44,11 @@ class ShardmillError(Exception):
         id: A stable, lower-case, hyphenated name of the error, such as ``hash-mismatch``.
         object: The object of the error: a path, a shard, a column, an option.
         hint: How to fix it, if that is possible from Python.
+        kind: The kind of the error, as in the JSON of the command line, such as ``corrupt``. It belongs to the class.
+        exit_code: The exit code of the command line. It belongs to the class.
     """
 
+    kind = 'bug'
     exit_code = 1
 
     def __init__(
@@ -61,6 +66,11 @@ class ShardmillError(Exception):
         # Hints about the command line do not apply in Python.
         self.hint = None if hint and _FLAG.search(hint) else hint
 
+    @property
+    def docs(self) -> str:
+        """The address of the entry of the id in the manual, with its cause and remedy."""
+        return f'{_DOCS}reference/errors/#{self.id}'
+
     def __str__(self) -> str:
         text = f'[{self.id}] {self.message}'
         return f'{text}; {self.hint}' if self.hint else text
@@ -76,6 +86,7 @@ class InternalError(ShardmillError, RuntimeError):
 class UsageError(ShardmillError, ValueError):
     """An invalid argument or configuration."""
 
+    kind = 'invalid_input'
     exit_code = 2
 
 
@@ -102,16 +113,20 @@ class ColumnValueError(UsageError, AttributeError, TypeError, OverflowError):
 class DataError(ShardmillError, ValueError):
     """Data that contradicts itself, its index or its hash."""
 
+    kind = 'corrupt'
     exit_code = 3
 
 
 class UnsupportedError(DataError):
     """Valid data that needs a feature that shardmill does not support."""
 
+    kind = 'unsupported'
+
 
 class NotFoundError(ShardmillError, FileNotFoundError):
     """A file or object named by the caller or an index does not exist."""
 
+    kind = 'not_found'
     exit_code = 2
 
 
@@ -130,43 +145,51 @@ class IndexSyntaxError(DataError, json.JSONDecodeError):
 class ConflictError(ShardmillError, FileExistsError):
     """The destination or the state belongs to another dataset or job."""
 
+    kind = 'conflict'
     exit_code = 4
 
 
 class RemoteError(ShardmillError, RuntimeError):
     """A file system, store or network operation failed."""
 
+    kind = 'storage'
     exit_code = 6
 
 
 class ResourceError(ShardmillError, OSError):
     """This machine ran out of disk space, memory or open files."""
 
+    kind = 'resource'
     exit_code = 7
 
 
 class AccessError(ShardmillError, PermissionError):
     """Access was denied."""
 
+    kind = 'permission'
     exit_code = 8
 
 
 class StoppedError(ShardmillError, RuntimeError):
     """Stopped by a signal or by the caller; the work can be resumed."""
 
+    kind = 'interrupted'
     exit_code = 130
 
 
 #: The class of an error by its kind in the JSON of the program.
 CLASS_OF_KIND: dict[str, type[ShardmillError]] = {
-    'invalid_input': UsageError,
-    'not_found': NotFoundError,
-    'corrupt': DataError,
-    'unsupported': UnsupportedError,
-    'conflict': ConflictError,
-    'storage': RemoteError,
-    'resource': ResourceError,
-    'permission': AccessError,
-    'interrupted': StoppedError,
-    'bug': InternalError,
+    each.kind: each
+    for each in (
+        UsageError,
+        NotFoundError,
+        DataError,
+        UnsupportedError,
+        ConflictError,
+        RemoteError,
+        ResourceError,
+        AccessError,
+        StoppedError,
+        InternalError,
+    )
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, Callable, Optional, Protocol
+from typing import Callable, Optional, Protocol
 
 from shardmill.base import _arguments as check
+from shardmill.stats import LoaderStats
 
 __all__ = ['Callback', 'Watch', 'log_to_mlflow']
 
 #: Receives the result of `StreamingDataLoader.stats` and the number of batches since the loader was constructed.
-Callback = Callable[[dict[str, Any], int], None]
+Callback = Callable[[LoaderStats, int], None]
 
 
 class Watch:
@@ -53,9 +54,9 @@ class Watch:
         check.function('callback', callback)
         self._callbacks.append((callback, every))
 
-    def report(self, stats: Callable[[], dict[str, Any]]) -> None:
+    def report(self, stats: Callable[[], LoaderStats]) -> None:
         """Calls the callbacks that are due."""
-        reported: Optional[dict[str, Any]] = None
+        reported: Optional[LoaderStats] = None
         for callback, every in self._callbacks:
             if self.batches % every == 0:
                 reported = stats() if reported is None else reported
@@ -87,7 +88,7 @@ def log_to_mlflow(loader: _Observed, every: int = 100, prefix: str = 'shardmill/
             'logging to MLflow needs MLflow: run `pip install mlflow-skinny`', name='mlflow'
         ) from error
 
-    def log(stats: dict[str, Any], batch: int) -> None:
+    def log(stats: LoaderStats, batch: int) -> None:
         numbers = {f'{prefix}{name}': float(value) for name, value in stats.items()}
         mlflow.log_metrics(numbers, step=batch)
 

@@ -4,9 +4,9 @@
 one attempt of each part with :func:`commit`; until then readers see nothing. :func:`abort` removes what was not
 committed. :func:`gc` does so for jobs that were killed.
 
-    staging = begin('/data/tokens')
-    manifests = [write_part(batches, staging, part) for part, batches in enumerate(shares)]
-    commit(manifests, staging)
+    with begin('/data/tokens') as staging:    # an error in the block removes what was written
+        manifests = [write_part(batches, staging, part) for part, batches in enumerate(shares)]
+        commit(manifests, staging)
 
 The same parts produce the same bytes, whichever engine wrote them and however often a task was retried.
 """
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import os
 import uuid
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._sizes import BYTES, THOUSANDS, scaled
-from shardmill.errors import UsageError
+from shardmill.errors import ShardmillError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +52,9 @@ SIZE_LIMIT = 1 << 26
 class Staging:
     """The settings shared by all tasks of a job and its commit. Tasks are pickled with it.
 
+    As a context manager in the driver it removes what was not committed if the block ends with an error, as
+    :func:`abort` does.
+
     Attributes:
         dest: The folder or the URL of the dataset.
         text: The other settings, serialized by the extension module.
@@ -60,6 +64,24 @@ class Staging:
     dest: str
     text: str
     storage_options: Optional[dict[str, str]] = field(default=None, repr=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if kind is None:
+            return
+        try:
+            abort(self)
+        except ShardmillError as problem:
+            # The error of the block is the one to raise.
+            text = f'{self.dest}: the files of the failed job remain, and `parts.gc` finds them: {problem}'
+            warnings.warn(text, stacklevel=2)
 
 
 class Committed(NamedTuple):
@@ -231,21 +253,46 @@ def write_part(
     staging: Staging,
     part_id: int,
     attempt: Optional[str] = None,
-    **options: Any,
+    *,
+    columns: Optional[Columns] = None,
+    compression: Optional[str] = None,
+    hashes: Union[str, Sequence[str]] = (),
+    size_limit: Optional[Union[int, str]] = SIZE_LIMIT,
+    samples_per_shard: Optional[Union[int, str]] = None,
+    key: Optional[str] = None,
+    scratch: Optional[str] = None,
 ) -> str:
-    """Writes one part of a dataset.
+    """Writes one part of a dataset. The arguments are those of :class:`PartWriter`.
 
     Args:
         batches: Arrow tables or record batches, in order.
         staging: The result of :func:`begin`.
         part_id: The number of the part, from 0.
         attempt: Letters and digits unique to this attempt within the job; ``None`` for random ones.
-        **options: The keyword arguments of :class:`PartWriter`.
+        columns: The columns to write: their names, or their encodings by name.
+        compression: A compression, such as ``zstd:3``; ``None`` or ``'none'`` for none.
+        hashes: Names of the hashes to store in the index: a list, or text separated by commas.
+        size_limit: Maximum raw bytes per shard.
+        samples_per_shard: Maximum samples per shard.
+        key: The column with the keys of WebDataset samples.
+        scratch: The folder for shards that are waiting for upload.
 
     Returns:
         The manifest, a short text for :func:`commit`.
     """
-    with PartWriter(staging, part_id, attempt, **options) as writer:
+    writer = PartWriter(
+        staging,
+        part_id,
+        attempt,
+        columns=columns,
+        compression=compression,
+        hashes=hashes,
+        size_limit=size_limit,
+        samples_per_shard=samples_per_shard,
+        key=key,
+        scratch=scratch,
+    )
+    with writer:
         for batch in batches:
             writer.write(batch)
         return writer.finish()

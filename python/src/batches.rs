@@ -1,6 +1,6 @@
 //! The batches of an epoch.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -150,15 +150,17 @@ impl Batches {
 
     /// Returns the next batch as its number of samples and its columns; `None` at the end of the epoch. Columns are a
     /// `Block` for numbers and a list for other values. If samples have different columns, the result is a list of
-    /// dicts.
-    fn next_columns<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, Bound<'py, PyAny>)>> {
+    /// dicts. With `only`, other columns are not decoded.
+    #[pyo3(signature = (only=None))]
+    fn next_columns<'py>(
+        &self,
+        py: Python<'py>,
+        only: Option<HashSet<String>>,
+    ) -> PyResult<Option<(usize, Bound<'py, PyAny>)>> {
         let Some((numbers, batch)) = self.fill(py)? else {
             return Ok(None);
         };
-        let columns = match self.decoder.columns(py, batch)? {
-            Ok(columns) => columns.into_any(),
-            Err(batch) => self.decoder.dicts(py, batch)?.into_any(),
-        };
+        let columns = self.decoder.columns_or_dicts(py, batch, only.as_ref())?;
         Ok(Some((numbers.len(), columns)))
     }
 

@@ -3,7 +3,7 @@
 //! Each schema is compiled once. Rust creates the objects for text, bytes and numbers. A Python callable decodes values
 //! for which Python has a library, such as images, JSON and decimals.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -287,12 +287,26 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns the columns of a batch: a [`Block`] for numbers, a list for other values. If samples have different
-    /// columns, returns the batch as an `Err`.
-    pub(crate) fn columns<'py>(
+    /// Returns the columns of a batch as a dict; as a list of dicts if samples have different columns.
+    pub(crate) fn columns_or_dicts<'py>(
         &self,
         py: Python<'py>,
         batch: ReadyBatch,
+        only: Option<&HashSet<String>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match self.columns(py, batch, only)? {
+            Ok(columns) => columns.into_any(),
+            Err(batch) => self.dicts(py, batch)?.into_any(),
+        })
+    }
+
+    /// Returns the columns of a batch: a [`Block`] for numbers, a list for other values. If samples have different
+    /// columns, returns the batch as an `Err`. With `only`, other columns are not decoded.
+    fn columns<'py>(
+        &self,
+        py: Python<'py>,
+        batch: ReadyBatch,
+        only: Option<&HashSet<String>>,
     ) -> PyResult<Result<Bound<'py, PyDict>, ReadyBatch>> {
         let samples = batch.samples;
         let (plan, ready) = match batch.data {
@@ -304,6 +318,9 @@ impl Decoder {
         };
         let dict = PyDict::new(py);
         for (column, data) in columns.iter().zip(ready) {
+            if only.is_some_and(|only| !only.contains(&column.name)) {
+                continue;
+            }
             let key = column.key.bind(py);
             match data {
                 Ready::Numbers(buffer, dtype, shape) => {

@@ -19,6 +19,7 @@ mod options;
 mod order;
 mod parts;
 mod process;
+mod ranges;
 mod reader;
 mod storage;
 mod waiting;
@@ -33,6 +34,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<block::Block>()?;
     module.add_class::<batches::Batches>()?;
     module.add_class::<batches::Order>()?;
+    module.add_class::<ranges::Ranges>()?;
     codec::register(module)?;
     fields::register(module)?;
     options::register(module)?;

@@ -19,6 +19,7 @@ use crate::decode::Decoder;
 use crate::errors::{raise, raise_with};
 use crate::options::{PyEpochOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions};
 use crate::process::OfProcess;
+use crate::ranges::{FormatFacts, Ranges, columns_of};
 use crate::waiting::wait;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -150,6 +151,31 @@ impl Reader {
     /// Returns the size of the largest shard in bytes, raw and compressed together.
     fn largest_shard(&self) -> PyResult<u64> {
         Ok(self.here()?.largest_shard())
+    }
+
+    /// The size of all shards before compression, in bytes.
+    #[getter]
+    fn raw_bytes(&self) -> PyResult<u64> {
+        Ok(self.here()?.raw_bytes())
+    }
+
+    /// Returns each distinct set of columns: the format of its shards, and the name and encoding of each column, and
+    /// whether every sample has it.
+    fn schemas(&self) -> PyResult<Vec<FormatFacts>> {
+        let schemas = self.here()?.schemas();
+        Ok(schemas.iter().map(|schema| columns_of(schema)).collect())
+    }
+
+    /// Returns a reader of consecutive samples, with callables as for the constructor.
+    #[pyo3(signature = (decode_value, decode_line, decode_field=None))]
+    fn ranges(
+        &self,
+        decode_value: Py<PyAny>,
+        decode_line: Py<PyAny>,
+        decode_field: Option<Py<PyAny>>,
+    ) -> PyResult<Ranges> {
+        let decoders = (decode_value, decode_line, decode_field);
+        Ok(Ranges::new(Arc::clone(self.here()?), decoders))
     }
 
     /// Returns the names of the columns with an encoding, in any shard.

@@ -15,6 +15,7 @@ mod error;
 mod open;
 mod origin;
 mod prefetch_planner;
+mod ranges;
 mod reader;
 mod state;
 #[cfg(test)]
@@ -24,9 +25,10 @@ mod walks;
 pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use error::ReaderError;
+pub use ranges::Ranges;
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use shardmill_cache::{
-    CacheEpoch, CacheForecast, CacheOptions, CacheStats, EpochFacts, Forecast, ForecastOptions,
-    NodeForecast, Peers, Point, ShardCost, forecast,
+    CacheEpoch, CacheForecast, CacheOptions, CacheStats, Cancel, EpochFacts, Forecast,
+    ForecastOptions, NodeForecast, Peers, Point, ShardCost, forecast,
 };
 pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState};

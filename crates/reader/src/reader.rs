@@ -16,6 +16,7 @@ use crate::cached::{Extract, ShardCache, SharedShard};
 use crate::collate::FillContext;
 use crate::error::ReaderError;
 use crate::prefetch_planner::PrefetchPlanner;
+use crate::ranges::Ranges;
 use shardmill_cache::{Access, Blob, CacheOptions, CacheStats, Cancel};
 use shardmill_dataset::Entry;
 use shardmill_dataset::Keys;
@@ -147,6 +148,20 @@ impl Reader {
             .map(|entry| entry.blob(true, true).total_bytes())
             .max()
             .unwrap_or(0)
+    }
+
+    /// Returns the size of all shards before compression, in bytes.
+    #[must_use]
+    pub fn raw_bytes(&self) -> u64 {
+        let catalog = &self.fill_context.catalog;
+        let sizes = (0..catalog.len()).filter_map(|shard| Some(catalog.entry(shard)?.data().bytes));
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Returns a reader of consecutive samples.
+    #[must_use]
+    pub fn ranges(&self) -> Ranges {
+        Ranges::new(Arc::clone(&self.fill_context))
     }
 
     /// Returns the columns of a sample; `None` for a sample that does not exist.

@@ -10,6 +10,7 @@ from shardmill._core.fields import *
 from shardmill._core.options import *
 from shardmill._core.order import *
 from shardmill._core.parts import *
+from shardmill._core.ranges import *
 from shardmill._core.reader import *
 from shardmill._core.storage import *
 from shardmill._core.writer import *

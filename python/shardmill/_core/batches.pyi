@@ -11,8 +11,12 @@ class Batches:
     def next_numbered(self) -> Optional[tuple[list[int], list[Any]]]:
         """Returns the next batch as its sample numbers and a list of dicts; ``None`` at the end."""
 
-    def next_columns(self) -> Optional[tuple[int, Any]]:
-        """Returns the next batch as its number of samples and its columns; ``None`` at the end."""
+    def next_columns(self, only: Optional[set[str]] = None) -> Optional[tuple[int, Any]]:
+        """Returns the next batch as its number of samples and its columns; ``None`` at the end.
+
+        Columns are a `Block` for numbers and a list for other values. If samples have different columns, the result is
+        a list of dicts. With ``only``, other columns are not decoded.
+        """
 
     def resolved(self) -> dict[str, Optional[int]]:
         """Returns the effective settings of the epoch."""

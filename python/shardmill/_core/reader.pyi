@@ -6,6 +6,7 @@ from typing import Any, Callable, Optional, Union
 
 from shardmill._core.batches import Batches, Order
 from shardmill._core.options import EpochOptions, KnownFiles, ReaderOptions, StreamOptions
+from shardmill._core.ranges import Ranges
 
 class Reader:
     """Streams that are read together, in the process that opened them."""
@@ -34,6 +35,22 @@ class Reader:
 
     def largest_shard(self) -> int:
         """Returns the size of the largest shard in bytes, raw and compressed together."""
+
+    @property
+    def raw_bytes(self) -> int:
+        """The size of all shards before compression, in bytes."""
+
+    def schemas(self) -> list[tuple[str, list[tuple[str, str, bool]]]]:
+        """Returns each distinct set of columns: the format of its shards, and the name and encoding of each column, and
+        whether every sample has it."""
+
+    def ranges(
+        self,
+        decode_value: Callable[[str, bytes], Any],
+        decode_line: Callable[[Any, bytes], Any],
+        decode_field: Optional[Callable[[str, bytes], Any]] = None,
+    ) -> Ranges:
+        """Returns a reader of consecutive samples, with callables as for the constructor."""
 
     def columns_of(self, encoding: str) -> list[str]:
         """Returns the names of the columns with an encoding, in any shard."""

@@ -101,6 +101,18 @@ class Fetcher:
                     self._local[shard_id] = size
                 self._changed.notify_all()
 
+    def prepare_samples(self, start: int, stop: int) -> None:
+        """Makes the shards of samples available, by their numbers."""
+        if start < stop:
+            spanner = self._dataset.spanner
+            for shard_id in range(spanner[start][0], spanner[stop - 1][0] + 1):
+                self.prepare(shard_id)
+
+    def has(self, sample_id: int) -> bool:
+        """Returns whether the shard of a sample is available."""
+        shard_id = self._dataset.spanner[sample_id][0]
+        return _has_raw(self._dataset.shards[shard_id], self._stream(shard_id))
+
     def _is_local_or_fits(self, shard_id: int, size: int) -> bool:
         """Returns whether a shard is local, or else whether there is space for it after evicting others."""
         if shard_id in self._local:

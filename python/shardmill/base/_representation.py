@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill.base._arguments import public_location
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-__all__ = ['dataset_representation', 'representation', 'stream_representation']
+__all__ = ['dataset_facts', 'dataset_representation', 'representation', 'stream_representation']
 
 
 def representation(of: object, shown: Mapping[str, Any]) -> str:
@@ -41,15 +42,21 @@ def stream_representation(stream: object) -> str:
     return representation(stream, shown)
 
 
-def dataset_representation(dataset: object) -> str:
-    """Returns the `repr` of a dataset, which may be incomplete, because a debugger can show it early."""
+def dataset_facts(dataset: object) -> dict[str, Any]:
+    """Returns what is known about a dataset, which may be incomplete, because a debugger can show it early.
+
+    Nothing is read from disk. Unknown facts are ``None``.
+    """
     known = vars(dataset)
-    streams = known.get('streams', ())
-    shown: dict[str, Any] = {'streams': len(streams)}
-    if len(streams) == 1:
+    streams = known.get('streams')
+    shown: dict[str, Any] = {'local': known.get('local'), 'split': known.get('split') or None}
+    if streams is not None and len(streams) == 1:
         shown = location(streams[0])
+    elif streams is not None or 'local' not in known:
+        shown = {'streams': len(streams or ())}
     shown['samples'] = known.get('num_samples')
     shown['shards'] = known.get('num_shards')
+    shown['columns'] = _columns(known)
     for name in ('epoch_size', 'batch_size', 'shuffle'):
         shown[name] = known.get(name)
     if known.get('shuffle'):
@@ -57,4 +64,21 @@ def dataset_representation(dataset: object) -> str:
         shown['shuffle_seed'] = known.get('shuffle_seed')
     for name in ('num_canonical_nodes', 'replication', 'cache_limit'):
         shown[name] = known.get(name)
-    return representation(dataset, shown)
+    world, shared = known.get('_unique_rank_world'), known.get('_shared')
+    if world is not None and world.num_ranks > 1:
+        shown['rank'], shown['world_size'] = world.rank, world.num_ranks
+    shown['next_epoch'] = None if shared is None else shared.next_epoch
+    return shown
+
+
+def _columns(known: Mapping[str, Any]) -> Optional[list[str]]:
+    """Returns the names of the columns, if the reader of this process is open."""
+    reader = known.get('_reader')
+    if reader is None or known.get('_process') != os.getpid():
+        return None
+    return list(dict.fromkeys(name for _, each in reader.schemas() for name, *_ in each))
+
+
+def dataset_representation(dataset: object) -> str:
+    """Returns the `repr` of a dataset."""
+    return representation(dataset, dataset_facts(dataset))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset, Sampler
 
     from shardmill.metrics import Callback
+    from shardmill.stats import LoaderStats
 else:
     _DataLoader = _torch.Placeholder
 
@@ -281,23 +282,26 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         if isinstance(self.dataset, StreamingDataset):
             self.dataset.load_state_dict(obj)
 
-    def stats(self) -> dict[str, Any]:
-        """Returns statistics of reading in this process, by name; times are in seconds.
+    def stats(self) -> LoaderStats:
+        """Returns statistics of reading in this process.
 
-        ``loader_batches``, ``loader_wait_seconds``, ``loader_last_wait_seconds`` and
-        ``loader_longest_wait_seconds`` count since the loader was constructed; ``num_samples_yielded`` counts since
-        the iteration began. The rest is from `StreamingDataset.stats`, without what worker processes read.
+        The ``loader_`` counters are since the loader was constructed; ``num_samples_yielded`` counts since the
+        iteration began. The rest is from `StreamingDataset.stats`, without what worker processes read.
         """
+        from shardmill.stats import LoaderStats
+
         watch = self._watch
-        stats = self.dataset.stats() if isinstance(self.dataset, StreamingDataset) else {}
-        return {
-            **stats,
-            'loader_batches': watch.batches,
-            'loader_wait_seconds': watch.wait_seconds,
-            'loader_last_wait_seconds': watch.last_wait_seconds,
-            'loader_longest_wait_seconds': watch.longest_wait_seconds,
-            'num_samples_yielded': self.num_samples_yielded,
-        }
+        known: dict[str, Any] = {}
+        if isinstance(self.dataset, StreamingDataset):
+            known.update(self.dataset.stats())
+        return LoaderStats(
+            **known,
+            loader_batches=watch.batches,
+            loader_wait_seconds=watch.wait_seconds,
+            loader_last_wait_seconds=watch.last_wait_seconds,
+            loader_longest_wait_seconds=watch.longest_wait_seconds,
+            num_samples_yielded=self.num_samples_yielded,
+        )
 
     def on_stats(self, callback: Callback, every: int = 100) -> None:
         """Calls a function regularly with the result of `stats` and the number of batches so far.

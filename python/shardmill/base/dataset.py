@@ -45,6 +45,8 @@ from shardmill.base._state import (
     refuse_low_limit,
     take_own_state,
 )
+from shardmill.base._table_access import TableAccess
+from shardmill.base._training_batches import TrainingBatches
 from shardmill.base._typing import SampleT
 from shardmill.base.array import Array
 from shardmill.base.batching import batching_methods
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from shardmill.base._fields import FieldDecoder
     from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import Reader
+    from shardmill.stats import DatasetStats
 else:
     _IterableDataset = _torch.Placeholder
 
@@ -98,7 +101,9 @@ _OWN = (
 )
 
 
-class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
+class StreamingDataset(
+    Counts, Array, KeyAccess, TableAccess, TrainingBatches, _IterableDataset[SampleT]
+):
     """An iterable dataset for torch that resumes in the middle of an epoch on any number of nodes.
 
     Pass either ``streams``, or ``remote`` and ``local`` for a single stream. If torch is installed, this is a
@@ -504,6 +509,15 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         # Threads may create several at once, and all of them use the first: `setdefault` is atomic.
         return fetcher or self.__dict__.setdefault('_fetcher', Fetcher(self))
 
+    def _make_local(self, start: int, stop: int, /) -> None:
+        if self._is_fetched_here:
+            self._fetching().prepare_samples(start, stop)
+
+    def _is_local(self, sample_id: int, /) -> bool:
+        if self._is_fetched_here:
+            return self._fetching().has(sample_id)
+        return super()._is_local(sample_id)
+
     # Epochs.
 
     @property
@@ -772,16 +786,18 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         """
         self._fetching().evict_coldest()
 
-    def stats(self) -> dict[str, Any]:
-        """Returns statistics of reading in this process, by name.
+    def stats(self) -> DatasetStats:
+        """Returns statistics of reading in this process.
 
         Batches, samples, bytes, waits and seconds waited are those of this epoch. Fetched shards and bytes, cache
         hits, requests and retries are counted since the dataset was opened.
         """
-        stats: dict[str, Any] = dict(self._here().cache_stats())
+        from shardmill.stats import DatasetStats
+
+        known: dict[str, Any] = dict(self._here().cache_stats())
         if self._batches is not None:
-            stats.update(self._batches.stats())
-        return stats
+            known.update(self._batches.stats())
+        return DatasetStats(**known)
 
     def __repr__(self) -> str:
         return dataset_representation(self)

@@ -11,7 +11,8 @@ from shardmill.base import _arguments as check
 from shardmill.base._fields import field_decoder
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
-from shardmill.base._representation import representation
+from shardmill.base._representation import dataset_representation
+from shardmill.base._table_access import TableAccess
 from shardmill.base._typing import SampleT
 from shardmill.base.array import Array
 from shardmill.base.format.index import get_index_basename
@@ -29,7 +30,7 @@ else:
 __all__ = ['LocalDataset']
 
 
-class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
+class LocalDataset(Array, KeyAccess, TableAccess, _Dataset[SampleT]):
     """A map-style dataset for torch: samples by number.
 
     For type checkers it is generic in the sample type, which defaults to ``Any``.
@@ -133,13 +134,7 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
         return self._reader
 
     def __repr__(self) -> str:
-        known = self.__dict__
-        shown = {
-            'local': known.get('local'),
-            'split': known.get('split') or None,
-            'samples': known.get('num_samples'),
-        }
-        return representation(self, shown)
+        return dataset_representation(self)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ('_reader', 'shards', 'spanner')

@@ -32,6 +32,7 @@ __all__ = [
     'is_mds_encoding_safe',
     'mds_decode',
     'mds_encode',
+    'stored_items',
 ]
 
 
@@ -570,6 +571,17 @@ class JPEGArray(Encoding):
         if not lengths:
             raise ValueError('a list of files is empty')
         return [JPEG().decode(item) for item in _items(data, 4 + 4 * len(lengths), lengths)]
+
+
+def stored_items(encoding: str, data: bytes) -> list[bytes]:
+    """Returns the stored items of a list of images or of a ``jpeg_array``, without decoding them.
+
+    Raises:
+        ValueError: The list ends before the last of them.
+    """
+    at = 0 if encoding in ('jpeg_array', 'jpegarray') else 4
+    lengths = _lengths(data, at)
+    return _items(data, at + 4 + 4 * len(lengths), lengths)
 
 
 _encodings: dict[str, Any] = {

@@ -1,0 +1,58 @@
+//! Reads consecutive samples by number, without an epoch: for tables, previews and exports.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use shardmill_cache::Cancel;
+use shardmill_order::{Entry, SampleId};
+
+use crate::batch::Batch;
+use crate::collate::{Collator, FillContext};
+use crate::error::ReaderError;
+
+/// Reads ranges of samples in the order of their numbers. An epoch that is being read is not disturbed.
+#[derive(Debug)]
+pub struct Ranges {
+    fill_context: Arc<FillContext>,
+    collator: Collator,
+}
+
+impl Ranges {
+    pub(crate) fn new(fill_context: Arc<FillContext>) -> Self {
+        Self {
+            collator: Collator::new(&fill_context),
+            fill_context,
+        }
+    }
+
+    /// Reads samples as a batch, by their numbers over all streams. Shards that are not cached are fetched whole. All
+    /// shards of the range are open at the same time, until the batch is filled.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::SampleBeyond`]; errors of fetching, opening or reading a shard.
+    pub fn read(&mut self, samples: Range<u64>, cancel: &Cancel) -> Result<Batch, ReaderError> {
+        let catalog = &self.fill_context.catalog;
+        if samples.end > catalog.samples() {
+            return Err(ReaderError::SampleBeyond {
+                sample: samples.end.saturating_sub(1),
+                samples: catalog.samples(),
+            });
+        }
+        let entries = samples.map(|sample| Entry {
+            sample: SampleId(sample),
+            repeated: false,
+        });
+        let tick = self.fill_context.shard_cache.engine()?.now();
+        let batch = self.collator.fill(
+            &self.fill_context,
+            (0, false),
+            entries.collect(),
+            tick,
+            cancel,
+        );
+        // A shard that is kept open cannot be evicted.
+        self.collator.release();
+        batch
+    }
+}

@@ -1,0 +1,241 @@
+"""Builds Arrow arrays from the values of a column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+from shardmill.errors import DataError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from shardmill.schema import ColumnSchema
+
+__all__ = ['Column', 'lists', 'mask_of', 'record_batch', 'stored_value']
+
+
+def stored_value(encoding: str, data: bytes) -> Any:
+    """Returns a value that the extension module does not decode as it is stored: bytes, or a list of files."""
+    if encoding.startswith('list[') or encoding in ('jpeg_array', 'jpegarray'):
+        from shardmill.base.format.mds.encodings import stored_items
+
+        return stored_items(encoding, data)
+    return bytes(data)
+
+
+class Column:
+    """A column of a table.
+
+    Args:
+        schema: Its values in samples.
+        field: Its values in Arrow.
+        mask: The column with its nulls, if any.
+    """
+
+    def __init__(self, schema: ColumnSchema, field: pa.Field, mask: Optional[str]) -> None:
+        self.schema = schema
+        self.field = field
+        self.mask = mask
+
+
+def record_batch(
+    columns: Sequence[Column],
+    batch: Any,
+    samples: int,
+    first: int,
+    schema: pa.Schema,
+) -> pa.RecordBatch:
+    """Builds a record batch.
+
+    Args:
+        columns: Its columns.
+        batch: Values by column, or a list of samples.
+        samples: The number of samples.
+        first: The number of the first one, for errors.
+        schema: The schema of the record batch.
+
+    Raises:
+        DataError: A value does not fit its column.
+        UnsupportedError: Arrays of a column have different types or numbers of dimensions.
+    """
+    import pyarrow as pa
+
+    arrays = []
+    for column in columns:
+        name = column.schema.name
+        values = _values(batch, name)
+        mask = None if column.mask is None else mask_of(_values(batch, column.mask))
+        try:
+            arrays.append(_array(column, values, mask, first))
+        except (pa.ArrowException, OverflowError, TypeError) as error:
+            where = f'samples {first} to {first + samples - 1}'
+            text = f'column {name}: a value of {where} is not of type {column.field.type}: {error}'
+            raise DataError(text, 'type-unsupported', name, 'choose other columns') from error
+    if not arrays:
+        # A batch without columns has a length nevertheless.
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * samples, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _values(batch: Any, name: str) -> Any:
+    """Returns the values of a column: an array for numbers, a list for others, with ``None`` where there is none."""
+    if not isinstance(batch, dict):
+        return [sample.get(name) for sample in batch]
+    values = batch.get(name)
+    if values is None or isinstance(values, list):
+        return values
+    import numpy as np
+
+    return np.asarray(values)
+
+
+def mask_of(values: Any) -> Optional[NDArray[np.bool_]]:
+    """Returns for each sample whether its value is null, from the values of a mask."""
+    import numpy as np
+
+    if isinstance(values, list):
+        values = [bool(value) for value in values]
+    mask = np.asarray(values, np.bool_)
+    return mask if mask.any() else None
+
+
+def _array(column: Column, values: Any, mask: Optional[NDArray[np.bool_]], first: int) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.field.type
+    if column.schema.is_array:
+        array = _arrays(column, values, first)
+    elif isinstance(values, np.ndarray):
+        array = pa.array(values, kind)
+    else:
+        array = pa.array(_decoded(column, values, first), kind)
+    if mask is None:
+        return array
+    return pc.if_else(pa.array(mask), pa.scalar(None, kind), array)
+
+
+def _decoded(column: Column, values: list[Any], first: int) -> list[Any]:
+    """Decodes text that is still bytes, and WebDataset fields with an extension of integers."""
+    if column.field.type == 'string':
+        convert, id, what = _text, 'sample-utf8', 'text in UTF-8'
+    elif column.schema.encoding == 'int':
+        convert, id, what = _integer, 'number-text', 'a whole number'
+    else:
+        return values
+    decoded: list[Any] = []
+    for number, value in enumerate(values):
+        try:
+            decoded.append(convert(value))
+        except ValueError:
+            name = column.schema.name
+            text = f'column {name}: sample {first + number} has something else than {what}'
+            # Not `from`: the message of the codec adds nothing.
+            raise DataError(text, id, name, 'choose other columns') from None
+    return decoded
+
+
+def _text(value: Any) -> Any:
+    return bytes(value).decode() if isinstance(value, (bytes, bytearray, memoryview)) else value
+
+
+def _integer(value: Any) -> Any:
+    return int(value) if isinstance(value, (bytes, bytearray)) else value
+
+
+def _arrays(column: Column, values: Any, first: int) -> pa.Array:
+    """Converts NumPy arrays to nested lists, copying the numbers of all arrays at once."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.field.type
+    depth, inner = _depth(kind)
+    missing = None
+    if isinstance(values, list) and any(value is None for value in values):
+        missing = pa.array([value is None for value in values])
+        nothing = np.zeros(column.schema.shape or (0,) * depth, inner.to_pandas_dtype())
+        values = [nothing if value is None else value for value in values]
+    _check_arrays(column, values, depth, np.dtype(inner.to_pandas_dtype()), first)
+    if pa.types.is_fixed_size_list(kind):
+        whole = values if isinstance(values, np.ndarray) else np.stack(values)
+        array = pa.array(whole.reshape(-1), inner)
+        for size in reversed(whole.shape[1:]):
+            array = pa.FixedSizeListArray.from_arrays(array, size)
+        array = array.cast(kind)
+    else:
+        array = lists(list(values), kind)
+    return array if missing is None else pc.if_else(missing, pa.scalar(None, kind), array)
+
+
+def _check_arrays(
+    column: Column, values: Any, depth: int, dtype: np.dtype[Any], first: int
+) -> None:
+    """Checks that arrays have the type and the number of dimensions of their column."""
+    import numpy as np
+
+    if isinstance(values, np.ndarray):
+        found = [(values.dtype, values.ndim - 1)]
+    else:
+        found = [(value.dtype, value.ndim) for value in values]
+    for number, (own, dimensions) in enumerate(found):
+        if (own, dimensions) != (dtype, depth):
+            text = (
+                f'column {column.schema.name}: the array of sample {first + number} has {dimensions} dimensions of '
+                f'{own}, and the column has {depth} of {dtype}'
+            )
+            hint = 'choose other columns, or read the arrays with `batches`'
+            raise UnsupportedError(text, 'type-unsupported', column.schema.name, hint)
+
+
+def _depth(kind: Any) -> tuple[int, Any]:
+    """Returns how many lists a type is nested in, and the type of the numbers."""
+    import pyarrow as pa
+
+    depth = 0
+    while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        depth, kind = depth + 1, kind.value_type
+    return depth, kind
+
+
+def lists(values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array:
+    """Converts NumPy arrays to lists of variable lengths, copying the numbers of all arrays at once.
+
+    Raises:
+        UnsupportedError: An array has another number of dimensions than the type, or there are too many numbers.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    if not values:
+        return pa.array([], data_type)
+    depth, inner = _depth(data_type)
+    other = next((value for value in values if value.ndim != depth), None)
+    if other is not None:
+        raise UnsupportedError(
+            f'an array has {other.ndim} dimensions, and its column has {depth}',
+            'type-unsupported',
+            hint='choose other columns',
+        )
+    flat = np.concatenate([np.ravel(value) for value in values])
+    if len(flat) > np.iinfo(np.int32).max:
+        raise UnsupportedError(
+            f'a batch has {len(flat)} numbers in one column, more than an Arrow list holds',
+            'type-unsupported',
+            hint='read smaller batches',
+        )
+    array = pa.array(flat, inner)
+    # Build offsets for each level, from the innermost list.
+    for level in range(depth - 1, -1, -1):
+        lengths = [
+            np.repeat(value.shape[level], int(np.prod(value.shape[:level]))) for value in values
+        ]
+        offsets = np.zeros(sum(map(len, lengths)) + 1, np.int32)
+        np.cumsum(np.concatenate(lengths), out=offsets[1:])
+        array = pa.ListArray.from_arrays(offsets, array)
+    return array.cast(data_type)

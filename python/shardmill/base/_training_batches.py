@@ -1,0 +1,216 @@
+"""Batches of NumPy arrays in the order of training, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Optional, Protocol
+
+from shardmill import _core
+from shardmill.base import _arguments as check
+from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from shardmill.base.world import World
+    from shardmill.schema import Schema
+
+__all__ = ['BatchIterator', 'TrainingBatches']
+
+#: Encodings whose values are Python objects, even if those of one batch are numbers.
+_OBJECTS = frozenset(('json', 'str_decimal', 'str_float', 'str_int'))
+
+
+class _Trained(Protocol):
+    """A dataset whose next epoch can be begun."""
+
+    batch_size: Optional[int]
+    replication: Optional[int]
+
+    @property
+    def _columns(self) -> Schema: ...
+
+    def _begin(self, threads: Optional[int] = None) -> _core.Batches: ...
+
+    def _is_plain(self) -> bool: ...
+
+    def _set_world(self) -> World: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def state_dict(
+        self, num_samples: Optional[int] = None, from_beginning: bool = True
+    ) -> dict[str, Any]: ...
+
+
+class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
+    """The batches of this rank in one epoch. The epoch begins with the first batch that is requested.
+
+    As a context manager it stops its threads at the end of the block.
+
+    Attributes:
+        num_samples_yielded: Samples returned since the iteration began.
+    """
+
+    def __init__(
+        self, dataset: _Trained, columns: Optional[list[str]], drop_last: bool, batch_size: int
+    ) -> None:
+        self._dataset = dataset
+        self._names = columns
+        self._drop_last = drop_last
+        self._size = batch_size
+        self._batches: Optional[Generator[tuple[int, dict[str, NDArray[Any]]], None, None]] = None
+        self.num_samples_yielded = 0
+
+    def __next__(self) -> dict[str, NDArray[Any]]:
+        if self._batches is None:
+            self._batches = self._read() if self._dataset._is_plain() else self._stacked()
+        samples, batch = next(self._batches)
+        self.num_samples_yielded += samples
+        return batch
+
+    def _read(self) -> Generator[tuple[int, dict[str, NDArray[Any]]], None, None]:
+        """Yields batches that Rust has assembled, each after its number of samples."""
+        schema = self._dataset._columns
+        names = list(schema) if self._names is None else self._names
+        only = None if self._names is None else set(names)
+        batches = self._dataset._begin()
+        try:
+            while True:
+                taken = batches.next_columns(only)
+                if taken is None:
+                    return
+                samples, batch = taken
+                if samples and not (self._drop_last and samples < self._size):
+                    yield (
+                        samples,
+                        {
+                            name: _array(values, schema[name].encoding in _OBJECTS)
+                            for name, values in _columns_of(batch, names)
+                        },
+                    )
+        finally:
+            batches.close()
+
+    def _stacked(self) -> Generator[tuple[int, dict[str, NDArray[Any]]], None, None]:
+        """Yields batches of samples from overridden methods."""
+        samples = iter(self._dataset)
+        while taken := list(islice(samples, self._size)):
+            if not isinstance(taken[0], dict):
+                check.refuse_type('dataset', taken[0], 'a dataset whose samples are dicts')
+            if self._drop_last and len(taken) < self._size:
+                return
+            names = list(taken[0]) if self._names is None else self._names
+            yield len(taken), {name: _array([each[name] for each in taken]) for name in names}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the position after the last returned batch, for `StreamingDataset.load_state_dict`.
+
+        Samples that were prefetched do not count.
+        """
+        samples = self.num_samples_yielded * self._dataset._set_world().num_ranks
+        return self._dataset.state_dict(samples // (self._dataset.replication or 1), False)
+
+    def close(self) -> None:
+        """Ends the iteration and stops its threads."""
+        if self._batches is not None:
+            self._batches.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+def _columns_of(batch: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yields the columns of a batch, which may be a list of samples with different columns."""
+    for name in names:
+        if not isinstance(batch, dict):
+            yield name, [sample.get(name) for sample in batch]
+        elif name in batch:
+            yield name, batch[name]
+
+
+def _array(values: Any, as_objects: bool = False) -> NDArray[Any]:
+    """Returns the values of a column as an array with one item per sample.
+
+    Numbers, and arrays of the same shape and type, become an array of numbers. Other values become an array of objects.
+    """
+    import numpy as np
+
+    if isinstance(values, _core.Block):
+        return np.asarray(values)
+    kinds = set() if as_objects else {type(value) for value in values}
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if kind is int and all(-(1 << 63) <= value < 1 << 63 for value in values):
+            return np.array(values, np.int64)
+        if kind is float or issubclass(kind, np.number):
+            return np.array(values)
+        if kind is np.ndarray and len({(value.dtype, value.shape) for value in values}) == 1:
+            return np.stack(values)
+    array = np.empty(len(values), object)
+    for number, value in enumerate(values):
+        array[number] = value
+    return array
+
+
+class TrainingBatches:
+    """Iteration over whole batches."""
+
+    batch_size: Optional[int]
+
+    def batches(
+        self: _Trained,
+        batch_size: Optional[int] = None,
+        *,
+        drop_last: bool = False,
+        columns: Optional[Sequence[str]] = None,
+    ) -> BatchIterator:
+        """Returns the batches of this rank in the next epoch, as dicts of NumPy arrays. Does not need torch.
+
+        The samples and their order are those of a `StreamingDataLoader` with the same batch size. Threads of Rust
+        prepare batches ahead. If a subclass overrides ``get_item``, ``__getitem__`` or ``__iter__``, the batches are
+        stacked from its samples, which must be dicts.
+
+        Numbers become an array ``[batch]``, arrays of one shape become ``[batch, …]``, and other values an array of
+        objects. To resume, pass the result of `BatchIterator.state_dict` to `load_state_dict` before the next call.
+
+        Args:
+            batch_size: Samples per batch. The order of samples depends on it: it must be the ``batch_size`` of the
+                dataset, which is set if the dataset has none.
+            drop_last: Whether to leave out an incomplete last batch.
+            columns: The names of the columns to decode; by default all columns.
+
+        Raises:
+            UsageError: There is no batch size, or another one than that of the dataset; a column does not exist.
+        """
+        size = check.whole_or_none('batch_size', batch_size, 1)
+        if size is None and self.batch_size is None:
+            text = 'neither `batches` nor the dataset has a batch size, and the order of samples depends on it'
+            raise UsageError(text, 'config-value', 'batch_size', 'give `batch_size=...`')
+        if size is not None and self.batch_size not in (None, size):
+            text = (
+                f'`batch_size` is {size}, and that of the dataset is {self.batch_size}: the order of samples depends '
+                f'on it'
+            )
+            raise UsageError(text, 'config-value', 'batch_size', 'give both the same value')
+        if size is not None:
+            self.batch_size = size
+        assert self.batch_size is not None
+        names = None if columns is None else check.texts('columns', columns, 'a list of names')
+        if names is not None and self._is_plain():
+            self._columns.select(names)
+        drop_last = check.flag('drop_last', drop_last)
+        return BatchIterator(self, names, drop_last, self.batch_size)
