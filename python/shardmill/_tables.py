@@ -384,7 +384,7 @@ def _array(
     import pyarrow as pa
 
     name, data_type = column.name, column.type
-    values = [sample.get(name) for sample in samples]
+    values: list[Any] = [sample.get(name) for sample in samples]
     if table.is_tar and name != _KEY:
         kind = table.columns[name]
         if kind != 'bytes':

@@ -19,7 +19,7 @@ _MASK = '__is_null'
 _NUMBERS = frozenset(f'{kind}{bits}' for kind in ('int', 'uint') for bits in (8, 16, 32, 64))
 _FLOATS = {'float16': 'halffloat', 'float32': 'float', 'float64': 'double'}
 #: Encodings of text in Arrow, and of bytes.
-_TEXTS = frozenset(('json', 'str', 'str_decimal', 'str_float', 'str_int'))
+TEXTS = frozenset(('json', 'str', 'str_decimal', 'str_float', 'str_int'))
 _BINARY = frozenset(('bytes', 'jpeg', 'pil', 'pkl', 'png'))
 _LISTS = frozenset(('jpeg_array', 'jpegarray', 'list[jpeg]', 'list[pil]', 'list[png]'))
 #: Extensions of WebDataset fields that are text, and those that are integers.
@@ -102,7 +102,7 @@ class ColumnSchema:
 def _arrow_type(name: str, encoding: str, like: Any) -> pa.DataType:
     import pyarrow as pa
 
-    if encoding in _TEXTS:
+    if encoding in TEXTS:
         return pa.string()
     if encoding in _BINARY:
         return pa.binary()
@@ -202,7 +202,8 @@ class Schema(Mapping[str, ColumnSchema]):
         ``shardmill convert --nulls mask`` writes such columns: ``NAME__is_null``, of ``uint8``.
         """
         mask = self._columns.get(name + _MASK)
-        return mask.name if mask is not None and mask.dtype == 'uint8' else None
+        is_mask = name in self._columns and mask is not None and mask.dtype == 'uint8'
+        return name + _MASK if is_mask else None
 
     def select(
         self, columns: Optional[Sequence[str]] = None, *, apply_null_masks: bool = True

@@ -432,12 +432,19 @@ def test_representations(data: Path, tmp_path: Path) -> None:
         f'batch_size={BATCH}',
         'shuffle=True',
         "shuffle_algo='py1e'",
+        "columns=['data', 'number', 'short', 'text', 'vector']",
+        'next_epoch=0',
     ):
         assert part in shown
     both = [Stream(local=str(data)), Stream(remote=str(data), local=str(tmp_path / 'other'))]
     mixed = repr(StreamingDataset(streams=both, batch_size=BATCH))
     assert mixed.startswith(f'StreamingDataset(streams=2, samples={2 * SAMPLES}, ')
-    assert repr(LocalDataset(data)) == f'LocalDataset(local={str(data)!r}, samples={SAMPLES})'
+    assert repr(LocalDataset(data)) == (
+        f'LocalDataset(local={str(data)!r}, samples={SAMPLES}, '
+        f"columns=['data', 'number', 'short', 'text', 'vector'])"
+    )
+    ranks = StreamingDataset(local=str(data), batch_size=BATCH, rank=1, world_size=4)
+    assert ', rank=1, world_size=4, ' in repr(ranks)
     assert repr(Stream(local='/x', split='train', repeat=2)) == (
         "Stream(local='/x', split='train', repeat=2)"
     )

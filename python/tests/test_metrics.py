@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from shardmill import MDSWriter, StreamingDataLoader, StreamingDataset, metrics
+from shardmill.stats import DatasetStats, LoaderStats
 
 SAMPLES = 100
 
@@ -38,6 +40,27 @@ def test_stats_count_what_was_read(folder: Path) -> None:
     assert (stats['loader_batches'], stats['num_samples_yielded']) == (13, SAMPLES)
     assert 0 < stats['loader_longest_wait_seconds'] <= stats['loader_wait_seconds'] < 60
     assert stats['retries'] == 0 and stats['fetched_shards'] == 0
+
+
+def test_stats_are_immutable_and_have_attributes(folder: Path) -> None:
+    dataset = StreamingDataset(local=str(folder), batch_size=8)
+    before = dataset.stats()
+    assert isinstance(before, DatasetStats)
+    assert (before.batches, before.samples, before.retries) == (0, 0, 0)
+    next(iter(dataset))
+    after = dataset.stats()
+    assert before.batches == 0 and after.batches == after['batches'] == 1
+    # As the dict that it was before.
+    assert {**after} == dict(after.items()) and next(iter(after)) == 'fetched_shards'
+    assert len(after) == len(dict(after)) and 'samples' in after and 'other' not in after
+    with pytest.raises(KeyError):
+        after['other']
+    with pytest.raises(AttributeError):
+        after.samples = 1  # type: ignore[misc]
+    of_loader = make_loader(folder).stats()
+    assert isinstance(of_loader, LoaderStats) and set(after) < set(of_loader)
+    assert of_loader.loader_batches == 0
+    assert pickle.loads(pickle.dumps(of_loader)) == of_loader
 
 
 def test_stats_of_a_cache(folder: Path, tmp_path: Path) -> None:

@@ -16,7 +16,14 @@ import pytest
 from support.bucket import Bucket
 
 from shardmill import LocalDataset, parts
-from shardmill.errors import ConflictError, DataError, ShardmillError, UnsupportedError, UsageError
+from shardmill.errors import (
+    ConflictError,
+    DataError,
+    RemoteError,
+    ShardmillError,
+    UnsupportedError,
+    UsageError,
+)
 
 pa = pytest.importorskip('pyarrow')
 
@@ -53,6 +60,40 @@ def test_parts_are_a_dataset_after_the_commit(tmp_path: Path) -> None:
     assert ids(place) == list(range(30))
     assert len(tree(place)) == done.shards + 1
     assert parts.commit(manifests, staging).was_done
+
+
+def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    place = tmp_path / 'out'
+    with pytest.raises(KeyError, match='mine'), parts.begin(str(place)) as staging:
+        parts.write_part([table(0, 30)], staging, 0, size_limit=150)
+        assert len(tree(place)) > 1
+        raise KeyError('mine')
+    assert tree(place) == {}
+    with parts.begin(str(place)) as staging:
+        parts.commit([parts.write_part([table(0, 5)], staging, 0)], staging)
+    assert ids(place) == [0, 1, 2, 3, 4]
+    # What was committed stays.
+    with pytest.raises(KeyError), parts.begin(str(place), mode='append') as staging:
+        parts.commit([parts.write_part([table(5, 9)], staging, 0)], staging)
+        raise KeyError('late')
+    assert ids(place) == list(range(9))
+    # A block that ends well may be committed later.
+    with parts.begin(str(place), mode='append') as staging:
+        manifest = parts.write_part([table(9, 10)], staging, 0)
+    parts.commit([manifest], staging)
+    assert ids(place) == list(range(10))
+
+
+def test_an_abort_that_fails_does_not_hide_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(staging: parts.Staging) -> int:
+        raise RemoteError('no store', 'store-down', staging.dest)
+
+    monkeypatch.setattr(parts, 'abort', failing)
+    with pytest.warns(UserWarning, match=r'`parts\.gc` finds them: \[store-down\] no store'):
+        with pytest.raises(KeyError, match='mine'), parts.begin(str(tmp_path / 'out')):
+            raise KeyError('mine')
 
 
 def test_a_part_in_batches_is_the_part_as_a_whole(tmp_path: Path) -> None:

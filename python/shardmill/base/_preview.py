@@ -12,6 +12,7 @@ from shardmill.base._columns import stored_value
 from shardmill.base._lines import decode_line
 from shardmill.base._representation import dataset_facts
 from shardmill.errors import ShardmillError
+from shardmill.schema import TEXTS
 
 if TYPE_CHECKING:
     from shardmill import _core
@@ -59,13 +60,15 @@ class Preview:
     samples: tuple[dict[str, Any], ...]
 
     def __repr__(self) -> str:
+        encodings = {name: column.encoding for name, column in self.schema.items()}
         lines = [
-            ', '.join(f'{name}={_shown(each[name])}' for name in each) for each in self.samples
+            ', '.join(f'{name}={_line(encodings[name], each[name])}' for name in each)
+            for each in self.samples
         ]
         return '\n'.join(f'{number}: {line}' for number, line in enumerate(lines))
 
     def _repr_html_(self) -> str:
-        rows = []
+        rows: list[list[Any]] = []
         for number, sample in enumerate(self.samples):
             cells = (_cell(self.schema[name].encoding, sample.get(name)) for name in self.schema)
             rows.append([str(number), *cells])
@@ -119,6 +122,12 @@ def preview_html(dataset: _Stored) -> str:
     return f'<div>{"".join(parts)}</div>'
 
 
+def _line(encoding: str, value: Any) -> str:
+    if isinstance(value, bytes) and encoding in TEXTS:
+        value = value.decode(errors='replace')
+    return _shown(value)
+
+
 def _shown(value: Any) -> str:
     """Formats a value in one short line."""
     if isinstance(value, (bytes, bytearray)):
@@ -150,9 +159,10 @@ def _cell(encoding: str, value: Any) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], bytes):
         value = value[0]
         encoding = 'pil' if encoding == 'list[pil]' else 'bytes'
-    if isinstance(value, bytes):
-        return _thumbnail(encoding, value) or _shown(value)
-    return None if value is None else _shown(value)
+    thumbnail = None
+    if isinstance(value, bytes) and encoding not in TEXTS:
+        thumbnail = _thumbnail(encoding, value)
+    return thumbnail or (None if value is None else _line(encoding, value))
 
 
 def _thumbnail(encoding: str, data: bytes) -> Optional[_Thumbnail]:

@@ -10,8 +10,11 @@ from shardmill.base._arguments import public_location
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
 __all__ = ['dataset_facts', 'dataset_representation', 'representation', 'stream_representation']
+
+
+#: How many columns are named.
+_COLUMNS = 20
 
 
 def representation(of: object, shown: Mapping[str, Any]) -> str:
@@ -52,7 +55,8 @@ def dataset_facts(dataset: object) -> dict[str, Any]:
     shown: dict[str, Any] = {'local': known.get('local'), 'split': known.get('split') or None}
     if streams is not None and len(streams) == 1:
         shown = location(streams[0])
-    elif streams is not None or 'local' not in known:
+    elif hasattr(type(dataset), 'state_dict'):
+        # A dataset of streams, even if it has none yet.
         shown = {'streams': len(streams or ())}
     shown['samples'] = known.get('num_samples')
     shown['shards'] = known.get('num_shards')
@@ -76,7 +80,8 @@ def _columns(known: Mapping[str, Any]) -> Optional[list[str]]:
     reader = known.get('_reader')
     if reader is None or known.get('_process') != os.getpid():
         return None
-    return list(dict.fromkeys(name for _, each in reader.schemas() for name, *_ in each))
+    names = list(dict.fromkeys(name for _, each in reader.schemas() for name, *_ in each))
+    return names if len(names) <= _COLUMNS else [*names[:_COLUMNS], '…']
 
 
 def dataset_representation(dataset: object) -> str:

@@ -100,13 +100,19 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
     def _stacked(self) -> Generator[tuple[int, dict[str, NDArray[Any]]], None, None]:
         """Yields batches of samples from overridden methods."""
         samples = iter(self._dataset)
-        while taken := list(islice(samples, self._size)):
-            if not isinstance(taken[0], dict):
-                check.refuse_type('dataset', taken[0], 'a dataset whose samples are dicts')
-            if self._drop_last and len(taken) < self._size:
-                return
-            names = list(taken[0]) if self._names is None else self._names
-            yield len(taken), {name: _array([each[name] for each in taken]) for name in names}
+        try:
+            while taken := list(islice(samples, self._size)):
+                if not isinstance(taken[0], dict):
+                    check.refuse_type('dataset', taken[0], 'a dataset whose samples are dicts')
+                if self._drop_last and len(taken) < self._size:
+                    return
+                names = list(taken[0]) if self._names is None else self._names
+                yield len(taken), {name: _array([each[name] for each in taken]) for name in names}
+        finally:
+            # An iterator of a subclass may be no generator.
+            close = getattr(samples, 'close', None)
+            if close is not None:
+                close()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position after the last returned batch, for `StreamingDataset.load_state_dict`.
