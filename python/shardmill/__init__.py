@@ -24,11 +24,14 @@ if TYPE_CHECKING:
         TSVWriter,
         XSVWriter,
     )
+    from shardmill.base._preview import Preview
+    from shardmill.base._training_batches import BatchIterator
     from shardmill.base._typing import Sample
     from shardmill.caching import CacheClient, CachedFile
     from shardmill.files import FileDataset, FileStream
 
 __all__ = [
+    'BatchIterator',
     'CSVWriter',
     'CacheClient',
     'CachedFile',
@@ -38,6 +41,7 @@ __all__ = [
     'JSONWriter',
     'LocalDataset',
     'MDSWriter',
+    'Preview',
     'Sample',
     'Stream',
     'StreamingDataLoader',
@@ -53,6 +57,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    'BatchIterator': 'shardmill.base._training_batches',
     'CSVWriter': 'shardmill.base.format',
     'CacheClient': 'shardmill.caching',
     'CachedFile': 'shardmill.caching',
@@ -62,6 +67,7 @@ _HOMES = {
     'JSONWriter': 'shardmill.base.format',
     'LocalDataset': 'shardmill.base.local',
     'MDSWriter': 'shardmill.base.format',
+    'Preview': 'shardmill.base._preview',
     'Sample': 'shardmill.base._typing',
     'Stream': 'shardmill.base.stream',
     'StreamingDataLoader': 'shardmill.base.dataloader',

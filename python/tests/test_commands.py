@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 import pytest
 
@@ -52,7 +52,8 @@ def options(verb: str) -> set[str]:
 
 def test_a_conversion_returns_a_report(source: Path, tmp_path: Path) -> None:
     out = tmp_path / 'out'
-    columns = {'id': 'int32', 'a "b": =': Column('str', 'upper(text)')}
+    columns: dict[str, Union[str, Column, None]] = {'id': 'int32'}
+    columns['a "b": ='] = Column('str', 'upper(text)')
     report = shardmill.convert(source, out, columns=columns, null_as={'a "b": =': 'none'})
     assert (report.outcome, report.samples, report.shards) == ('converted', 3, 1)
     assert report.out == str(out)
@@ -299,3 +300,33 @@ def test_every_option_of_the_program_has_a_keyword() -> None:
             if each.kind is each.KEYWORD_ONLY and name not in ('storage_options', 'progress')
         }
         assert keywords == options(verb) - ignored, verb
+
+
+@pytest.mark.parametrize('nulls', ['mask', 'error'])
+def test_a_converted_table_is_the_table(tmp_path: Path, nulls: str) -> None:
+    pa = pytest.importorskip('pyarrow')
+    pq = pytest.importorskip('pyarrow.parquet')
+    absent = nulls == 'mask'
+    numbers = list(range(500))
+    table = pa.table(
+        {
+            'id': pa.array(numbers, pa.int64()),
+            'score': pa.array([None if absent and n % 7 == 0 else n / 4 for n in numbers]),
+            'text': pa.array([None if absent and n % 5 == 0 else f'ä{n}' for n in numbers]),
+            'list': pa.array([list(range(n % 4 + 1)) for n in numbers], pa.list_(pa.int16())),
+            'fixed': pa.array([[n, n / 2] for n in numbers], pa.list_(pa.float32(), 2)),
+            'data': pa.array([bytes([n % 256]) * (n % 9) for n in numbers]),
+        }
+    )
+    pq.write_table(table, tmp_path / 'rows.parquet')
+    shardmill.convert(tmp_path / 'rows.parquet', tmp_path / 'out', nulls=nulls, size_limit='8KiB')
+    dataset = LocalDataset(tmp_path / 'out')
+    assert ('score__is_null' in dataset.columns) == absent
+    found = dataset.to_arrow()
+    assert (
+        found.select(sorted(table.column_names)).to_pydict()
+        == table.select(sorted(table.column_names)).to_pydict()
+    )
+    for name in ('id', 'text', 'data', 'list'):
+        assert found.schema.field(name).type == table.schema.field(name).type
+    assert found['score'].null_count == table['score'].null_count

@@ -26,6 +26,8 @@ def test_every_class_has_a_kind_and_every_kind_a_class() -> None:
 def test_kinds_are_those_of_the_frozen_list() -> None:
     lines = (ROOT / 'tests/layering/errors.txt').read_text().split('\n')
     kinds = {line.split()[-1] for line in lines if line.strip() and not line.startswith('#')}
+    # An asterisk is for ids of several kinds.
+    kinds.discard('*')
     snake = {re.sub(r'(?<!^)(?=[A-Z])', '_', kind).lower() for kind in kinds}
     assert snake and snake <= set(CLASS_OF_KIND)
 

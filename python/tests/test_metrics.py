@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,7 @@ def test_stats_of_a_cache(folder: Path, tmp_path: Path) -> None:
 def test_a_callback_is_called_every_so_many_batches(folder: Path, workers: int) -> None:
     loader = make_loader(folder, workers)
     told: list[tuple[int, int]] = []
-    loader.on_stats(
-        lambda stats, batch: told.append((batch, stats['num_samples_yielded'])), every=5
-    )
+    loader.on_stats(lambda stats, batch: told.append((batch, stats.num_samples_yielded)), every=5)
     for _ in range(2):
         for _ in loader:
             pass
@@ -90,7 +89,7 @@ def test_a_callback_is_called_every_so_many_batches(folder: Path, workers: int) 
 def test_an_error_of_a_callback_is_not_swallowed(folder: Path) -> None:
     loader = make_loader(folder)
 
-    def fail(stats: dict[str, Any], batch: int) -> None:
+    def fail(stats: Mapping[str, Any], batch: int) -> None:
         raise KeyError('from the callback')
 
     loader.on_stats(fail, every=2)

@@ -125,7 +125,8 @@ def test_a_damaged_shard_does_not_hide_the_facts(tmp_path: Path) -> None:
 
 
 def test_objects_that_are_not_whole_yet() -> None:
-    for kind in (StreamingDataset, LocalDataset):
+    kinds: tuple[Any, ...] = (StreamingDataset, LocalDataset)
+    for kind in kinds:
         Checker(kind.__new__(kind)._repr_html_())
 
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::batch::slice_of;
 use crate::tests::tars::TarSet;
-use crate::{Batch, BatchData, BatchOptions, Reader, ReaderError, ReaderOptions};
+use crate::{Batch, BatchData, BatchOptions, Cancel, Reader, ReaderError, ReaderOptions};
 use shardmill_dataset::{Dataset, OpenOptions as DatasetOptions, StreamOptions};
 
 /// The format of the samples.
@@ -245,6 +245,36 @@ proptest! {
                 prop_assert_eq!(found, kind.sample(*id));
             }
         }
+    }
+}
+
+#[test]
+fn a_range_has_the_samples_with_its_numbers() {
+    for kind in KINDS {
+        let temp = temp();
+        kind.write(temp.path(), &[5, 0, 7], 0);
+        let reader = open(&[temp.path()]);
+        // An epoch that is being read goes on.
+        let config = reader.epoch_config(3, World::SINGLE);
+        let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
+        let mut read = 0;
+        let mut ranges = reader.ranges();
+        for range in [0..12, 3..6, 11..12, 7..7] {
+            let batch = ranges.read(range.clone(), &Cancel::default()).unwrap();
+            let samples: Vec<_> = range.map(|id| kind.sample(id)).collect();
+            assert_eq!(encoded(&batch), samples, "{kind:?}");
+            read += batches.next_batch().unwrap().unwrap().len();
+        }
+        assert_eq!(read, 12);
+        let error = ranges.read(9..13, &Cancel::default()).unwrap_err();
+        assert!(matches!(
+            error,
+            ReaderError::SampleBeyond {
+                sample: 12,
+                samples: 12
+            }
+        ));
+        assert!(reader.raw_bytes() > 0);
     }
 }
 
