@@ -230,7 +230,7 @@ def check_part(staging: parts.Staging, options: Mapping[str, Any], rows: pa.Tabl
     said = json.loads(staging.text)
     if said['mode'] != 'append' or said['base'] is None or said['names'] != 'mds':
         return
-    table, shards = open_table(staging.dest, staging.storage_options)
+    table, shards = open_table(staging.out, staging.storage_options)
     if not shards:
         return
     try:
@@ -245,7 +245,7 @@ def check_part(staging: parts.Staging, options: Mapping[str, Any], rows: pa.Tabl
     if columns and (table.is_tar or columns != table.columns):
         text = f'the dataset has {_listed(table.columns)}, the job writes {_listed(columns)}'
         hint = 'append shards of the same format and columns, or overwrite'
-        raise ConflictError(text, 'dest-format', staging.dest, hint)
+        raise ConflictError(text, 'dest-format', staging.out, hint)
 
 
 def _one_row(schema: pa.Schema) -> pa.Table:

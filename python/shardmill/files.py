@@ -254,16 +254,16 @@ class FileDataset(StreamingDataset[Any]):
         """
         return self._here().find_file(check.path('path', path))
 
-    def path_of(self, number: int) -> str:
+    def path_of(self, sample_id: int) -> str:
         """Returns the path of a file in the tree.
 
         Args:
-            number: The number of the file, from 0.
+            sample_id: The number of the file, from 0.
 
         Raises:
             IndexError: The list has no such file.
         """
-        number = check.sample_number(number, self.num_samples)
+        number = check.sample_number(sample_id, self.num_samples)
         path = self._here().file_path(number)
         if path is None:
             raise IndexError(f'there is no file {number}: the tree has {self.num_samples}')

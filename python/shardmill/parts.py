@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._renamed import renamed
 from shardmill.base._sizes import BYTES, THOUSANDS, scaled
 from shardmill.errors import ShardmillError, UsageError
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+    from shardmill.base._typing import Path
 
     Columns = Union[Mapping[str, Optional[str]], Sequence[str]]
 
@@ -56,12 +59,12 @@ class Staging:
     :func:`abort` does.
 
     Attributes:
-        dest: The folder or the URL of the dataset.
+        out: The folder or the URL of the dataset.
         text: The other settings, serialized by the extension module.
         storage_options: Store settings that are not in the environment.
     """
 
-    dest: str
+    out: str
     text: str
     storage_options: Optional[dict[str, str]] = field(default=None, repr=False)
 
@@ -80,7 +83,7 @@ class Staging:
             abort(self)
         except ShardmillError as problem:
             # The error of the block is the one to raise.
-            text = f'{self.dest}: the files of the failed job remain, and `parts.gc` finds them: {problem}'
+            text = f'{self.out}: the files of the failed job remain, and `parts.gc` finds them: {problem}'
             warnings.warn(text, stacklevel=2)
 
 
@@ -114,37 +117,38 @@ class Leftover(NamedTuple):
     reason: str
 
 
+@renamed(dest='out', pattern='shard_pattern')
 def begin(
-    dest: str,
+    out: Path,
     *,
     to: str = 'mds',
     mode: str = 'error',
-    pattern: Optional[str] = None,
+    shard_pattern: Optional[str] = None,
     job: Optional[str] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> Staging:
     """Inspects the destination and chooses the names of the job's files. Writes nothing.
 
     Args:
-        dest: A folder or the URL of a prefix in a store.
+        out: A folder or the URL of a prefix in a store.
         to: ``mds`` or ``webdataset``.
         mode: How to treat an existing dataset. ``error`` fails. ``append`` adds the new samples after the existing
             ones. ``overwrite`` replaces it and leaves the old shards for :func:`gc` to remove.
-        pattern: The pattern of tar shard names, such as ``shard-%06d.tar``.
+        shard_pattern: The pattern of tar shard names, such as ``shard-%06d.tar``.
         job: Letters and digits unique to this job; ``None`` for random ones.
         storage_options: Store settings that are not in the environment.
 
     Raises:
         ConflictError: A dataset exists, and the mode is ``error``.
     """
-    dest = check.path('dest', dest)
+    out = check.path('out', out)
     to, mode = check.text('to', to), check.text('mode', mode)
-    if '://' not in dest and not dest.startswith('dbfs:'):
+    if '://' not in out and not out.startswith('dbfs:'):
         # Tasks may run in another working directory.
-        dest = os.path.abspath(dest)
+        out = os.path.abspath(out)
     settings = dict(storage_options) if storage_options else None
-    text = _core.parts_begin(dest, to, pattern, job or uuid.uuid4().hex[:16], mode, settings)
-    return Staging(dest, text, settings)
+    text = _core.parts_begin(out, to, shard_pattern, job or uuid.uuid4().hex[:16], mode, settings)
+    return Staging(out, text, settings)
 
 
 class PartWriter:
@@ -167,9 +171,10 @@ class PartWriter:
             ``'none'`` or 0 for a single shard.
         samples_per_shard: Maximum samples per shard, as a number or as text such as ``'10k'``.
         key: The column with the keys of WebDataset samples. By default keys are numbers, prefixed with the part number.
-        scratch: The folder for shards that are waiting for upload.
+        temp_dir: The folder for shards that are waiting for upload.
     """
 
+    @renamed(scratch='temp_dir')
     def __init__(
         self,
         staging: Staging,
@@ -182,7 +187,7 @@ class PartWriter:
         size_limit: Optional[Union[int, str]] = SIZE_LIMIT,
         samples_per_shard: Optional[Union[int, str]] = None,
         key: Optional[str] = None,
-        scratch: Optional[str] = None,
+        temp_dir: Optional[Path] = None,
     ) -> None:
         _check_staging(staging)
         if compression is not None:
@@ -194,10 +199,10 @@ class PartWriter:
             size_limit=_bytes(size_limit),
             samples_per_shard=count_of('samples_per_shard', samples_per_shard),
             key=key,
-            scratch=scratch,
+            scratch=check.path_or_none('temp_dir', temp_dir),
         )
         self._core = _core.PartWriter(
-            staging.dest,
+            staging.out,
             staging.text,
             _number('part_id', part_id),
             attempt or uuid.uuid4().hex[:16],
@@ -248,6 +253,7 @@ class PartWriter:
         self.abort()
 
 
+@renamed(scratch='temp_dir')
 def write_part(
     batches: Iterable[Any],
     staging: Staging,
@@ -260,7 +266,7 @@ def write_part(
     size_limit: Optional[Union[int, str]] = SIZE_LIMIT,
     samples_per_shard: Optional[Union[int, str]] = None,
     key: Optional[str] = None,
-    scratch: Optional[str] = None,
+    temp_dir: Optional[Path] = None,
 ) -> str:
     """Writes one part of a dataset. The arguments are those of :class:`PartWriter`.
 
@@ -275,7 +281,7 @@ def write_part(
         size_limit: Maximum raw bytes per shard.
         samples_per_shard: Maximum samples per shard.
         key: The column with the keys of WebDataset samples.
-        scratch: The folder for shards that are waiting for upload.
+        temp_dir: The folder for shards that are waiting for upload.
 
     Returns:
         The manifest, a short text for :func:`commit`.
@@ -290,7 +296,7 @@ def write_part(
         size_limit=size_limit,
         samples_per_shard=samples_per_shard,
         key=key,
-        scratch=scratch,
+        temp_dir=temp_dir,
     )
     with writer:
         for batch in batches:
@@ -329,7 +335,7 @@ def commit(
         raise UsageError(text, 'limit-parts')
     return Committed(
         *_core.parts_commit(
-            staging.dest,
+            staging.out,
             staging.text,
             texts,
             parts,
@@ -345,32 +351,33 @@ def abort(staging: Staging) -> int:
     Tasks that are still running may leave more files; :func:`gc` finds them.
     """
     _check_staging(staging)
-    return _core.parts_abort(staging.dest, staging.text, staging.storage_options)
+    return _core.parts_abort(staging.out, staging.text, staging.storage_options)
 
 
+@renamed(dest='out', pattern='shard_pattern')
 def gc(
-    dest: str,
+    out: Path,
     *,
     delete: bool = False,
     older_than: Optional[float] = 86400.0,
-    pattern: Optional[str] = None,
+    shard_pattern: Optional[str] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> list[Leftover]:
     """Finds files that no dataset needs: leftovers of killed jobs, and shards that are not in the index.
 
     Args:
-        dest: A folder or the URL of a prefix in a store.
+        out: A folder or the URL of a prefix in a store.
         delete: Whether to remove them.
         older_than: Only include what has not changed for this many seconds; ``None`` for everything, which requires
             that no job is running. Some stores do not report ages, and support only ``None``.
-        pattern: The pattern of tar shard names, if it is not ``shard-%06d.tar``.
+        shard_pattern: The pattern of tar shard names, if it is not ``shard-%06d.tar``.
         storage_options: Store settings that are not in the environment.
     """
     settings = dict(storage_options) if storage_options else None
     delete = check.flag('delete', delete)
     if older_than is not None:
         older_than = check.number('older_than', older_than)
-    found = _core.parts_gc(check.path('dest', dest), delete, older_than, pattern, settings)
+    found = _core.parts_gc(check.path('out', out), delete, older_than, shard_pattern, settings)
     return [Leftover(*entry) for entry in found]
 
 

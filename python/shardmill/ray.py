@@ -21,6 +21,7 @@ from ray.data.block import BlockAccessor, BlockMetadata
 from ray.data.datasource import Datasink, Datasource, ReadTask
 
 from shardmill import _tables, parts
+from shardmill.base._renamed import renamed
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,31 +44,31 @@ class _Sink(Datasink):
 
     def __init__(
         self,
-        dest: str,
+        out: str,
         to: str,
         mode: str,
-        pattern: Optional[str],
+        shard_pattern: Optional[str],
         storage_options: Optional[Mapping[str, str]],
         options: dict[str, Any],
     ) -> None:
         self.begun: dict[str, Any] = {
             'to': to,
             'mode': mode,
-            'pattern': pattern,
+            'shard_pattern': shard_pattern,
             'storage_options': storage_options,
         }
-        self.staging = parts.begin(dest, **self.begun)
+        self.staging = parts.begin(out, **self.begun)
         self.options = options
         self.committed: Optional[parts.Committed] = None
         # Report invalid options now.
         parts.PartWriter(self.staging, 0, **options)
-        self._is_new = '://' not in dest and not os.path.exists(self.staging.dest)
+        self._is_new = '://' not in out and not os.path.exists(self.staging.out)
 
     def on_write_start(self, schema: Optional[pa.Schema] = None) -> None:
         """Checks the columns before any task starts. Runs in the driver."""
         if self.committed is not None and self.begun['mode'] == 'error':
             # This sink already published a dataset: `begin` raises the error.
-            parts.begin(self.staging.dest, **self.begun)
+            parts.begin(self.staging.out, **self.begun)
         # Blocks of pandas have another kind of schema, and empty blocks have none.
         if schema is not None and hasattr(schema, 'empty_table') and len(schema):
             table = schema.empty_table()
@@ -114,7 +115,7 @@ class _Sink(Datasink):
         self.committed = parts.commit(write_result.write_returns, self.staging)
         if self.begun['mode'] != 'error':
             # Using the sink again starts another job.
-            self.staging = parts.begin(self.staging.dest, **self.begun)
+            self.staging = parts.begin(self.staging.out, **self.begun)
 
     def on_write_failed(self, error: Exception) -> None:
         """Removes what the tasks have written."""
@@ -122,14 +123,14 @@ class _Sink(Datasink):
         if self._is_new:
             # Fails if another process has written files to the folder meanwhile.
             with suppress(OSError):
-                os.rmdir(self.staging.dest)
+                os.rmdir(self.staging.out)
 
 
 class MDSDatasink(_Sink):
     """Writes a dataset in the MDS format.
 
     Args:
-        dest: A folder, or the URL of a prefix in a store, that all workers can access.
+        out: A folder, or the URL of a prefix in a store, that all workers can access.
         mode: How to treat an existing dataset: ``error``, ``append`` or ``overwrite``.
         columns: The columns to write: their names, or their encodings by name.
         compression: A compression, such as ``zstd:3``.
@@ -145,9 +146,10 @@ class MDSDatasink(_Sink):
         ConflictError: A dataset exists, and the mode is ``error``.
     """
 
+    @renamed(dest='out')
     def __init__(
         self,
-        dest: str,
+        out: str,
         *,
         mode: str = 'error',
         columns: Optional[parts.Columns] = None,
@@ -164,18 +166,18 @@ class MDSDatasink(_Sink):
             'size_limit': size_limit,
             'samples_per_shard': samples_per_shard,
         }
-        super().__init__(dest, 'mds', mode, None, storage_options, options)
+        super().__init__(out, 'mds', mode, None, storage_options, options)
 
 
 class WebDatasetDatasink(_Sink):
     """Writes a dataset in the WebDataset format.
 
     Args:
-        dest: A folder, or the URL of a prefix in a store, that all workers can access.
+        out: A folder, or the URL of a prefix in a store, that all workers can access.
         mode: How to treat an existing dataset: ``error``, ``append`` or ``overwrite``.
         columns: The columns to write as fields: their names, or their field extensions by column name.
         key: The column with the sample keys. By default keys are numbers, prefixed with the part number.
-        pattern: The pattern of shard names, such as ``shard-%06d.tar``.
+        shard_pattern: The pattern of shard names, such as ``shard-%06d.tar``.
         compression: ``gz`` or ``zstd``, optionally with a level; none by default.
         hashes: Names of the hashes to store in the index.
         size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``.
@@ -189,14 +191,15 @@ class WebDatasetDatasink(_Sink):
         ConflictError: A dataset exists, and the mode is ``error``.
     """
 
+    @renamed(dest='out', pattern='shard_pattern')
     def __init__(
         self,
-        dest: str,
+        out: str,
         *,
         mode: str = 'error',
         columns: Optional[parts.Columns] = None,
         key: Optional[str] = None,
-        pattern: Optional[str] = None,
+        shard_pattern: Optional[str] = None,
         compression: Optional[str] = None,
         hashes: Union[str, Sequence[str]] = (),
         size_limit: Optional[Union[int, str]] = parts.SIZE_LIMIT,
@@ -211,7 +214,7 @@ class WebDatasetDatasink(_Sink):
             'size_limit': size_limit,
             'samples_per_shard': samples_per_shard,
         }
-        super().__init__(dest, 'webdataset', mode, pattern, storage_options, options)
+        super().__init__(out, 'webdataset', mode, shard_pattern, storage_options, options)
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -319,19 +322,20 @@ def _stored(data_type: pa.DataType) -> pa.DataType:
 class _Source(Datasource):
     """A source that reads shards."""
 
+    @renamed(dest='location')
     def __init__(
         self,
-        dest: str,
+        location: str,
         *,
         columns: Optional[Sequence[str]] = None,
         batch_size: int = 1024,
         storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         super().__init__()
-        self._table, self._shards = _tables.open_table(dest, storage_options)
+        self._table, self._shards = _tables.open_table(location, storage_options)
         if self._table.is_tar != self._is_tar and self._shards:
-            text = f'{dest} is not a dataset of {self._name}'
-            raise UsageError(text, 'config-format', dest)
+            text = f'{location} is not a dataset of {self._name}'
+            raise UsageError(text, 'config-format', location)
         if isinstance(columns, str):
             raise UsageError('columns: a list of names, not a text', 'config-value', 'columns')
         self._columns = list(columns) if columns is not None else None
@@ -413,7 +417,7 @@ class MDSDatasource(_Source):
     """Reads an MDS dataset. The number of rows is known before reading.
 
     Args:
-        dest: The folder or URL of the dataset.
+        location: The folder or URL of the dataset.
         columns: The columns to read; ``None`` for all.
         batch_size: Maximum samples per block.
         storage_options: Store settings that are not in the environment.
@@ -430,7 +434,7 @@ class WebDatasetDatasource(_Source):
     ``__key__``.
 
     Args:
-        dest: The folder or URL of the dataset.
+        location: The folder or URL of the dataset.
         columns: The columns to read; ``None`` for all.
         batch_size: Maximum samples per block.
         storage_options: Store settings that are not in the environment.

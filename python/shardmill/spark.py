@@ -49,8 +49,8 @@ _WRITING = frozenset(
         'hashes',
         'key',
         'path',
-        'pattern',
         'samples_per_shard',
+        'shard_pattern',
         'size_limit',
         'to',
     )
@@ -73,7 +73,7 @@ class ShardmillDataSource(DataSource):
 
     Write options: ``to`` (``mds`` or ``webdataset``), ``columns`` (names separated by commas, or JSON with encodings by
     name), ``compression``, ``hashes`` (separated by commas), ``size_limit``, ``samples_per_shard``, ``key``,
-    ``pattern``, ``exists`` (``append``, ``error`` or ``ignore``). Read option: ``batch_size``. For both:
+    ``shard_pattern``, ``exists`` (``append``, ``error`` or ``ignore``). Read option: ``batch_size``. For both:
     ``storage.NAME`` for settings of the store.
     """
 
@@ -119,7 +119,7 @@ class ShardmillDataSource(DataSource):
                 self._path(),
                 to=options.get('to', 'mds'),
                 mode='overwrite' if overwrite else exists,
-                pattern=options.get('pattern'),
+                shard_pattern=options.get('shard_pattern'),
                 storage_options=self._storage(),
             )
         except ConflictError:
@@ -166,6 +166,10 @@ def _checked(options: Any, there: frozenset[str]) -> dict[str, str]:
     """
     known = {name.lower(): value for name, value in options.items()}
     unknown = sorted(name for name in known if name not in there and not name.startswith(_STORAGE))
+    if 'pattern' in unknown and 'shard_pattern' in there:
+        text = '`pattern` has another name now: `shard_pattern`'
+        hint = 'write `shard_pattern`'
+        raise UsageError(text, 'config-argument', 'pattern', hint)
     if unknown:
         text = f'there is no option {", ".join(unknown)}'
         hint = f'use some of {", ".join(sorted(there))}, {_STORAGE}NAME'

@@ -62,6 +62,24 @@ def test_parts_are_a_dataset_after_the_commit(tmp_path: Path) -> None:
     assert parts.commit(manifests, staging).was_done
 
 
+@pytest.mark.parametrize(
+    ('call', 'old', 'new'),
+    [
+        (lambda: parts.begin(dest='x'), 'dest', 'out'),
+        (lambda: parts.begin('x', pattern='a-%d.tar'), 'pattern', 'shard_pattern'),
+        (lambda: parts.gc('x', pattern='a-%d.tar'), 'pattern', 'shard_pattern'),
+        (lambda: parts.PartWriter(None, 0, scratch='x'), 'scratch', 'temp_dir'),
+        (lambda: parts.write_part([], None, 0, scratch='x'), 'scratch', 'temp_dir'),
+    ],
+)
+def test_earlier_names_are_errors_with_the_new_ones(call: Any, old: str, new: str) -> None:
+    with pytest.raises(TypeError, match=f'`{old}` has another name now: `{new}`') as caught:
+        call()
+    assert isinstance(caught.value, UsageError)
+    assert (caught.value.id, caught.value.object) == ('config-argument', old)
+    assert caught.value.hint == f'write `{new}=...`'
+
+
 def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
     place = tmp_path / 'out'
     with pytest.raises(KeyError, match='mine'), parts.begin(str(place)) as staging:
@@ -88,7 +106,7 @@ def test_an_abort_that_fails_does_not_hide_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(staging: parts.Staging) -> int:
-        raise RemoteError('no store', 'store-down', staging.dest)
+        raise RemoteError('no store', 'store-down', staging.out)
 
     monkeypatch.setattr(parts, 'abort', failing)
     with pytest.warns(UserWarning, match=r'`parts\.gc` finds them: \[store-down\] no store'):
@@ -197,9 +215,9 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match='parquet'):
         parts.begin(str(tmp_path / 'out'), to='parquet')
     with pytest.raises(ValueError, match='pattern'):
-        parts.begin(str(tmp_path / 'out'), pattern='x-%d.tar')
+        parts.begin(str(tmp_path / 'out'), shard_pattern='x-%d.tar')
     with pytest.raises(ValueError, match='pattern'):
-        parts.begin(str(tmp_path / 'out'), to='webdataset', pattern='x.tar')
+        parts.begin(str(tmp_path / 'out'), to='webdataset', shard_pattern='x.tar')
 
 
 def test_web_dataset(tmp_path: Path) -> None:
@@ -234,7 +252,7 @@ def test_a_store(tmp_path: Path) -> None:
 
         staging = begin()
         assert 'hush' not in repr(staging)
-        options: dict[str, Any] = {'size_limit': 200, 'scratch': str(tmp_path)}
+        options: dict[str, Any] = {'size_limit': 200, 'temp_dir': str(tmp_path)}
         manifests = [
             parts.write_part([table(part * 10, part * 10 + 10)], staging, part, **options)
             for part in range(2)

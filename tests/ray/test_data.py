@@ -123,7 +123,7 @@ def test_modes(tmp_path):
 
 
 def test_web_dataset(tmp_path):
-    sink = WebDatasetDatasink(str(tmp_path / "out"), columns=["text", "id"], key="id", pattern="x-%04d.tar", size_limit="20kb")
+    sink = WebDatasetDatasink(str(tmp_path / "out"), columns=["text", "id"], key="id", shard_pattern="x-%04d.tar", size_limit="20kb")
     frame().write_datasink(sink)
     assert {"x-00000-0000.tar", "x-00002-0000.tar.idx"} < set(tree(tmp_path / "out"))
     data = ray.data.read_datasource(WebDatasetDatasource(str(tmp_path / "out")))

@@ -146,7 +146,7 @@ def test_web_dataset(spark, tmp_path):
     rows = spark.read.format("shardmill").load(str(tmp_path / "out")).collect()
     assert Counter((row["__key__"], bytes(row.blob)) for row in rows) == Counter((str(n), str(n).encode()) for n in range(100))
     # Keys that are numbers differ from part to part.
-    write(frame(spark, 10).select("text"), tmp_path / "numbered", to="webdataset", pattern="x-%03d.tar")
+    write(frame(spark, 10).select("text"), tmp_path / "numbered", to="webdataset", shard_pattern="x-%03d.tar")
     rows = spark.read.format("shardmill").load(str(tmp_path / "numbered")).collect()
     assert len({row["__key__"] for row in rows}) == 10
     assert sorted(row.text for row in rows) == sorted(map(str, range(10)))

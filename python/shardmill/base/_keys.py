@@ -51,17 +51,17 @@ class KeyAccess:
             raise KeyError(key)
         return number
 
-    def key_of(self: _Numbered, number: int) -> str:
+    def key_of(self: _Numbered, sample_id: int) -> str:
         """Returns the key of a sample in a tar file.
 
         Args:
-            number: The number of the sample, from 0.
+            sample_id: The number of the sample, from 0.
 
         Raises:
             IndexError: The sample does not exist.
             KeyError: The sample is not in a tar file, so it has no key.
         """
-        number = check.sample_number(number, self.num_samples)
+        number = check.sample_number(sample_id, self.num_samples)
         key = self._here().key_of(number)
         if key is None:
             raise KeyError(f'sample {number} is in no tar file, and has no key')
