@@ -157,7 +157,7 @@ def test_batches_are_read_when_they_are_requested(data: Path, tmp_path: Path) ->
     assert all(np.array_equal(vectors[n - 18], made.sample_of(n)['vector']) for n in range(18, 403))
 
 
-def test_an_epoch_goes_on_while_a_table_is_read(data: Path, tmp_path: Path) -> None:
+def test_a_table_does_not_disturb_an_epoch(data: Path, tmp_path: Path) -> None:
     expected = [
         each['number'] for each in StreamingDataset(local=str(data), batch_size=8, shuffle=True)
     ]

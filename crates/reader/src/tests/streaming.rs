@@ -254,7 +254,7 @@ fn a_range_has_the_samples_with_its_numbers() {
         let temp = temp();
         kind.write(temp.path(), &[5, 0, 7], 0);
         let reader = open(&[temp.path()]);
-        // An epoch that is being read goes on.
+        // An epoch that is being read is not disturbed.
         let config = reader.epoch_config(3, World::SINGLE);
         let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
         let mut read = 0;
