@@ -16,8 +16,12 @@ from shardmill import StreamingDataset as Streaming
 ROOT = Path(__file__).parents[1]
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch.utils.data import DataLoader, Dataset, IterableDataset
     from typing_extensions import assert_type
+
+    from shardmill.errors import DataError
+    from shardmill.stats import DatasetStats
 
     def datasets(
         dicts: Streaming[Sample], numbers: Streaming[int], local: LocalDataset[int]
@@ -38,12 +42,22 @@ if TYPE_CHECKING:
         assert_type(len(as_loader), int)
         assert_type(loader.batch_size, 'int | None')
 
+    def results(dataset: Streaming[Sample], loader: StreamingDataLoader[Sample]) -> None:
+        assert_type(dataset.columns, tuple[str, ...])
+        assert_type(dataset.schema['a'].shape, 'tuple[int, ...] | None')
+        assert_type(dataset.stats(), DatasetStats)
+        assert_type(loader.stats().loader_wait_seconds, float)
+        assert_type(next(dataset.batches()), dict[str, NDArray[Any]])
+        assert_type(DataError('a').docs, str)
+
     def mistakes() -> None:
         Streaming(local='data', batchsize=1)  # type: ignore[call-arg]
         Streaming(local='data', batch_size='1')  # type: ignore[arg-type]
         Streaming(streams=['data'])  # type: ignore[list-item]
         StreamingDataLoader(Streaming(local='data'), batchsize=1)  # type: ignore[call-arg]
         StreamingDataLoader(Streaming(local='data'), num_workers='1')  # type: ignore[arg-type]
+        Streaming(local='data').batches(batchsize=1)  # type: ignore[call-arg]
+        Streaming(local='data').to_arrow(columns=1)  # type: ignore[arg-type]
         Stream(local='data', choose='1')  # type: ignore[arg-type]
         LocalDataset(5)  # type: ignore[arg-type]
         FileDataset(local='data', batch_size='1')  # type: ignore[arg-type]
