@@ -66,7 +66,7 @@ class Command:
 def all_pages():
     """Every page with examples, except for those that are generated from the program."""
     generated = {ROOT / "docs/reference/cli.md"}
-    pages = [ROOT / "README.md", ROOT / "python/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / "README.md", ROOT / "python/README.md", ROOT / "cli/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [page for page in pages if page not in generated]
 
 

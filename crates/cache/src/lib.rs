@@ -106,3 +106,8 @@ pub use forecast::{
 };
 pub use options::{CacheOptions, CacheStats, Cancel, Peers};
 pub use policy::AccessPlan;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -28,3 +28,8 @@ pub use compression::{Compression, Compressor};
 pub use content::Content;
 pub use error::CodecError;
 pub use hash::{Digest, FileHashes, FileInfo, Hasher, digest, hash_hex};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

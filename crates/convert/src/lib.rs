@@ -71,3 +71,8 @@ pub use report::{ConvertReport, IncrementReport, Outcome, SplitReport};
 pub use rewrite::{ChangeLine, LostLine, RewriteKind, RewriteOptions, Rewritten, rewrite_tars};
 pub use run::run;
 pub use shardmill_dataset::PROVENANCE_NAME;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -41,3 +41,8 @@ pub use name::{
 pub use progress::{CancelToken, Progress, Snapshot};
 pub use size::{ByteSize, SizeError, parse_sample_count};
 pub use unfinished::{Unfinished, shell_word};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

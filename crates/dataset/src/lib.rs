@@ -88,3 +88,8 @@ pub use tars::{
 };
 pub use verify::{VerifyOptions, verify};
 pub use version::version_of;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -35,3 +35,8 @@ pub use buffer::{ALIGNMENT, Buffer, Pool};
 pub use mapping::Mapping;
 pub use sigbus::damages;
 pub use writeback::begin_writeback;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

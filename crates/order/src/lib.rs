@@ -78,3 +78,8 @@ pub use error::OrderError;
 pub use lineage::Delivery;
 pub use orders::orders;
 pub use request::Request;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -32,3 +32,8 @@ pub use shardmill_cache::{
     ForecastOptions, NodeForecast, Peers, Point, ShardCost, forecast,
 };
 pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

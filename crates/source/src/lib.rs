@@ -262,3 +262,8 @@ fn check_options(options: &SourceOptions) -> Result<(), SourceError> {
     }
     Ok(())
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

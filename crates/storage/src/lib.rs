@@ -103,3 +103,8 @@ pub use remote::{
     SETTINGS, UploadOptions, settings_of,
 };
 pub use temp::TempFile;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

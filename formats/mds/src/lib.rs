@@ -63,3 +63,8 @@ pub use shardmill_codec::{
 pub use text::{reaches_over, write_decimal, write_float, write_json_float, write_json_string};
 pub use value::{Image, NdArray, PilFrame, Value};
 pub use {config::*, index::*, shard::*};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

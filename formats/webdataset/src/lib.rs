@@ -78,3 +78,8 @@ pub use tar::{
     content_of_numbered, member_bytes, renumber, trailer_bytes, write_member, write_member_head,
     write_trailer,
 };
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
