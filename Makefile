@@ -83,12 +83,20 @@ install: build venv ## the Python package, in .venv, as it is in this tree
 	echo '$(CURDIR)/python' > "$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shardmill.pth"
 
 .PHONY: wheel
-wheel: build venv ## the wheels of the Python package and of the command line, in $CARGO_TARGET_DIR/wheels
-	scripts/wheels.sh .venv $(BIN) $(WHEELS)
+wheel: wheel-venv ## the wheel, in $CARGO_TARGET_DIR/wheels; WHEEL_TARGET=aarch64-unknown-linux-gnu for another machine
+	scripts/wheel.sh .cache/venv-wheel $(WHEELS) $(WHEEL_TARGET)
 
 .PHONY: check-wheels
-check-wheels: wheel ## install the wheels into empty environments, without torch, and try them
-	scripts/check_wheels.sh $(WHEELS) .cache/venv-wheels
+check-wheels: wheel ## check the wheel, install it into empty environments, without torch and Rust, and try it
+	scripts/check_wheel.sh .cache/venv-wheel $(WHEELS) .cache/venv-wheels
+
+.PHONY: wheel-venv
+wheel-venv:
+	@scripts/venv.sh .cache/venv-wheel scripts/requirements-wheel.txt
+
+.PHONY: crates
+crates: ## package the crates that are published, and check what is in them
+	scripts/crates.sh
 
 .PHONY: venv
 venv: ## .venv with mosaicml-streaming, for the tests and fixtures
@@ -101,8 +109,9 @@ check: venv ## formatting, lints, documentation, layers, licences
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(ALL) --no-deps
 	$(CARGO) $(TEST) --test layering
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
+	scripts/crates.sh
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
+	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
 	cd python && ../.venv/bin/ruff check --quiet . ../examples && ../.venv/bin/ruff format --quiet --check . ../examples && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: fuzz

@@ -1,6 +1,6 @@
 """Writes a dataset of Ray Data to MDS shards, in the tasks of Ray, and reads it back.
 
-    pip install shardmill "ray[data]"
+    pip install "shardmill[ray]"
     python convert_ray.py
 
 It prints:

@@ -1,6 +1,6 @@
 """Writes the rows of a Spark data frame to MDS shards, in the tasks of Spark, and reads them back.
 
-    pip install shardmill "pyspark[connect]>=4" pyarrow pandas
+    pip install "shardmill[spark]" "pyspark[connect]>=4"
     python convert_spark.py
 
 It needs Java 17, and prints:

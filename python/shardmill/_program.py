@@ -40,20 +40,24 @@ def find_program() -> Path:
             f'no `{_NAME}` program in {", ".join(str(path.parent) for path in installed)} or on the PATH',
             'program-missing',
             _NAME,
-            'install the wheel again, or set SHARDMILL_BIN to the path of the program',
+            'run `pip install --force-reinstall shardmill`, or set SHARDMILL_BIN to the path of the program',
         )
     return Path(found)
 
 
 def _script_folders() -> list[Path]:
-    """Returns the folders in which installers put the programs of a wheel, without repetitions."""
+    """Returns the folders in which installers put the programs of a wheel, without repetitions.
+
+    Those that belong to the place of this package come first: the interpreter may have another version.
+    """
     packages = Path(__file__).parent.parent
-    folders = [Path(sysconfig.get_path('scripts'))]
+    folders = []
     if packages.name in ('dist-packages', 'site-packages'):
-        # PREFIX/lib/python3.x/site-packages: that of `pip install --user` and `uv run --with`, too.
+        # PREFIX/lib/python3.x/site-packages: environments, `pip install --user` and `--prefix`, `uv run --with`.
         folders.append(packages.parent.parent.parent / 'bin')
     # `pip install --target`.
     folders.append(packages / 'bin')
+    folders.append(Path(sysconfig.get_path('scripts')))
     return list(dict.fromkeys(folders))
 
 

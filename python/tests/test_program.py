@@ -63,13 +63,20 @@ def test_a_missing_program_names_the_places(places: Path) -> None:
 
 @pytest.mark.parametrize(
     ('packages', 'folder'),
-    [('lib/python3.12/site-packages', 'bin'), ('target', 'target/bin')],
+    [
+        ('lib/python3.12/site-packages', 'bin'),
+        ('lib64/python3.12/site-packages', 'bin'),
+        ('local/lib/python3.12/dist-packages', 'local/bin'),
+        ('target', 'target/bin'),
+    ],
 )
 def test_the_folders_of_installers_are_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: str, folder: str
 ) -> None:
     module = tmp_path / packages / 'shardmill' / '_program.py'
     monkeypatch.setattr(_program, '__file__', str(module))
+    # Another version, in the environment of the interpreter.
+    program(tmp_path / 'elsewhere')
     installed = program(tmp_path / folder)
     monkeypatch.setattr('sysconfig.get_path', lambda name: str(tmp_path / 'elsewhere'))
     assert _program.find_program() == installed

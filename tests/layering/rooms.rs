@@ -96,7 +96,7 @@ pub const ROOMS: &[Room] = &[
             CORE, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER, CONVERT,
         ],
     ),
-    // The wheel must not include the query engine, so it uses neither `source` nor `convert`.
+    // Every rank imports the module, so it must not include the query engine: it uses neither `source` nor `convert`.
     room(
         PYTHON,
         Floor::Edge,

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Check the wheel, then install it as a user would: into empty environments, with NumPy and nothing else, without Rust and
+# without torch, for every Python of this machine. Prints how long each step takes.
+#
+#   scripts/check_wheel.sh VENV WHEELS WORK
+#
+# VENV is the one that built the wheel.
+set -euo pipefail
+
+venv=$1 work=$3
+root=$(cd "$(dirname "$0")/.." && pwd)
+wheel=$(realpath "$2"/shardmill-*"_$(uname -m).whl")
+"$venv/bin/python" "$root/scripts/check_wheel.py" "$wheel"
+
+found=0
+for minor in 9 10 11 12 13 14; do
+    for python in "$(command -v "python3.$minor" || true)" "$HOME"/.pyenv/versions/3.$minor.*/bin/python; do
+        # A name on the PATH may be a shim for a version that is not installed.
+        [ -n "$python" ] && "$python" -c 'import sys; assert sys.version_info[1] == int(sys.argv[1])' "$minor" 2>/dev/null || continue
+        rm -rf "$work"
+        mkdir -p "$work"
+        "$python" "$root/scripts/check_install.py" "$wheel" "$work" $([ "$found" -gt 0 ] || echo --every-scheme)
+        found=$((found + 1))
+        break
+    done
+done
+rm -rf "$work"
+[ "$found" -gt 0 ] || { echo "check_wheel.sh: no Python to try the wheel with" >&2; exit 1; }
