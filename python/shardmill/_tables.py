@@ -391,7 +391,7 @@ def _array(
             values = [_decoded(sample, name, kind) for sample in samples]
         return pa.array(values, data_type)
     if pa.types.is_list(data_type):
-        return tensors(values) if tensors is not None else lists(values, data_type)
+        return tensors(values) if tensors is not None else lists(name, values, data_type)
     if pa.types.is_floating(data_type) or pa.types.is_integer(data_type):
         return pa.array(np.asarray(values), data_type)
     return pa.array(values, data_type)

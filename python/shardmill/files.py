@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._raw import gives_files, kept_batches
+from shardmill.base._signatures import defaults_of, lists_arguments
+from shardmill.base._typing import DatasetOptions
 from shardmill.base.array import Array
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.dataset import StreamingDataset
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from shardmill.base._typing import DatasetOptions, Path
+    from shardmill.base._typing import Path
     from shardmill.base.world import World
 
 __all__ = ['FileDataset', 'FileStream']
@@ -153,6 +155,7 @@ class FileDataset(StreamingDataset[Any]):
         FileNotFoundError: The tree does not exist or has no files.
     """
 
+    @lists_arguments(DatasetOptions, defaults_of(StreamingDataset.__init__))
     def __init__(
         self,
         *,

@@ -293,13 +293,13 @@ class _Reader(DataSourceReader):
 
     def __init__(
         self,
-        dest: str,
+        location: str,
         settings: Optional[dict[str, str]],
         columns: list[str],
         schema: pa.Schema,
         batch_size: int,
     ) -> None:
-        self.dest = dest
+        self.location = location
         self.settings = settings
         self.columns = columns
         self.schema = schema
@@ -307,7 +307,7 @@ class _Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Returns one partition per shard."""
-        table, shards = _tables.open_table(self.dest, self.settings)
+        table, shards = _tables.open_table(self.location, self.settings)
         return [_Partition(table, shard) for shard in shards if shard.samples]
 
     def read(self, partition: Optional[InputPartition]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.bucket import Bucket
 
-from shardmill import LocalDataset, parts
+from shardmill import LocalDataset, MDSWriter, parts
 from shardmill.errors import (
     ConflictError,
     DataError,
@@ -334,6 +334,19 @@ def test_a_table_is_read_shard_by_shard(tmp_path: Path, to: str) -> None:
     column = next(name for name in found.columns if name.startswith('id'))
     values = [value for batch in batches for value in batch.column(column).to_pylist()]
     assert [int(value) for value in values] == list(range(30))
+
+
+def test_arrays_with_more_dimensions_than_a_table_are_not_cut(tmp_path: Path) -> None:
+    import numpy as np
+
+    from shardmill import _tables
+
+    with MDSWriter(out=str(tmp_path), columns={'a': 'ndarray:float32'}) as out:
+        out.write({'a': np.zeros((2, 3), np.float32)})
+    found, shards = _tables.open_table(str(tmp_path))
+    with pytest.raises(UnsupportedError, match='column a: an array has 2 dimensions') as caught:
+        list(_tables.read_shard(found, shards[0]))
+    assert caught.value.object == 'a'
 
 
 @pytest.mark.parametrize('to', ['mds', 'webdataset'])

@@ -169,7 +169,7 @@ def _arrays(column: Column, values: Any, first: int) -> pa.Array:
             array = pa.FixedSizeListArray.from_arrays(array, size)
         array = array.cast(kind)
     else:
-        array = lists(list(values), kind)
+        array = lists(column.schema.name, list(values), kind)
     return array if missing is None else pc.if_else(missing, pa.scalar(None, kind), array)
 
 
@@ -203,7 +203,7 @@ def _depth(kind: Any) -> tuple[int, Any]:
     return depth, kind
 
 
-def lists(values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array:
+def lists(name: str, values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array:
     """Converts NumPy arrays to lists of variable lengths, copying the numbers of all arrays at once.
 
     Raises:
@@ -218,16 +218,18 @@ def lists(values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array:
     other = next((value for value in values if value.ndim != depth), None)
     if other is not None:
         raise UnsupportedError(
-            f'an array has {other.ndim} dimensions, and its column has {depth}',
+            f'column {name}: an array has {other.ndim} dimensions, and a table has {depth}',
             'type-unsupported',
-            hint='choose other columns',
+            name,
+            'choose other columns',
         )
     flat = np.concatenate([np.ravel(value) for value in values])
     if len(flat) > np.iinfo(np.int32).max:
         raise UnsupportedError(
-            f'a batch has {len(flat)} numbers in one column, more than an Arrow list holds',
+            f'column {name}: a batch has {len(flat)} numbers, more than an Arrow list holds',
             'type-unsupported',
-            hint='read smaller batches',
+            name,
+            'read smaller batches',
         )
     array = pa.array(flat, inner)
     # Build offsets for each level, from the innermost list.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
+from shardmill.base._signatures import defaults_of, lists_arguments
 from shardmill.base.dataset import StreamingDataset
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ['NamedDataset', 'NamedDatasetOptions', 'shows_options']
-
-F = TypeVar('F', bound=Callable[..., None])
 
 
 class NamedDatasetOptions(TypedDict, total=False):
@@ -45,17 +43,10 @@ _DEFAULTS: NamedDatasetOptions = {
 }
 
 
-def shows_options(init: F) -> F:
-    """Lists the arguments of `NamedDatasetOptions` in the signature of a constructor, in place of its ``**options``."""
-    general = inspect.signature(StreamingDataset.__init__).parameters
-    shown = [
-        general[name].replace(default=_DEFAULTS.get(name, general[name].default))
-        for name in NamedDatasetOptions.__annotations__
-    ]
-    signature = inspect.signature(init)
-    first, *own = (each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD)
-    vars(init)['__signature__'] = signature.replace(parameters=[first, *shown, *own])
-    return init
+#: Lists the arguments of `NamedDatasetOptions` in the signature of a constructor, in place of its ``**options``.
+shows_options = lists_arguments(
+    NamedDatasetOptions, {**defaults_of(StreamingDataset.__init__), **_DEFAULTS}, first=True
+)
 
 
 class NamedDataset(StreamingDataset[Any]):

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._signatures import lists_arguments
+from shardmill.base._typing import WriterOptions
 from shardmill.base.compression import compress, get_compression_extension, is_compression
 from shardmill.base.format.index import get_index_basename
 from shardmill.base.hashing import get_hash
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
-    from shardmill.base._typing import Destination, WriterOptions
+    from shardmill.base._typing import Destination
 
     Columns = list[tuple[str, str, Any, bool]]
 
@@ -37,7 +39,18 @@ __all__ = ['JointWriter', 'SplitWriter']
 
 logger = logging.getLogger(__name__)
 
-_ARGUMENTS = ('exist_ok', 'jobs', 'max_workers', 'progress_bar', 'retry')
+#: The defaults of the arguments that all writers share.
+_DEFAULTS: WriterOptions = {
+    'progress_bar': False,
+    'max_workers': None,
+    'retry': 2,
+    'exist_ok': False,
+    'jobs': None,
+}
+_ARGUMENTS = tuple(sorted(_DEFAULTS))
+
+#: Lists the shared arguments in the signature of a writer.
+lists_writer_arguments = lists_arguments(WriterOptions, _DEFAULTS)
 
 #: The largest offset in a shard, since offsets have 32 bits.
 _MOST_BYTES = (1 << 32) - 1

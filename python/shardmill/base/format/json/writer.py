@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill.base import _arguments as check
 from shardmill.base.format.base.samples import encoded, value_of
-from shardmill.base.format.base.writer import SplitWriter, table
+from shardmill.base.format.base.writer import SplitWriter, lists_writer_arguments, table
 from shardmill.base.format.json import encodings
 from shardmill.base.format.json.encodings import is_json_encoded, is_json_encoding
 
@@ -45,6 +45,7 @@ class JSONWriter(SplitWriter):
 
     format = 'json'
 
+    @lists_writer_arguments
     def __init__(
         self,
         *,

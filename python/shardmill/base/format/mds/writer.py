@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base.format.base.samples import encoded, value_of
-from shardmill.base.format.base.writer import JointWriter, table
+from shardmill.base.format.base.writer import JointWriter, lists_writer_arguments, table
 from shardmill.base.format.mds import encodings
 from shardmill.base.format.mds.encodings import (
     get_mds_encoded_size,
@@ -56,6 +56,7 @@ class MDSWriter(JointWriter):
     format = 'mds'
     extra_bytes_per_sample = 4
 
+    @lists_writer_arguments
     def __init__(
         self,
         *,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill.base import _arguments as check
 from shardmill.base.format.base.samples import encoded, value_of
-from shardmill.base.format.base.writer import SplitWriter, table
+from shardmill.base.format.base.writer import SplitWriter, lists_writer_arguments, table
 from shardmill.base.format.xsv import encodings
 from shardmill.base.format.xsv.encodings import is_xsv_encoding, xsv_encode
 from shardmill.errors import ColumnNameError
@@ -51,6 +51,7 @@ class XSVWriter(SplitWriter):
 
     format = 'xsv'
 
+    @lists_writer_arguments
     def __init__(
         self,
         *,
@@ -147,6 +148,7 @@ class _FixedWriter(XSVWriter):
 
     separator: str
 
+    @lists_writer_arguments
     def __init__(
         self,
         *,
