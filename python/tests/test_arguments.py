@@ -390,7 +390,7 @@ def test_of_other_classes_and_functions(tmp_path: Path, data: Path) -> None:
         ('filename', lambda: wait_for_file_to_exist(5, 1, 1, 'x')),  # type: ignore[arg-type]
         ('out', lambda: CloudUploader.get(5)),  # type: ignore[arg-type]
         ('remote_dir', lambda: CloudDownloader.get(5)),  # type: ignore[arg-type]
-        ('dest', lambda: parts.begin(5)),  # type: ignore[arg-type]
+        ('out', lambda: parts.begin(5)),  # type: ignore[arg-type]
         ('to', lambda: parts.begin(tree, to=5)),  # type: ignore[arg-type]
         ('staging', lambda: parts.PartWriter('x', 0)),  # type: ignore[arg-type]
         ('compression', lambda: parts.PartWriter(staging, 0, compression=5)),  # type: ignore[arg-type]
