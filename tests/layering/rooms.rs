@@ -54,6 +54,7 @@ const SOURCE: &str = "shardmill-source";
 const WRITER: &str = "shardmill-writer";
 const READER: &str = "shardmill-reader";
 const CONVERT: &str = "shardmill-convert";
+const PROFILE: &str = "shardmill-profile";
 const CLI: &str = "shardmill";
 const PYTHON: &str = "shardmill-python";
 
@@ -89,11 +90,14 @@ pub const ROOMS: &[Room] = &[
         Floor::Job,
         &[CORE, SOURCE, STORAGE, MDS, WEBDATASET, WRITER, DATASET],
     ),
+    // It measures Arrow rows, of which only sources know where they come from.
+    room(PROFILE, Floor::Job, &[CORE, MDS, SOURCE, WEBDATASET]),
     room(
         CLI,
         Floor::Edge,
         &[
             CORE, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER, CONVERT,
+            PROFILE,
         ],
     ),
     // Every rank imports the module, so it must not include the query engine: it uses neither `source` nor `convert`.
@@ -117,7 +121,7 @@ pub const ROOMS: &[Room] = &[
 
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER,
-    CONVERT, CLI, PYTHON, TESTING,
+    CONVERT, PROFILE, CLI, PYTHON, TESTING,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.
@@ -149,7 +153,7 @@ pub const HEAVY: &[Heavy] = &[
     },
     Heavy {
         family: "arrow",
-        homes: &[SOURCE, WRITER, CONVERT, PYTHON, TESTING],
+        homes: &[SOURCE, WRITER, CONVERT, PROFILE, PYTHON, TESTING],
     },
     Heavy {
         family: "object_store",

@@ -9,6 +9,7 @@ mod convert;
 mod doctor;
 mod fix;
 mod gc;
+mod head;
 mod index;
 mod inspect;
 mod lint;
@@ -33,6 +34,7 @@ pub use convert::{ConvertArgs, ShardArgs};
 pub use doctor::DoctorArgs;
 pub use fix::FixArgs;
 pub use gc::GcArgs;
+pub use head::HeadArgs;
 pub use index::{ExportArgs, IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
 pub use inspect::InspectArgs;
 pub use lint::LintArgs;
@@ -127,6 +129,7 @@ pub enum ProgressName {
 pub enum Verb {
     Convert(Box<ConvertArgs>),
     Inspect(InspectArgs),
+    Head(HeadArgs),
     Ls(LsArgs),
     Cat(CatArgs),
     Verify(VerifyArgs),

@@ -38,7 +38,7 @@ pub fn refuse_several(location: &str, storage: &StorageArgs) -> Result<(), Stop>
     }
 }
 
-fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
+pub fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
     CliError::SeveralDatasets {
         location: location.to_owned(),
         names: splits.into_iter().map(|(name, _)| name).collect(),

@@ -659,7 +659,7 @@ struct SourceColumn {
 }
 
 /// Returns whether a directory contains shards, so that only the index is missing.
-fn holds_shards(dataset_location: &DatasetLocation) -> bool {
+pub fn holds_shards(dataset_location: &DatasetLocation) -> bool {
     let entries = match dataset_location {
         DatasetLocation::Local(path) => Dir::open(path).map(Folder::Local),
         DatasetLocation::Store(store) => Ok(store.folder().clone()),

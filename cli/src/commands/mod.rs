@@ -13,6 +13,7 @@ mod export;
 mod extract;
 mod fix;
 mod gc;
+mod head;
 mod index;
 mod inspect;
 mod lint;
@@ -26,6 +27,7 @@ mod plan;
 mod repair;
 mod requests;
 mod rewrite;
+mod rows;
 mod tars;
 mod verify;
 mod world;
@@ -39,6 +41,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
     match &cli.verb {
         Verb::Convert(args) => convert::run(args, limits, out),
         Verb::Inspect(args) => inspect::run(args, limits, out),
+        Verb::Head(args) => head::run(args, limits, out),
         Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),

@@ -335,6 +335,14 @@ fn write_field(
     limits: &Limits,
     line: &mut Vec<u8>,
 ) {
+    with_field(field, data, limits, |value| {
+        write_value(value, max_bytes, line);
+    });
+}
+
+/// Calls `show` with the value of a field according to its extension, or with its bytes if the content does not match the
+/// extension.
+pub fn with_field(field: &str, data: &[u8], limits: &Limits, show: impl FnOnce(&Value<'_>)) {
     let plain = inflate(field, data, limits);
     let decoded = plain
         .as_ref()
@@ -355,7 +363,7 @@ fn write_field(
         },
         _ => Value::Bytes(data),
     };
-    write_value(&value, max_bytes, line);
+    show(&value);
 }
 
 /// Returns the number type in MDS. MDS has no arrays of booleans.

@@ -3,6 +3,7 @@
 
 mod console;
 mod exit;
+mod fit;
 mod human;
 mod progress;
 mod table;
@@ -10,10 +11,11 @@ mod value;
 
 pub use console::Console;
 pub use exit::{Exit, Signal, exit_code};
+pub use fit::{FitTable, terminal_width};
 pub use human::{bytes, count, many, percent, rate, ratio, seconds};
 pub use progress::{Display, ProgressMode};
 pub use table::{Align, Table};
-pub use value::{write_string, write_text_value, write_value};
+pub use value::{cell_text, text_value_text, write_string, write_text_value, write_value};
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};

@@ -11,6 +11,8 @@
 //!
 //! [`gc()`] finds the leftovers of interrupted conversions that will not be resumed.
 //!
+//! [`open_rows`] opens the rows of tables, trees and datasets alike.
+//!
 //! [`export`] writes the indexes of other readers for existing tar shards. [`rewrite_tars`] rewrites or repairs tar
 //! shards.
 //!
@@ -40,6 +42,7 @@ mod input;
 mod journal;
 mod mds_source;
 mod nulls;
+mod open;
 mod options;
 mod part_manifest;
 mod parts;
@@ -60,6 +63,7 @@ pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};
 pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
+pub use open::open_rows;
 pub use options::{
     ColumnOptions, ColumnSpec, ConvertOptions, Nulls, Part, RunOptions, ShardOptions, SplitSpec,
     TarNames, TarOptions,

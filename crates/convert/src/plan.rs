@@ -19,11 +19,11 @@ use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;
 use crate::mds_source;
 use crate::nulls::NullPlan;
+use crate::open::open_rows;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
 use crate::provenance::Provenance;
 use crate::report::SplitReport;
 use crate::split::{SplitPlan, can_be_key};
-use crate::tar_source;
 
 /// A column of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -466,11 +466,7 @@ fn open_source(
             source_options = increment.narrowed(source_options);
         }
     }
-    let source = match kind {
-        SourceKind::Webdataset => tar_source::open(&options.sources, &source_options)?,
-        SourceKind::Mds => mds_source::open(&options.sources, &source_options)?,
-        _ => shardmill_source::open(&options.sources, &source_options)?,
-    };
+    let source = open_rows(&options.sources, &source_options)?;
     Ok((source, increment))
 }
 

@@ -1,0 +1,281 @@
+//! The command `shardmill head`: shows the first samples or rows.
+
+use shardmill_core::{Limits, escape};
+use shardmill_dataset::{Dataset, DatasetError};
+use shardmill_mds::{SampleValue, Value};
+use shardmill_profile::Cell;
+use shardmill_webdataset::ShardView;
+
+use super::dataset_location::DatasetLocation;
+use super::rows::{self, RowsFound};
+use super::tars::with_field;
+use super::dataset;
+use crate::args::HeadArgs;
+use crate::error::{CliError, Stop};
+use crate::output::{
+    Exit, FitTable, Output, cell_text, terminal_width, text_value_text, write_string,
+    write_text_value, write_value,
+};
+
+/// The name of the key of a tar sample.
+const KEY: &str = shardmill_dataset::KEY_COLUMN;
+
+pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
+    let mut sheet = Sheet::new(out.is_json());
+    match rows::find(&args.location, &dataset_location, &limits)? {
+        RowsFound::Tars => tar_samples(args, &dataset_location, &limits, &mut sheet)?,
+        RowsFound::Mds => {
+            let dataset = dataset::open(&args.location, &dataset_location, limits, false)?;
+            mds_samples(args, &dataset, &mut sheet)?;
+        }
+        RowsFound::Source => {
+            let options = rows::source_options(&args.storage, limits)?;
+            source_rows(args, &dataset_location, &options, &mut sheet)?;
+        }
+    }
+    sheet.show(args, out)
+}
+
+/// The samples to show.
+struct Sheet {
+    is_json: bool,
+    columns: Vec<String>,
+    /// The cells of each sample: the number of the column, and the text or JSON of the value.
+    rows: Vec<Vec<(usize, Vec<u8>)>>,
+    more: bool,
+}
+
+impl Sheet {
+    const fn new(is_json: bool) -> Self {
+        Self {
+            is_json,
+            columns: Vec::new(),
+            rows: Vec::new(),
+            more: false,
+        }
+    }
+
+    fn begin(&mut self) {
+        self.rows.push(Vec::new());
+    }
+
+    /// Adds a value to the last sample.
+    fn add(&mut self, column: &str, value: &Value<'_>) {
+        let mut shown = Vec::new();
+        match self.is_json {
+            true => write_value(value, None, &mut shown),
+            false => shown.extend_from_slice(cell_text(value).as_bytes()),
+        }
+        self.put(column, shown);
+    }
+
+    fn put(&mut self, column: &str, shown: Vec<u8>) {
+        let known = self.columns.iter().position(|name| name == column);
+        let at = known.unwrap_or_else(|| {
+            self.columns.push(column.to_owned());
+            self.columns.len() - 1
+        });
+        if let Some(row) = self.rows.last_mut() {
+            row.push((at, shown));
+        }
+    }
+
+    /// Returns the numbers of the columns to show.
+    fn chosen(&self, args: &HeadArgs) -> Result<Vec<usize>, CliError> {
+        if args.columns.is_empty() || self.rows.is_empty() {
+            return Ok((0..self.columns.len()).collect());
+        }
+        let find = |column: &String| {
+            let at = self.columns.iter().position(|name| name == column);
+            at.ok_or_else(|| CliError::ColumnUnknown {
+                object: args.location.clone(),
+                column: column.clone(),
+                known: self.columns.clone(),
+            })
+        };
+        args.columns.iter().map(find).collect()
+    }
+
+    fn show(&self, args: &HeadArgs, out: &mut Output) -> Result<Exit, Stop> {
+        let chosen = self.chosen(args)?;
+        if self.is_json {
+            for row in &self.rows {
+                out.bytes(&self.json(row, &chosen))?;
+            }
+            return Ok(Exit::Done);
+        }
+        if self.rows.is_empty() {
+            if !out.is_quiet() {
+                out.line(format_args!("{}: no samples", escape(&args.location)))?;
+            }
+            return Ok(Exit::Done);
+        }
+        let names = chosen.iter().filter_map(|at| self.columns.get(*at));
+        let mut table = FitTable::new(names.cloned());
+        for row in &self.rows {
+            table.row(chosen.iter().map(|at| {
+                let cell = row.iter().find(|(column, _)| column == at);
+                let cell = cell.map(|(_, text)| String::from_utf8_lossy(text).into_owned());
+                cell.unwrap_or_default()
+            }));
+        }
+        let (lines, hidden) = table.fit(terminal_width());
+        for line in lines {
+            out.line(line)?;
+        }
+        out.flush()?;
+        if !hidden.is_empty() {
+            out.console().note(format_args!(
+                "columns without room: {}; choose some with --column",
+                hidden.join(", ")
+            ));
+        }
+        if self.more {
+            out.console()
+                .note(format_args!("there are more; -n N shows the first N"));
+        }
+        Ok(Exit::Done)
+    }
+
+    fn json(&self, row: &[(usize, Vec<u8>)], chosen: &[usize]) -> Vec<u8> {
+        let mut line = vec![b'{'];
+        for at in chosen {
+            let Some((_, value)) = row.iter().find(|(column, _)| column == at) else {
+                continue;
+            };
+            if line.len() > 1 {
+                line.push(b',');
+            }
+            write_string(self.columns.get(*at).map_or("", String::as_str), &mut line);
+            line.push(b':');
+            line.extend_from_slice(value);
+        }
+        line.extend_from_slice(b"}\n");
+        line
+    }
+}
+
+fn mds_samples(args: &HeadArgs, dataset: &Dataset, sheet: &mut Sheet) -> Result<(), Stop> {
+    let shown = dataset.len().min(args.samples);
+    sheet.more = shown < dataset.len();
+    for number in 0..shown {
+        let sample = dataset.sample(number)?;
+        sheet.begin();
+        for (name, value) in sample.values()? {
+            match value {
+                SampleValue::Mds(value) => sheet.add(name, &value),
+                SampleValue::Text(value) => {
+                    let mut text = Vec::new();
+                    match sheet.is_json {
+                        true => write_text_value(&value, None, &mut text),
+                        false => text.extend_from_slice(text_value_text(&value).as_bytes()),
+                    }
+                    sheet.put(name, text);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tar_samples(
+    args: &HeadArgs,
+    dataset_location: &DatasetLocation,
+    limits: &Limits,
+    sheet: &mut Sheet,
+) -> Result<(), Stop> {
+    let set = dataset_location.tars(limits)?.without_deleted(limits)?;
+    for shard in set.shards() {
+        let left = usize::try_from(args.samples).unwrap_or(usize::MAX) - sheet.rows.len();
+        if left == 0 {
+            sheet.more = true;
+            break;
+        }
+        let error = |source| DatasetError::tar_file(&shard.path(), source);
+        let data = shard.load(limits)?;
+        let view = ShardView::open(data.as_ref(), limits).map_err(error)?;
+        let ranges = shard.live_ranges(view.len());
+        sheet.more = ranges.iter().map(|range| range.end - range.start).sum::<u64>() > left as u64;
+        let mut fields = Vec::new();
+        for at in ranges.into_iter().flatten().take(left) {
+            let key = view.fields_into(at, &mut fields).map_err(error)?;
+            sheet.begin();
+            sheet.add(KEY, &Value::Str(&key));
+            for field in &fields {
+                with_field(&field.name, field.data, limits, |value| {
+                    sheet.add(&field.name, value);
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn source_rows(
+    args: &HeadArgs,
+    dataset_location: &DatasetLocation,
+    options: &shardmill_source::SourceOptions,
+    sheet: &mut Sheet,
+) -> Result<(), Stop> {
+    let source = shardmill_source::open(&[dataset_location.location()], options)?;
+    let most = usize::try_from(args.samples).unwrap_or(usize::MAX);
+    let head = shardmill_profile::head(&*source, most)?;
+    sheet.more = head.more;
+    for row in &head.rows {
+        sheet.begin();
+        for (name, cell) in head.columns.iter().zip(row) {
+            with_cell(cell, |value| sheet.add(name, value));
+        }
+    }
+    Ok(())
+}
+
+/// Calls `show` with a value of a row in the form of the values of samples.
+fn with_cell<T>(cell: &Cell, show: impl FnOnce(&Value<'_>) -> T) -> T {
+    match cell {
+        Cell::Null => show(&Value::Json("null")),
+        Cell::Bool(true) => show(&Value::Json("true")),
+        Cell::Bool(false) => show(&Value::Json("false")),
+        Cell::Int(number) => show(&Value::BigInt(&number.to_string())),
+        Cell::Float32(number) => show(&Value::F32(*number)),
+        Cell::Float(number) => show(&Value::F64(*number)),
+        Cell::Text(text) => show(&Value::Str(text)),
+        Cell::Literal(text) => show(&Value::Decimal(text)),
+        Cell::Bytes(bytes) => show(&Value::Bytes(bytes)),
+        Cell::List(_) | Cell::Struct(_) => {
+            let mut json = Vec::new();
+            write_cell(cell, &mut json);
+            show(&Value::Json(&String::from_utf8_lossy(&json)))
+        }
+    }
+}
+
+/// Appends a value as JSON.
+fn write_cell(cell: &Cell, out: &mut Vec<u8>) {
+    match cell {
+        Cell::List(items) => {
+            out.push(b'[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                write_cell(item, out);
+            }
+            out.push(b']');
+        }
+        Cell::Struct(fields) => {
+            out.push(b'{');
+            for (at, (name, value)) in fields.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                write_string(name, out);
+                out.push(b':');
+                write_cell(value, out);
+            }
+            out.push(b'}');
+        }
+        _ => with_cell(cell, |value| write_value(value, None, out)),
+    }
+}

@@ -1,0 +1,54 @@
+//! The first rows of a source.
+
+use shardmill_source::{Source, SourceError};
+
+use crate::cell::Cell;
+
+/// Rows of a source.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Head {
+    /// The names of the columns.
+    pub columns: Vec<String>,
+    /// The rows, with a cell for each column.
+    pub rows: Vec<Vec<Cell>>,
+    /// Whether the source has more rows.
+    pub more: bool,
+}
+
+/// Reads the first `most` rows of a source, and the units that contain them.
+///
+/// # Errors
+///
+/// Those of the source.
+pub fn head(source: &dyn Source, most: usize) -> Result<Head, SourceError> {
+    let schema = source.schema();
+    let mut head = Head {
+        columns: schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect(),
+        ..Head::default()
+    };
+    for unit in 0..source.units().len() {
+        if head.rows.len() >= most {
+            // Without reading on, a unit of unknown size counts as rows.
+            let left = source.units().iter().skip(unit);
+            head.more = left.into_iter().any(|unit| unit.rows != Some(0));
+            return Ok(head);
+        }
+        let mut rows = source.open_unit(unit)?;
+        while let Some(batch) = rows.next_batch()? {
+            let taken = batch.num_rows().min(most - head.rows.len());
+            for row in 0..taken {
+                let cells = batch.columns().iter().map(|column| Cell::of(column, row));
+                head.rows.push(cells.collect());
+            }
+            if taken < batch.num_rows() {
+                head.more = true;
+                return Ok(head);
+            }
+        }
+    }
+    Ok(head)
+}
