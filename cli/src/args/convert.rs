@@ -36,6 +36,17 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = kinds())]
     pub from: OrNone<SourceKind>,
 
+    /// Read only the files below a source folder that match this pattern, such as `*.jpg`; repeatable
+    ///
+    /// `*` and `?` match characters within a name, `**` any number of folders. A pattern without `/` is compared with the
+    /// file's name, any other with its path relative to the source. The kind of a source is detected from all its files.
+    #[arg(long, value_name = "GLOB", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    pub include: Vec<String>,
+
+    /// Ignore the files below a source folder that match this pattern, such as `drafts/**`; repeatable
+    #[arg(long, value_name = "GLOB", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    pub exclude: Vec<String>,
+
     /// Format of the shards
     #[arg(long, value_name = "FORMAT", default_value = "mds", value_parser = formats())]
     pub to: ShardFormat,
@@ -319,6 +330,9 @@ EXAMPLES:
 
   A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
     shardmill convert photos/ shards/ --column __key__ --column jpg:jpeg --column json:json
+
+  Only some of its files:
+    shardmill convert photos/ shards/ --include '*.jpg' --include '*.json' --exclude 'drafts/**'
 
   The same tree as tar files for WebDataset, with indexes for DALI and wids:
     shardmill convert photos/ tars/ --to webdataset --index-for dali,wids

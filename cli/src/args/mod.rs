@@ -20,6 +20,7 @@ mod plan;
 mod range;
 mod repair;
 mod rewrite;
+mod stats;
 mod storage;
 mod usage;
 mod values;
@@ -45,6 +46,7 @@ pub use plan::PlanArgs;
 pub use range::Samples;
 pub use repair::RepairArgs;
 pub use rewrite::RewriteArgs;
+pub use stats::StatsArgs;
 pub use storage::{StorageArgs, TakeoverArgs};
 pub use usage::usage_error;
 pub use values::{MOST_JOBS, location as parse_location};
@@ -130,6 +132,7 @@ pub enum Verb {
     Convert(Box<ConvertArgs>),
     Inspect(InspectArgs),
     Head(HeadArgs),
+    Stats(StatsArgs),
     Ls(LsArgs),
     Cat(CatArgs),
     Verify(VerifyArgs),

@@ -73,6 +73,8 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
         remote: options::remote(&args.stores.storage)?,
         ..SourceOptions::default()
     };
+    read.files.include.clone_from(&args.include);
+    read.files.exclude.clone_from(&args.exclude);
     read.query.select.clone_from(&query.select);
     read.query.filter.clone_from(&query.filter);
     read.query.sql.clone_from(&query.sql);

@@ -6,10 +6,10 @@ use shardmill_mds::{SampleValue, Value};
 use shardmill_profile::Cell;
 use shardmill_webdataset::ShardView;
 
+use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::rows::{self, RowsFound};
 use super::tars::with_field;
-use super::dataset;
 use crate::args::HeadArgs;
 use crate::error::{CliError, Stop};
 use crate::output::{
@@ -196,7 +196,11 @@ fn tar_samples(
         let data = shard.load(limits)?;
         let view = ShardView::open(data.as_ref(), limits).map_err(error)?;
         let ranges = shard.live_ranges(view.len());
-        sheet.more = ranges.iter().map(|range| range.end - range.start).sum::<u64>() > left as u64;
+        sheet.more = ranges
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum::<u64>()
+            > left as u64;
         let mut fields = Vec::new();
         for at in ranges.into_iter().flatten().take(left) {
             let key = view.fields_into(at, &mut fields).map_err(error)?;

@@ -28,6 +28,7 @@ mod repair;
 mod requests;
 mod rewrite;
 mod rows;
+mod stats;
 mod tars;
 mod verify;
 mod world;
@@ -42,6 +43,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Convert(args) => convert::run(args, limits, out),
         Verb::Inspect(args) => inspect::run(args, limits, out),
         Verb::Head(args) => head::run(args, limits, out),
+        Verb::Stats(args) => stats::run(args, limits, out),
         Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),

@@ -113,7 +113,12 @@ fn fitted(wanted: &[usize], width: usize) -> Vec<usize> {
     }
     // The widest columns share what is left.
     while total(&widths) > width {
-        let Some(widest) = widths.iter().copied().max().filter(|widest| *widest > SMALLEST) else {
+        let Some(widest) = widths
+            .iter()
+            .copied()
+            .max()
+            .filter(|widest| *widest > SMALLEST)
+        else {
             break;
         };
         let next = widths.iter().copied().filter(|width| *width < widest).max();
@@ -182,7 +187,9 @@ mod tests {
     use super::*;
 
     fn table(cells: &[&[&str]]) -> FitTable {
-        let mut rows = cells.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()));
+        let mut rows = cells
+            .iter()
+            .map(|row| row.iter().map(|cell| (*cell).to_owned()));
         let mut table = FitTable::new(rows.next().unwrap());
         for row in rows {
             table.row(row);

@@ -72,7 +72,10 @@ pub fn cell_text(value: &Value<'_>) -> String {
             let shape: Vec<String> = array.shape.iter().map(ToString::to_string).collect();
             let mut text = format!("{}[{}]", array.dtype, shape.join("x"));
             let shown = SHOWN_ITEMS * usize::try_from(array.dtype.size_bytes()).unwrap_or(1);
-            let (shown, rest) = array.data.split_at_checked(shown).unwrap_or((array.data, &[]));
+            let (shown, rest) = array
+                .data
+                .split_at_checked(shown)
+                .unwrap_or((array.data, &[]));
             if !shown.is_empty() {
                 let mut items = Vec::new();
                 write_items(array.dtype, shown, &mut items);
@@ -119,7 +122,10 @@ fn blob_text(content: &str, length: usize) -> String {
 
 fn image_text(image: &Image<'_>) -> String {
     match &image.pil {
-        Some(frame) => format!("{} {}x{} {}", image.kind, frame.width, frame.height, frame.mode),
+        Some(frame) => format!(
+            "{} {}x{} {}",
+            image.kind, frame.width, frame.height, frame.mode
+        ),
         None => blob_text(&image.kind.to_string(), image.bytes.len()),
     }
 }

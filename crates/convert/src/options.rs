@@ -119,7 +119,7 @@ pub struct ConvertOptions {
     /// The directory to write, or the prefix in a store.
     pub dest: Location,
     /// How the sources are read. The threads, the temporary directory, the limits and the access to stores also apply
-    /// to the destination. The plan sets `exclude`, and every field that follows from the columns to write.
+    /// to the destination. The plan sets `files.destination`, and every field that follows from the columns to write.
     pub source: SourceOptions,
     /// The columns and rows to write.
     pub columns: ColumnOptions,
@@ -273,6 +273,11 @@ impl ConvertOptions {
         // Only a value other than the default is included, so that datasets of earlier versions can still be updated.
         if self.source.schema.rule != SchemaRule::Widen {
             put("schema", json!(self.source.schema.rule.name()));
+        }
+        // Without patterns, conversions of earlier versions keep their fingerprint.
+        if self.source.files.selects() {
+            put("include", json!(self.source.files.include));
+            put("exclude", json!(self.source.files.exclude));
         }
         put("follow_links", json!(self.source.tree.follow_links));
         put(

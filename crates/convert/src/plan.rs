@@ -441,7 +441,7 @@ fn open_source(
     }
     let mut source_options = options.source.clone();
     source_options.kind = Some(kind);
-    source_options.exclude = Some(options.dest.clone());
+    source_options.files.destination = Some(options.dest.clone());
     source_options.query.columns = selected;
     source_options.schema.read_as = columns::read_as(options);
     source_options.tree.text_as_bytes = takes_bytes(options);
@@ -559,6 +559,10 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
     let is_tree = kind == SourceKind::Tree;
     let has_keys =
         is_tree || kind == SourceKind::Webdataset || options.shards.to == ShardFormat::Webdataset;
+    let has_files = !matches!(
+        kind,
+        SourceKind::Delta | SourceKind::Mds | SourceKind::Webdataset
+    );
     let is_text = is_csv || kind == SourceKind::JsonLines;
     let misplaced = [
         (
@@ -571,6 +575,16 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
             options.source.schema.rule != SchemaRule::Widen
                 && !matches!(kind, SourceKind::Parquet | SourceKind::Arrow),
             "Parquet and Arrow files",
+        ),
+        (
+            "include",
+            !options.source.files.include.is_empty() && !has_files,
+            "files below a folder",
+        ),
+        (
+            "exclude",
+            !options.source.files.exclude.is_empty() && !has_files,
+            "files below a folder",
         ),
         (
             "csv-no-header",

@@ -153,10 +153,7 @@ impl<T: Binned> Bins<T> {
 
     /// Returns the power of the width of a bin, and the place and the count of each bin.
     pub(crate) fn bins(&self) -> (i32, impl Iterator<Item = (i128, u64)>) {
-        (
-            self.power,
-            (self.first..).zip(self.counts.iter().copied()),
-        )
+        (self.power, (self.first..).zip(self.counts.iter().copied()))
     }
 }
 
@@ -186,7 +183,12 @@ mod tests {
         let places: Vec<i128> = values.iter().map(|value| value.place(power)).collect();
         let (first, last) = (*places.iter().min().unwrap(), *places.iter().max().unwrap());
         (first..=last)
-            .map(|bin| (bin, places.iter().filter(|place| **place == bin).count() as u64))
+            .map(|bin| {
+                (
+                    bin,
+                    places.iter().filter(|place| **place == bin).count() as u64,
+                )
+            })
             .collect()
     }
 
@@ -195,7 +197,9 @@ mod tests {
         let mut state = 1_u64;
         (0..count)
             .map(|_| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 state >> 20
             })
             .collect()
@@ -203,7 +207,10 @@ mod tests {
 
     #[test]
     fn whole_numbers_are_counted_exactly_in_any_order() {
-        let values: Vec<i128> = numbers(5000).iter().map(|n| i128::from(*n) - (1 << 43)).collect();
+        let values: Vec<i128> = numbers(5000)
+            .iter()
+            .map(|n| i128::from(*n) - (1 << 43))
+            .collect();
         let (power, bins) = shown(&of(&values));
         assert_eq!(bins, by_hand(&values, power));
         assert!((8..=16).contains(&bins.len()), "{}", bins.len());
@@ -218,7 +225,10 @@ mod tests {
 
     #[test]
     fn floats_are_counted_exactly_in_any_order() {
-        let mut values: Vec<f64> = numbers(5000).iter().map(|n| *n as f64 / 7.0 - 1e12).collect();
+        let mut values: Vec<f64> = numbers(5000)
+            .iter()
+            .map(|n| *n as f64 / 7.0 - 1e12)
+            .collect();
         values.extend([1e-300, -1e-300, 0.0, 5e-324, -5e-324]);
         let (power, bins) = shown(&of(&values));
         assert_eq!(bins, by_hand(&values, power));

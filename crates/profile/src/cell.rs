@@ -79,7 +79,11 @@ impl Cell {
                     None => Self::Null,
                 }
             }
-            _ => match (text_of(array, row), bytes_of(array, row), int_of(array, row)) {
+            _ => match (
+                text_of(array, row),
+                bytes_of(array, row),
+                int_of(array, row),
+            ) {
                 (Some(text), _, _) => Self::Text(text.to_owned()),
                 (_, Some(bytes), _) => Self::Bytes(bytes.to_owned()),
                 (_, _, Some(number)) => Self::Int(number),

@@ -1,8 +1,8 @@
 //! The statistics of one column while its values are read, and when all are known.
 
+use arrow::array::ArrayData;
 use arrow::array::{Array, ArrayRef, AsArray as _, make_array};
 use arrow::buffer::ScalarBuffer;
-use arrow::array::ArrayData;
 use arrow::datatypes::{
     DataType, Decimal128Type, Field, Float16Type, Float32Type, Float64Type, Int64Type,
 };

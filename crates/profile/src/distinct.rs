@@ -39,7 +39,10 @@ impl Distinct {
     /// Adds the values of another column.
     pub(crate) fn merge(&mut self, other: &Self) {
         match other {
-            #[expect(clippy::iter_over_hash_type, reason = "the result is the same in any order")]
+            #[expect(
+                clippy::iter_over_hash_type,
+                reason = "the result is the same in any order"
+            )]
             Self::Exact(hashes) => {
                 for hash in hashes {
                     self.add(*hash);
@@ -61,7 +64,10 @@ impl Distinct {
             return;
         };
         let mut registers = vec![0; 1 << BITS];
-        #[expect(clippy::iter_over_hash_type, reason = "the result is the same in any order")]
+        #[expect(
+            clippy::iter_over_hash_type,
+            reason = "the result is the same in any order"
+        )]
         for hash in hashes.iter() {
             register(&mut registers, *hash);
         }

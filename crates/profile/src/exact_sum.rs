@@ -44,7 +44,11 @@ impl ExactSum {
         let digits = self.digits.iter_mut().skip(first);
         for (digit, part) in digits.zip([0, 32, 64].map(|at| (wide >> at) & 0xffff_ffff)) {
             let part = i64::try_from(part).unwrap_or(0);
-            *digit += if value.is_sign_negative() { -part } else { part };
+            *digit += if value.is_sign_negative() {
+                -part
+            } else {
+                part
+            };
         }
         self.pending += 1;
         if self.pending >= MOST_PENDING {

@@ -20,6 +20,8 @@ pub struct StatsOptions {
     pub jobs: usize,
     /// The number of rows to read, from the first one; `None` for all.
     pub rows: Option<u64>,
+    /// The columns to measure, in this order; `None` for all. Names of columns that do not exist are ignored.
+    pub columns: Option<Vec<String>>,
     /// Limits on what a value may demand.
     pub limits: Limits,
 }
@@ -61,7 +63,7 @@ pub fn stats(
 ) -> Result<Stats, SourceError> {
     let schema = source.schema();
     let is_tar = source.description().kind == SourceKind::Webdataset;
-    let places = places(&schema);
+    let places = places(&schema, options.columns.as_deref());
     let new = || Part {
         rows: 0,
         columns: places
@@ -132,7 +134,9 @@ pub fn stats(
         rows: whole.rows,
         complete: match source.description().rows {
             Some(rows) => whole.rows >= rows,
-            None => complete.into_inner().unwrap_or_else(PoisonError::into_inner),
+            None => complete
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
         },
         columns: columns
             .map(|(place, column)| column.finish(schema.field(place.column)))
@@ -156,15 +160,21 @@ pub(crate) fn cancelled() -> SourceError {
 }
 
 /// Returns the columns to measure.
-fn places(schema: &SchemaRef) -> Vec<Place> {
+fn places(schema: &SchemaRef, chosen: Option<&[String]>) -> Vec<Place> {
     let find = |name: &str| schema.index_of(name).ok();
     let is_mask = |column: usize| {
         let field = schema.field(column);
         let owner = field.name().strip_suffix(MASK_SUFFIX);
         *field.data_type() == DataType::UInt8 && owner.and_then(find).is_some()
     };
-    (0..schema.fields().len())
-        .filter(|column| !is_mask(*column))
+    let columns: Vec<usize> = match chosen {
+        Some(names) => names.iter().filter_map(|name| find(name)).collect(),
+        None => (0..schema.fields().len())
+            .filter(|column| !is_mask(*column))
+            .collect(),
+    };
+    columns
+        .into_iter()
         .map(|column| Place {
             column,
             mask: find(&format!("{}{MASK_SUFFIX}", schema.field(column).name()))
@@ -193,7 +203,8 @@ fn add(part: &mut Part, batch: &RecordBatch, places: &[Place], limits: &Limits) 
     for (place, column) in places.iter().zip(&mut part.columns) {
         let mask = place.mask.map(|mask| batch.column(mask));
         let mask = mask.and_then(|mask| mask.as_primitive_opt::<UInt8Type>());
-        let is_null = |row: usize| mask.is_some_and(|mask| mask.is_valid(row) && mask.value(row) != 0);
+        let is_null =
+            |row: usize| mask.is_some_and(|mask| mask.is_valid(row) && mask.value(row) != 0);
         column.add(batch.column(place.column), is_null, limits);
     }
 }

@@ -9,6 +9,7 @@ use shardmill_core::escape;
 use shardmill_storage::{Location, RemoteLocation};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::file_filter::FileFilter;
 use crate::file_names::{
     PATTERN_RULES, bad_pattern, file_of, has_extension, is_hidden, is_pattern, join, kind_of_name,
 };
@@ -118,6 +119,7 @@ pub(crate) fn list_tables(
     kind: SourceKind,
     options: &SourceOptions,
 ) -> Result<Vec<InputFile>, SourceError> {
+    let filter = FileFilter::new(&options.files)?;
     let mut files = Vec::new();
     for location in locations {
         let before = files.len();
@@ -125,9 +127,9 @@ pub(crate) fn list_tables(
             Location::Local(path) => path,
             Location::Remote(remote) => {
                 take_remote(remote, kind, options, &mut files)?;
+                keep_selected(&mut files, before, &filter);
                 if files.len() == before {
-                    return Err(SourceProblem::Empty
-                        .at(remote.to_string(), format!("holds no {}", wanted(kind))));
+                    return Err(empty(remote.to_string(), kind, &filter));
                 }
                 continue;
             }
@@ -147,10 +149,9 @@ pub(crate) fn list_tables(
                 }
             }
         }
+        keep_selected(&mut files, before, &filter);
         if files.len() == before {
-            return Err(
-                SourceProblem::Empty.at(shown(location, ""), format!("holds no {}", wanted(kind)))
-            );
+            return Err(empty(shown(location, ""), kind, &filter));
         }
     }
     let mut seen = HashSet::with_capacity(files.len());
@@ -162,6 +163,22 @@ pub(crate) fn list_tables(
         }
     }
     Ok(files)
+}
+
+/// Removes the files after the first `before` ones that the patterns do not select.
+fn keep_selected(files: &mut Vec<InputFile>, before: usize, filter: &FileFilter) {
+    if !filter.takes_all() {
+        let mut at = 0;
+        files.retain(|file| {
+            at += 1;
+            at <= before || filter.takes(&file.relative)
+        });
+    }
+}
+
+fn empty(location: String, kind: SourceKind, filter: &FileFilter) -> SourceError {
+    let reason = format!("holds no {}{}", wanted(kind), filter.reason());
+    SourceProblem::Empty.at(location, reason)
 }
 
 const fn wanted(kind: SourceKind) -> &'static str {
@@ -404,7 +421,7 @@ pub(crate) fn check_overlap(
     location: &Location,
     options: &SourceOptions,
 ) -> Result<(), SourceError> {
-    let Some(exclude) = &options.exclude else {
+    let Some(exclude) = &options.files.destination else {
         return Ok(());
     };
     let (destination_inside, source_inside) = match (location, exclude) {
@@ -499,6 +516,7 @@ impl Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FileOptions;
     use shardmill_core::Diagnostic as _;
 
     fn touch(root: &Path, paths: &[&str]) {
@@ -603,7 +621,10 @@ mod tests {
         touch(root.path(), &["in/x.parquet"]);
         let open = |location: &str, exclude: &str| {
             let options = SourceOptions {
-                exclude: Some(root.path().join(exclude).into()),
+                files: FileOptions {
+                    destination: Some(root.path().join(exclude).into()),
+                    ..FileOptions::default()
+                },
                 ..SourceOptions::default()
             };
             let location = Location::from(root.path().join(location));

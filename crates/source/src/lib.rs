@@ -59,6 +59,8 @@ mod walk; // Parallel listing of directories.
 
 mod objects; // Files in stores.
 
+mod file_filter; // Files that patterns select.
+
 mod prefetch; // Downloads of row groups ahead of their use.
 
 mod files; // The files of a location.
@@ -103,9 +105,9 @@ pub use detect::detect;
 pub use error::{SourceError, SourceProblem};
 pub use hints::CsvProblem;
 pub use options::{
-    CsvOptions, DeltaOptions, ParseSourceKindError, QueryOptions, ReadAs, ResourceOptions,
-    SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions, TextOptions, TreeGroup,
-    TreeOptions,
+    CsvOptions, DeltaOptions, FileOptions, ParseSourceKindError, QueryOptions, ReadAs,
+    ResourceOptions, SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions,
+    TextOptions, TreeGroup, TreeOptions,
 };
 pub use source::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, ENCODING_KEY, RowPlace,

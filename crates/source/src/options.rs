@@ -187,8 +187,8 @@ pub enum TreeGroup {
 pub struct SourceOptions {
     /// What the locations hold; `None` to detect it.
     pub kind: Option<SourceKind>,
-    /// A location that must neither contain the source nor lie inside it: the destination of a conversion.
-    pub exclude: Option<Location>,
+    /// Which files are read.
+    pub files: FileOptions,
     /// Whether to include samples of a dataset that were deleted from its table.
     pub with_deleted: bool,
     /// The rows and columns of the result.
@@ -209,6 +209,27 @@ pub struct SourceOptions {
     pub limits: Limits,
     /// Options for reading from stores.
     pub remote: RemoteOptions,
+}
+
+/// Which files are read. The default reads all of them.
+#[derive(Clone, Debug, Default)]
+pub struct FileOptions {
+    /// A location that must neither contain the source nor lie inside it: the destination of a conversion.
+    pub destination: Option<Location>,
+    /// Patterns of the files to read below directories; if empty, all of them. `*` and `?` match characters within a
+    /// name, `**` matches any number of directories. A pattern without a `/` is compared with the name of the file, any
+    /// other one with its path relative to its location. Names that begin with a dot match only patterns that do.
+    pub include: Vec<String>,
+    /// Patterns of the files to ignore.
+    pub exclude: Vec<String>,
+}
+
+impl FileOptions {
+    /// Returns whether patterns select files.
+    #[must_use]
+    pub const fn selects(&self) -> bool {
+        !self.include.is_empty() || !self.exclude.is_empty()
+    }
 }
 
 /// The rows and columns of the result. The default selects all of them.

@@ -489,7 +489,7 @@ fn source_and_destination_may_not_overlap() {
     tables(&shelf, 1);
     let with = |exclude: Location, name: &str| {
         let mut options = shelf.options();
-        options.exclude = Some(exclude);
+        options.files.destination = Some(exclude);
         open(&[shelf.at(name)], &options).map(|_| ())
     };
     with(shelf.at("out"), "t").unwrap();

@@ -262,7 +262,7 @@ fn what_a_tree_may_not_be() {
     assert_eq!(read(source.as_ref()).num_rows(), 2);
     let error = refused(&place.path("link"), |options| {
         options.tree.follow_links = true;
-        options.exclude = Some(place.path("link/out").into());
+        options.files.destination = Some(place.path("link/out").into());
     });
     assert_eq!(
         (error.id(), error.kind()),

@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_storage::{Location, RemoteLocation};
 
 use crate::base::{Base, place, project};
+use crate::file_filter::FileFilter;
 use crate::files::{Expanded, Fingerprint, check_overlap, expand, place as place_of, stat};
 use crate::objects::{self, Found, Holds, Match};
 use crate::source::ENCODING_KEY;
@@ -53,6 +54,7 @@ pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<Tr
 }
 
 fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
+    let filter = FileFilter::new(&options.files)?;
     let mut locations = Vec::new();
     for location in given {
         let location = match location {
@@ -70,6 +72,12 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
                 }
             }
         }
+    }
+    for root in &mut locations {
+        if !filter.takes_all() {
+            root.listing = root.listing.filtered(|path| filter.takes(path))?;
+        }
+        check_files(&root.location, &root.listing, &filter, options)?;
     }
     let listings: Vec<&Listing> = locations.iter().map(|location| &location.listing).collect();
     let samples = match options.tree.group {
@@ -117,7 +125,6 @@ fn list_location(path: &Path, options: &SourceOptions) -> Result<Root, SourceErr
             wanted: &|_| true,
         },
     )?;
-    check_files(&location, &listing, options)?;
     let directory =
         File::open(&resolved).map_err(|source| SourceError::io("open", shown(path, ""), source))?;
     Ok(Root {
@@ -149,7 +156,6 @@ fn list_remote(
             if all == 0 {
                 return Err(SourceError::not_found(place_of(&given)));
             }
-            check_files(&given, &listing, options)?;
             roots.push(Root {
                 location: given,
                 files: Files::Store(store, String::new()),
@@ -168,7 +174,6 @@ fn list_remote(
                 for (below, _) in listing.iter() {
                     store.check_name(&format!("{name}/{below}"))?;
                 }
-                check_files(&location, &listing, options)?;
                 roots.push(Root {
                     location,
                     files: Files::Store(Arc::clone(&store), format!("{name}/")),
@@ -184,10 +189,12 @@ fn list_remote(
 fn check_files(
     location: &Location,
     listing: &Listing,
+    filter: &FileFilter,
     options: &SourceOptions,
 ) -> Result<(), SourceError> {
     if listing.len() == 0 {
-        return Err(SourceProblem::TreeEmpty.at(place_of(location), "holds no file"));
+        let reason = format!("holds no file{}", filter.reason());
+        return Err(SourceProblem::TreeEmpty.at(place_of(location), reason));
     }
     for (name, file_version) in listing.iter() {
         let most = options.limits.sample_bytes;

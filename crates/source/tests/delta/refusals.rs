@@ -251,7 +251,7 @@ fn options_of_versions_are_for_delta_tables() {
     };
     assert_eq!(error.id(), "source-option");
     let error = refused(&table.path(), |options| {
-        options.exclude = Some(table.path().join("out").into());
+        options.files.destination = Some(table.path().join("out").into());
     });
     assert_eq!(error.id(), "tree-overlap");
 }

@@ -144,12 +144,12 @@ fn a_store_that_refuses_is_named_and_no_table_is_reported() {
     options.kind = Some(SourceKind::Delta);
     let error = open(&[at("nothing")], &options).err().unwrap();
     assert_eq!(error.id(), "delta-no-table", "{error}");
-    options.exclude = Some(at(&format!("{name}/out")));
+    options.files.destination = Some(at(&format!("{name}/out")));
     assert_eq!(
         open(&[at(name)], &options).err().unwrap().id(),
         "tree-overlap"
     );
-    options.exclude = None;
+    options.files.destination = None;
     let log = format!("{name}/_delta_log/");
     server.set(Settings {
         faults: Script::by(move |asked| (asked.key.starts_with(&log)).then(|| Fault::status(403))),

@@ -1,0 +1,209 @@
+//! The command `shardmill stats`: measures the columns of a dataset or a source.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_core::{Limits, Progress, escape};
+use shardmill_profile::{Bin, ColumnStats, Measure, Number, Stats, StatsOptions};
+
+use super::{options, rows};
+use crate::args::StatsArgs;
+use crate::error::{CliError, Stop};
+use crate::output::{Align, Display, Exit, Output, Table, count, many};
+use crate::signals;
+
+#[derive(Serialize)]
+struct JsonStats<'a> {
+    dataset: &'a str,
+    #[serde(flatten)]
+    stats: &'a Stats,
+}
+
+pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let jobs = options::jobs(args.jobs);
+    let columns = (!args.columns.is_empty()).then_some(&args.columns[..]);
+    let source = rows::open(&args.location, &args.storage, limits.clone(), jobs)?;
+    let schema = source.schema();
+    for column in &args.columns {
+        let mut known = schema.fields().iter().map(|field| field.name());
+        if !known.clone().any(|name| name == column) {
+            return Err(CliError::ColumnUnknown {
+                object: args.location.clone(),
+                column: column.clone(),
+                known: known.by_ref().cloned().collect(),
+            }
+            .into());
+        }
+    }
+    let options = StatsOptions {
+        jobs,
+        rows: args.samples,
+        columns: columns.map(<[String]>::to_vec),
+        limits,
+    };
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let display = Display::start(&progress, out.progress_mode(), "measuring", out.console());
+    let stats = shardmill_profile::stats(&*source, &options, &progress);
+    drop(display);
+    let stats = stats?;
+    if out.is_json() {
+        out.json(&JsonStats {
+            dataset: &args.location,
+            stats: &stats,
+        })?;
+    } else {
+        show(&args.location, &stats, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn show(location: &str, stats: &Stats, out: &mut Output) -> Result<(), Stop> {
+    let which = if stats.complete { "" } else { "the first " };
+    out.line(format_args!(
+        "{}: {which}{}, {}\n",
+        escape(location),
+        many(stats.rows, "sample"),
+        many(stats.columns.len() as u64, "column"),
+    ))?;
+    let mut table = Table::with_heading(&[
+        ("  column", Align::Left),
+        ("type", Align::Left),
+        ("nulls", Align::Right),
+        ("distinct", Align::Right),
+        ("of", Align::Left),
+        ("min", Align::Right),
+        ("mean", Align::Right),
+        ("max", Align::Right),
+        ("histogram", Align::Left),
+    ]);
+    for column in &stats.columns {
+        let distinct = match column.distinct.exact {
+            true => count(column.distinct.count),
+            false => format!("~{}", count(column.distinct.count)),
+        };
+        let edge = |number: &Option<Number>| number.as_ref().map_or_else(|| "-".to_owned(), shown);
+        table.row([
+            format!("  {}", escape(&column.name)),
+            escape(&column.type_name).into_owned(),
+            count(column.nulls),
+            distinct,
+            measure(column.measure).to_owned(),
+            edge(&column.min),
+            column.mean.map_or_else(|| "-".to_owned(), rounded),
+            edge(&column.max),
+            bars(&column.histogram),
+        ]);
+    }
+    out.text(table)?;
+    for column in &stats.columns {
+        if let Some(special) = special(column) {
+            out.line(format_args!("{}: {special}", escape(&column.name)))?;
+        }
+    }
+    Ok(())
+}
+
+const fn measure(measure: Option<Measure>) -> &'static str {
+    match measure {
+        Some(Measure::Value) => "values",
+        Some(Measure::Characters) => "characters",
+        Some(Measure::Bytes) => "bytes",
+        Some(Measure::Items) => "items",
+        None => "-",
+    }
+}
+
+/// Names the values that are not in the histogram.
+fn special(column: &ColumnStats) -> Option<String> {
+    let special = column.special;
+    let counts = [
+        (special.nan, "NaN"),
+        (special.infinity, "Infinity"),
+        (special.negative_infinity, "-Infinity"),
+        (special.unreadable, "not of the type of the column"),
+    ];
+    let counts: Vec<String> = counts
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| format!("{} {what}", count(number)))
+        .collect();
+    (!counts.is_empty()).then(|| counts.join(", "))
+}
+
+fn shown(number: &Number) -> String {
+    match number {
+        Number::Int(number) => number.to_string(),
+        Number::Float(number) => rounded(*number),
+        Number::Text(text) => text.clone(),
+    }
+}
+
+/// Formats a number with six significant digits.
+fn rounded(number: f64) -> String {
+    let size = number.abs();
+    if size != 0.0 && !(1e-4..1e15).contains(&size) {
+        return format!("{number:.3e}");
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "it is between -4 and 15")]
+    let digits = if size == 0.0 {
+        0
+    } else {
+        size.log10().floor() as i32
+    };
+    let decimals = usize::try_from(5 - digits).unwrap_or(0);
+    let text = format!("{number:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Draws a histogram with a character for each bin. An empty bin is a space, any other one is visible.
+fn bars(bins: &[Bin]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1);
+    let bar = |bin: &Bin| {
+        let eighths = u128::from(bin.count) * 8;
+        let height = usize::try_from(eighths.div_ceil(u128::from(most))).unwrap_or(8);
+        match height.checked_sub(1) {
+            Some(at) => BARS.get(at).copied().unwrap_or('█'),
+            None => ' ',
+        }
+    };
+    bins.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (number, text) in [
+            (0.0, "0"),
+            (4.95, "4.95"),
+            (-1.0 / 3.0, "-0.333333"),
+            (123_456_789.25, "123456789"),
+            (1000.0, "1000"),
+            (1e15, "1.000e15"),
+            (1e-9, "1.000e-9"),
+        ] {
+            assert_eq!(rounded(number), text);
+        }
+    }
+
+    #[test]
+    fn every_value_is_visible_in_the_histogram() {
+        let bins: Vec<Bin> = [1000, 0, 1, 500]
+            .into_iter()
+            .map(|count| Bin {
+                from: Number::Int(0),
+                to: Number::Int(1),
+                count,
+            })
+            .collect();
+        assert_eq!(bars(&bins), "█ ▁▄");
+        assert_eq!(bars(&[]), "");
+    }
+}
