@@ -17,7 +17,13 @@ mod deleted;
 #[cfg(test)]
 mod delta;
 #[cfg(test)]
+mod diff;
+#[cfg(test)]
 mod errors;
+#[cfg(test)]
+mod filters;
+#[cfg(test)]
+mod head;
 #[cfg(test)]
 mod help;
 #[cfg(test)]
@@ -45,6 +51,8 @@ mod refusals;
 #[cfg(test)]
 mod schemas;
 mod sources;
+#[cfg(test)]
+mod stats;
 #[cfg(test)]
 mod tars;
 #[cfg(test)]

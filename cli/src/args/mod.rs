@@ -6,6 +6,7 @@ mod cat;
 mod commit;
 mod completions;
 mod convert;
+mod diff;
 mod doctor;
 mod fix;
 mod gc;
@@ -32,6 +33,7 @@ pub use cat::CatArgs;
 pub use commit::CommitArgs;
 pub use completions::CompletionsArgs;
 pub use convert::{ConvertArgs, ShardArgs};
+pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use fix::FixArgs;
 pub use gc::GcArgs;
@@ -70,6 +72,7 @@ EXIT STATUS:
   2    usage or configuration
   3    bad or unverified data
   4    conflict: already exists, another writer, another configuration
+  5    the datasets differ (diff)
   6    storage or network failure
   7    a local resource: disk, memory, files
   8    permission
@@ -133,6 +136,7 @@ pub enum Verb {
     Inspect(InspectArgs),
     Head(HeadArgs),
     Stats(StatsArgs),
+    Diff(DiffArgs),
     Ls(LsArgs),
     Cat(CatArgs),
     Verify(VerifyArgs),

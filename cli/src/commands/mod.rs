@@ -8,6 +8,7 @@ mod convert;
 mod dataset;
 mod dataset_location;
 mod delta;
+mod diff;
 mod doctor;
 mod export;
 mod extract;
@@ -43,6 +44,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Convert(args) => convert::run(args, limits, out),
         Verb::Inspect(args) => inspect::run(args, limits, out),
         Verb::Head(args) => head::run(args, limits, out),
+        Verb::Diff(args) => diff::run(args, limits, out),
         Verb::Stats(args) => stats::run(args, limits, out),
         Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),

@@ -131,7 +131,7 @@ impl<T: Binned> Bins<T> {
         if self.range.is_some() {
             power = power.max(self.power);
         }
-        while high.place(power) - low.place(power) >= MOST_BINS {
+        while high.place(power).saturating_sub(low.place(power)) >= MOST_BINS {
             power += 1;
         }
         let (first, last) = (low.place(power), high.place(power));

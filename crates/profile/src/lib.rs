@@ -1,11 +1,12 @@
-//! Describes the rows of tables, trees and datasets: the first ones, and statistics of their columns.
+//! Describes the rows of tables, trees and datasets: the first ones, statistics of their columns, and differences.
 //!
 //! This crate measures rows that a [`Source`](shardmill_source::Source) reads. It decides how the values of each type
 //! are measured, and how numbers are summed and counted so that the result is exact and the same for every number of
 //! threads. It opens nothing and shows nothing.
 //!
 //! [`head()`] returns the first rows. [`stats()`] reads all rows once, in bounded memory. Counts, extremes, sums and the
-//! counts of the histogram's bins are exact; only a large number of distinct values is an estimate.
+//! counts of the histogram's bins are exact; only a large number of distinct values is an estimate. [`diff()`] compares
+//! two sources, by key or by position.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,7 +36,10 @@ mod column; // One column.
 mod head; // The first rows.
 mod stats; // All columns.
 
+mod diff; // The differences between two sources.
+
 pub use cell::Cell;
 pub use column::{Bin, ColumnStats, DistinctCount, Measure, Number, Special};
+pub use diff::{ChangeKind, ColumnChange, Diff, DiffOptions, RowChange, diff};
 pub use head::{Head, head};
 pub use stats::{Stats, StatsOptions, stats};

@@ -1,0 +1,155 @@
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
+
+use crate::common::Place;
+
+#[test]
+fn the_first_samples_of_a_dataset_are_a_table() {
+    insta::assert_snapshot!(Place::with_shards().shown(&["head", "shards", "-n", "3"]), @"");
+}
+
+#[test]
+fn the_first_rows_of_a_table_look_alike() {
+    let place = Place::with_shards();
+    let shown = place.shown(&[
+        "head", "data", "-n", "2", "--column", "name", "--column", "pair",
+    ]);
+    insta::assert_snapshot!(shown, @"");
+    for source in ["data", "data/rows.parquet", "data/*.parquet"] {
+        assert_eq!(
+            place.ok(&["head", source, "-n", "1", "-c", "id"]),
+            "id\n 0\n",
+            "{source}"
+        );
+    }
+}
+
+#[test]
+fn tar_samples_are_decoded_by_their_extensions() {
+    insta::assert_snapshot!(Place::with_tars().shown(&["head", "tars", "-n", "4"]), @"");
+}
+
+#[test]
+fn json_has_the_form_of_cat() {
+    let place = Place::with_shards();
+    assert_eq!(
+        place.ok(&["head", "shards", "--json"]),
+        place.ok(&["cat", "shards", "0..5"])
+    );
+    let place = Place::with_tars();
+    assert_eq!(
+        place.ok(&["head", "tars", "-n", "99", "--json"]),
+        place.ok(&["cat", "tars", "0.."])
+    );
+}
+
+#[test]
+fn text_tables_and_trees_are_sources() {
+    let place = Place::with_tree();
+    place.write("rows.csv", "id,text\n1,one\n2,\n");
+    place.write(
+        "rows.jsonl",
+        "{\"a\":[1,2],\"b\":{\"c\":null}}\n{\"a\":[],\"b\":{\"c\":1.5}}\n",
+    );
+    assert_eq!(place.ok(&["head", "rows.csv"]), "id  text\n 1  one\n 2\n");
+    assert_eq!(
+        place.ok(&["head", "rows.csv", "--json"]),
+        "{\"id\":1,\"text\":\"one\"}\n{\"id\":2,\"text\":\"\"}\n"
+    );
+    let first: serde_json::Value = serde_json::from_str(
+        place
+            .ok(&["head", "rows.jsonl", "-n", "1", "--json"])
+            .trim(),
+    )
+    .unwrap();
+    assert_eq!(first["a"], serde_json::json!([1, 2]));
+    let tree = place.ok(&["head", "tree", "-n", "1"]);
+    assert!(tree.contains("__key__") && tree.contains("a/0"), "{tree}");
+}
+
+#[test]
+fn hostile_values_do_no_harm() {
+    let place = Place::new();
+    let columns: [(&str, ArrayRef); 3] = [
+        ("id", Arc::new(Int64Array::from(vec![Some(1), None]))),
+        (
+            "te\u{1b}xt",
+            Arc::new(StringArray::from(vec![
+                "\u{1b}[2J\r\nx".to_owned(),
+                "y".repeat(1 << 20),
+            ])),
+        ),
+        (
+            "blob",
+            Arc::new(BinaryArray::from(vec![
+                &b"\xff\xd8\xff\xe0jpeg"[..],
+                &[0; 5000][..],
+            ])),
+        ),
+    ];
+    place.parquet(
+        "rows.parquet",
+        &RecordBatch::try_from_iter(columns).unwrap(),
+    );
+    insta::assert_snapshot!(place.shown(&["head", "rows.parquet"]), @"");
+}
+
+#[test]
+fn a_narrow_terminal_names_what_has_no_room() {
+    let place = Place::with_shards();
+    let output = place
+        .command()
+        .env("COLUMNS", "20")
+        .args(["head", "shards", "-n", "1"])
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        stdout.lines().all(|line| line.chars().count() <= 20),
+        "{stdout}"
+    );
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("columns without room"), "{stderr}");
+}
+
+#[test]
+fn what_is_not_there_is_an_error() {
+    let place = Place::with_shards();
+    for (args, id) in [
+        (&["head", "missing"][..], "source-not-found"),
+        (&["head", "shards", "-c", "nmae"], "column-unknown"),
+        (&["head", "."], "several-datasets"),
+        (&["head", "shards", "-n", "-1"], "usage-value"),
+    ] {
+        let ran = place.run(&[args, &["--json"]].concat());
+        assert_eq!((ran.code, &ran.error()["id"]), (2, &id.into()), "{args:?}");
+    }
+    place.write("empty.csv", "id,text\n");
+    assert_eq!(place.ok(&["head", "empty.csv"]), "empty.csv: no samples\n");
+    assert_eq!(place.ok(&["head", "shards", "-n", "0", "--json"]), "");
+}
+
+#[test]
+fn only_the_needed_shards_are_read() {
+    let place = Place::with_shards();
+    std::fs::remove_file(place.path().join("shards/shard.00001.mds.zstd")).unwrap();
+    assert_eq!(
+        place
+            .ok(&["head", "shards", "-n", "30", "--json"])
+            .lines()
+            .count(),
+        30
+    );
+    let ran = place.run(&["head", "shards", "-n", "31", "--json"]);
+    assert_ne!(ran.code, 0);
+    let place = Place::with_tars();
+    std::fs::remove_file(place.path().join("tars/shard-000001.tar")).unwrap();
+    assert_eq!(
+        place
+            .ok(&["head", "tars", "-n", "3", "--json"])
+            .lines()
+            .count(),
+        3
+    );
+}

@@ -1,0 +1,213 @@
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int64Array, RecordBatch,
+    StringArray,
+};
+use serde_json::{Value, json};
+
+use crate::common::Place;
+
+fn column<'a>(stats: &'a Value, name: &str) -> &'a Value {
+    let columns = stats["columns"].as_array().unwrap();
+    columns
+        .iter()
+        .find(|column| column["name"] == name)
+        .unwrap()
+}
+
+#[test]
+fn a_dataset_is_a_table_with_bars() {
+    insta::assert_snapshot!(Place::with_shards().shown(&["stats", "shards"]), @"");
+}
+
+#[test]
+fn numbers_are_those_of_the_table_for_any_number_of_threads() {
+    let place = Place::with_shards();
+    let stats = place.json(&["stats", "shards", "--json"]);
+    assert_eq!(
+        (&stats["rows"], &stats["complete"]),
+        (&json!(100), &json!(true))
+    );
+    let id = column(&stats, "id");
+    assert_eq!(
+        (&id["min"], &id["max"], &id["mean"], &id["nulls"]),
+        (&json!(0), &json!(99), &json!(49.5), &json!(0))
+    );
+    assert_eq!(id["distinct"], json!({"count": 100, "exact": true}));
+    let bins = id["histogram"].as_array().unwrap();
+    assert_eq!(bins[0], json!({"from": 0, "to": 8, "count": 8}));
+    assert_eq!(bins[12], json!({"from": 96, "to": 104, "count": 4}));
+    assert_eq!(column(&stats, "score")["max"], json!(9.9));
+    let name = column(&stats, "name");
+    assert_eq!(
+        (&name["measure"], &name["min"], &name["max"]),
+        (&json!("characters"), &json!(5), &json!(6))
+    );
+    assert_eq!(column(&stats, "blob")["measure"], json!("bytes"));
+    let pair = column(&stats, "pair");
+    assert_eq!(
+        (&pair["measure"], &pair["mean"]),
+        (&json!("items"), &json!(2.0))
+    );
+    for jobs in ["1", "3", "8"] {
+        assert_eq!(
+            place.json(&["stats", "shards", "--json", "--jobs", jobs]),
+            stats
+        );
+    }
+    let table = place.json(&["stats", "data", "--json"]);
+    for name in ["id", "score", "name", "blob", "pair"] {
+        let (mut a, mut b) = (column(&table, name).clone(), column(&stats, name).clone());
+        (a["type"], b["type"]) = (Value::Null, Value::Null);
+        // Arrays are compared by their bytes in shards, and by their text in tables.
+        assert_eq!(a, b, "{name}");
+    }
+}
+
+#[test]
+fn every_type_has_its_measure() {
+    let place = Place::new();
+    let columns: [(&str, ArrayRef); 6] = [
+        (
+            "flag",
+            Arc::new(BooleanArray::from(vec![
+                Some(true),
+                Some(false),
+                Some(true),
+                None,
+            ])),
+        ),
+        (
+            "float",
+            Arc::new(Float64Array::from(vec![
+                f64::NAN,
+                f64::INFINITY,
+                -0.0,
+                f64::NEG_INFINITY,
+            ])),
+        ),
+        (
+            "price",
+            Arc::new(
+                Decimal128Array::from(vec![Some(150), Some(-25), None, Some(100)])
+                    .with_precision_and_scale(10, 2)
+                    .unwrap(),
+            ),
+        ),
+        ("day", Arc::new(Date32Array::from(vec![0, 1, 365, 1]))),
+        (
+            "big",
+            Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX, 0, 1])),
+        ),
+        (
+            "text",
+            Arc::new(StringArray::from(vec!["", "日本", "abc", "abc"])),
+        ),
+    ];
+    place.parquet(
+        "rows.parquet",
+        &RecordBatch::try_from_iter(columns).unwrap(),
+    );
+    let stats = place.json(&["stats", "rows.parquet", "--json"]);
+    let flag = column(&stats, "flag");
+    assert_eq!((&flag["count"], &flag["nulls"]), (&json!(3), &json!(1)));
+    assert_eq!((&flag["min"], &flag["max"]), (&json!(0), &json!(1)));
+    let float = column(&stats, "float");
+    assert_eq!(
+        float["special"],
+        json!({"nan": 1, "infinity": 1, "negative_infinity": 1, "unreadable": 0})
+    );
+    assert_eq!(
+        (&float["min"], &float["max"], &float["count"]),
+        (&json!(0.0), &json!(0.0), &json!(4))
+    );
+    let price = column(&stats, "price");
+    assert_eq!(
+        (&price["min"], &price["max"]),
+        (&json!("-0.25"), &json!("1.50"))
+    );
+    assert_eq!(price["mean"], json!(0.75));
+    let day = column(&stats, "day");
+    assert_eq!(
+        (&day["min"], &day["max"]),
+        (&json!("1970-01-01"), &json!("1971-01-01"))
+    );
+    let big = column(&stats, "big");
+    assert_eq!(
+        (&big["min"], &big["max"], &big["mean"]),
+        (&json!(i64::MIN), &json!(i64::MAX), &json!(0.0))
+    );
+    let text = column(&stats, "text");
+    assert_eq!(
+        (&text["max"], &text["distinct"]["count"]),
+        (&json!(3), &json!(3))
+    );
+    assert_eq!(text["mean"], json!(2.0));
+}
+
+#[test]
+fn masked_values_are_nulls() {
+    let place = Place::new();
+    place.write("rows.csv", "id,score\n1,5\n2,\n3,7\n");
+    place.ok(&["convert", "rows.csv", "shards", "--nulls", "mask"]);
+    let stats = place.json(&["stats", "shards", "--json"]);
+    let score = column(&stats, "score");
+    assert_eq!(
+        (&score["count"], &score["nulls"], &score["min"]),
+        (&json!(2), &json!(1), &json!(5))
+    );
+    assert!(!stats.to_string().contains("__is_null"), "{stats}");
+}
+
+#[test]
+fn tar_samples_are_measured_by_their_extensions() {
+    let place = Place::with_tars();
+    let stats = place.json(&["stats", "tars", "--json"]);
+    let label = column(&stats, "cls");
+    assert_eq!(
+        (&label["measure"], &label["min"], &label["max"]),
+        (&json!("value"), &json!(0), &json!(4))
+    );
+    let text = column(&stats, "txt");
+    assert_eq!(
+        (&text["measure"], &text["mean"]),
+        (&json!("characters"), &json!(6.0))
+    );
+}
+
+#[test]
+fn the_first_samples_can_be_measured_alone() {
+    let place = Place::with_shards();
+    let stats = place.json(&["stats", "shards", "-n", "31", "--json", "-c", "id"]);
+    assert_eq!(
+        (&stats["rows"], &stats["complete"]),
+        (&json!(31), &json!(false))
+    );
+    assert_eq!(column(&stats, "id")["max"], json!(30));
+    assert_eq!(stats["columns"].as_array().unwrap().len(), 1);
+    let all = place.json(&["stats", "shards", "-n", "100", "--json"]);
+    assert_eq!(all["complete"], json!(true));
+    // The rows of text are not counted before they are read.
+    place.write("rows.csv", "id\n1\n2\n3\n");
+    let stats = place.json(&["stats", "rows.csv", "-n", "2", "--json"]);
+    assert_eq!(
+        (&stats["rows"], &stats["complete"]),
+        (&json!(2), &json!(false))
+    );
+}
+
+#[test]
+fn mistakes_and_damage_are_errors() {
+    let place = Place::with_shards();
+    let ran = place.run(&["stats", "shards", "-c", "nmae", "--json"]);
+    assert_eq!(
+        (ran.code, &ran.error()["id"]),
+        (2, &json!("column-unknown"))
+    );
+    let mut shard = place.read("shards/shard.00002.mds.zstd");
+    shard[60] ^= 1;
+    place.write("shards/shard.00002.mds.zstd", shard);
+    let ran = place.run(&["stats", "shards", "--json"]);
+    assert_eq!((ran.code, &ran.error()["id"]), (3, &json!("hash-mismatch")));
+}
