@@ -27,6 +27,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     signals::survive_file_limit();
     let typed: Vec<OsString> = asked_for_help(std::env::args_os().collect());
+    let is_json = typed.iter().any(|word| word == "--json");
+    let typed = match args::with_config(typed) {
+        Ok(typed) => typed,
+        Err(error) => return failed(&error.into(), &Console::new(is_json, false)),
+    };
     let cli = match Cli::try_parse_from(&typed) {
         Ok(cli) => cli,
         Err(error) => return not_run(&error, &typed),

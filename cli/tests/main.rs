@@ -9,6 +9,8 @@ mod cat;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod config_file;
+#[cfg(test)]
 mod content;
 #[cfg(test)]
 mod convert;

@@ -36,17 +36,6 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = kinds())]
     pub from: OrNone<SourceKind>,
 
-    /// Read only the files below a source folder that match this pattern, such as `*.jpg`; repeatable
-    ///
-    /// `*` and `?` match characters within a name, `**` any number of folders. A pattern without `/` is compared with the
-    /// file's name, any other with its path relative to the source. The kind of a source is detected from all its files.
-    #[arg(long, value_name = "GLOB", value_parser = values::not_empty, help_heading = "Columns and rows")]
-    pub include: Vec<String>,
-
-    /// Ignore the files below a source folder that match this pattern, such as `drafts/**`; repeatable
-    #[arg(long, value_name = "GLOB", value_parser = values::not_empty, help_heading = "Columns and rows")]
-    pub exclude: Vec<String>,
-
     /// Format of the shards
     #[arg(long, value_name = "FORMAT", default_value = "mds", value_parser = formats())]
     pub to: ShardFormat,
@@ -59,6 +48,9 @@ pub struct ConvertArgs {
     /// gets the extension of its encoding (`caption` becomes `caption.txt`).
     #[arg(long = "column", value_name = "NAME[:ENCODING][=EXPR]", value_parser = values::column, help_heading = "Columns and rows")]
     pub columns: Vec<ColumnSpec>,
+
+    #[command(flatten)]
+    pub files: FileArgs,
 
     #[command(flatten)]
     pub query: QueryArgs,
@@ -79,7 +71,22 @@ pub struct ConvertArgs {
     pub stores: DestArgs,
 }
 
-// How the sources are read. No doc comment: it would become the text of the verb. So for the groups that follow.
+// Which files are read. No doc comment: it would become the text of the verb. So for the groups that follow.
+#[derive(Args, Debug)]
+pub struct FileArgs {
+    /// Read only the files below a source folder that match this pattern, such as `*.jpg`; repeatable
+    ///
+    /// `*` and `?` match characters within a name, `**` any number of folders. A pattern without `/` is compared with the
+    /// file's name, any other with its path relative to the source. The kind of a source is detected from all its files.
+    #[arg(long, value_name = "GLOB", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    pub include: Vec<String>,
+
+    /// Ignore the files below a source folder that match this pattern, such as `drafts/**`; repeatable
+    #[arg(long, value_name = "GLOB", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    pub exclude: Vec<String>,
+}
+
+// How the sources are read.
 #[derive(Args, Debug)]
 pub struct QueryArgs {
     /// SQL expressions to read, as between SELECT and FROM
@@ -225,6 +232,17 @@ pub struct RunArgs {
     #[arg(long, allow_hyphen_values = true, value_name = "SIZE", value_parser = values::memory_limit, help_heading = "Running")]
     pub memory_limit: Option<u64>,
 
+    /// Read options from this TOML file, under their names on the command line; typed options win
+    ///
+    /// `sources` is a list, `dest` a text. The table `[columns]` maps the names of columns to encodings, or to
+    /// `{ encoding = "...", expr = "..." }`. Options without a value are `true` or `false`.
+    #[arg(long, value_name = "FILE", value_parser = values::local_path, help_heading = "Running")]
+    pub config: Option<PathBuf>,
+
+    /// Print all options as such a file, and convert nothing
+    #[arg(long, help_heading = "Running")]
+    pub print_config: bool,
+
     /// Print the plan and write nothing
     #[arg(long, help_heading = "Running")]
     pub dry_run: bool,
@@ -336,6 +354,10 @@ EXAMPLES:
 
   The same tree as tar files for WebDataset, with indexes for DALI and wids:
     shardmill convert photos/ tars/ --to webdataset --index-for dali,wids
+
+  With options from a file, and how to begin one:
+    shardmill convert --config convert.toml
+    shardmill convert data/ shards/ --compression none --print-config > convert.toml
 
   Into a bucket; after a failure the same command resumes where it stopped:
     shardmill convert data/ s3://bucket/sets/train

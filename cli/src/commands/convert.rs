@@ -15,7 +15,7 @@ use shardmill_source::SourceOptions;
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
 use super::options;
-use crate::args::{ConvertArgs, ShardArgs};
+use crate::args::{ConvertArgs, ShardArgs, effective_config, usage_error, with_config};
 use crate::error::{CliError, Stop};
 use crate::output::{
     Align, Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds,
@@ -23,6 +23,9 @@ use crate::output::{
 use crate::signals;
 
 pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    if args.run.print_config {
+        return print_config(out);
+    }
     let mut options = convert_options(args, limits)?;
     options::announce_waits(&mut options.source.remote, out);
     if args.run.dry_run {
@@ -37,6 +40,14 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     let report = shardmill_convert::run(plan, &progress);
     drop(display);
     show_report(&report?, out)
+}
+
+/// Prints the options of the command line and of its file.
+fn print_config(out: &mut Output) -> Result<Exit, Stop> {
+    let words = with_config(std::env::args_os().collect())?;
+    let text = effective_config(&words).map_err(|error| usage_error(&error))?;
+    out.text(text)?;
+    Ok(Exit::Done)
 }
 
 /// Returns the options of the library. Nothing is read here.
@@ -73,8 +84,8 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
         remote: options::remote(&args.stores.storage)?,
         ..SourceOptions::default()
     };
-    read.files.include.clone_from(&args.include);
-    read.files.exclude.clone_from(&args.exclude);
+    read.files.include.clone_from(&args.files.include);
+    read.files.exclude.clone_from(&args.files.exclude);
     read.query.select.clone_from(&query.select);
     read.query.filter.clone_from(&query.filter);
     read.query.sql.clone_from(&query.sql);

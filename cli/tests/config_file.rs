@@ -1,0 +1,194 @@
+use crate::common::Place;
+
+const FILE: &str = r#"
+# One conversion for the CI job.
+sources = ["data"]
+dest = "shards"
+compression = "gz:5"
+samples-per-shard = 30
+hashes = "sha256,xxh64"
+where = "id < 50"
+
+[columns]
+name = ""
+id = "int32"
+double = { encoding = "float64", expr = "score * 2" }
+"a:b" = { expr = "id + 1" }
+"#;
+
+fn place() -> Place {
+    let place = Place::with_shards();
+    std::fs::remove_dir_all(place.path().join("shards")).unwrap();
+    place.write("convert.toml", FILE);
+    place
+}
+
+fn columns(place: &Place, dataset: &str) -> Vec<String> {
+    let summary = place.json(&["inspect", dataset, "--json"]);
+    let columns = summary["columns"].as_array().unwrap().iter();
+    let shown = columns.map(|column| {
+        format!(
+            "{}:{}",
+            column["name"].as_str().unwrap(),
+            column["encoding"].as_str().unwrap()
+        )
+    });
+    shown.collect()
+}
+
+#[test]
+fn a_file_has_the_options_of_the_command_line() {
+    let place = place();
+    place.ok(&["convert", "--config", "convert.toml"]);
+    let summary = place.json(&["inspect", "shards", "--json"]);
+    assert_eq!(
+        (&summary["samples"], &summary["shards"]),
+        (&50.into(), &2.into())
+    );
+    assert_eq!(summary["compression"], "gz:5");
+    assert_eq!(
+        columns(&place, "shards"),
+        ["name:str", "id:int32", "double:float64", "a:b:int64"]
+    );
+}
+
+#[test]
+fn the_command_line_wins() {
+    let place = place();
+    place.ok(&[
+        "convert",
+        "data/rows.parquet",
+        "other",
+        "--config=convert.toml",
+        "--compression",
+        "none",
+        "--where",
+        "id < 10",
+        "--column",
+        "id",
+    ]);
+    let summary = place.json(&["inspect", "other", "--json"]);
+    assert_eq!(
+        (&summary["samples"], &summary["compression"]),
+        (&10.into(), &serde_json::Value::Null)
+    );
+    assert_eq!(columns(&place, "other"), ["id:int64"]);
+    assert!(!place.exists("shards"));
+}
+
+#[test]
+fn the_printed_configuration_can_be_fed_back() {
+    let place = place();
+    let printed = place.ok(&[
+        "convert",
+        "--config",
+        "convert.toml",
+        "--print-config",
+        "--jobs",
+        "2",
+    ]);
+    assert!(!place.exists("shards"));
+    insta::assert_snapshot!(printed, @"");
+    place.write("again.toml", &printed);
+    assert_eq!(
+        place.ok(&["convert", "--config", "again.toml", "--print-config"]),
+        printed
+    );
+    place.ok(&["convert", "--config", "again.toml"]);
+    // The very same conversion, so there is nothing left to do.
+    let again = place.json(&["convert", "--config", "convert.toml", "--json"]);
+    assert_eq!(again["outcome"], "done", "{again}");
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let place = place();
+    let printed = place.ok(&[
+        "convert",
+        "data",
+        "s3://bucket/x",
+        "--storage-option",
+        "AWS_SECRET_ACCESS_KEY=hush",
+        "--print-config",
+    ]);
+    assert!(
+        !printed.contains("hush") && printed.contains("# storage-option"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn mistakes_name_the_line() {
+    let place = place();
+    for (text, object, message, hint) in [
+        (
+            "a = 1",
+            "x.toml:1",
+            "convert has no option `a`",
+            "did you mean",
+        ),
+        (
+            "\n\nsize_limit = \"1MiB\"",
+            "x.toml:3",
+            "`size_limit`",
+            "did you mean `size-limit`?",
+        ),
+        ("jobs = 1\njobs = 2", "x.toml:2", "not TOML", ""),
+        (
+            "overwrite = \"yes\"",
+            "x.toml:1",
+            "`overwrite` is of type string",
+            "true or false",
+        ),
+        (
+            "jobs = true",
+            "x.toml:1",
+            "`jobs` is of type boolean",
+            "a text or a number",
+        ),
+        (
+            "columns = 1",
+            "x.toml:1",
+            "`columns` is of type integer",
+            "encodings",
+        ),
+        (
+            "[columns]\na = { encodin = \"str\" }",
+            "x.toml:2",
+            "a column has no `encodin`",
+            "`encoding` and `expr`",
+        ),
+        (
+            "json = true",
+            "x.toml:1",
+            "convert has no option `json`",
+            "did you mean",
+        ),
+    ] {
+        place.write("x.toml", text);
+        let ran = place.run(&["convert", "data", "x", "--config", "x.toml", "--json"]);
+        let error = ran.error();
+        assert_eq!(
+            (ran.code, &error["id"], &error["object"]),
+            (2, &"config-config".into(), &object.into()),
+            "{error}"
+        );
+        assert!(
+            error["message"].as_str().unwrap().contains(message),
+            "{error}"
+        );
+        assert!(
+            error["hint"].as_str().unwrap_or_default().contains(hint),
+            "{error}"
+        );
+    }
+    // A value is checked as if it were typed.
+    place.write("x.toml", "jobs = 0");
+    let ran = place.run(&["convert", "data", "x", "--config", "x.toml", "--json"]);
+    assert_eq!((ran.code, &ran.error()["id"]), (2, &"config-jobs".into()));
+    let ran = place.run(&["convert", "data", "x", "--config", "missing.toml", "--json"]);
+    assert_eq!(
+        (ran.code, &ran.error()["object"]),
+        (2, &"missing.toml".into())
+    );
+}
