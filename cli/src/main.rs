@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod config_file;
 mod error;
 mod output;
 mod signals;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     signals::survive_file_limit();
     let typed: Vec<OsString> = asked_for_help(std::env::args_os().collect());
     let is_json = typed.iter().any(|word| word == "--json");
-    let typed = match args::with_config(typed) {
+    let typed = match config_file::with_config(typed) {
         Ok(typed) => typed,
         Err(error) => return failed(&error.into(), &Console::new(is_json, false)),
     };

@@ -15,7 +15,8 @@ use shardmill_source::SourceOptions;
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
 use super::options;
-use crate::args::{ConvertArgs, ShardArgs, effective_config, usage_error, with_config};
+use crate::args::{ConvertArgs, ShardArgs, usage_error};
+use crate::config_file::{effective_config, with_config};
 use crate::error::{CliError, Stop};
 use crate::output::{
     Align, Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds,

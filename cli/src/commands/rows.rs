@@ -9,7 +9,7 @@ use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::inspect::holds_shards;
 use super::options;
-use crate::args::StorageArgs;
+use crate::args::{StorageArgs, parse_locations};
 use crate::error::Stop;
 
 /// What a location holds.
@@ -80,6 +80,6 @@ pub fn open(
         RowsFound::Source => None,
     };
     // A pattern of tar files has its own syntax, which sources know as well.
-    let place = crate::args::parse_location(location)?;
-    Ok(shardmill_convert::open_rows(&[place], &options)?)
+    let places = parse_locations(location)?;
+    Ok(shardmill_convert::open_rows(&places, &options)?)
 }

@@ -6,9 +6,10 @@ use arrow::array::{Array as _, ArrayRef};
 use shardmill_core::Progress;
 use shardmill_source::{Source, SourceError};
 
+use super::common::Common;
 use super::hashes::CellHasher;
+use super::report::{ChangeKind, Diff, DiffOptions, RowChange};
 use super::spill::{Record, Spill};
-use super::{ChangeKind, Common, Diff, DiffOptions, RowChange};
 use crate::cell::{bytes_of, text, text_of};
 use crate::stats::cancelled;
 

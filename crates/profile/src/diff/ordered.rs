@@ -4,7 +4,8 @@ use arrow::array::{Array as _, RecordBatch};
 use shardmill_core::Progress;
 use shardmill_source::{Rows, Source, SourceError};
 
-use super::{ChangeKind, Common, Diff, RowChange};
+use super::common::Common;
+use super::report::{ChangeKind, Diff, RowChange};
 use crate::stats::cancelled;
 
 /// The rows of a source from one unit to the next.

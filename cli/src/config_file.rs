@@ -14,7 +14,7 @@ use shardmill_core::escape;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Cli;
+use crate::args::Cli;
 use crate::error::CliError;
 
 /// The verb that has a file of options.
@@ -50,7 +50,7 @@ pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, CliError> 
     let words = file.words(matches)?;
     let end = typed.iter().position(|word| word == "--");
     let end = end.unwrap_or(typed.len());
-    typed.splice(end..end, words.options);
+    drop(typed.splice(end..end, words.options));
     if !words.places.is_empty() {
         if end == typed.len() || !typed.iter().any(|word| word == "--") {
             typed.push("--".into());
