@@ -96,8 +96,8 @@ fn the_printed_configuration_can_be_fed_back() {
     );
     place.ok(&["convert", "--config", "again.toml"]);
     // The very same conversion, so there is nothing left to do.
-    let again = place.json(&["convert", "--config", "convert.toml", "--json"]);
-    assert_eq!(again["outcome"], "done", "{again}");
+    let again = place.ok(&["convert", "--config", "convert.toml"]);
+    assert!(again.contains("nothing was written"), "{again}");
 }
 
 #[test]

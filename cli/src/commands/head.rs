@@ -245,6 +245,7 @@ fn with_cell<T>(cell: &Cell, show: impl FnOnce(&Value<'_>) -> T) -> T {
         Cell::Float32(number) => show(&Value::F32(*number)),
         Cell::Float(number) => show(&Value::F64(*number)),
         Cell::Text(text) => show(&Value::Str(text)),
+        Cell::Json(text) => show(&Value::Json(text)),
         Cell::Literal(text) => show(&Value::Decimal(text)),
         Cell::Bytes(bytes) => show(&Value::Bytes(bytes)),
         Cell::List(_) | Cell::Struct(_) => {

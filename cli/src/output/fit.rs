@@ -208,9 +208,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "id  text             note",
-                " 7  a text that is…  short",
-                "12  b                \\u{1b}[2J",
+                "id  text            note",
+                " 7  a text that i…  short",
+                "12  b               \\u{1b}[2J",
             ]
         );
         assert!(hidden.is_empty());
@@ -222,7 +222,7 @@ mod tests {
         let name = "column_with_a_name";
         let table = table(&[&[name, "b234567890", "c234567890"], &["1", "2", "3"]]);
         let (lines, hidden) = table.fit(20);
-        assert_eq!(lines, ["column_…  b2345678…", "       1           2"]);
+        assert_eq!(lines, ["column_w…  b2345678…", "        1          2"]);
         assert_eq!(hidden, ["c234567890"]);
         let (lines, hidden) = table.fit(1);
         assert_eq!((lines.len(), hidden.len()), (2, 2));

@@ -331,6 +331,8 @@ fn option_id(option: &str) -> &'static str {
         "csv-no-header" => "config-csv-no-header",
         "infer-rows" => "config-infer-rows",
         "follow-links" => "config-follow-links",
+        "include" => "config-include",
+        "exclude" => "config-exclude",
         _ => "config-option",
     }
 }

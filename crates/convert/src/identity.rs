@@ -55,6 +55,11 @@ impl Identity {
                     changes.push(format!("{key}{at} was {before}, is {now}"));
                 }
             }
+            let mut gone = theirs.iter().filter(|(key, _)| !ours.contains_key(*key));
+            for (key, before) in gone.by_ref().filter(|(_, before)| !before.is_null()) {
+                let (at, before, _) = first_difference(before, &Value::Null);
+                changes.push(format!("{key}{at} was {before}, is not given"));
+            }
             if changes.is_empty() {
                 changes.push("it was made by another version".to_owned());
             }

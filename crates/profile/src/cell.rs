@@ -22,6 +22,8 @@ pub enum Cell {
     Float(f64),
     /// Text.
     Text(String),
+    /// JSON as it was written.
+    Json(String),
     /// A decimal, date, time or interval as text.
     Literal(String),
     /// Bytes.

@@ -3,13 +3,14 @@
 use arrow::array::ArrayData;
 use arrow::array::{Array, ArrayRef, AsArray as _, make_array};
 use arrow::buffer::ScalarBuffer;
+use arrow::compute::can_cast_types;
 use arrow::datatypes::{
     DataType, Decimal128Type, Field, Float16Type, Float32Type, Float64Type, Int64Type,
 };
 use serde::{Serialize, Serializer};
 use shardmill_core::Limits;
 use shardmill_mds::{Encoding, Value};
-use shardmill_source::ENCODING_KEY;
+use shardmill_source::{ENCODING_KEY, SourceKind};
 use shardmill_webdataset::FieldKind;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -168,7 +169,12 @@ impl Kind {
             | DataType::Time32(_)
             | DataType::Time64(_)
             | DataType::Timestamp(..)
-            | DataType::Duration(_) => Self::Times,
+            | DataType::Duration(_)
+                if can_cast_types(field.data_type(), &DataType::Int64)
+                    && can_cast_types(&DataType::Int64, field.data_type()) =>
+            {
+                Self::Times
+            }
             DataType::Float16 | DataType::Float32 | DataType::Float64 => Self::Floats,
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Self::Texts,
             DataType::Binary
@@ -389,12 +395,12 @@ impl Column {
     }
 
     /// Returns the statistics.
-    pub(crate) fn finish(self, field: &Field) -> ColumnStats {
+    pub(crate) fn finish(self, field: &Field, kind: SourceKind) -> ColumnStats {
         let (count, exact) = self.distinct.count();
         let measured = self.count - self.special.unreadable;
         let mut stats = ColumnStats {
             name: field.name().clone(),
-            type_name: type_name(field),
+            type_name: type_name(field, kind),
             count: self.count,
             nulls: self.nulls,
             distinct: DistinctCount { count, exact },
@@ -464,11 +470,14 @@ fn time(data_type: &DataType, value: i128) -> Option<String> {
     (!array.is_null(0)).then(|| text(&array, 0))
 }
 
-/// Returns the encoding of a column in the dataset, or its type in the source.
-pub(crate) fn type_name(field: &Field) -> String {
-    match field.metadata().get(ENCODING_KEY) {
-        Some(encoding) => encoding.clone(),
-        None => field.data_type().to_string(),
+/// Returns the encoding of a column in a dataset, or its type in another source.
+pub(crate) fn type_name(field: &Field, kind: SourceKind) -> String {
+    match (field.metadata().get(ENCODING_KEY), field.data_type()) {
+        (Some(encoding), _) => encoding.clone(),
+        (None, data_type) if kind != SourceKind::Mds => data_type.to_string(),
+        (None, DataType::Utf8) => "str".to_owned(),
+        // The names of numbers are those of Arrow in lower case.
+        (None, data_type) => data_type.to_string().to_lowercase(),
     }
 }
 

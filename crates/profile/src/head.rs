@@ -1,6 +1,6 @@
 //! The first rows of a source.
 
-use shardmill_source::{Source, SourceError};
+use shardmill_source::{ENCODING_KEY, Source, SourceError};
 
 use crate::cell::Cell;
 
@@ -30,6 +30,15 @@ pub fn head(source: &dyn Source, most: usize) -> Result<Head, SourceError> {
             .collect(),
         ..Head::default()
     };
+    let fields = schema.fields().iter();
+    let is_json: Vec<bool> = fields
+        .map(|field| {
+            field
+                .metadata()
+                .get(ENCODING_KEY)
+                .is_some_and(|name| name == "json")
+        })
+        .collect();
     for unit in 0..source.units().len() {
         if head.rows.len() >= most {
             // Without reading on, a unit of unknown size counts as rows.
@@ -41,7 +50,11 @@ pub fn head(source: &dyn Source, most: usize) -> Result<Head, SourceError> {
         while let Some(batch) = rows.next_batch()? {
             let taken = batch.num_rows().min(most - head.rows.len());
             for row in 0..taken {
-                let cells = batch.columns().iter().map(|column| Cell::of(column, row));
+                let columns = batch.columns().iter().zip(&is_json);
+                let cells = columns.map(|(column, is_json)| match Cell::of(column, row) {
+                    Cell::Text(text) if *is_json => Cell::Json(text),
+                    cell => cell,
+                });
                 head.rows.push(cells.collect());
             }
             if taken < batch.num_rows() {

@@ -62,7 +62,8 @@ pub fn stats(
     progress: &Progress,
 ) -> Result<Stats, SourceError> {
     let schema = source.schema();
-    let is_tar = source.description().kind == SourceKind::Webdataset;
+    let kind = source.description().kind;
+    let is_tar = kind == SourceKind::Webdataset;
     let places = places(&schema, options.columns.as_deref());
     let new = || Part {
         rows: 0,
@@ -139,7 +140,7 @@ pub fn stats(
                 .unwrap_or_else(PoisonError::into_inner),
         },
         columns: columns
-            .map(|(place, column)| column.finish(schema.field(place.column)))
+            .map(|(place, column)| column.finish(schema.field(place.column), kind))
             .collect(),
     })
 }

@@ -33,7 +33,8 @@ pub(super) fn match_columns(
 ) -> Result<(Vec<ColumnChange>, Common), SourceError> {
     let [before, after] = sources.map(Source::schema);
     // The types of a table and the encodings of a dataset have different names.
-    let same_kind = sources[0].description().kind == sources[1].description().kind;
+    let [kind, other_kind] = sources.map(|source| source.description().kind);
+    let same_kind = kind == other_kind;
     let mut changes = Vec::new();
     let mut common = Common {
         names: Vec::new(),
@@ -45,13 +46,13 @@ pub(super) fn match_columns(
         let is_comparable =
             other.is_some_and(|(_, other)| comparable(field.data_type(), other.data_type()));
         let is_same = other.is_some_and(|(_, other)| {
-            is_comparable && (!same_kind || type_name(field) == type_name(other))
+            is_comparable && (!same_kind || type_name(field, kind) == type_name(other, other_kind))
         });
         if !is_same {
             changes.push(ColumnChange {
                 name: field.name().clone(),
-                before: Some(type_name(field)),
-                after: other.map(|(_, other)| type_name(other)),
+                before: Some(type_name(field, kind)),
+                after: other.map(|(_, other)| type_name(other, other_kind)),
             });
         }
         if let Some((other, _)) = other.filter(|_| is_comparable && key != Some(field.name())) {
@@ -65,7 +66,7 @@ pub(super) fn match_columns(
             changes.push(ColumnChange {
                 name: field.name().clone(),
                 before: None,
-                after: Some(type_name(field)),
+                after: Some(type_name(field, other_kind)),
             });
         }
     }
