@@ -48,7 +48,7 @@ fn a_file_has_the_options_of_the_command_line() {
     assert_eq!(summary["compression"], "gz:5");
     assert_eq!(
         columns(&place, "shards"),
-        ["name:str", "id:int32", "double:float64", "a:b:int64"]
+        ["a:b:int64", "double:float64", "id:int32", "name:str"]
     );
 }
 
@@ -88,7 +88,30 @@ fn the_printed_configuration_can_be_fed_back() {
         "2",
     ]);
     assert!(!place.exists("shards"));
-    insta::assert_snapshot!(printed, @"");
+    insta::assert_snapshot!(printed, @r#"
+    sources = ["data"]
+    dest = "shards"
+    from = "auto"
+    to = "mds"
+    where = "id < 50"
+    key = "__key__"
+    schema = "widen"
+    group = "stem"
+    infer-rows = 100000
+    nulls = "error"
+    compression = "gz:5"
+    hashes = "sha256,xxh64"
+    size-limit = "64MiB"
+    samples-per-shard = 30
+    names = "portable"
+    jobs = 2
+
+    [columns]
+    "name" = ""
+    "id" = "int32"
+    "double" = { encoding = "float64", expr = "score * 2" }
+    "a:b" = { expr = "id + 1" }
+    "#);
     place.write("again.toml", &printed);
     assert_eq!(
         place.ok(&["convert", "--config", "again.toml", "--print-config"]),

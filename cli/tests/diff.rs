@@ -46,7 +46,17 @@ fn example() -> Place {
 
 #[test]
 fn samples_are_compared_by_their_keys() {
-    insta::assert_snapshot!(example().shown(&["diff", "a", "b", "--key", "id"]), @"");
+    insta::assert_snapshot!(example().shown(&["diff", "a", "b", "--key", "id"]), @r"
+    exit 5
+    --- stdout
+    shards: 0 same, 2 changed, 1 added, 0 removed
+    samples: 2 same, 1 changed, 2 added, 1 removed
+      removed  2
+      changed  3  text
+      added    5
+      added    6
+    a and b differ
+    ");
     let found = diff(&example(), &["a", "b", "--key", "id"], 5);
     assert_eq!(found["equal"], json!(false));
     assert_eq!(found["rows"], json!([4, 5]));
@@ -75,7 +85,17 @@ fn samples_are_compared_by_their_keys() {
 
 #[test]
 fn samples_are_compared_by_their_positions() {
-    insta::assert_snapshot!(example().shown(&["diff", "a", "b", "-n", "3"]), @"");
+    insta::assert_snapshot!(example().shown(&["diff", "a", "b", "-n", "3"]), @r"
+    exit 5
+    --- stdout
+    shards: 0 same, 2 changed, 1 added, 0 removed
+    samples: 0 same, 4 changed, 1 added, 0 removed
+      changed  sample 0  id, text
+      changed  sample 1  id, text
+      changed  sample 2  text
+      and 2 more; -n N lists N
+    a and b differ
+    ");
     let found = diff(&example(), &["b", "a"], 5);
     assert_eq!(
         (&found["changed"], &found["removed"]),

@@ -6,7 +6,16 @@ use crate::common::Place;
 
 #[test]
 fn the_first_samples_of_a_dataset_are_a_table() {
-    insta::assert_snapshot!(Place::with_shards().shown(&["head", "shards", "-n", "3"]), @"");
+    insta::assert_snapshot!(Place::with_shards().shown(&["head", "shards", "-n", "3"]), @r"
+    exit 0
+    --- stdout
+    blob       id  name   pair                 score
+    bytes 8 B   0  row 0  float32[2] 0.0 0.25    0.0
+    bytes 8 B   1  row 1  float32[2] 0.5 0.75    0.1
+    bytes 8 B   2  row 2  float32[2] 1.0 1.25    0.2
+    --- stderr
+    there are more; -n N shows the first N
+    ");
 }
 
 #[test]
@@ -15,7 +24,15 @@ fn the_first_rows_of_a_table_look_alike() {
     let shown = place.shown(&[
         "head", "data", "-n", "2", "--column", "name", "--column", "pair",
     ]);
-    insta::assert_snapshot!(shown, @"");
+    insta::assert_snapshot!(shown, @r"
+    exit 0
+    --- stdout
+    name   pair
+    row 0  [0.0,0.25]
+    row 1  [0.5,0.75]
+    --- stderr
+    there are more; -n N shows the first N
+    ");
     for source in ["data", "data/rows.parquet", "data/*.parquet"] {
         assert_eq!(
             place.ok(&["head", source, "-n", "1", "-c", "id"]),
@@ -27,7 +44,17 @@ fn the_first_rows_of_a_table_look_alike() {
 
 #[test]
 fn tar_samples_are_decoded_by_their_extensions() {
-    insta::assert_snapshot!(Place::with_tars().shown(&["head", "tars", "-n", "4"]), @"");
+    insta::assert_snapshot!(Place::with_tars().shown(&["head", "tars", "-n", "4"]), @r"
+    exit 0
+    --- stdout
+    __key__  cls  txt
+    a/0        0  text 0
+    a/2        2  text 2
+    a/4        4  text 4
+    b/1        1  text 1
+    --- stderr
+    there are more; -n N shows the first N
+    ");
 }
 
 #[test]
@@ -52,10 +79,13 @@ fn text_tables_and_trees_are_sources() {
         "rows.jsonl",
         "{\"a\":[1,2],\"b\":{\"c\":null}}\n{\"a\":[],\"b\":{\"c\":1.5}}\n",
     );
-    assert_eq!(place.ok(&["head", "rows.csv"]), "id  text\n 1  one\n 2\n");
+    assert_eq!(
+        place.ok(&["head", "rows.csv"]),
+        "id  text\n 1  one\n 2  null\n"
+    );
     assert_eq!(
         place.ok(&["head", "rows.csv", "--json"]),
-        "{\"id\":1,\"text\":\"one\"}\n{\"id\":2,\"text\":\"\"}\n"
+        "{\"id\":1,\"text\":\"one\"}\n{\"id\":2,\"text\":null}\n"
     );
     let first: serde_json::Value = serde_json::from_str(
         place
@@ -92,7 +122,13 @@ fn hostile_values_do_no_harm() {
         "rows.parquet",
         &RecordBatch::try_from_iter(columns).unwrap(),
     );
-    insta::assert_snapshot!(place.shown(&["head", "rows.parquet"]), @"");
+    insta::assert_snapshot!(place.shown(&["head", "rows.parquet"]), @r"
+    exit 0
+    --- stdout
+      id  te\u{1b}xt                                                                       blob
+       1  \u{1b}[2J  x                                                                     jpeg 8 B
+    null  yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy…  bytes 4.9 KiB
+    ");
 }
 
 #[test]

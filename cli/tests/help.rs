@@ -20,6 +20,10 @@ fn shardmill() {
     Commands:
       convert      Convert tables or a tree of files to compressed, hashed, indexed shards
       inspect      Show the contents of a dataset, or how a source would be converted
+      head         Show the first samples of a dataset, or the first rows of a source, as a table
+      stats        Measure the columns of a dataset or a source: counts, nulls, distinct values,
+                   extremes, means, histograms
+      diff         Compare two datasets or sources: columns, shards, and samples
       ls           List the shards of a dataset, one line each
       cat          Print samples as JSON lines, or write their fields as files
       verify       Check a dataset: structure, lengths, hashes; with --deep every sample
@@ -67,6 +71,7 @@ fn shardmill() {
       2    usage or configuration
       3    bad or unverified data
       4    conflict: already exists, another writer, another configuration
+      5    the datasets differ (diff)
       6    storage or network failure
       7    a local resource: disk, memory, files
       8    permission
@@ -76,7 +81,7 @@ fn shardmill() {
 
 #[test]
 fn convert() {
-    insta::assert_snapshot!(help(&["convert"]), @r"
+    insta::assert_snapshot!(help(&["convert"]), @r#"
     exit 0
     --- stdout
     Convert tables or a tree of files to compressed, hashed, indexed shards
@@ -122,6 +127,18 @@ fn convert() {
               quotes. With `--to webdataset` the name is the extension of the member, and encodings are
               bytes, str, int, json, npy and ten. Without this option a column gets the extension of its
               encoding (`caption` becomes `caption.txt`).
+
+          --include <GLOB>
+              Read only the files below a source folder that match this pattern, such as `*.jpg`;
+              repeatable
+
+              `*` and `?` match characters within a name, `**` any number of folders. A pattern without
+              `/` is compared with the file's name, any other with its path relative to the source. The
+              kind of a source is detected from all its files.
+
+          --exclude <GLOB>
+              Ignore the files below a source folder that match this pattern, such as `drafts/**`;
+              repeatable
 
           --select <EXPRS>
               SQL expressions to read, as between SELECT and FROM
@@ -245,6 +262,16 @@ fn convert() {
           --memory-limit <SIZE>
               Memory for waiting samples and for queries [default: what the shards of all jobs need]
 
+          --config <FILE>
+              Read options from this TOML file, under their names on the command line; typed options win
+
+              `sources` is a list, `dest` a text. The table `[columns]` maps the names of columns to
+              encodings, or to `{ encoding = "...", expr = "..." }`. Options without a value are `true`
+              or `false`.
+
+          --print-config
+              Print all options as such a file, and convert nothing
+
           --dry-run
               Print the plan and write nothing
 
@@ -324,8 +351,15 @@ fn convert() {
       A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
         shardmill convert photos/ shards/ --column __key__ --column jpg:jpeg --column json:json
 
+      Only some of its files:
+        shardmill convert photos/ shards/ --include '*.jpg' --include '*.json' --exclude 'drafts/**'
+
       The same tree as tar files for WebDataset, with indexes for DALI and wids:
         shardmill convert photos/ tars/ --to webdataset --index-for dali,wids
+
+      With options from a file, and how to begin one:
+        shardmill convert --config convert.toml
+        shardmill convert data/ shards/ --compression none --print-config > convert.toml
 
       Into a bucket; after a failure the same command resumes where it stopped:
         shardmill convert data/ s3://bucket/sets/train
@@ -337,7 +371,7 @@ fn convert() {
       A table as WebDataset, and tar files as MDS:
         shardmill convert data/ tars/ --to webdataset --key id --column jpg=image --column cls=label
         shardmill convert tars/ shards/
-    ");
+    "#);
 }
 
 #[test]

@@ -45,9 +45,11 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     shardmill-commit.1
     shardmill-completions.1
     shardmill-convert.1
+    shardmill-diff.1
     shardmill-doctor.1
     shardmill-fix.1
     shardmill-gc.1
+    shardmill-head.1
     shardmill-index-export.1
     shardmill-index-merge.1
     shardmill-index-rebuild.1
@@ -59,6 +61,7 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     shardmill-order.1
     shardmill-plan.1
     shardmill-repair.1
+    shardmill-stats.1
     shardmill-verify.1
     shardmill.1
     ");

@@ -18,7 +18,18 @@ fn column<'a>(stats: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn a_dataset_is_a_table_with_bars() {
-    insta::assert_snapshot!(Place::with_shards().shown(&["stats", "shards"]), @"");
+    insta::assert_snapshot!(Place::with_shards().shown(&["stats", "shards"]), @r"
+    exit 0
+    --- stdout
+    shards: 100 samples, 5 columns
+
+      column  type               nulls  distinct  of          min  mean  max  histogram
+      blob    bytes                  0       100  bytes         8     8    8  █
+      id      int64                  0       100  values        0  49.5   99  ████████████▄
+      name    str                    0       100  characters    5   5.9    6  ▁█
+      pair    ndarray:float32:2      0       100  items         2     2    2  █
+      score   float64                0       100  values        0  4.95  9.9  ██████████
+    ");
 }
 
 #[test]
