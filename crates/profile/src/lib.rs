@@ -43,3 +43,8 @@ pub use column::{Bin, ColumnStats, DistinctCount, Measure, Number, Special};
 pub use diff::{ChangeKind, ColumnChange, Diff, DiffOptions, RowChange, diff};
 pub use head::{Head, head};
 pub use stats::{Stats, StatsOptions, stats};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
