@@ -8,7 +8,7 @@ import os
 import tarfile
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -26,6 +26,9 @@ from shardmill import (
 )
 from shardmill.base.format.mds.encodings import mds_encode
 from shardmill.errors import DataError, UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from support.store import Store
 
 pa = pytest.importorskip('pyarrow')
 
@@ -172,6 +175,24 @@ def test_a_table_does_not_disturb_an_epoch(data: Path, tmp_path: Path) -> None:
                 range(at, min(at + 9, made.SAMPLES))
             )
     assert numbers == expected
+
+
+def test_a_table_of_a_store(
+    data: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    # Space for a few of the shards.
+    dataset = StreamingDataset(
+        remote='s3://bucket/data', local=str(tmp_path), batch_size=4, cache_limit='60kb'
+    )
+    table = dataset.to_arrow()
+    assert table['number'].to_pylist() == list(range(made.SAMPLES))
+    assert table['text'].to_pylist() == [made.sample_of(n)['text'] for n in range(made.SAMPLES)]
+    stats = dataset.stats()
+    # Whole shards, each once, and no single samples.
+    assert (stats.fetched_shards, stats.single_samples) == (dataset.num_shards, 0)
+    assert stats.cached_bytes <= 60 << 10
 
 
 def test_weights_do_not_change_tables(data: Path) -> None:

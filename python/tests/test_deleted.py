@@ -221,3 +221,16 @@ def test_merged_indexes_carry_the_list(shards: Path, tmp_path: Path) -> None:
     merge_index(str(root))
     assert sorted(path.name for path in root.iterdir()) == ['b', 'index.json']
     assert len(LocalDataset(str(root))) == 10
+
+
+def test_tables_and_batches_leave_them_out(shards: Path) -> None:
+    pytest.importorskip('pyarrow')
+    for dataset in (LocalDataset(str(shards)), StreamingDataset(local=str(shards), batch_size=4)):
+        assert dataset.to_arrow()['n'].to_pylist() == left()
+        assert dataset.to_arrow(3, 9, ['text'])['text'].to_pylist() == [
+            f'text of {number}' for number in left()[3:9]
+        ]
+    found = [batch['n'] for batch in StreamingDataset(local=str(shards), batch_size=4).batches()]
+    assert sorted(number for batch in found for number in batch) == left()
+    whole = LocalDataset(str(shards), with_deleted=True)
+    assert whole.to_arrow()['n'].to_pylist() == list(range(30))

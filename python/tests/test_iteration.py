@@ -477,6 +477,10 @@ try:
         dataset[0]
     elif kind == 'iterate':
         next(iter(dataset))
+    elif kind == 'batches':
+        next(dataset.batches())
+    elif kind == 'table':
+        dataset.to_arrow()
     else:
         loader = StreamingDataLoader(
             dataset, batch_size=4, num_workers=workers, worker_init_fn=init
@@ -491,9 +495,10 @@ except KeyboardInterrupt:
 #: One of them counts seconds in CI; the others with `--slow`.
 KINDS = [
     'iterate',
+    'table',
     *(
         pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ('index', 'sample', 'loader', 'threads', 'processes')
+        for kind in ('index', 'sample', 'batches', 'loader', 'threads', 'processes')
     ),
 ]
 
