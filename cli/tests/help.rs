@@ -34,6 +34,7 @@ fn shardmill() {
       repair       Save the intact samples of damaged tar shards
       order        Print the samples that every rank receives, batch by batch
       plan         Predict fetches, cache hits, padding and waiting times of a training run
+      which        Name the samples of a training step, or the steps that delivered a sample
       bench        Read a dataset as a training job would, and report how fast
       doctor       Check which operations work at a location with your settings: list, put, read,
                    create, delete

@@ -61,3 +61,5 @@ mod tars;
 mod usage;
 #[cfg(test)]
 mod verify;
+#[cfg(test)]
+mod which;

@@ -85,6 +85,7 @@ _MODULES = frozenset(
         'caching',
         'errors',
         'files',
+        'lineage',
         'metrics',
         'multimodal',
         'parts',

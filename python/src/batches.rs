@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use shardmill_core::ErrorKind;
-use shardmill_order::{Cursor, Epoch, EpochConfig, OrderError, Resolved};
+use shardmill_order::{Cursor, Epoch, EpochConfig, Kept, OrderError, Resolved, Skip};
 use shardmill_reader::{BatchStats, Batches as RustBatches, Held, ReaderError};
 
 use crate::decode::{Decoder, ReadyBatch};
@@ -222,7 +222,7 @@ impl Drop for Batches {
 /// The sample numbers of a rank and worker in one epoch, batch by batch, without reading samples.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct Order {
-    epoch: Epoch,
+    kept: Kept,
     stride: u64,
     worker: u64,
     /// The cursor, and how many batches it has returned.
@@ -230,7 +230,11 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(crate) fn new(config: &EpochConfig, rank: u64, worker: u64) -> Result<Self, OrderError> {
+    pub(crate) fn new(
+        config: &EpochConfig,
+        (rank, worker): (u64, u64),
+        skip: &Skip,
+    ) -> Result<Self, OrderError> {
         let workers = config.world.workers_per_rank;
         if worker >= workers {
             return Err(OrderError::OutsideWorld {
@@ -242,7 +246,7 @@ impl Order {
         let epoch = Epoch::new(config)?;
         let cursor = epoch.rank(rank)?;
         Ok(Self {
-            epoch,
+            kept: epoch.without(skip)?,
             stride: config.world.workers_per_rank.max(1),
             worker,
             next: Mutex::new((cursor, 0)),
@@ -257,22 +261,24 @@ impl Order {
         py.detach(|| {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let (cursor, given) = &mut *next;
-            let step = given
+            let number = given
                 .saturating_mul(self.stride)
                 .saturating_add(self.worker);
-            if step >= self.epoch.batches() {
+            if number >= self.kept.steps() {
                 return None;
             }
             *given += 1;
+            let step = self.kept.step(number);
             let mut entries = Vec::new();
             cursor.read(step, &mut entries);
+            self.kept.replace(step, &mut entries);
             Some(entries.iter().map(|entry| entry.sample.0).collect())
         })
     }
 
     /// Returns the effective settings of the epoch, as [`Batches`] does.
     fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        resolved(py, self.epoch.resolved())
+        resolved(py, self.kept.epoch().resolved())
     }
 }
 

@@ -15,6 +15,7 @@ mod codec;
 mod decode;
 mod errors;
 mod fields;
+mod lineage;
 mod options;
 mod order;
 mod parts;
@@ -37,6 +38,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ranges::Ranges>()?;
     codec::register(module)?;
     fields::register(module)?;
+    lineage::register(module)?;
     options::register(module)?;
     order::register(module)?;
     parts::register(module)?;

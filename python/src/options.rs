@@ -11,7 +11,7 @@ use shardmill_core::ErrorKind;
 use shardmill_dataset::{FileForm, FileOptions, KnownFiles, StreamOptions};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{
-    EpochConfig, SamplingOptions, ShuffleOptions, State, StreamConfig, Weight, World,
+    EpochConfig, SamplingOptions, ShuffleOptions, Skip, State, StreamConfig, Weight, World,
 };
 use shardmill_reader::{CacheOptions, Peers};
 use shardmill_storage::{Location, RemoteOptions, settings_of};
@@ -345,7 +345,10 @@ impl PyResumePoint {
 
 /// The inputs that decide the sample order of an epoch, as in the order of `shardmill order --json`.
 #[pyclass(frozen, name = "EpochOptions", module = "shardmill._core")]
-pub(crate) struct PyEpochOptions(EpochConfig);
+pub(crate) struct PyEpochOptions {
+    epoch: EpochConfig,
+    skip: Skip,
+}
 
 #[pymethods]
 impl PyEpochOptions {
@@ -382,22 +385,33 @@ impl PyEpochOptions {
             resume: resume.map(|point| point.get().0),
             ..default
         };
+        let steps = given.take::<Vec<(u64, u64)>>("skip")?.unwrap_or_default();
+        let samples = given.take("skip_samples")?.unwrap_or_default();
+        let ranges = steps.into_iter().map(|(first, end)| first..end);
         given.end()?;
-        Ok(Self(epoch))
+        Ok(Self {
+            epoch,
+            skip: Skip::new(ranges, samples),
+        })
     }
 }
 
 impl PyEpochOptions {
+    /// Returns the steps and samples that are left out.
+    pub(crate) const fn skip(&self) -> &Skip {
+        &self.skip
+    }
+
     /// Returns the configuration of an epoch without streams.
     pub(crate) const fn config(&self) -> &EpochConfig {
-        &self.0
+        &self.epoch
     }
 
     /// Returns the configuration of an epoch of these streams.
     pub(crate) fn with_streams(&self, streams: Vec<StreamConfig>) -> EpochConfig {
         EpochConfig {
             streams,
-            ..self.0.clone()
+            ..self.epoch.clone()
         }
     }
 }

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::{ErrorKind, Limits};
 use shardmill_dataset::{DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern};
+use shardmill_mds::Layout;
 use shardmill_order::{EpochConfig, World};
 use shardmill_reader::{
     BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader, ReaderError,
@@ -191,6 +192,18 @@ impl Reader {
         Ok(names)
     }
 
+    /// Returns whether a sample has a column of this name.
+    fn has_column(&self, sample: u64, name: &str) -> PyResult<bool> {
+        let schema = self.here()?.schema(sample);
+        Ok(schema.is_some_and(|schema| match &**schema {
+            Schema::Binary { columns, .. } => columns.iter().any(|column| column.name == name),
+            Schema::Text(Layout::Json { columns, .. } | Layout::Xsv { columns, .. }) => {
+                columns.iter().any(|column| column.name == name)
+            }
+            Schema::Text(Layout::Mds { .. }) | Schema::Fields(_) => false,
+        }))
+    }
+
     /// Returns whether Rust decodes all columns, without Python callables.
     fn is_native(&self, py: Python<'_>) -> PyResult<bool> {
         for schema in self.here()?.schemas() {
@@ -231,13 +244,14 @@ impl Reader {
     ) -> PyResult<Batches> {
         let reader = self.here()?;
         let config = self.config(options)?;
+        let skip = options.skip();
         let options = BatchOptions {
             rank,
             worker,
             threads,
             queue: QUEUE,
         };
-        let batches = py.detach(|| reader.epoch(&config, options));
+        let batches = py.detach(|| reader.epoch_without(&config, options, skip));
         let batches = batches.map_err(|error| raise(&error))?;
         Ok(Batches::new(batches, Arc::clone(&self.decoder), hold))
     }
@@ -251,7 +265,7 @@ impl Reader {
         worker: u64,
     ) -> PyResult<Order> {
         let config = self.config(options)?;
-        py.detach(|| Order::new(&config, rank, worker))
+        py.detach(|| Order::new(&config, (rank, worker), options.skip()))
             .map_err(|error| raise(&error))
     }
 
@@ -437,12 +451,12 @@ impl FileUse {
 }
 
 impl Reader {
-    fn config(&self, options: &PyEpochOptions) -> PyResult<EpochConfig> {
+    pub(crate) fn config(&self, options: &PyEpochOptions) -> PyResult<EpochConfig> {
         let streams = self.here()?.epoch_config(1, World::SINGLE).streams;
         Ok(options.with_streams(streams))
     }
 
-    fn here(&self) -> PyResult<&Arc<RustReader>> {
+    pub(crate) fn here(&self) -> PyResult<&Arc<RustReader>> {
         self.reader.get().ok_or_else(|| {
             let message = "a reader was used in another process than the one that made it";
             raise_with(ErrorKind::Bug, "reader-process", message.to_owned())

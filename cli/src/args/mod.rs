@@ -26,6 +26,7 @@ mod storage;
 mod usage;
 mod values;
 mod verify;
+mod which;
 mod world;
 
 pub use bench::BenchArgs;
@@ -53,6 +54,7 @@ pub use storage::{StorageArgs, TakeoverArgs};
 pub use usage::usage_error;
 pub use values::{MOST_JOBS, location as parse_location, locations as parse_locations};
 pub use verify::VerifyArgs;
+pub use which::WhichArgs;
 pub use world::{Stream, WorldArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -146,6 +148,7 @@ pub enum Verb {
     Repair(RepairArgs),
     Order(Box<OrderArgs>),
     Plan(Box<PlanArgs>),
+    Which(Box<WhichArgs>),
     Bench(Box<BenchArgs>),
     Doctor(DoctorArgs),
     Commit(CommitArgs),

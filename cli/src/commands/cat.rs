@@ -83,6 +83,22 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     Ok(Exit::Done)
 }
 
+/// Returns the key of a sample as text, or `None` if the sample has no key column. `name` is the dataset, for errors.
+pub fn key_of(
+    name: &str,
+    dataset: &Dataset,
+    key_column: &str,
+    number: u64,
+) -> Result<Option<String>, Stop> {
+    let cat = Cat {
+        name,
+        dataset,
+        columns: &[],
+        key_column,
+    };
+    cat.key(&dataset.sample(number)?)
+}
+
 /// Shows samples of tar shards.
 fn run_tars(
     args: &CatArgs,

@@ -32,6 +32,7 @@ mod rows;
 mod stats;
 mod tars;
 mod verify;
+mod which;
 mod world;
 
 use crate::args::{Cli, Verb};
@@ -55,6 +56,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Repair(args) => repair::run(args, limits, out),
         Verb::Order(args) => order::run(args, limits, out),
         Verb::Plan(args) => plan::run(args, limits, out),
+        Verb::Which(args) => which::run(args, limits, out),
         Verb::Bench(args) => bench::run(args, limits, out),
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Commit(args) => commit::run(args, limits, out),

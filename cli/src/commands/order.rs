@@ -86,12 +86,12 @@ fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop>
     Ok(streams)
 }
 
-fn load(path: &Path) -> Result<RunState, Stop> {
+pub fn load(path: &Path) -> Result<RunState, Stop> {
     RunState::load(path).map_err(|error| of_state(error, path))
 }
 
 /// Adds the name of the state file to an error.
-fn of_state(error: ReaderError, path: &Path) -> Stop {
+pub fn of_state(error: ReaderError, path: &Path) -> Stop {
     match error {
         ReaderError::Dataset(_) | ReaderError::Order(_) => error.into(),
         _ => {

@@ -48,6 +48,7 @@ mod origin;
 mod place;
 mod rebuild;
 mod report;
+mod sample_sources;
 mod scan;
 mod schema;
 mod shard;
@@ -73,6 +74,7 @@ pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts}
 pub use origin::{Origin, Shelf};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
+pub use sample_sources::{SampleSource, SampleSources};
 pub use scan::Offsets;
 pub use schema::{KEY_COLUMN, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};

@@ -175,6 +175,20 @@ pub enum OrderError {
         /// How many exist.
         steps: u64,
     },
+    /// A range of skipped samples does not consist of whole steps.
+    #[error(
+        "the samples {from} to {to} of the epoch are not whole steps: a step has {global_batch}, counted from sample {start}"
+    )]
+    SkipsPartOfStep {
+        /// The first sample of the epoch that is skipped.
+        from: u64,
+        /// The end, exclusive.
+        to: u64,
+        /// Samples of a step of all ranks.
+        global_batch: u64,
+        /// Where the epoch starts.
+        start: u64,
+    },
     /// The streams have no such sample.
     #[error("there is no sample {sample}: the streams have {samples}")]
     SampleBeyond {
@@ -224,6 +238,7 @@ impl Diagnostic for OrderError {
             Self::BeyondEnd { .. } => "state-position",
             Self::StateField { .. } => "state-field",
             Self::StepBeyond { .. } => "no-such-step",
+            Self::SkipsPartOfStep { .. } => "config-skip",
             Self::SampleBeyond { .. } => "no-such-sample",
             Self::Memory { .. } => "out-of-memory",
         }
@@ -234,6 +249,7 @@ impl Diagnostic for OrderError {
             Self::BadValue { option, .. } | Self::UnknownName { option, .. } => {
                 Some((*option).to_owned())
             }
+            Self::SkipsPartOfStep { .. } => Some("skip".to_owned()),
             Self::EmptyStream { stream }
             | Self::MixedWeights { stream, .. }
             | Self::SeveralWeights { stream }
@@ -269,6 +285,9 @@ impl Diagnostic for OrderError {
                 "use another shuffle_algo than naive, whole repeats, or a larger granularity or batch"
             }
             Self::MixedWeights { .. } => "give every stream a proportion, or none",
+            Self::SkipsPartOfStep { .. } => {
+                "keep nodes x ranks x batch_size as it was in the run that the steps are of"
+            }
             Self::StepBeyond { .. } => {
                 "count steps from 0 at the start of the epoch or of the state"
             }
@@ -414,6 +433,15 @@ mod tests {
             (
                 E::StepBeyond { step: 9, steps: 9 },
                 "error[no-such-step]: there is no step 9: the epoch has 9 from where it starts; count steps from 0 at the start of the epoch or of the state",
+            ),
+            (
+                E::SkipsPartOfStep {
+                    from: 8,
+                    to: 24,
+                    global_batch: 16,
+                    start: 0,
+                },
+                "error[config-skip]: skip: the samples 8 to 24 of the epoch are not whole steps: a step has 16, counted from sample 0; keep nodes x ranks x batch_size as it was in the run that the steps are of",
             ),
             (
                 E::SampleBeyond {

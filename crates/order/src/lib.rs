@@ -63,6 +63,7 @@ mod request;
 pub mod rng;
 mod rng_checkpoints;
 pub mod shuffle;
+mod skip;
 pub mod tables;
 pub mod units;
 pub mod weights;
@@ -78,6 +79,7 @@ pub use error::OrderError;
 pub use lineage::Delivery;
 pub use orders::orders;
 pub use request::Request;
+pub use skip::{Kept, Skip};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

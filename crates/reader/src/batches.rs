@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, ShuffleOptions, State};
+use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, Kept, OrderError, ShuffleOptions, State};
 
 use crate::batch::Batch;
 use crate::collate::{Collator, FillContext};
@@ -90,7 +90,8 @@ pub struct Batches {
 #[derive(Debug)]
 struct Shared {
     fill_context: Arc<FillContext>,
-    epoch: Epoch,
+    /// The epoch, and its steps that are delivered.
+    kept: Kept,
     /// The tick of the first batch of the epoch.
     tick: u64,
     /// The distance between two batches of this worker.
@@ -138,7 +139,7 @@ impl Shared {
     }
 
     fn step(&self, number: u64) -> u64 {
-        number * self.stride + self.worker
+        self.kept.step(number * self.stride + self.worker)
     }
 
     /// Returns how many batches may be filled in advance, at most `most`.
@@ -179,9 +180,16 @@ impl Queue {
         let number = self.claimed;
         self.claimed += 1;
         self.ready.push_back(None);
-        let mut entries = Vec::new();
-        self.cursor.read(shared.step(number), &mut entries);
+        let entries = self.entries(shared, shared.step(number));
         Some(Claim { number, entries })
+    }
+
+    /// Returns the samples of a step.
+    fn entries(&mut self, shared: &Shared, step: u64) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        self.cursor.read(step, &mut entries);
+        shared.kept.replace(step, &mut entries);
+        entries
     }
 
     /// Removes the batch that the caller has taken, and wakes waiting threads if there is enough space.
@@ -207,7 +215,7 @@ impl Batches {
     pub(crate) fn new(
         fill_context: Arc<FillContext>,
         prefetch_planner: Arc<PrefetchPlanner>,
-        (epoch, config, tick): (Epoch, EpochConfig, u64),
+        (kept, config, tick): (Kept, EpochConfig, u64),
         options: BatchOptions,
     ) -> Result<Self, ReaderError> {
         let stride = config.world.workers_per_rank;
@@ -219,18 +227,21 @@ impl Batches {
             }
             .into());
         }
-        let batches = epoch
-            .batches()
+        let batches = kept
+            .steps()
             .saturating_sub(options.worker)
             .div_ceil(stride.max(1));
-        let cursor = epoch.rank(options.rank)?.with_threads(options.threads);
+        let cursor = kept
+            .epoch()
+            .rank(options.rank)?
+            .with_threads(options.threads);
         let collator = Collator::new(&fill_context);
         Ok(Self {
             prefetch_planner,
             collator,
             shared: Arc::new(Shared {
                 fill_context,
-                epoch,
+                kept,
                 tick,
                 stride,
                 worker: options.worker,
@@ -260,7 +271,7 @@ impl Batches {
     /// Returns the order of the epoch.
     #[must_use]
     pub fn epoch(&self) -> &Epoch {
-        &self.shared.epoch
+        self.shared.kept.epoch()
     }
 
     /// Returns the number of batches of this worker from the start of the epoch, or from where it is resumed.
@@ -286,13 +297,14 @@ impl Batches {
     #[must_use]
     pub fn state(&self) -> State {
         let steps = self.stats.batches.saturating_mul(self.shared.stride);
-        self.shared.epoch.state_after(steps)
+        let kept = &self.shared.kept;
+        kept.epoch().state_after(kept.passed(steps))
     }
 
     /// Returns the configuration of the next epoch. It is the same, with the values that a resumed state has set.
     #[must_use]
     pub fn next_config(&self) -> EpochConfig {
-        let resolved = self.shared.epoch.resolved();
+        let resolved = self.shared.kept.epoch().resolved();
         let epoch = resolved.epoch + 1;
         EpochConfig {
             epoch,
@@ -415,8 +427,7 @@ impl Batches {
             return true;
         }
         let step = self.shared.step(queue.claimed);
-        let mut entries = Vec::new();
-        queue.cursor.read(step, &mut entries);
+        let entries = queue.entries(&self.shared, step);
         drop(queue);
         self.collator.has(&self.shared.fill_context, &entries)
     }

@@ -12,6 +12,7 @@ mod cached;
 mod check;
 mod collate;
 mod error;
+mod lineage;
 mod open;
 mod origin;
 mod prefetch_planner;
@@ -25,6 +26,7 @@ mod walks;
 pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use error::ReaderError;
+pub use lineage::{Lineage, SamplePlace};
 pub use ranges::Ranges;
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use shardmill_cache::{

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shardmill_core::Limits;
 use shardmill_mds::HashAlgo;
 use shardmill_mmap::Pool;
-use shardmill_order::{EpochConfig, World};
+use shardmill_order::{EpochConfig, Skip, World};
 use shardmill_storage::{RemoteOptions, RemoteStats};
 
 use crate::batch::Held;
@@ -120,6 +120,10 @@ impl Reader {
         })
     }
 
+    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
+        &self.fill_context.catalog
+    }
+
     /// Returns the number of samples of all streams.
     #[must_use]
     pub fn samples(&self) -> u64 {
@@ -205,12 +209,26 @@ impl Reader {
         config: &EpochConfig,
         options: BatchOptions,
     ) -> Result<Batches, ReaderError> {
+        self.epoch_without(config, options, &Skip::default())
+    }
+
+    /// Like [`Reader::epoch`], but leaves out some steps and samples.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::epoch`], and [`ReaderError::Order`] if the skipped samples are not whole steps.
+    pub fn epoch_without(
+        &self,
+        config: &EpochConfig,
+        options: BatchOptions,
+        skip: &Skip,
+    ) -> Result<Batches, ReaderError> {
         let node = options.rank / config.world.ranks_per_node.max(1);
         let (epoch, tick) = self.prefetch_planner.begin(config, node)?;
         Batches::new(
             Arc::clone(&self.fill_context),
             Arc::clone(&self.prefetch_planner),
-            (epoch, config.clone(), tick),
+            (epoch.without(skip)?, config.clone(), tick),
             options,
         )
     }

@@ -9,6 +9,7 @@ use std::path::Path;
 use shardmill_order::{EpochConfig, State};
 use shardmill_storage::FileHandle;
 
+mod adopt;
 mod identity;
 mod json;
 

@@ -120,6 +120,8 @@ class EpochOptions:
         workers_per_rank: The number of workers per rank.
         epoch: The epoch.
         resume: The position that the run resumes from, if any.
+        skip: Ranges of samples of the epoch that are left out: whole steps.
+        skip_samples: Samples that are replaced by others of their batch.
     """
 
     def __new__(
@@ -142,4 +144,6 @@ class EpochOptions:
         batching_method: Optional[str] = None,
         epoch: int = 0,
         resume: Optional[ResumePoint] = None,
+        skip: Sequence[tuple[int, int]] = (),
+        skip_samples: Sequence[int] = (),
     ) -> EpochOptions: ...

@@ -55,6 +55,9 @@ class Reader:
     def columns_of(self, encoding: str) -> list[str]:
         """Returns the names of the columns with an encoding, in any shard."""
 
+    def has_column(self, sample: int, name: str) -> bool:
+        """Returns whether a sample has a column of this name; false for tar files."""
+
     def is_native(self) -> bool:
         """Returns whether Rust decodes all columns, without Python callables."""
 

@@ -39,6 +39,11 @@ class RankLayout(NamedTuple):
     replication: Optional[int]
     batch_size: Optional[int]
 
+    @property
+    def global_batch(self) -> int:
+        """Samples of all ranks in a step, with replicas counted once."""
+        return self.world.num_ranks // (self.replication or 1) * (self.batch_size or 1)
+
 
 class Split(NamedTuple):
     """How another library splits the samples of a dataset."""

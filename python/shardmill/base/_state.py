@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol
 from shardmill import _core, _torch
 from shardmill.base._arguments import refuse_type
 from shardmill.base._sharding import check_own_state
+from shardmill.base._skip import passed
 from shardmill.errors import DataError, IndexSyntaxError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from shardmill.base._sharding import RankLayout
     from shardmill.base._shared_state import SharedState
@@ -218,12 +219,20 @@ class Progress:
         epoch: The epoch.
         offset: Samples of the epoch delivered to all ranks together before this iteration.
         order: The ranks, workers and batch size that the order is made for.
+        skipped: Ranges of samples of the epoch that are left out.
     """
 
-    def __init__(self, epoch: int, offset: int, order: RankLayout) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        offset: int,
+        order: RankLayout,
+        skipped: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self.epoch = epoch
         self.offset = offset
         self.order = order
+        self.skipped = skipped
         self.samples = 0
         self.is_done = False
         #: This process yields one of so many samples of the epoch.
@@ -231,7 +240,7 @@ class Progress:
 
     def reached(self, epoch_size: int) -> tuple[int, int]:
         """Returns the epoch and an estimate of how many of its samples all processes have yielded."""
-        given = self.offset + self.samples * self.share
+        given = passed(self.offset, self.samples * self.share, self.skipped)
         return self.epoch, epoch_size if self.is_done else min(given, epoch_size)
 
 

@@ -6,9 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from typing_extensions import TypeVar
 
     from shardmill.base._fields import FieldDecoder
+    from shardmill.base._skip import SkippedStep
 else:
     from typing import TypeVar
 
@@ -64,3 +67,5 @@ class DatasetOptions(TypedDict, total=False):
     threads: int
     decode: Union[str, bool, FieldDecoder, None]
     with_deleted: bool
+    skip: Optional[Iterable[SkippedStep]]
+    skip_samples: Optional[Iterable[int]]

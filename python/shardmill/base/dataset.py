@@ -32,6 +32,7 @@ from shardmill.base._raw import (
 from shardmill.base._representation import dataset_representation
 from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
 from shardmill.base._shared_state import SharedState
+from shardmill.base._skip import Skips, passed
 from shardmill.base._state import (
     Progress,
     check_order,
@@ -48,6 +49,7 @@ from shardmill.base._state import (
 from shardmill.base._table_access import TableAccess
 from shardmill.base._training_batches import TrainingBatches
 from shardmill.base._typing import SampleT
+from shardmill.base._which import StepAccess
 from shardmill.base.array import Array
 from shardmill.base.batching import batching_methods
 from shardmill.base.batching import generate_work as generate_work
@@ -62,13 +64,14 @@ from shardmill.base.world import World
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
     from torch.utils.data import IterableDataset as _IterableDataset
 
     from shardmill.base._fields import FieldDecoder
+    from shardmill.base._skip import SkippedStep
     from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import Reader
     from shardmill.stats import DatasetStats
@@ -102,7 +105,7 @@ _OWN = (
 
 
 class StreamingDataset(
-    Counts, Array, KeyAccess, TableAccess, TrainingBatches, _IterableDataset[SampleT]
+    Counts, Array, KeyAccess, StepAccess, TableAccess, TrainingBatches, _IterableDataset[SampleT]
 ):
     """An iterable dataset for torch that resumes in the middle of an epoch on any number of nodes.
 
@@ -146,6 +149,9 @@ class StreamingDataset(
             numbers, JSON and arrays by extension. ``'pil'``, ``'rgb8'``, ``'torchrgb'`` and similar also decode
             images. A callable receives a field and its bytes, and returns ``None`` to leave it to the default.
         with_deleted: Whether to also read samples that were deleted from the dataset's table.
+        skip: Steps that are left out; all others stay as they are. A step is what `which` returns, a pair of epoch and
+            step, or a step of epoch 0. Steps count from the start of their epoch. A state records them.
+        skip_samples: Samples that are left out. A sample before it in the batch is repeated in its place.
 
     Attributes:
         num_samples: Total samples of all streams.
@@ -197,6 +203,8 @@ class StreamingDataset(
         threads: int = 1,
         decode: Union[str, bool, FieldDecoder, None] = None,
         with_deleted: bool = False,
+        skip: Optional[Iterable[SkippedStep]] = None,
+        skip_samples: Optional[Iterable[int]] = None,
     ) -> None:
         # Not in `__new__`, whose signature would hide these arguments from introspection.
         _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
@@ -299,6 +307,7 @@ class StreamingDataset(
         self._files_digest: Optional[str] = None
         self._open()
         self._check_cache_limit()
+        self._skips = Skips.of_arguments(skip, skip_samples, self.num_samples)
         self.epoch_size = Stream.apply_weights(
             self.streams, self.samples_per_stream, self._epoch_size_given, self.shuffle_seed
         )
@@ -592,7 +601,8 @@ class StreamingDataset(
 
         Returns:
             ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``.
-            ``shardmill`` identifies the sample order. ``files``, for raw files, is a digest of the file list.
+            ``shardmill`` identifies the sample order. ``files``, for raw files, is a digest of the file list. ``skip``
+            are the skipped steps and samples, if any.
         """
         num_samples = check.whole_or_none('num_samples', num_samples)
         world = self._parallel_rank_world
@@ -608,7 +618,15 @@ class StreamingDataset(
         if num_samples is None:
             state.update(own_state(self))
         here = RankLayout(world, None, self.batch_size)
-        state['shardmill'] = mark_order(self, self._progress.order if self._progress else here)
+        order = self._progress.order if self._progress else here
+        loaded = self._own_state or self._shared.state
+        skips = self._skips.with_state(loaded, order.global_batch)
+        if skips.steps or skips.samples:
+            state['skip'] = skips.as_state()
+            if num_samples is not None:
+                start = 0 if from_beginning else offset
+                state['sample_in_epoch'] = passed(start, num_samples, skips.of_epoch(epoch))
+        state['shardmill'] = mark_order(self, order)
         if self._files_digest is not None:
             state['files'] = self._files_digest
         return state
@@ -624,6 +642,7 @@ class StreamingDataset(
             FileExistsError: The state was made with other shards, another order, or another list of raw files.
         """
         state = check_state(obj)
+        self._skips.with_state(state, 1)
         check_files(state, self._files_digest)
         if self.batching_method == 'random':
             check_order(self, state, RankLayout(self._set_world(), None, self.batch_size))
@@ -705,6 +724,7 @@ class StreamingDataset(
             # The size of a global batch is known only now.
             check_order(self, state, order)
         epoch, offset = self._resume(self._parallel_worker_world, begun)
+        skips = self._skips.with_state(state, order.global_batch)
         self._own_state = None
         if not isinstance(order.batch_size, int):
             raise UsageError(
@@ -720,8 +740,15 @@ class StreamingDataset(
             self.num_canonical_nodes,
             self.initial_physical_nodes,
         )
-        config = _core.EpochOptions(**config_of(self, order), epoch=epoch, resume=resume)
-        self._progress = Progress(epoch, offset, order)
+        skipped = skips.of_epoch(epoch)
+        config = _core.EpochOptions(
+            **config_of(self, order),
+            epoch=epoch,
+            resume=resume,
+            skip=skipped,
+            skip_samples=skips.samples,
+        )
+        self._progress = Progress(epoch, offset, order, skipped)
         warn_of_shuffle(self)
         return order.world, config
 

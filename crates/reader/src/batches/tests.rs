@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use shardmill_core::Diagnostic as _;
-use shardmill_order::World;
+use shardmill_order::{Skip, World};
 use shardmill_storage::Location;
 use shardmill_testing::mds::{Spec, sample};
 use tempfile::TempDir;
@@ -178,4 +178,55 @@ fn a_worker_that_there_is_not_is_named() {
     let error = begin(2).unwrap_err();
     assert_eq!(error.id(), "config-world");
     assert!(error.chain().contains("worker 2 of 2"), "{}", error.chain());
+}
+
+#[test]
+fn skipped_steps_and_samples_do_not_move_the_others() {
+    let temp = tempfile::tempdir().unwrap();
+    for reader in [in_place(&temp, 6), cached(&temp, 6)] {
+        let world = World {
+            workers_per_rank: 2,
+            ..World::SINGLE
+        };
+        let mut config = reader.epoch_config(4, world);
+        config.shuffle.enabled = true;
+        let given = |skip: &Skip| {
+            let mut workers: Vec<_> = (0..2)
+                .map(|worker| {
+                    let options = BatchOptions {
+                        worker,
+                        threads: 2,
+                        ..BatchOptions::default()
+                    };
+                    reader.epoch_without(&config, options, skip).unwrap()
+                })
+                .collect();
+            let steps = workers.iter().map(Batches::len).sum();
+            let read = |number: u64| {
+                let worker = &mut workers[usize::try_from(number % 2).unwrap()];
+                let batch = worker.next_batch().unwrap().unwrap();
+                let ids: Vec<u64> = batch.entries.iter().map(|entry| entry.sample.0).collect();
+                (batch.step, ids)
+            };
+            let batches: Vec<_> = (0..steps).map(read).collect();
+            let states = workers.iter().map(Batches::state).collect::<Vec<_>>();
+            (batches, states)
+        };
+        let (all, _) = given(&Skip::default());
+        assert_eq!(all.len(), 12);
+        let (kept, states) = given(&Skip::new([4..12, 32..36], vec![all[5].1[1]]));
+        let mut expected: Vec<_> = all
+            .iter()
+            .filter(|(step, _)| ![1, 2, 8].contains(step))
+            .cloned()
+            .collect();
+        let replaced = expected.iter_mut().find(|(step, _)| *step == 5).unwrap();
+        replaced.1[1] = replaced.1[0];
+        assert_eq!(kept, expected);
+        assert!(states.iter().all(|state| state.epoch == 1));
+        let part = std::iter::once(2..6);
+        let error =
+            reader.epoch_without(&config, BatchOptions::default(), &Skip::new(part, vec![]));
+        assert_eq!(error.unwrap_err().id(), "config-skip");
+    }
 }

@@ -205,6 +205,12 @@ impl OrderIdentity {
         Ok(Self::of(fingerprint, terms))
     }
 
+    /// Returns the value of a named term; `None` in states of earlier versions.
+    pub(super) fn term(&self, name: &str) -> Option<&str> {
+        let found = self.terms.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
     /// Sorts the terms, because the keys of JSON objects have no order.
     fn of(fingerprint: Fingerprint, mut terms: Vec<(String, String)>) -> Self {
         terms.sort_unstable();

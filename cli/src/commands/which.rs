@@ -1,0 +1,451 @@
+//! The command `shardmill which`: names the samples of a step, or the steps that delivered a sample.
+
+use std::path::Path;
+
+use serde::Serialize;
+use shardmill_core::{Limits, escape};
+use shardmill_dataset::{Dataset, SampleSources};
+use shardmill_order::{Delivery, Epoch, EpochConfig, SampleId};
+use shardmill_reader::RunState;
+
+use super::dataset_location::DatasetLocation;
+use super::{cat, dataset, order, world};
+use crate::args::WhichArgs;
+use crate::error::{CliError, Stop};
+use crate::output::{Align, Exit, Output, Table, count, many};
+
+/// One dataset of the mix.
+struct Stream {
+    name: String,
+    dataset: Dataset,
+    /// The number of its first sample in the mix.
+    first: u64,
+    sources: SampleSources,
+}
+
+/// The datasets of the mix.
+struct Streams {
+    streams: Vec<Stream>,
+    key_column: String,
+    with_keys: bool,
+}
+
+/// What is known about the source of a dataset.
+#[derive(Serialize)]
+struct StreamFacts<'a> {
+    dataset: &'a str,
+    first_sample: u64,
+    samples: u64,
+    source: Option<&'a str>,
+    table_id: Option<&'a str>,
+    table_version: Option<u64>,
+    /// What is unknown about the source of a sample, and why.
+    unknown: Option<&'a str>,
+}
+
+/// What is known about a sample.
+#[derive(Clone, Serialize)]
+struct SampleFacts {
+    sample: u64,
+    /// The number of the dataset in the mix.
+    stream: usize,
+    shard: usize,
+    shard_name: String,
+    /// The position in the shard, deleted samples counted.
+    index: u64,
+    key: Option<String>,
+    file: Option<String>,
+    row: Option<u64>,
+}
+
+/// A sample of a step.
+#[derive(Serialize)]
+struct Member {
+    rank: u64,
+    position: u64,
+    repeated: bool,
+    #[serde(flatten)]
+    facts: SampleFacts,
+}
+
+#[derive(Serialize)]
+struct StepAnswer<'a> {
+    epoch: u64,
+    step: u64,
+    /// How many samples of the epoch all ranks received before this step.
+    sample_in_epoch: u64,
+    samples: &'a [Member],
+    streams: Vec<StreamFacts<'a>>,
+}
+
+/// A step that delivered the sample.
+#[derive(Serialize)]
+struct FoundStep {
+    epoch: u64,
+    step: u64,
+    sample_in_epoch: u64,
+    rank: u64,
+    position: u64,
+    repeated: bool,
+}
+
+#[derive(Serialize)]
+struct SampleAnswer<'a> {
+    sample: &'a SampleFacts,
+    /// The first epoch that was searched, and the position in it where the search began.
+    epoch: u64,
+    sample_in_epoch: u64,
+    epochs: u64,
+    steps: &'a [FoundStep],
+    streams: Vec<StreamFacts<'a>>,
+}
+
+pub fn run(args: &WhichArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    // Options that do not depend on the data are checked before any work.
+    let mut config = world::epoch_config(&args.world, Vec::new())?;
+    config.epoch = args.epoch;
+    let state = args.state.as_deref().map(order::load).transpose()?;
+    let streams = Streams::open(args, &limits)?;
+    config.streams = streams.configs(args);
+    if let (Some(state), Some(path)) = (&state, &args.state) {
+        resume(&mut config, state, path)?;
+    }
+    match (args.step, args.sample) {
+        (Some(step), _) => show_step(args, &streams, &config, step, out)?,
+        (None, Some(sample)) => show_sample(args, &streams, &config, sample, out)?,
+        // The parser requires one of them.
+        (None, None) => {}
+    }
+    Ok(Exit::Done)
+}
+
+/// Makes the run resume from a state, with the order that the state records.
+fn resume(config: &mut EpochConfig, state: &RunState, path: &Path) -> Result<(), Stop> {
+    state.adopt_order(config);
+    let resumed = state.resume(config);
+    config.resume = Some(resumed.map_err(|error| order::of_state(error, path))?);
+    Ok(())
+}
+
+impl Streams {
+    fn open(args: &WhichArgs, limits: &Limits) -> Result<Self, Stop> {
+        let mut streams = Vec::new();
+        let mut first = 0_u64;
+        for typed in world::streams(&args.world) {
+            let location = DatasetLocation::parse(&typed.location, &args.world.storage)?;
+            if location.holds_tars(limits)? {
+                return Err(CliError::Usage {
+                    id: "usage-value".into(),
+                    object: Some(escape(&typed.location).into_owned()),
+                    message: "`which` reads MDS, JSON and XSV datasets, and these are tar shards"
+                        .to_owned(),
+                    hint: Some("use `StreamingDataset.which` in Python".to_owned()),
+                }
+                .into());
+            }
+            let with_deleted = args.world.streams.with_deleted;
+            let dataset = dataset::open(&typed.location, &location, limits.clone(), with_deleted)?;
+            let stored = dataset.stored_samples(dataset.index().shards.len()).start;
+            let sources = SampleSources::read(dataset.dir(), stored)?;
+            let samples = dataset.len();
+            streams.push(Stream {
+                name: typed.location,
+                dataset,
+                first,
+                sources,
+            });
+            first = first.saturating_add(samples);
+        }
+        Ok(Self {
+            streams,
+            key_column: args.key_column.clone(),
+            with_keys: !args.no_keys,
+        })
+    }
+
+    /// Returns the streams of the order, with their weights.
+    fn configs(&self, args: &WhichArgs) -> Vec<shardmill_order::StreamConfig> {
+        let typed = world::streams(&args.world);
+        let pairs = self.streams.iter().zip(typed);
+        pairs
+            .map(|(stream, typed)| {
+                dataset::stream_config(&stream.dataset).with_weight(typed.weight)
+            })
+            .collect()
+    }
+
+    fn facts_of_streams(&self) -> Vec<StreamFacts<'_>> {
+        let facts = self.streams.iter().map(|stream| StreamFacts {
+            dataset: &stream.name,
+            first_sample: stream.first,
+            samples: stream.dataset.len(),
+            source: stream.sources.kind.as_deref(),
+            table_id: stream.sources.table_id.as_deref(),
+            table_version: stream.sources.table_version,
+            unknown: stream.sources.unknown.as_deref(),
+        });
+        facts.collect()
+    }
+
+    /// Returns what is known about a sample of the mix.
+    fn facts(&self, sample: u64) -> Result<SampleFacts, Stop> {
+        let after = self
+            .streams
+            .partition_point(|stream| stream.first <= sample);
+        let number = after.saturating_sub(1);
+        let stream = self.streams.get(number).ok_or_else(|| {
+            let samples = self.streams.last();
+            CliError::SampleOutOfRange {
+                dataset: String::new(),
+                sample: sample.to_string(),
+                samples: samples.map_or(0, |last| last.first + last.dataset.len()),
+            }
+        })?;
+        let dataset = &stream.dataset;
+        let in_stream = sample - stream.first;
+        let (shard, index) = dataset.locate(in_stream)?;
+        let source = stream
+            .sources
+            .source_of(dataset.stored_samples(shard).start + index);
+        let entry = dataset.index().shards.get(shard);
+        let has_key = entry.is_some_and(|entry| {
+            let mut columns = entry.config.column_names();
+            self.with_keys && columns.any(|name| name == self.key_column)
+        });
+        Ok(SampleFacts {
+            sample,
+            stream: number,
+            shard,
+            shard_name: entry
+                .map(|entry| dataset::stored_files(entry).0.basename.to_string())
+                .unwrap_or_default(),
+            index,
+            key: match has_key {
+                true => cat::key_of(&stream.name, dataset, &self.key_column, in_stream)?,
+                false => None,
+            },
+            file: source.file,
+            row: source.row,
+        })
+    }
+
+    /// Prints where the samples come from, and what is unknown.
+    fn note(&self, out: &Output) {
+        for stream in &self.streams {
+            let name = escape(&stream.name);
+            let sources = &stream.sources;
+            let mut from = sources.kind.clone().unwrap_or_default();
+            if let Some(version) = sources.table_version {
+                from.push_str(&format!(", table version {version}"));
+            }
+            if !from.is_empty() {
+                out.console().note(format_args!("{name}: from {from}"));
+            }
+            if let Some(unknown) = &sources.unknown {
+                out.console()
+                    .note(format_args!("{name}: unknown {unknown}"));
+            }
+        }
+    }
+}
+
+fn show_step(
+    args: &WhichArgs,
+    streams: &Streams,
+    config: &EpochConfig,
+    step: u64,
+    out: &mut Output,
+) -> Result<(), Stop> {
+    let epoch = Epoch::new(config)?;
+    let replicas = config.replication.unwrap_or(1);
+    let ranks = match args.rank {
+        Some(rank) => vec![(rank, epoch.step_of_rank(step, rank)?)],
+        None => (0_u64..)
+            .zip(epoch.step(step)?)
+            .flat_map(|(rank, entries)| {
+                (0..replicas).map(move |replica| (rank * replicas + replica, entries.clone()))
+            })
+            .collect(),
+    };
+    let mut members = Vec::new();
+    for (rank, entries) in &ranks {
+        members.extend(
+            (0_u64..)
+                .zip(entries)
+                .map(|(position, entry)| (*rank, position, *entry)),
+        );
+    }
+    // Samples of the same shard are read together.
+    members.sort_by_key(|(.., entry)| entry.sample);
+    let mut found = Vec::with_capacity(members.len());
+    let mut last: Option<SampleFacts> = None;
+    for (rank, position, entry) in members {
+        let facts = match last.filter(|last| last.sample == entry.sample.0) {
+            Some(last) => last,
+            None => streams.facts(entry.sample.0)?,
+        };
+        found.push(Member {
+            rank,
+            position,
+            repeated: entry.repeated,
+            facts: facts.clone(),
+        });
+        last = Some(facts);
+    }
+    found.sort_by_key(|member| (member.rank, member.position));
+    let resolved = epoch.resolved();
+    if out.is_json() {
+        return out.json(&StepAnswer {
+            epoch: resolved.epoch,
+            step,
+            sample_in_epoch: before(&epoch, step),
+            samples: &found,
+            streams: streams.facts_of_streams(),
+        });
+    }
+    let mut table = heading(&[("rank", Align::Right), ("position", Align::Right)]);
+    for member in &found {
+        let mut cells = vec![member.rank.to_string(), member.position.to_string()];
+        cells.extend(cells_of(&member.facts, member.repeated));
+        table.row(cells);
+    }
+    out.text(&table)?;
+    out.flush()?;
+    let samples = found.len() as u64;
+    out.console().note(format_args!(
+        "epoch {}, step {} of {}: {}",
+        resolved.epoch,
+        count(step),
+        count(epoch.batches()),
+        many(samples, "sample"),
+    ));
+    if found.iter().any(|member| member.repeated) {
+        out.console().note("* was given before and fills up");
+    }
+    streams.note(out);
+    Ok(())
+}
+
+/// Returns how many samples of the epoch all ranks received before a step.
+fn before(epoch: &Epoch, step: u64) -> u64 {
+    let start = epoch.resolved().sample_in_epoch;
+    start.saturating_add(step.saturating_mul(epoch.global_batch()))
+}
+
+fn show_sample(
+    args: &WhichArgs,
+    streams: &Streams,
+    config: &EpochConfig,
+    sample: u64,
+    out: &mut Output,
+) -> Result<(), Stop> {
+    let replicas = config.replication.unwrap_or(1);
+    let mut found = Vec::new();
+    let mut config = config.clone();
+    let mut started = None;
+    for _ in 0..args.epochs {
+        let epoch = Epoch::new(&config)?;
+        let resolved = *epoch.resolved();
+        started.get_or_insert(resolved);
+        for delivery in epoch.deliveries(SampleId(sample))? {
+            let ranks = delivery.rank * replicas..(delivery.rank + 1) * replicas;
+            let wanted = ranks.filter(|rank| args.rank.is_none_or(|wanted| wanted == *rank));
+            found.extend(wanted.map(|rank| found_step(&epoch, delivery, rank)));
+        }
+        config.resume = Some(epoch.state_after(epoch.batches()));
+        config.epoch = resolved.epoch + 1;
+    }
+    if let Some(rank) = args.rank {
+        // Reports a rank that does not exist.
+        Epoch::new(&config)?.entries_of_rank(rank)?;
+    }
+    let facts = streams.facts(sample)?;
+    let (epoch, sample_in_epoch) =
+        started.map_or((0, 0), |started| (started.epoch, started.sample_in_epoch));
+    if out.is_json() {
+        return out.json(&SampleAnswer {
+            sample: &facts,
+            epoch,
+            sample_in_epoch,
+            epochs: args.epochs,
+            steps: &found,
+            streams: streams.facts_of_streams(),
+        });
+    }
+    let mut table = heading(&[]);
+    table.row(cells_of(&facts, false));
+    out.text(&table)?;
+    if !found.is_empty() {
+        out.line("")?;
+        let right = |name| (name, Align::Right);
+        let names = ["epoch", "step", "rank", "position"].map(right);
+        let mut table = Table::with_heading(&names);
+        for step in &found {
+            let star = if step.repeated { "*" } else { "" };
+            table.row([
+                step.epoch.to_string(),
+                step.step.to_string(),
+                step.rank.to_string(),
+                format!("{}{star}", step.position),
+            ]);
+        }
+        out.text(&table)?;
+    }
+    out.flush()?;
+    let from = match sample_in_epoch {
+        0 => String::new(),
+        from => format!(" from sample {} on", count(from)),
+    };
+    let epochs = match args.epochs {
+        1 => format!("epoch {epoch}{from}"),
+        epochs => format!("epochs {epoch}{from} to {}", epoch + epochs - 1),
+    };
+    let times = found.len() as u64;
+    out.console()
+        .note(format_args!("{epochs}: delivered {}", many(times, "time"),));
+    streams.note(out);
+    Ok(())
+}
+
+fn found_step(epoch: &Epoch, delivery: Delivery, rank: u64) -> FoundStep {
+    FoundStep {
+        epoch: epoch.resolved().epoch,
+        step: delivery.step,
+        sample_in_epoch: before(epoch, delivery.step),
+        rank,
+        position: delivery.position,
+        repeated: delivery.repeated,
+    }
+}
+
+/// Returns a table with these columns, followed by those of a sample.
+fn heading(before: &[(&'static str, Align)]) -> Table {
+    let mut names = before.to_vec();
+    names.extend([
+        ("sample", Align::Right),
+        ("shard", Align::Left),
+        ("index", Align::Right),
+        ("key", Align::Left),
+        ("file", Align::Left),
+        ("row", Align::Right),
+    ]);
+    Table::with_heading(&names)
+}
+
+fn cells_of(facts: &SampleFacts, repeated: bool) -> Vec<String> {
+    let star = if repeated { "*" } else { "" };
+    let text = |value: &Option<String>| {
+        let value = value.as_deref().map(escape);
+        value.map_or_else(|| "-".to_owned(), std::borrow::Cow::into_owned)
+    };
+    vec![
+        format!("{}{star}", facts.sample),
+        escape(&facts.shard_name).into_owned(),
+        facts.index.to_string(),
+        text(&facts.key),
+        text(&facts.file),
+        facts
+            .row
+            .map_or_else(|| "-".to_owned(), |row| row.to_string()),
+    ]
+}

@@ -1,0 +1,76 @@
+//! Takes the options of an order from the state that was made for it.
+
+use shardmill_order::{EpochConfig, ShuffleOptions, Weight, World, weights};
+
+use super::RunState;
+
+impl RunState {
+    /// Sets the options of the order that `config` leaves at their default values and that the state records. States of
+    /// MosaicML Streaming record none.
+    ///
+    /// The state does not record the weights of streams, the batch size, the number of ranks and the partition. Whether
+    /// the order is that of the state is checked by [`RunState::resume`].
+    pub fn adopt_order(&self, config: &mut EpochConfig) {
+        let Some(identity) = &self.identity else {
+            return;
+        };
+        let default = EpochConfig::new(Vec::new(), 1, World::SINGLE);
+        if let Some(shuffle) = identity.term("shuffle_algo")
+            && !config.shuffle.enabled
+        {
+            config.shuffle.enabled = shuffle != "none";
+        }
+        adopt(
+            &mut config.shuffle.algo,
+            default.shuffle.algo,
+            identity.term("shuffle_algo"),
+        );
+        adopt(
+            &mut config.sampling.method,
+            default.sampling.method,
+            identity.term("sampling_method"),
+        );
+        adopt(
+            &mut config.sampling.granularity,
+            default.sampling.granularity,
+            identity.term("sampling_granularity"),
+        );
+        adopt(
+            &mut config.batching_method,
+            default.batching_method,
+            identity.term("batching_method"),
+        );
+        // The weights are drawn with the seed of the options, which equals that of the state unless the run changed it.
+        let ShuffleOptions { seed, .. } = default.shuffle;
+        if config.shuffle.seed == seed {
+            config.shuffle.seed = self.state.shuffle_seed;
+        }
+        let number = |name: &str| {
+            identity
+                .term(name)
+                .and_then(|text| text.parse::<u64>().ok())
+        };
+        if config.shuffle.block_size.is_none() {
+            config.shuffle.block_size = number("shuffle_block_size").filter(|block| *block > 0);
+        }
+        let is_free =
+            |weight: &Weight| matches!(weight, Weight::Unspecified | Weight::Proportion(_));
+        if config.epoch_size.is_none()
+            && config.streams.iter().all(|stream| is_free(&stream.weight))
+            && let Some(size) = number("epoch_size")
+            && let Ok(shares) = weights::shares(&config.streams, None, config.shuffle.seed)
+            && shares.iter().map(|share| share.choose).sum::<u64>() != size
+        {
+            config.epoch_size = Some(size);
+        }
+    }
+}
+
+/// Replaces a default value by the recorded one.
+fn adopt<T: PartialEq + std::str::FromStr>(value: &mut T, default: T, recorded: Option<&str>) {
+    if *value == default
+        && let Some(recorded) = recorded.and_then(|text| text.parse().ok())
+    {
+        *value = recorded;
+    }
+}

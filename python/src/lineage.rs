@@ -1,0 +1,141 @@
+//! Lineage: the samples of a step, the steps that delivered a sample, and where samples come from.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use shardmill_order::{Epoch, OrderError, SampleId};
+
+use crate::errors::raise;
+use crate::options::PyEpochOptions;
+use crate::reader::Reader;
+use crate::waiting::wait;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(samples_of_step, module)?)?;
+    module.add_function(wrap_pyfunction!(steps_of_sample, module)?)?;
+    module.add_function(wrap_pyfunction!(places_of, module)?)
+}
+
+/// Rank, position, sample, and whether the sample is repeated.
+type Member = (u64, u64, u64, bool);
+
+/// Epoch, step, samples of the epoch before it, rank, position, and whether the sample is repeated.
+type FoundStep = (u64, u64, u64, u64, u64, bool);
+
+fn before(epoch: &Epoch, step: u64) -> u64 {
+    let start = epoch.resolved().sample_in_epoch;
+    start.saturating_add(step.saturating_mul(epoch.global_batch()))
+}
+
+/// Returns the epoch, how many of its samples were delivered before the step, and the samples of the step: of a rank,
+/// or of all ranks in order.
+#[pyfunction]
+#[pyo3(signature = (reader, options, step, rank=None))]
+fn samples_of_step(
+    py: Python<'_>,
+    reader: &Reader,
+    options: &PyEpochOptions,
+    step: u64,
+    rank: Option<u64>,
+) -> PyResult<(u64, u64, Vec<Member>)> {
+    let config = reader.config(options)?;
+    let found = py.detach(|| -> Result<_, OrderError> {
+        let epoch = Epoch::new(&config)?;
+        let replicas = config.replication.unwrap_or(1);
+        let ranks = match rank {
+            Some(rank) => vec![(rank, epoch.step_of_rank(step, rank)?)],
+            None => (0_u64..)
+                .zip(epoch.step(step)?)
+                .flat_map(|(rank, entries)| {
+                    (0..replicas).map(move |replica| (rank * replicas + replica, entries.clone()))
+                })
+                .collect(),
+        };
+        let mut members = Vec::new();
+        for (rank, entries) in ranks {
+            members.extend(
+                (0_u64..)
+                    .zip(entries)
+                    .map(|(position, entry)| (rank, position, entry.sample.0, entry.repeated)),
+            );
+        }
+        Ok((epoch.resolved().epoch, before(&epoch, step), members))
+    });
+    found.map_err(|error| raise(&error))
+}
+
+/// Returns the steps of this and the following epochs that delivered a sample.
+#[pyfunction]
+fn steps_of_sample(
+    py: Python<'_>,
+    reader: &Reader,
+    options: &PyEpochOptions,
+    sample: u64,
+    epochs: u64,
+) -> PyResult<Vec<FoundStep>> {
+    let mut config = reader.config(options)?;
+    let found = py.detach(|| -> Result<_, OrderError> {
+        let replicas = config.replication.unwrap_or(1);
+        let mut found = Vec::new();
+        for _ in 0..epochs {
+            let epoch = Epoch::new(&config)?;
+            let number = epoch.resolved().epoch;
+            for delivery in epoch.deliveries(SampleId(sample))? {
+                let ranks = delivery.rank * replicas..(delivery.rank + 1) * replicas;
+                found.extend(ranks.map(|rank| {
+                    (
+                        number,
+                        delivery.step,
+                        before(&epoch, delivery.step),
+                        rank,
+                        delivery.position,
+                        delivery.repeated,
+                    )
+                }));
+            }
+            config.resume = Some(epoch.state_after(epoch.batches()));
+            config.epoch = number + 1;
+        }
+        Ok(found)
+    });
+    found.map_err(|error| raise(&error))
+}
+
+/// Sample, stream, shard, name of the shard, position in the shard, file and row of the source.
+type PyPlace = (u64, usize, usize, String, u64, Option<String>, Option<u64>);
+
+/// Kind of the source, id and version of the table, and what is unknown.
+type PySources = (Option<String>, Option<String>, Option<u64>, Option<String>);
+
+/// Returns the places of samples, and what is known about the source of each stream.
+#[pyfunction]
+fn places_of(
+    py: Python<'_>,
+    reader: &Reader,
+    samples: Vec<u64>,
+) -> PyResult<(Vec<PyPlace>, Vec<PySources>)> {
+    let reader = Arc::clone(reader.here()?);
+    let lineage = wait(py, move || reader.lineage())?.map_err(|error| raise(&error))?;
+    let mut places = Vec::with_capacity(samples.len());
+    for sample in samples {
+        let place = lineage.place_of(sample).map_err(|error| raise(&error))?;
+        places.push((
+            place.sample,
+            place.stream,
+            place.shard,
+            place.shard_name,
+            place.index,
+            place.file,
+            place.row,
+        ));
+    }
+    let sources = lineage.sources().iter().map(|source| {
+        (
+            source.kind.clone(),
+            source.table_id.clone(),
+            source.table_version,
+            source.unknown.clone(),
+        )
+    });
+    Ok((places, sources.collect()))
+}
