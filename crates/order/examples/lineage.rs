@@ -75,15 +75,18 @@ fn main() -> Result<(), Failure> {
     {
         return Err("the sample of the step does not name the step".into());
     }
-    println!(
-        "{algo} {samples} samples, {} shards, {} canonical nodes: epoch {:.3} s, step {:.3} s, of a rank {:.3} s, sample {:.3} s, {} MiB",
-        shards.len(),
-        epoch.resolved().canonical_nodes,
-        made.as_secs_f64(),
-        all.as_secs_f64(),
-        one.as_secs_f64(),
-        back.as_secs_f64(),
-        peak_mib()?,
-    );
+    #[expect(clippy::print_stdout, reason = "this is what it is for")]
+    {
+        println!(
+            "{algo} {samples} samples, {} shards, {} canonical nodes: epoch {:.3} s, step {:.3} s, of a rank {:.3} s, sample {:.3} s, {} MiB",
+            shards.len(),
+            epoch.resolved().canonical_nodes,
+            made.as_secs_f64(),
+            all.as_secs_f64(),
+            one.as_secs_f64(),
+            back.as_secs_f64(),
+            peak_mib()?,
+        );
+    }
     Ok(())
 }
