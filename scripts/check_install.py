@@ -29,9 +29,9 @@ def main():
     venv = work / "venv"
     # Neither cargo nor an installed shardmill: only the tools of the system, and of the environment.
     clean = {"HOME": str(home), "PATH": f"{venv}/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-    for name in ("PIP_CACHE_DIR", "PIP_CONFIG_FILE", "PIP_INDEX_URL", "SSL_CERT_FILE", "HTTPS_PROXY", "https_proxy"):
-        if name in os.environ:
-            clean[name] = os.environ[name]
+    # How pip reaches its index.
+    passed = ("PIP_", "SSL_", "REQUESTS_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+    clean.update({name: value for name, value in os.environ.items() if name.upper().startswith(passed)})
     for tool in ("cargo", "rustc", "shardmill"):
         assert shutil.which(tool, path=clean["PATH"]) is None, f"this is about an environment without {tool}"
 
