@@ -95,7 +95,7 @@ def notices(text, arch):
     command = ["cargo", "tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]
     command += ["--package", "shardmill", "--package", "shardmill-python", "--target", f"{arch}-unknown-linux-gnu"]
     tree = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    crates = {tuple(line.split()[:2]) for line in tree.splitlines()}
+    crates = {tuple(line.split()[:2]) for line in tree.splitlines() if line}
     foreign = {f"{name} {version[1:]}" for name, version in crates if not name.startswith("shardmill")}
     assert len(foreign) > 100
     listed = set(re.findall(r"^(\S+ \S+) \(", text.split("\n====")[0], re.MULTILINE))
