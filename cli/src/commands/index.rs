@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use shardmill_convert::ReindexOptions;
 use shardmill_core::{Limits, Progress, escape};
-use shardmill_dataset::DatasetError;
+use shardmill_dataset::{DatasetError, DatasetProblem};
 use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{Dir, PublishMode, StorageError};
@@ -64,7 +64,7 @@ fn made(
     progress: &Progress,
 ) -> Result<(String, u64, u64), Stop> {
     let is_none = match shardmill_dataset::rebuild_index(&args.dataset, &options, progress) {
-        Err(DatasetError::NoShards { path }) => DatasetError::NoShards { path },
+        Err(error) if error.problem() == Some(DatasetProblem::NoShards) => error,
         Err(error @ DatasetError::Unfinished { .. }) => return Err(error.into()),
         _ if args.hashes.is_some() => {
             let fact = "the headers of these shards say which hashes their index has";

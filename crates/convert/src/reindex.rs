@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress, escape};
-use shardmill_dataset::{DatasetError, TarFile, TarSet, each_in_order};
+use shardmill_dataset::{DatasetError, DatasetProblem, TarFile, TarSet, each_in_order};
 use shardmill_mds::{FileHashes, HashAlgo, Hasher};
 use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{
@@ -49,7 +49,7 @@ pub fn reindex_tars(
     progress: &Progress,
 ) -> Result<Option<Index>, ConvertError> {
     let set = match TarSet::lying_in(folder) {
-        Err(DatasetError::NoTars { .. }) => return Ok(None),
+        Err(error) if error.problem() == Some(DatasetProblem::NoTars) => return Ok(None),
         set => set?,
     };
     let shards = set.shards();
@@ -134,7 +134,7 @@ fn describe(
     let raw_data = file(shard.raw_name(), bytes);
     // Missing pages of a damaged mapping read as zeros, which would cause misleading errors.
     if data.is_damaged() {
-        return Err(DatasetError::FileChanged { path: shard.path() });
+        return Err(DatasetError::file_changed(shard.path()));
     }
     let map = map?;
     let zip_data = match compression {

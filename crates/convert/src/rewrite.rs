@@ -323,7 +323,7 @@ fn repaired(shard: &TarFile, limits: &Limits) -> Result<NewShard, ConvertError> 
 /// Checks that the mapping was intact while data was copied from it.
 fn check(shard: &TarFile, data: &shardmill_dataset::TarData) -> Result<(), ConvertError> {
     if data.is_damaged() {
-        return Err(DatasetError::FileChanged { path: shard.path() }.into());
+        return Err(DatasetError::file_changed(shard.path()).into());
     }
     Ok(())
 }

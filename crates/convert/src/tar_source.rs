@@ -318,9 +318,7 @@ impl Rows for ShardRows {
             self.left.skip();
         }
         if self.shard.data().is_damaged() {
-            return Err(foreign(&DatasetError::FileChanged {
-                path: self.path.clone(),
-            }));
+            return Err(foreign(&DatasetError::file_changed(self.path.clone())));
         }
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(fields + 1);
         for mut column in columns {

@@ -55,17 +55,10 @@ impl<B: AsRef<[u8]>> Body<B> {
                         TarShard::with_offsets(data, offsets, limits)
                     }
                 };
-                let owned = opened.map_err(|source| DatasetError::Tar {
-                    place: place(),
-                    source: Box::new(source),
-                })?;
+                let owned = opened.map_err(|source| DatasetError::tar_shard(place(), source))?;
                 let found = (owned.offsets().len() as u64).saturating_sub(1);
                 if found != entry.samples {
-                    return Err(DatasetError::TarSamples {
-                        place: place(),
-                        expected: entry.samples,
-                        found,
-                    });
+                    return Err(DatasetError::tar_samples(place(), entry.samples, found));
                 }
                 Ok(Self::Tar(owned))
             }

@@ -10,7 +10,7 @@ use shardmill_order::{StreamConfig, Weight};
 use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError};
 
 use crate::entry::{Entry, Shards, check_hashes_present};
-use crate::error::{DatasetError, Place};
+use crate::error::{DatasetError, DatasetProblem, Place};
 use crate::files::{self, FileList, FileOptions, KnownFiles, open_list};
 use crate::index_file::check_expected_index;
 use crate::mapped::Piece;
@@ -181,7 +181,7 @@ impl Catalog {
     /// [`DatasetError`] for the first stream that cannot be opened.
     pub fn open(streams: &[StreamOptions], options: &CatalogOptions) -> Result<Self, DatasetError> {
         if streams.is_empty() {
-            return Err(DatasetError::NoStreams);
+            return Err(DatasetProblem::Streams.of_call("there is no stream to read"));
         }
         let mut opened: Vec<Stream> = Vec::with_capacity(streams.len());
         let mut first_shard = 0;
@@ -203,11 +203,10 @@ impl Catalog {
                 let trees = catalog.streams.iter();
                 let trees = trees.filter(|stream| matches!(stream.shards, Shards::Files(_)));
                 let names: Vec<&str> = trees.map(|stream| stream.shown.as_str()).collect();
-                return Err(DatasetError::FilesDigest {
-                    location: names.join(", "),
-                    expected: expected.clone(),
-                    found,
-                });
+                let reason = format!(
+                    "the list of files has the digest {found}, not {expected}: files were added or removed, or their lengths changed"
+                );
+                return Err(DatasetProblem::FilesDigest.at(&*names.join(", "), reason));
             }
         }
         Ok(catalog)
@@ -277,18 +276,15 @@ impl Catalog {
     /// Returns the error for a shard whose file changed while it was read.
     #[must_use]
     pub fn changed(&self, shard: usize) -> DatasetError {
-        DatasetError::ShardChanged {
-            place: self.place(shard),
-        }
+        DatasetError::shard_changed(self.place(shard))
     }
 
     /// Returns the error for a shard that no stream has.
     #[must_use]
     pub fn no_shard(&self, shard: usize) -> DatasetError {
-        DatasetError::NoSuchShard {
-            shard: shard as u64,
-            shards: self.len() as u64,
-        }
+        let shards = self.len();
+        let reason = format!("there is no shard {shard}: the streams have {shards}");
+        DatasetProblem::NoShard.of_call(reason)
     }
 
     /// Returns the number of samples of all streams.
@@ -389,13 +385,13 @@ impl Catalog {
                 Shards::Files(files) => Some((stream, files)),
                 Shards::Mds(_) | Shards::Tar(_) => None,
             });
-        let (stream, files) = trees.next().ok_or(DatasetError::NoTree)?;
+        let (stream, files) = trees.next().ok_or_else(DatasetError::no_tree)?;
         match files.find(path) {
             Some(number) => Ok(self.first_sample(stream.first_shard + number)),
-            None => Err(DatasetError::NoSuchFile {
-                path: path.to_owned(),
-                location: stream.shown.clone(),
-            }),
+            None => {
+                let reason = format!("the list of {} has no such file", escape(&stream.shown));
+                Err(DatasetProblem::NoSuchFile.at(path, reason))
+            }
         }
     }
 
@@ -438,16 +434,21 @@ impl Catalog {
         let number = self.number_of(shard, at);
         match problem {
             TarProblem::Read(source) => DatasetError::tar(place, number, source),
-            TarProblem::Fields { key, fields } => DatasetError::TarFields {
-                place: Place {
-                    sample: Some(number),
-                    ..place
-                },
-                key,
-                fields,
-            },
-            TarProblem::Large { bytes } => DatasetError::OutOfMemory { bytes },
-            TarProblem::Absent => DatasetError::ShardChanged { place },
+            TarProblem::Fields { key, fields } => {
+                let names: Vec<String> = fields
+                    .iter()
+                    .map(|field| format!("`{}`", escape(field)))
+                    .collect();
+                let reason = format!(
+                    "the sample `{}` has the fields {}, and the index says otherwise",
+                    escape(&key),
+                    names.join(", ")
+                );
+                let sample = Some(number);
+                DatasetProblem::TarFields.at(Place { sample, ..place }, reason)
+            }
+            TarProblem::Large { bytes } => DatasetError::out_of_memory(bytes),
+            TarProblem::Absent => DatasetError::shard_changed(place),
         }
     }
 
@@ -572,10 +573,11 @@ fn open_stream(
     };
     if !split.is_empty() {
         if let Some(pattern) = &stream.pattern {
-            return Err(DatasetError::PatternSplit {
-                pattern: pattern.text().to_owned(),
-                split: split.to_owned(),
-            });
+            let reason = format!(
+                "it names tar files, and there is no split `{}` beneath those",
+                escape(split)
+            );
+            return Err(DatasetProblem::PatternSplit.at(pattern.text(), reason));
         }
         shardmill_core::check_relative_path(split).map_err(|source| StorageError::Name {
             name: split.to_owned(),
@@ -588,7 +590,10 @@ fn open_stream(
     });
     let local = stream.local.as_deref().map(beneath);
     let (dir, origin, shown) = match (remote, local) {
-        (None, None) => return Err(DatasetError::StreamNowhere),
+        (None, None) => {
+            let reason = "a stream needs a remote, a local folder, or both";
+            return Err(DatasetProblem::Streams.of_call(reason));
+        }
         (None, Some(local)) | (Some(Location::Local(local)), None) => (
             open_dir(&local, stream.files.is_none())?,
             None,
@@ -610,9 +615,8 @@ fn open_stream(
             (Dir::create(&local)?, Some(Origin::Store(store)), shown)
         }
         (Some(Location::Remote(remote)), None) => {
-            return Err(DatasetError::StreamLocal {
-                remote: remote.to_string(),
-            });
+            let reason = "its shards need a local folder to be fetched into";
+            return Err(DatasetProblem::StreamLocal.at(&*remote.to_string(), reason));
         }
     };
     let root = shown.clone();
@@ -766,13 +770,7 @@ fn scan_tars(
                 unfinished: Some(unfinished),
             });
         }
-        ListedTars::Stray([tar, other]) => {
-            return Err(DatasetError::Stray {
-                path: path(),
-                tar,
-                other,
-            });
-        }
+        ListedTars::Stray(names) => return Err(DatasetError::stray(path(), &names)),
     };
     if found.is_empty() {
         return Err(index_missing(shown));

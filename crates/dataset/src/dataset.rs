@@ -9,7 +9,7 @@ use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
 use crate::entry::{Entry, Packing, Part, check_hashes_present};
-use crate::error::{DatasetError, Place};
+use crate::error::{DatasetError, DatasetProblem, Place};
 use crate::index_file::{expected_digest, open_index, parse_index, read_index};
 use crate::live::LiveSamples;
 use crate::place::InPlace;
@@ -66,7 +66,7 @@ impl Dataset {
     /// # Errors
     ///
     /// `NotFound` for a path that does not exist and a directory without index; [`DatasetError::Index`];
-    /// [`DatasetError::IndexMismatch`], [`DatasetError::ExpectIndex`]; [`DatasetError::HashAbsent`] if the index does not
+    /// [`DatasetProblem::IndexMismatch`], [`DatasetProblem::ExpectIndex`]; [`DatasetError::HashAbsent`] if the index does not
     /// have the hash to validate.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DatasetError> {
         let (dir, file) = open_index(path)?;
@@ -244,14 +244,12 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::NoSample`].
+    /// [`DatasetProblem::NoSample`].
     pub fn locate(&self, sample: u64) -> Result<(usize, u64), DatasetError> {
         if sample >= self.len() {
-            return Err(DatasetError::NoSample {
-                path: self.dir.path().to_owned(),
-                sample,
-                samples: self.len(),
-            });
+            let samples = self.len();
+            let reason = format!("there is no sample {sample}: the dataset has {samples}");
+            return Err(DatasetProblem::NoSample.at(self.dir.path(), reason));
         }
         let stored = self.live.stored_number(sample);
         // Of several shards with the same start, all but the last are empty.
@@ -267,7 +265,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::NoShard`]; errors of opening the file.
+    /// [`DatasetProblem::NoShard`]; errors of opening the file.
     pub fn version(&self, shard: usize) -> Result<Vec<u8>, DatasetError> {
         let entry = self.entry(shard)?;
         let stored = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
@@ -279,7 +277,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::NoShard`]; [`DatasetError::ShardMissing`], [`DatasetError::ShardLength`],
+    /// [`DatasetProblem::NoShard`]; [`DatasetError::ShardMissing`], [`DatasetError::ShardLength`],
     /// [`DatasetError::Hash`], [`DatasetError::Decompress`], [`DatasetError::Shard`], [`DatasetError::Storage`].
     pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, DatasetError> {
         let entry = self.entry(shard)?;
@@ -304,7 +302,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::NoSample`], and as [`Dataset::shard`].
+    /// [`DatasetProblem::NoSample`], and as [`Dataset::shard`].
     pub fn sample(&self, sample: u64) -> Result<Sample, DatasetError> {
         let (shard, at) = self.locate(sample)?;
         let entry = self.entry(shard)?;
@@ -354,14 +352,14 @@ impl Dataset {
     }
 
     fn entry(&self, shard: usize) -> Result<&ShardEntry, DatasetError> {
-        self.index
-            .shards
-            .get(shard)
-            .ok_or_else(|| DatasetError::NoShard {
-                path: self.dir.path().to_owned(),
-                shard: shard as u64,
-                shards: self.index.shards.len() as u64,
-            })
+        let shards = &self.index.shards;
+        shards.get(shard).ok_or_else(|| {
+            let reason = format!(
+                "there is no shard {shard}: the dataset has {}",
+                shards.len()
+            );
+            DatasetProblem::NoShard.at(self.dir.path(), reason)
+        })
     }
 
     pub(crate) fn loader(&self) -> Loader<'_> {
@@ -495,9 +493,8 @@ impl<'a> Loader<'a> {
     /// Reads an open file into a buffer that may be reused.
     pub(crate) fn read_into(&self, file: &Stored, bytes: &mut Vec<u8>) -> Result<(), DatasetError> {
         let limit = self.limits().shard_bytes;
-        Limits::check("shard-bytes", file.len(), limit).map_err(|source| DatasetError::Limit {
-            path: file.path().to_owned(),
-            source,
+        DatasetError::check_limit(("shard-bytes", limit), file.len(), || {
+            file.path().to_owned()
         })?;
         Ok(file.read_all_into(bytes, limit)?)
     }
@@ -509,11 +506,7 @@ impl<'a> Loader<'a> {
         if let Some(algo) = self.hash.or_else(|| info.hashes.quickest()) {
             info.hashes
                 .check(algo, &bytes)
-                .map_err(|source| DatasetError::Hash {
-                    place: Place::file(&info.basename),
-                    raw: false,
-                    source: Box::new(source),
-                })?;
+                .map_err(|source| DatasetError::hash(Place::file(&info.basename), false, source))?;
         }
         Ok(bytes)
     }

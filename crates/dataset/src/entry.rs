@@ -135,10 +135,7 @@ impl Packing {
             Self::Mds(compression) => compression.decompress(bytes, Some(raw_bytes), limits),
             Self::Tar => shardmill_webdataset::decompress(bytes, Some(raw_bytes), limits),
         };
-        raw.map_err(|source| DatasetError::Decompress {
-            place: place(),
-            source: Box::new(source),
-        })
+        raw.map_err(|source| DatasetError::decompress(place(), source))
     }
 }
 

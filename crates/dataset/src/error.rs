@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
-    Diagnostic, ErrorKind, FileClass, LimitExceeded, NameError, Unfinished, escape,
+    Diagnostic, ErrorKind, FileClass, LimitExceeded, Limits, NameError, Unfinished, escape,
 };
-use shardmill_mds::{CodecError, HashAlgo, MdsError};
+use shardmill_mds::{CodecError, MdsError};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::WebdatasetError;
 
@@ -47,57 +47,311 @@ impl fmt::Display for Place {
     }
 }
 
+/// What an error is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The call as a whole.
+    Call,
+    /// A location, a file of a store or an option, by its name.
+    Name(String),
+    /// A file or folder.
+    Path(PathBuf),
+    /// A place in a dataset.
+    Place(Place),
+}
+
+impl From<&str> for Subject {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+impl From<&Path> for Subject {
+    fn from(path: &Path) -> Self {
+        Self::Path(path.to_owned())
+    }
+}
+
+impl From<PathBuf> for Subject {
+    fn from(path: PathBuf) -> Self {
+        Self::Path(path)
+    }
+}
+
+impl From<Place> for Subject {
+    fn from(place: Place) -> Self {
+        Self::Place(place)
+    }
+}
+
+/// What is wrong with a dataset or a request, if a sentence says all that is known about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatasetProblem {
+    /// A pattern whose tar files are in several stores or buckets.
+    PatternApart,
+    /// A pattern that names a file twice.
+    PatternTwice,
+    /// A pattern with an invalid name.
+    PatternName,
+    /// A tar file that a pattern names is missing.
+    PatternShard,
+    /// A pattern of tar files was combined with a split.
+    PatternSplit,
+    /// A folder without tar files and without an index.
+    NoTars,
+    /// An index of another format than tar files.
+    OtherFormat,
+    /// A directory without an index that contains tar files and other files, so that it may not be a dataset.
+    Stray,
+    /// The provenance is missing, although a file that belongs to one exists.
+    ProvenanceMissing,
+    /// The provenance is invalid.
+    ProvenanceDamaged,
+    /// The provenance belongs to another index.
+    ProvenanceOther,
+    /// The list of deleted samples is missing.
+    TombstonesMissing,
+    /// The list of deleted samples is invalid, or not the one that the provenance records.
+    TombstonesDamaged,
+    /// The index does not have the hash that the caller expects.
+    IndexMismatch,
+    /// An expected hash that cannot be parsed, or whose algorithm is not secure.
+    ExpectIndex,
+    /// Keys were requested of streams that have none.
+    NoKeys,
+    /// A tar file does not have the number of samples that its index declares.
+    TarSamples,
+    /// A sample of a tar file does not have the fields that the index declares.
+    TarFields,
+    /// The dataset has no sample of that number.
+    NoSample,
+    /// The dataset has no shard of that number.
+    NoShard,
+    /// A directory to index has no shards.
+    NoShards,
+    /// The numbers of the shards in a directory are not 0, 1, 2, ….
+    Gap,
+    /// Two files are candidates for the same shard.
+    Ambiguous,
+    /// The file of a shard is not compressed as its header declares.
+    StoredForm,
+    /// One of the two files of a shard is missing.
+    PartnerMissing,
+    /// The header of a shard declares another format than the name of its file.
+    Format,
+    /// No index to merge was found.
+    NothingToMerge,
+    /// An index to merge lies outside the directory of the merged index, which cannot name its shards.
+    Outside,
+    /// No stream was named, or a stream has no location.
+    Streams,
+    /// A stream of a store without a local folder to fetch shards to.
+    StreamLocal,
+    /// The folder that shards would be fetched to contains another dataset.
+    CacheForeign,
+    /// A file of a shard was truncated or written while it was read.
+    ShardChanged,
+    /// A file that changed, or became unreadable, while it was read.
+    FileChanged,
+    /// A tree without files.
+    TreeEmpty,
+    /// A tree without files that the patterns take.
+    TreeFiltered,
+    /// An invalid pattern of files.
+    FilePattern,
+    /// An object of a store whose name is also a folder of other objects, which a local folder cannot represent.
+    TreeClash,
+    /// The local folder contains the files of another tree, or of other patterns.
+    OtherTree,
+    /// The stored list of files is damaged.
+    FileList,
+    /// The list of files does not have the digest that the caller expects.
+    FilesDigest,
+    /// Files of the previous list are in use.
+    FilesInUse,
+    /// A listed file does not exist any more.
+    FileMissing,
+    /// A listed file has changed.
+    ListedFileChanged,
+    /// A listed object of a store has changed.
+    ObjectChanged,
+    /// A file in the local folder that the cache did not write, so that it may not be the listed one.
+    FileUnknown,
+    /// The list has no such file.
+    NoSuchFile,
+    /// Files were requested by name, but no stream is a tree of raw files.
+    NoTree,
+    /// A memory allocation failed.
+    OutOfMemory,
+}
+
+impl DatasetProblem {
+    /// Builds the error with this problem.
+    pub fn at(self, subject: impl Into<Subject>, reason: impl Into<String>) -> DatasetError {
+        DatasetError::Input {
+            problem: self,
+            subject: subject.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Builds the error with this problem about the call as a whole.
+    pub fn of_call(self, reason: impl Into<String>) -> DatasetError {
+        self.at(Subject::Call, reason)
+    }
+
+    /// Returns the kind, the stable id and the hint of the problem.
+    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
+        use ErrorKind::{Conflict, Corrupt, InvalidInput, NotFound, Resource, Unsupported};
+        const REFETCH: Option<&str> =
+            Some("fetch it again with the dataset, or convert the dataset again");
+        const RESTORE: Option<&str> =
+            Some("fetch it again, or run convert --incremental, which restores it");
+        const REINDEX: Option<&str> = Some("make the index anew from the shards");
+        const RELIST: Option<&str> =
+            Some("list the files anew (`relist`), or name another local folder");
+        match self {
+            Self::PatternApart => (
+                InvalidInput,
+                "pattern-names",
+                Some("give a stream for each"),
+            ),
+            Self::PatternTwice => (
+                InvalidInput,
+                "pattern-names",
+                Some("a stream has each of its shards once; `repeat` has it twice"),
+            ),
+            Self::PatternName => (InvalidInput, "pattern-names", None),
+            Self::PatternShard => (NotFound, "shard-missing", None),
+            Self::PatternSplit => (
+                InvalidInput,
+                "config-split",
+                Some("write the folder into the pattern"),
+            ),
+            Self::NoTars => (NotFound, "index-missing", None),
+            Self::OtherFormat => (
+                InvalidInput,
+                "index-format",
+                Some("`shardmill convert --to webdataset` makes tar files of it"),
+            ),
+            Self::Stray => (InvalidInput, "source-mixed", Some(STRAY_HINT)),
+            Self::ProvenanceMissing => (Corrupt, "provenance-missing", REFETCH),
+            Self::ProvenanceDamaged => (Corrupt, "provenance-damaged", REFETCH),
+            Self::ProvenanceOther => (
+                Corrupt,
+                "provenance-other",
+                Some(
+                    "fetch index.json and index.provenance again, or convert the dataset again with --overwrite",
+                ),
+            ),
+            Self::TombstonesMissing => (Corrupt, "tombstones-missing", RESTORE),
+            Self::TombstonesDamaged => (Corrupt, "tombstones-damaged", RESTORE),
+            Self::IndexMismatch => (Corrupt, "index-mismatch", None),
+            Self::ExpectIndex => (
+                InvalidInput,
+                "config-expect-index",
+                Some("as in sha256:9f86d081…"),
+            ),
+            Self::NoKeys => (InvalidInput, "no-keys", None),
+            Self::TarSamples => (Corrupt, "tar-samples", REINDEX),
+            Self::TarFields => (Corrupt, "tar-fields", REINDEX),
+            Self::NoSample => (InvalidInput, "no-such-sample", None),
+            Self::NoShard => (InvalidInput, "no-such-shard", None),
+            Self::NoShards => (NotFound, "index-no-shards", None),
+            Self::Gap => (
+                Corrupt,
+                "index-gap",
+                Some(
+                    "an index without it would number the samples differently; find the file first",
+                ),
+            ),
+            Self::Ambiguous => (
+                Corrupt,
+                "shard-ambiguous",
+                Some("move one of the files away"),
+            ),
+            Self::StoredForm => (Corrupt, "shard-stored-form", None),
+            Self::PartnerMissing => (Corrupt, "shard-missing", None),
+            Self::Format => (Corrupt, "shard-format", None),
+            Self::NothingToMerge => (
+                NotFound,
+                "merge-nothing",
+                Some("each part needs an index of its own"),
+            ),
+            Self::Outside => (InvalidInput, "merge-outside", None),
+            Self::Streams => (InvalidInput, "config-streams", None),
+            Self::StreamLocal => (InvalidInput, "config-local", None),
+            Self::CacheForeign => (
+                Conflict,
+                "cache-foreign",
+                Some("name another local folder, or remove this one if it is an old cache"),
+            ),
+            Self::ShardChanged => (
+                Corrupt,
+                "shard-changed",
+                Some("shards may be replaced, but not written to; read again"),
+            ),
+            Self::FileChanged => (Corrupt, "file-changed", None),
+            Self::TreeEmpty => (
+                NotFound,
+                "tree-empty",
+                Some("see whether the place is the right one"),
+            ),
+            Self::TreeFiltered => (NotFound, "tree-empty", Some("see `include` and `exclude`")),
+            Self::FilePattern => (InvalidInput, "config-pattern", None),
+            Self::TreeClash => (
+                Unsupported,
+                "tree-clash",
+                Some("leave one of them out with `exclude`"),
+            ),
+            Self::OtherTree => (Conflict, "cache-foreign", Some("name another local folder")),
+            Self::FileList => (Corrupt, "files-list", RELIST),
+            Self::FilesDigest => (
+                Conflict,
+                "files-digest",
+                Some("go on with the files that the run began with, or begin anew"),
+            ),
+            Self::FilesInUse => (
+                Conflict,
+                "files-in-use",
+                Some("end the processes that read them, or name another local folder"),
+            ),
+            Self::FileMissing => (NotFound, "file-missing", RELIST),
+            Self::ListedFileChanged => (Corrupt, "file-changed", RELIST),
+            Self::ObjectChanged => (Corrupt, "remote-changed", RELIST),
+            Self::FileUnknown => (
+                Corrupt,
+                "file-untold",
+                Some("move it away, or name another local folder"),
+            ),
+            Self::NoSuchFile => (NotFound, "no-such-file", None),
+            Self::NoTree => (InvalidInput, "config-files", None),
+            Self::OutOfMemory => (Resource, "out-of-memory", None),
+        }
+    }
+}
+
 /// An error of opening or reading a dataset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
+    /// A sentence says all that is known about the problem.
+    #[error("{reason}")]
+    Input {
+        /// What is wrong.
+        problem: DatasetProblem,
+        /// What it is about.
+        subject: Subject,
+        /// What is wrong, with the facts.
+        reason: String,
+    },
     /// A file or directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A pattern of tar files that cannot be expanded.
     #[error(transparent)]
     Braces(#[from] WebdatasetError),
-    /// A pattern whose tar files are in several stores or buckets.
-    #[error(
-        "the pattern `{}` names tar files that have no folder in common",
-        escape(pattern)
-    )]
-    PatternApart {
-        /// The pattern.
-        pattern: String,
-    },
-    /// A pattern that names a file twice.
-    #[error("the pattern `{}` names `{}` twice", escape(pattern), escape(name))]
-    PatternTwice {
-        /// The pattern.
-        pattern: String,
-        /// The name of the file.
-        name: String,
-    },
-    /// A pattern with an invalid name.
-    #[error("the pattern `{}` names `{}`", escape(pattern), escape(name))]
-    PatternName {
-        /// The pattern.
-        pattern: String,
-        /// The name.
-        name: String,
-        /// The rule that it breaks.
-        source: NameError,
-    },
-    /// A folder without tar files and without an index.
-    #[error("there is neither a tar file nor an index.json here")]
-    NoTars {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// An index of another format than tar files.
-    #[error("the index is of {format} shards, and not of tar files")]
-    OtherFormat {
-        /// The path of the index.
-        path: PathBuf,
-        /// The format of its shards.
-        format: &'static str,
-    },
     /// A directory without an index.
     #[error("there is no index.json in this directory{}", uncommitted(*.unfinished))]
     IndexMissing {
@@ -105,20 +359,6 @@ pub enum DatasetError {
         path: PathBuf,
         /// What an unfinished conversion into the directory left there.
         unfinished: Option<Unfinished>,
-    },
-    /// A directory without an index that contains tar files and other files, so that it may not be a dataset.
-    #[error(
-        "holds tar files such as {}, and other files such as {}",
-        escape(tar),
-        escape(other)
-    )]
-    Stray {
-        /// The directory.
-        path: PathBuf,
-        /// The first tar file.
-        tar: String,
-        /// The first file of another kind.
-        other: String,
     },
     /// A directory without an index that contains the shards that an unfinished conversion has written so far.
     #[error("{found}")]
@@ -146,52 +386,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// The underlying error.
         #[source]
-        source: Box<shardmill_webdataset::WebdatasetError>,
-    },
-    /// The provenance is missing, although a file that belongs to one exists.
-    #[error("there is none, though {name} belongs to one")]
-    ProvenanceMissing {
-        /// The path of the provenance.
-        path: PathBuf,
-        /// The existing file.
-        name: &'static str,
-    },
-    /// The provenance is invalid.
-    #[error("it cannot be read: {reason}")]
-    ProvenanceDamaged {
-        /// The path of the provenance.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The provenance belongs to another index.
-    #[error(
-        "the conversion noted {} samples in {} shards, and the index has {} in {}",
-        noted.0, noted.1, found.0, found.1
-    )]
-    ProvenanceOther {
-        /// The path of the provenance.
-        path: PathBuf,
-        /// The samples and shards that the conversion recorded.
-        noted: (u64, u64),
-        /// The samples and shards of the index.
-        found: (u64, u64),
-    },
-    /// The list of deleted samples is missing.
-    #[error("the file is missing; it lists the {count} samples that are no longer in the table")]
-    TombstonesMissing {
-        /// The path of the list.
-        path: PathBuf,
-        /// The number of deleted samples.
-        count: u64,
-    },
-    /// The list of deleted samples is invalid, or not the one that the provenance records.
-    #[error("{reason}")]
-    TombstonesDamaged {
-        /// The path of the list.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
+        source: Box<WebdatasetError>,
     },
     /// Indexes that cannot be merged.
     #[error("cannot merge the indexes beneath this directory{}", at(source))]
@@ -201,27 +396,6 @@ pub enum DatasetError {
         /// The underlying error.
         #[source]
         source: Box<MdsError>,
-    },
-    /// The index does not have the hash that the caller expects.
-    #[error("{algo} of the index is {found}, not {expected} as requested")]
-    IndexMismatch {
-        /// The index.
-        path: PathBuf,
-        /// The hash.
-        algo: HashAlgo,
-        /// The hash that the caller expects.
-        expected: String,
-        /// The hash of the file.
-        found: String,
-    },
-    /// An expected hash that cannot be parsed, or whose algorithm is not secure.
-    #[error(
-        "`{}` is not the name of a cryptographic hash, a colon and its digits",
-        escape(text)
-    )]
-    ExpectIndex {
-        /// The text as given.
-        text: String,
     },
     /// A file demands more than the limits allow.
     #[error("it asks for too much")]
@@ -241,31 +415,6 @@ pub enum DatasetError {
         first_sample: u64,
         /// Samples in the shard.
         samples: u64,
-    },
-    /// Keys were requested of streams that have none.
-    #[error("samples have keys in tar files only, and no stream is one of those")]
-    NoKeys,
-    /// A tar file that a pattern names is missing.
-    #[error(
-        "there is no such tar file, and the pattern `{}` names it",
-        escape(pattern)
-    )]
-    PatternShard {
-        /// The file.
-        path: PathBuf,
-        /// The pattern.
-        pattern: String,
-    },
-    /// A pattern of tar files was combined with a split.
-    #[error(
-        "it names tar files, and there is no split `{}` beneath those",
-        escape(split)
-    )]
-    PatternSplit {
-        /// The pattern.
-        pattern: String,
-        /// The split.
-        split: String,
     },
     /// A file of a shard does not have the length that the index declares.
     #[error("the file has {found} bytes, not {expected} as the index says")]
@@ -315,30 +464,6 @@ pub enum DatasetError {
         #[source]
         source: Box<WebdatasetError>,
     },
-    /// A tar file does not have the number of samples that its index declares.
-    #[error("it holds {found} samples, and the index says {expected}")]
-    TarSamples {
-        /// The place in the dataset.
-        place: Place,
-        /// The number in the index.
-        expected: u64,
-        /// The number in the file.
-        found: u64,
-    },
-    /// A sample of a tar file does not have the fields that the index declares.
-    #[error(
-        "the sample `{}` has the fields {}, and the index says otherwise",
-        escape(key),
-        listed(fields)
-    )]
-    TarFields {
-        /// The place in the dataset.
-        place: Place,
-        /// The key of the sample.
-        key: String,
-        /// The fields of the sample.
-        fields: Vec<String>,
-    },
     /// A shard or a sample violates its format.
     #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
     Shard {
@@ -357,96 +482,6 @@ pub enum DatasetError {
         #[source]
         source: Box<MdsError>,
     },
-    /// The dataset has no sample of that number.
-    #[error("there is no sample {sample}: the dataset has {samples}")]
-    NoSample {
-        /// The dataset.
-        path: PathBuf,
-        /// The requested number.
-        sample: u64,
-        /// Samples in the dataset.
-        samples: u64,
-    },
-    /// The dataset has no shard of that number.
-    #[error("there is no shard {shard}: the dataset has {shards}")]
-    NoShard {
-        /// The dataset.
-        path: PathBuf,
-        /// The requested number.
-        shard: u64,
-        /// Shards in the dataset.
-        shards: u64,
-    },
-    /// A directory to index has no shards.
-    #[error("there are no shards in this directory")]
-    NoShards {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The numbers of the shards in a directory are not 0, 1, 2, ….
-    #[error(
-        "shard {missing} is missing: the directory has {found} shards, the last of them number {last}"
-    )]
-    Gap {
-        /// The directory.
-        path: PathBuf,
-        /// The first missing number.
-        missing: u64,
-        /// Shards found.
-        found: u64,
-        /// The highest number found.
-        last: u64,
-    },
-    /// Two files are candidates for the same shard.
-    #[error("`{}` could be the same shard; only one can be indexed", escape(other))]
-    Ambiguous {
-        /// One file.
-        place: Place,
-        /// The other.
-        other: String,
-    },
-    /// The file of a shard is not compressed as its header declares.
-    #[error(
-        "its header says it is stored as `{}`, which is missing",
-        escape(expected)
-    )]
-    StoredForm {
-        /// The existing file.
-        place: Place,
-        /// The name of the expected file.
-        expected: String,
-    },
-    /// One of the two files of a shard is missing.
-    #[error("`{}`, which belongs to it, is missing", escape(partner))]
-    PartnerMissing {
-        /// The existing file.
-        place: Place,
-        /// The missing file.
-        partner: String,
-    },
-    /// The header of a shard declares another format than the name of its file.
-    #[error("its header is of a {found} shard")]
-    Format {
-        /// The file.
-        place: Place,
-        /// The format in the header.
-        found: &'static str,
-    },
-    /// No index to merge was found.
-    #[error("there is no index.json in any directory beneath this one")]
-    NothingToMerge {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// An index to merge lies outside the directory of the merged index, so that the merged index cannot name its
-    /// shards.
-    #[error("it is not beneath `{}`, where the merged index is to be", escape(&out.to_string_lossy()))]
-    Outside {
-        /// The index.
-        path: PathBuf,
-        /// The directory of the result.
-        out: PathBuf,
-    },
     /// A directory whose name no index can contain.
     #[error("an index cannot name this directory")]
     DirectoryName {
@@ -455,165 +490,6 @@ pub enum DatasetError {
         /// The rule that the name breaks; `None` if it is not UTF-8.
         #[source]
         source: Option<NameError>,
-    },
-    /// No stream was named.
-    #[error("there is no stream to read")]
-    NoStreams,
-    /// A stream without a location.
-    #[error("a stream needs a remote, a local folder, or both")]
-    StreamNowhere,
-    /// A stream of a store without a local folder to fetch shards to.
-    #[error("its shards need a local folder to be fetched into")]
-    StreamLocal {
-        /// The remote.
-        remote: String,
-    },
-    /// The folder that shards would be fetched to contains another dataset.
-    #[error("it is not the index of the dataset in {}", escape(remote))]
-    CacheForeign {
-        /// The index in the folder.
-        path: PathBuf,
-        /// The remote.
-        remote: String,
-    },
-    /// A file of a shard was truncated or written while it was read.
-    #[error("the file was changed while it was read")]
-    ShardChanged {
-        /// The place in the dataset.
-        place: Place,
-    },
-    /// A file that changed, or became unreadable, while it was read.
-    #[error("the file changed, or could not be read, while it was read")]
-    FileChanged {
-        /// The path of the file.
-        path: PathBuf,
-    },
-    /// A tree without files to read.
-    #[error("there are no files{}", if *filtered { " that the patterns take" } else { "" })]
-    TreeEmpty {
-        /// The tree.
-        location: String,
-        /// Whether patterns were given, which may exclude all files.
-        filtered: bool,
-    },
-    /// An invalid pattern of files.
-    #[error("`{}` is no pattern: {reason}", escape(pattern))]
-    FilePattern {
-        /// The option that it was passed in.
-        option: &'static str,
-        /// The pattern.
-        pattern: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// An object of a store whose name is also a folder of other objects, which a local folder cannot represent.
-    #[error("it is a file, and `{}` lies in a folder of that name", escape(other))]
-    TreeClash {
-        /// The object.
-        object: String,
-        /// An object in the folder of that name.
-        other: String,
-    },
-    /// The local folder contains the files of another tree, or of other patterns.
-    #[error(
-        "the folder keeps the files of {}, by other patterns or from another place",
-        escape(kept)
-    )]
-    OtherTree {
-        /// The list in the folder.
-        path: PathBuf,
-        /// The source of those files.
-        kept: String,
-    },
-    /// The stored list of files is damaged.
-    #[error("the list of files cannot be read: {what}")]
-    FileList {
-        /// The list.
-        path: PathBuf,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// The list of files does not have the digest that the caller expects.
-    #[error(
-        "the list of files has the digest {found}, not {expected}: files were added or removed, or their lengths changed"
-    )]
-    FilesDigest {
-        /// The tree, or all trees.
-        location: String,
-        /// The expected digest.
-        expected: String,
-        /// The digest of the list.
-        found: String,
-    },
-    /// Files of the previous list are in use.
-    #[error("{files} files of the old list are in use")]
-    FilesInUse {
-        /// The list.
-        path: PathBuf,
-        /// The number of files in use.
-        files: u64,
-    },
-    /// A listed file does not exist any more.
-    #[error("the file is gone since it was listed")]
-    FileMissing {
-        /// The place of the file.
-        place: Place,
-    },
-    /// A listed file has changed.
-    #[error(
-        "the file has changed since it was listed: {listed} bytes then, {found} now{}",
-        match (listed == found, store) {
-            (false, _) => "",
-            (true, false) => ", and another time of change",
-            (true, true) => ", and another ETag",
-        }
-    )]
-    ListedFileChanged {
-        /// The place of the file.
-        place: Place,
-        /// Its length in the list.
-        listed: u64,
-        /// Its length now.
-        found: u64,
-        /// Whether it is an object of a store.
-        store: bool,
-    },
-    /// A listed object of a store has changed.
-    #[error("the object has changed since it was listed: it has another ETag")]
-    ObjectChanged {
-        /// The place of the file.
-        place: Place,
-    },
-    /// A file in the local folder that the cache did not write, so that it may not be the listed one.
-    #[error("it cannot be checked whether it is the listed file")]
-    FileUnknown {
-        /// The place of the file.
-        place: Place,
-    },
-    /// The list has no such file.
-    #[error("the list of {} has no such file", escape(location))]
-    NoSuchFile {
-        /// The path.
-        path: String,
-        /// The tree.
-        location: String,
-    },
-    /// Files were requested by name, but no stream is a tree of raw files.
-    #[error("the dataset has no raw files")]
-    NoTree,
-    /// The streams have no shard of that number.
-    #[error("there is no shard {shard}: the streams have {shards}")]
-    NoSuchShard {
-        /// The requested number.
-        shard: u64,
-        /// Shards of all streams.
-        shards: u64,
-    },
-    /// A memory allocation failed.
-    #[error("{bytes} bytes of memory are not available")]
-    OutOfMemory {
-        /// The size of the allocation.
-        bytes: u64,
     },
     /// The caller requested to stop.
     #[error("stopped before the end")]
@@ -635,15 +511,6 @@ pub fn samples_of(first: u64, samples: u64) -> String {
         1 => format!("sample {first}"),
         _ => format!("samples {first} to {}", first.saturating_add(samples - 1)),
     }
-}
-
-/// Formats the names of fields for a message.
-fn listed(fields: &[String]) -> String {
-    let names: Vec<String> = fields
-        .iter()
-        .map(|field| format!("`{}`", escape(field)))
-        .collect();
-    names.join(", ")
 }
 
 /// Returns the part of the message that explains why an index is missing.
@@ -705,20 +572,117 @@ impl DatasetError {
         }
     }
 
+    /// Builds the error for a folder without tar files and without an index.
+    pub(crate) fn no_tars(folder: &Path) -> Self {
+        DatasetProblem::NoTars.at(folder, "there is neither a tar file nor an index.json here")
+    }
+
+    /// Builds the error for a folder with tar files and other files.
+    pub(crate) fn stray(folder: impl Into<Subject>, [tar, other]: &[String; 2]) -> Self {
+        let (tar, other) = (escape(tar), escape(other));
+        let reason = format!("holds tar files such as {tar}, and other files such as {other}");
+        DatasetProblem::Stray.at(folder, reason)
+    }
+
+    /// Builds the error for a tar file with another number of samples than its index declares.
+    pub(crate) fn tar_samples(place: Place, expected: u64, found: u64) -> Self {
+        let reason = format!("it holds {found} samples, and the index says {expected}");
+        DatasetProblem::TarSamples.at(place, reason)
+    }
+
+    /// Builds the error for a file of a shard that was truncated or written while it was read.
+    pub(crate) fn shard_changed(place: Place) -> Self {
+        DatasetProblem::ShardChanged.at(place, "the file was changed while it was read")
+    }
+
+    /// Builds the error for a file that changed, or became unreadable, while it was read.
+    #[must_use]
+    pub fn file_changed(path: PathBuf) -> Self {
+        let reason = "the file changed, or could not be read, while it was read";
+        DatasetProblem::FileChanged.at(path, reason)
+    }
+
+    /// Builds the error for a listed file that does not exist any more.
+    #[must_use]
+    pub fn file_missing(place: Place) -> Self {
+        DatasetProblem::FileMissing.at(place, "the file is gone since it was listed")
+    }
+
+    /// Builds the error for a listed file that has changed; `is_object` says whether it is in a store.
+    #[must_use]
+    pub fn listed_file_changed(place: Place, listed: u64, found: u64, is_object: bool) -> Self {
+        let more = match (listed == found, is_object) {
+            (false, _) => "",
+            (true, false) => ", and another time of change",
+            (true, true) => ", and another ETag",
+        };
+        let reason = format!(
+            "the file has changed since it was listed: {listed} bytes then, {found} now{more}"
+        );
+        DatasetProblem::ListedFileChanged.at(place, reason)
+    }
+
+    /// Builds the error for a request for raw files of streams that have none.
+    #[must_use]
+    pub fn no_tree() -> Self {
+        DatasetProblem::NoTree.of_call("the dataset has no raw files")
+    }
+
+    /// Builds the error for memory that cannot be allocated.
+    #[must_use]
+    pub fn out_of_memory(bytes: u64) -> Self {
+        let reason = format!("{bytes} bytes of memory are not available");
+        DatasetProblem::OutOfMemory.of_call(reason)
+    }
+
     /// Makes an error about a damaged tar file.
     #[must_use]
     pub fn tar_file(path: &Path, source: WebdatasetError) -> Self {
-        Self::Tar {
-            place: Place::file(&path.to_string_lossy()),
-            source: Box::new(source),
-        }
+        Self::tar_shard(Place::file(&path.to_string_lossy()), source)
     }
 
     /// Makes an error about the sample of a tar file with this number.
     pub fn tar(mut place: Place, sample: u64, source: WebdatasetError) -> Self {
         place.sample = Some(sample);
+        Self::tar_shard(place, source)
+    }
+
+    /// Makes an error about a place in a tar file.
+    pub(crate) fn tar_shard(place: Place, source: WebdatasetError) -> Self {
         Self::Tar {
             place,
+            source: Box::new(source),
+        }
+    }
+
+    /// Checks a limit, given by its name and value.
+    pub fn check_limit(
+        (name, limit): (&'static str, u64),
+        value: u64,
+        path: impl FnOnce() -> PathBuf,
+    ) -> Result<(), Self> {
+        let path = |source| Self::Limit {
+            path: path(),
+            source,
+        };
+        Limits::check(name, value, limit).map_err(path)
+    }
+
+    /// Makes an error about a compressed file that does not decompress.
+    pub(crate) fn decompress(place: Place, source: CodecError) -> Self {
+        Self::Decompress {
+            place,
+            source: Box::new(source),
+        }
+    }
+
+    /// Makes an error about a file with another hash than the index declares. `raw` says whether it is the hash of the
+    /// raw bytes of a compressed file.
+    #[must_use]
+    pub fn hash(place: Place, raw: bool, source: CodecError) -> Self {
+        Self::Hash {
+            place,
+            raw,
             source: Box::new(source),
         }
     }
@@ -727,25 +691,18 @@ impl DatasetError {
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
-            Self::ShardMissing { place, .. }
+            Self::Input {
+                subject: Subject::Place(place),
+                ..
+            }
+            | Self::ShardMissing { place, .. }
             | Self::ShardLength { place, .. }
             | Self::Hash { place, .. }
             | Self::HashAbsent { place, .. }
             | Self::Decompress { place, .. }
             | Self::Tar { place, .. }
-            | Self::TarSamples { place, .. }
-            | Self::TarFields { place, .. }
             | Self::Shard { place, .. }
-            | Self::Value { place, .. }
-            | Self::Ambiguous { place, .. }
-            | Self::StoredForm { place, .. }
-            | Self::PartnerMissing { place, .. }
-            | Self::ShardChanged { place }
-            | Self::FileMissing { place }
-            | Self::ListedFileChanged { place, .. }
-            | Self::ObjectChanged { place }
-            | Self::FileUnknown { place }
-            | Self::Format { place, .. } => Some(place),
+            | Self::Value { place, .. } => Some(place),
             _ => None,
         }
     }
@@ -753,34 +710,26 @@ impl DatasetError {
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Storage(error) => error.path(),
-            Self::IndexMissing { path, .. }
-            | Self::Stray { path, .. }
+            Self::Input {
+                subject: Subject::Path(path),
+                ..
+            }
+            | Self::IndexMissing { path, .. }
             | Self::Unfinished { path, .. }
             | Self::Index { path, .. }
             | Self::TarIndex { path, .. }
-            | Self::ProvenanceMissing { path, .. }
-            | Self::ProvenanceDamaged { path, .. }
-            | Self::ProvenanceOther { path, .. }
-            | Self::TombstonesMissing { path, .. }
-            | Self::TombstonesDamaged { path, .. }
-            | Self::NoTars { path }
-            | Self::OtherFormat { path, .. }
-            | Self::FileChanged { path }
-            | Self::OtherTree { path, .. }
-            | Self::FileList { path, .. }
-            | Self::FilesInUse { path, .. }
             | Self::Merge { path, .. }
-            | Self::IndexMismatch { path, .. }
             | Self::Limit { path, .. }
-            | Self::NoSample { path, .. }
-            | Self::NoShard { path, .. }
-            | Self::NoShards { path }
-            | Self::Gap { path, .. }
-            | Self::NothingToMerge { path }
-            | Self::Outside { path, .. }
-            | Self::CacheForeign { path, .. }
-            | Self::PatternShard { path, .. }
             | Self::DirectoryName { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Returns the problem, if a sentence says all that is known about it.
+    #[must_use]
+    pub const fn problem(&self) -> Option<DatasetProblem> {
+        match self {
+            Self::Input { problem, .. } => Some(*problem),
             _ => None,
         }
     }
@@ -788,11 +737,16 @@ impl DatasetError {
     /// Replaces the path of an error about a side file of an index.
     #[must_use]
     pub fn with_side_path(mut self, path_of: impl FnOnce(&str) -> PathBuf) -> Self {
-        if let Self::ProvenanceMissing { path, .. }
-        | Self::ProvenanceDamaged { path, .. }
-        | Self::ProvenanceOther { path, .. }
-        | Self::TombstonesMissing { path, .. }
-        | Self::TombstonesDamaged { path, .. } = &mut self
+        if let Self::Input {
+            problem:
+                DatasetProblem::ProvenanceMissing
+                | DatasetProblem::ProvenanceDamaged
+                | DatasetProblem::ProvenanceOther
+                | DatasetProblem::TombstonesMissing
+                | DatasetProblem::TombstonesDamaged,
+            subject: Subject::Path(path),
+            ..
+        } = &mut self
             && let Some(name) = path.file_name()
         {
             *path = path_of(&name.to_string_lossy());
@@ -800,22 +754,27 @@ impl DatasetError {
         self
     }
 
+    /// Returns whether the error is about the list of deleted samples.
+    #[must_use]
+    pub const fn is_of_tombstones(&self) -> bool {
+        use DatasetProblem::{TombstonesDamaged, TombstonesMissing};
+        matches!(self.problem(), Some(TombstonesMissing | TombstonesDamaged))
+    }
+
     /// Returns the name of the side file that the error is about.
     #[must_use]
     pub const fn side_name(&self) -> &'static str {
-        match self {
-            Self::TombstonesMissing { .. } | Self::TombstonesDamaged { .. } => "index.tombstones",
-            _ => "index.provenance",
+        match self.is_of_tombstones() {
+            true => "index.tombstones",
+            false => "index.provenance",
         }
     }
 
     /// Returns whether a raw file at the source differs from the listed one, so that retries cannot help.
     #[must_use]
     pub const fn is_file_change(&self) -> bool {
-        matches!(
-            self,
-            Self::ListedFileChanged { .. } | Self::ObjectChanged { .. }
-        )
+        use DatasetProblem::{ListedFileChanged, ObjectChanged};
+        matches!(self.problem(), Some(ListedFileChanged | ObjectChanged))
     }
 
     /// Returns the object of the error. A path within `root` is shown relative to it.
@@ -863,43 +822,15 @@ impl Diagnostic for DatasetError {
             return inner.kind();
         }
         match self {
+            Self::Input { problem, .. } => problem.facts().0,
             Self::IndexMissing {
                 unfinished: Some(Unfinished::Parts),
                 ..
-            } => ErrorKind::Conflict,
-            Self::IndexMissing { .. }
-            | Self::NoShards { .. }
-            | Self::NothingToMerge { .. }
-            | Self::PatternShard { .. }
-            | Self::NoTars { .. }
-            | Self::TreeEmpty { .. }
-            | Self::FileMissing { .. }
-            | Self::NoSuchFile { .. } => ErrorKind::NotFound,
-            Self::Limit { .. } | Self::TreeClash { .. } => ErrorKind::Unsupported,
-            Self::NoStreams
-            | Self::Stray { .. }
-            | Self::StreamNowhere
-            | Self::StreamLocal { .. }
-            | Self::PatternSplit { .. }
-            | Self::PatternApart { .. }
-            | Self::PatternTwice { .. }
-            | Self::PatternName { .. }
-            | Self::OtherFormat { .. }
-            | Self::FilePattern { .. }
-            | Self::NoTree
-            | Self::NoKeys
-            | Self::NoSuchShard { .. }
-            | Self::ExpectIndex { .. }
-            | Self::NoSample { .. }
-            | Self::NoShard { .. }
-            | Self::Outside { .. }
-            | Self::DirectoryName { .. } => ErrorKind::InvalidInput,
-            Self::CacheForeign { .. }
-            | Self::Unfinished { .. }
-            | Self::OtherTree { .. }
-            | Self::FilesDigest { .. }
-            | Self::FilesInUse { .. } => ErrorKind::Conflict,
-            Self::OutOfMemory { .. } => ErrorKind::Resource,
+            }
+            | Self::Unfinished { .. } => ErrorKind::Conflict,
+            Self::IndexMissing { .. } => ErrorKind::NotFound,
+            Self::Limit { .. } => ErrorKind::Unsupported,
+            Self::DirectoryName { .. } => ErrorKind::InvalidInput,
             Self::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Corrupt,
         }
@@ -910,59 +841,16 @@ impl Diagnostic for DatasetError {
             return inner.id();
         }
         match self {
+            Self::Input { problem, .. } => problem.facts().1,
             Self::IndexMissing {
                 unfinished: Some(found @ Unfinished::Parts),
                 ..
             }
             | Self::Unfinished { found, .. } => found.id(),
-            Self::IndexMissing { .. } | Self::NoTars { .. } => "index-missing",
-            Self::OtherFormat { .. } => "index-format",
-            Self::PatternApart { .. } | Self::PatternTwice { .. } | Self::PatternName { .. } => {
-                "pattern-names"
-            }
-            Self::ProvenanceMissing { .. } => "provenance-missing",
-            Self::ProvenanceDamaged { .. } => "provenance-damaged",
-            Self::ProvenanceOther { .. } => "provenance-other",
-            Self::TombstonesMissing { .. } => "tombstones-missing",
-            Self::TombstonesDamaged { .. } => "tombstones-damaged",
-            Self::FileChanged { .. } | Self::ListedFileChanged { .. } => "file-changed",
-            Self::TreeEmpty { .. } => "tree-empty",
-            Self::FilePattern { .. } => "config-pattern",
-            Self::TreeClash { .. } => "tree-clash",
-            Self::FileList { .. } => "files-list",
-            Self::FilesDigest { .. } => "files-digest",
-            Self::FilesInUse { .. } => "files-in-use",
-            Self::FileMissing { .. } => "file-missing",
-            Self::ObjectChanged { .. } => "remote-changed",
-            Self::FileUnknown { .. } => "file-untold",
-            Self::NoSuchFile { .. } => "no-such-file",
-            Self::NoTree => "config-files",
-            Self::Stray { .. } => "source-mixed",
-            Self::IndexMismatch { .. } => "index-mismatch",
-            Self::ExpectIndex { .. } => "config-expect-index",
+            Self::IndexMissing { .. } => "index-missing",
             Self::Limit { source, .. } => source.id(),
-            Self::ShardMissing { .. } | Self::PartnerMissing { .. } | Self::PatternShard { .. } => {
-                "shard-missing"
-            }
-            Self::PatternSplit { .. } => "config-split",
-            Self::NoKeys => "no-keys",
+            Self::ShardMissing { .. } => "shard-missing",
             Self::ShardLength { .. } => "shard-length",
-            Self::TarSamples { .. } => "tar-samples",
-            Self::TarFields { .. } => "tar-fields",
-            Self::NoSample { .. } => "no-such-sample",
-            Self::NoShard { .. } | Self::NoSuchShard { .. } => "no-such-shard",
-            Self::NoStreams | Self::StreamNowhere => "config-streams",
-            Self::StreamLocal { .. } => "config-local",
-            Self::CacheForeign { .. } | Self::OtherTree { .. } => "cache-foreign",
-            Self::ShardChanged { .. } => "shard-changed",
-            Self::OutOfMemory { .. } => "out-of-memory",
-            Self::NoShards { .. } => "index-no-shards",
-            Self::Gap { .. } => "index-gap",
-            Self::Ambiguous { .. } => "shard-ambiguous",
-            Self::StoredForm { .. } => "shard-stored-form",
-            Self::Format { .. } => "shard-format",
-            Self::NothingToMerge { .. } => "merge-nothing",
-            Self::Outside { .. } => "merge-outside",
             Self::DirectoryName { source, .. } => source.map_or("path-not-utf8", NameError::id),
             Self::Interrupted => "interrupted",
             _ => "reader",
@@ -975,15 +863,10 @@ impl Diagnostic for DatasetError {
         }
         match self {
             Self::Storage(source) => source.object(),
-            Self::ExpectIndex { .. } => Some("--expect-index".to_owned()),
-            Self::StreamLocal { remote } => Some(escape(remote).into_owned()),
-            Self::PatternSplit { pattern, .. } => Some(escape(pattern).into_owned()),
-            Self::TreeEmpty { location, .. } | Self::FilesDigest { location, .. } => {
-                Some(escape(location).into_owned())
-            }
-            Self::FilePattern { option, .. } => Some((*option).to_owned()),
-            Self::TreeClash { object, .. } => Some(escape(object).into_owned()),
-            Self::NoSuchFile { path, .. } => Some(escape(path).into_owned()),
+            Self::Input {
+                subject: Subject::Name(name),
+                ..
+            } => Some(escape(name).into_owned()),
             _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
         }
     }
@@ -992,78 +875,41 @@ impl Diagnostic for DatasetError {
         if let Some(hint) = self.inner().and_then(Diagnostic::hint) {
             return Some(hint);
         }
-        Some(
-            match self {
-                Self::IndexMissing {
-                    path,
-                    unfinished: Some(found),
-                }
-                | Self::Unfinished {
-                    path,
-                    found,
-                    tars: false,
-                } => {
-                    return Some(found.hint(&path.to_string_lossy()));
-                }
-                Self::Unfinished { path, found, .. } => {
-                    let hint = found.hint(&path.to_string_lossy());
-                    return Some(match found {
-                        Unfinished::Conversion => {
-                            format!("{hint}; name tar files to read those that are there")
-                        }
-                        Unfinished::Parts => hint,
-                    });
-                }
-                Self::IndexMissing { .. } => {
-                    "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
-                }
-                Self::Stray { .. } => STRAY_HINT,
-                Self::ExpectIndex { .. } => "as in sha256:9f86d081…",
-                Self::ShardMissing { .. } => "fetch or write the file again",
-                Self::PatternSplit { .. } => "write the folder into the pattern",
-                Self::TarSamples { .. } | Self::TarFields { .. } => "make the index anew from the shards",
-                Self::ShardLength { place, .. } if FileClass::of(&place.file) == FileClass::Tar => {
-                    "write or fetch the shard again, or keep the samples that are whole with `shardmill repair`"
-                }
-                Self::OtherFormat { .. } => "`shardmill convert --to webdataset` makes tar files of it",
-                Self::PatternApart { .. } => "give a stream for each",
-                Self::PatternTwice { .. } => "a stream has each of its shards once; `repeat` has it twice",
-                Self::ProvenanceMissing { .. } | Self::ProvenanceDamaged { .. } => {
-                    "fetch it again with the dataset, or convert the dataset again"
-                }
-                Self::ProvenanceOther { .. } => {
-                    "fetch index.json and index.provenance again, or convert the dataset again with --overwrite"
-                }
-                Self::TombstonesMissing { .. } | Self::TombstonesDamaged { .. } => {
-                    "fetch it again, or run convert --incremental, which restores it"
-                }
-                Self::TreeEmpty { filtered: true, .. } => "see `include` and `exclude`",
-                Self::TreeEmpty { .. } => "see whether the place is the right one",
-                Self::TreeClash { .. } => "leave one of them out with `exclude`",
-                Self::OtherTree { .. } => "name another local folder",
-                Self::FileList { .. }
-                | Self::FileMissing { .. }
-                | Self::ListedFileChanged { .. }
-                | Self::ObjectChanged { .. } => {
-                    "list the files anew (`relist`), or name another local folder"
-                }
-                Self::FilesDigest { .. } => {
-                    "go on with the files that the run began with, or begin anew"
-                }
-                Self::FilesInUse { .. } => {
-                    "end the processes that read them, or name another local folder"
-                }
-                Self::FileUnknown { .. } => "move it away, or name another local folder",
-                Self::ShardLength { .. } => "the file was cut short, or belongs to another index; fetch or write it again",
-                Self::Gap { .. } => "an index without it would number the samples differently; find the file first",
-                Self::Ambiguous { .. } => "move one of the files away",
-                Self::NothingToMerge { .. } => "each part needs an index of its own",
-                Self::Limit { source, .. } => return Some(source.hint()),
-                Self::CacheForeign { .. } => "name another local folder, or remove this one if it is an old cache",
-                Self::ShardChanged { .. } => "shards may be replaced, but not written to; read again",
-                _ => return None,
+        let hint = match self {
+            Self::Input { problem, .. } => problem.facts().2?,
+            Self::IndexMissing {
+                path,
+                unfinished: Some(found),
             }
-            .to_owned(),
-        )
+            | Self::Unfinished {
+                path,
+                found: found @ Unfinished::Parts,
+                ..
+            }
+            | Self::Unfinished {
+                path,
+                found,
+                tars: false,
+            } => return Some(found.hint(&path.to_string_lossy())),
+            Self::Unfinished { path, found, .. } => {
+                let hint = found.hint(&path.to_string_lossy());
+                return Some(format!(
+                    "{hint}; name tar files to read those that are there"
+                ));
+            }
+            Self::IndexMissing { .. } => {
+                "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
+            }
+            Self::ShardMissing { .. } => "fetch or write the file again",
+            Self::ShardLength { place, .. } if FileClass::of(&place.file) == FileClass::Tar => {
+                "write or fetch the shard again, or keep the samples that are whole with `shardmill repair`"
+            }
+            Self::ShardLength { .. } => {
+                "the file was cut short, or belongs to another index; fetch or write it again"
+            }
+            Self::Limit { source, .. } => return Some(source.hint()),
+            _ => return None,
+        };
+        Some(hint.to_owned())
     }
 }

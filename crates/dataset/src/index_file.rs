@@ -3,11 +3,11 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use shardmill_core::{INDEX_NAME, Limits};
+use shardmill_core::{INDEX_NAME, Limits, escape};
 use shardmill_mds::{Digest, HashAlgo, Hasher, Index, digest};
 use shardmill_storage::{Dir, FileHandle, StorageError, Stored};
 
-use crate::error::DatasetError;
+use crate::error::{DatasetError, DatasetProblem};
 use crate::side_files::unfinished;
 
 /// Opens the directory and the index that a path of the user refers to.
@@ -46,12 +46,9 @@ fn check_expected(path: &Path, expected: Digest, found: Digest) -> Result<(), Da
     if expected == found {
         return Ok(());
     }
-    Err(DatasetError::IndexMismatch {
-        path: path.to_owned(),
-        algo: expected.algo(),
-        expected: expected.to_string(),
-        found: found.to_string(),
-    })
+    let algo = expected.algo();
+    let reason = format!("{algo} of the index is {found}, not {expected} as requested");
+    Err(DatasetProblem::IndexMismatch.at(path, reason))
 }
 
 /// Parses the expected hash of an index.
@@ -96,12 +93,7 @@ fn read_index_within(
     in_memory: u64,
 ) -> Result<Index, DatasetError> {
     let path = || file.path().to_owned();
-    Limits::check("index-bytes", file.len(), limits.index_bytes).map_err(|source| {
-        DatasetError::Limit {
-            path: path(),
-            source,
-        }
-    })?;
+    DatasetError::check_limit(("index-bytes", limits.index_bytes), file.len(), path)?;
     let (parsed, found) = if file.len() <= in_memory {
         let bytes = file.read_all(in_memory)?;
         let found = expected.map(|expected| digest(expected.algo(), &bytes));
@@ -150,8 +142,11 @@ impl<R: Read> Read for Hashing<R> {
 
 /// Parses `sha256:…`. Hash algorithms that can be forged are errors: they are no root of trust.
 fn parse_expected(text: &str) -> Result<Digest, DatasetError> {
-    let error = || DatasetError::ExpectIndex {
-        text: text.to_owned(),
+    let error = || {
+        let text = escape(text);
+        let reason =
+            format!("`{text}` is not the name of a cryptographic hash, a colon and its digits");
+        DatasetProblem::ExpectIndex.at("--expect-index", reason)
     };
     let (algo, hex) = text.split_once(':').ok_or_else(error)?;
     let algo: HashAlgo = algo.parse().map_err(|_| error())?;

@@ -4,7 +4,7 @@ use shardmill_webdataset::IndexShard;
 
 use crate::catalog::Catalog;
 use crate::entry::Shards;
-use crate::error::DatasetError;
+use crate::error::{DatasetError, DatasetProblem};
 use crate::origin::Shelf;
 use crate::scan::{Found, hash_key, hash_keys};
 
@@ -40,7 +40,8 @@ impl Keys {
             }
         }
         if !any {
-            return Err(DatasetError::NoKeys);
+            return Err(DatasetProblem::NoKeys
+                .of_call("samples have keys in tar files only, and no stream is one of those"));
         }
         rows.sort_unstable();
         Ok(Self { rows })
@@ -65,9 +66,6 @@ fn check_count(
     if found == entry.samples {
         return Ok(());
     }
-    Err(DatasetError::TarSamples {
-        place: catalog.place(shard),
-        expected: entry.samples,
-        found,
-    })
+    let place = catalog.place(shard);
+    Err(DatasetError::tar_samples(place, entry.samples, found))
 }

@@ -63,7 +63,7 @@ pub use body::Body;
 pub use catalog::{Catalog, CatalogOptions, Stream, StreamOptions};
 pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
-pub use error::{DatasetError, Place, samples_of};
+pub use error::{DatasetError, DatasetProblem, Place, Subject, samples_of};
 pub use files::{
     DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
 };

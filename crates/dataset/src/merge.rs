@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use shardmill_core::{INDEX_NAME, Limits, NameError, WORK_FOLDER, check_relative_path};
+use shardmill_core::{INDEX_NAME, Limits, NameError, WORK_FOLDER, check_relative_path, escape};
 use shardmill_mds::{Content, Index, MdsError};
 use shardmill_storage::{Dir, EntryKind, Folder, StorageError};
 
-use crate::error::DatasetError;
+use crate::error::{DatasetError, DatasetProblem};
 use crate::index_file::{open_index, read_index};
 use crate::live::LiveSamples;
 use crate::side_files::{
@@ -152,7 +152,7 @@ pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, MdsError> {
 ///
 /// # Errors
 ///
-/// [`DatasetError::NothingToMerge`]; [`DatasetError::Index`] for an invalid index; [`DatasetError::Merge`] if two indexes
+/// [`DatasetProblem::NothingToMerge`]; [`DatasetError::Index`] for an invalid index; [`DatasetError::Merge`] if two indexes
 /// list the same file, as an index and one below it do.
 pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetError> {
     let dir = Dir::open(root)?;
@@ -195,9 +195,7 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
         }
     }
     if found.is_empty() {
-        return Err(DatasetError::NothingToMerge {
-            path: root.to_owned(),
-        });
+        return Err(nothing_to_merge(root));
     }
     found.sort_unstable();
     let mut indexes = Vec::with_capacity(found.len());
@@ -216,7 +214,7 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
 ///
 /// # Errors
 ///
-/// [`DatasetError::Outside`]; [`DatasetError::IndexMissing`], [`DatasetError::Index`], [`DatasetError::Merge`].
+/// [`DatasetProblem::Outside`]; [`DatasetError::IndexMissing`], [`DatasetError::Index`], [`DatasetError::Merge`].
 pub fn merge_index_list(
     parts: &[PathBuf],
     out: &Path,
@@ -229,9 +227,13 @@ pub fn merge_index_list(
         let (dir, file) = open_index(part)?;
         let path = canonical(dir.path())?;
         let file_name = file.path().file_name().unwrap_or_default().to_owned();
-        let outside = || DatasetError::Outside {
-            path: file.path().to_owned(),
-            out: out.to_owned(),
+        let outside = || {
+            let out = out.to_string_lossy();
+            let reason = format!(
+                "it is not beneath `{}`, where the merged index is to be",
+                escape(&out)
+            );
+            DatasetProblem::Outside.at(file.path(), reason)
         };
         let folder = path.strip_prefix(&root).map_err(|_| outside())?;
         // The merged index will have this path.
@@ -253,11 +255,14 @@ pub fn merge_index_list(
         indexes.push(MergePart::in_dir(name.to_owned(), place, index, limits)?);
     }
     if indexes.is_empty() {
-        return Err(DatasetError::NothingToMerge {
-            path: out.to_owned(),
-        });
+        return Err(nothing_to_merge(out));
     }
     merge(indexes, out)
+}
+
+fn nothing_to_merge(path: &Path) -> DatasetError {
+    let reason = "there is no index.json in any directory beneath this one";
+    DatasetProblem::NothingToMerge.at(path, reason)
 }
 
 fn merge(parts: Vec<MergePart>, path: &Path) -> Result<Merged, DatasetError> {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::{Format, Limits, Progress};
+use shardmill_core::{Format, Limits, Progress, escape};
 use shardmill_mds::{
     Compression, FileHashes, FileInfo, Index, MdsError, ShardConfig, ShardEntry, ShardView,
     basename, read_config,
 };
 use shardmill_storage::Dir;
 
-use crate::error::{DatasetError, Place};
+use crate::error::{DatasetError, DatasetProblem, Place};
 use crate::side_files::unfinished;
 use shardmill_core::parallel;
 
@@ -33,8 +33,8 @@ pub struct RebuildOptions {
 /// # Errors
 ///
 /// [`DatasetError::Unfinished`] if an unfinished conversion left its journal or uncommitted parts;
-/// [`DatasetError::NoShards`]; [`DatasetError::Gap`] if a number is missing; [`DatasetError::Ambiguous`],
-/// [`DatasetError::Format`], [`DatasetError::StoredForm`], [`DatasetError::PartnerMissing`] if the files do not match;
+/// [`DatasetProblem::NoShards`]; [`DatasetProblem::Gap`] if a number is missing; [`DatasetProblem::Ambiguous`],
+/// [`DatasetProblem::Format`], [`DatasetProblem::StoredForm`], [`DatasetProblem::PartnerMissing`] if the files do not match;
 /// [`DatasetError::Shard`] and [`DatasetError::Decompress`] for damaged shards; `Interrupted`.
 pub fn rebuild_index(
     path: &Path,
@@ -129,9 +129,10 @@ fn find(dir: &Dir, limits: &Limits) -> Result<Vec<Files>, DatasetError> {
             data: Forms::default(),
             meta: Forms::default(),
         });
-        let ambiguous = |other| DatasetError::Ambiguous {
-            place: Place::file(&name),
-            other,
+        let ambiguous = |other: String| {
+            let other = escape(&other).into_owned();
+            let reason = format!("`{other}` could be the same shard; only one can be indexed");
+            DatasetProblem::Ambiguous.at(Place::file(&name), reason)
         };
         if files.format != format {
             let other = files.any_name();
@@ -151,25 +152,22 @@ fn find(dir: &Dir, limits: &Limits) -> Result<Vec<Files>, DatasetError> {
         }
     }
     let Some((&last, _)) = found.last_key_value() else {
-        return Err(DatasetError::NoShards {
-            path: dir.path().to_owned(),
-        });
+        return Err(
+            DatasetProblem::NoShards.at(dir.path(), "there are no shards in this directory")
+        );
     };
     let count = found.len() as u64;
-    Limits::check("shards", count, limits.shards).map_err(|source| DatasetError::Limit {
-        path: dir.path().to_owned(),
-        source,
-    })?;
+    DatasetError::check_limit(("shards", limits.shards), count, || dir.path().to_owned())?;
     if let Some((missing, _)) = (0_u64..)
         .zip(found.keys())
         .find(|(expected, number)| expected != *number)
     {
-        return Err(DatasetError::Gap {
-            path: dir.path().to_owned(),
-            missing,
-            found: count,
-            last,
-        });
+        return Err(DatasetProblem::Gap.at(
+            dir.path(),
+            format!(
+                "shard {missing} is missing: the directory has {count} shards, the last of them number {last}"
+            ),
+        ));
     }
     Ok(found.into_values().collect())
 }
@@ -231,7 +229,7 @@ impl Rebuild<'_> {
         let (data, meta) = if split {
             let name = self.files.name(false, config.compression.as_ref());
             if !self.files.names().any(|there| there == name) {
-                return Err(self.stored_form(&head.name, name));
+                return Err(self.stored_form(&head.name, &name));
             }
             (self.load(false, config.compression)?, Some(head))
         } else {
@@ -268,10 +266,13 @@ impl Rebuild<'_> {
         };
         for meta in [false, true] {
             if (!meta || split) && !is_there(meta) {
-                return Err(DatasetError::PartnerMissing {
-                    place: self.place(&self.files.any_name()),
-                    partner: self.files.name(meta, None),
-                });
+                return Err(DatasetProblem::PartnerMissing.at(
+                    self.place(&self.files.any_name()),
+                    format!(
+                        "`{}`, which belongs to it, is missing",
+                        escape(&self.files.name(meta, None))
+                    ),
+                ));
             }
         }
         Ok(())
@@ -280,24 +281,23 @@ impl Rebuild<'_> {
     /// Checks that the file has the format and the compression of its own config.
     fn check_form(&self, name: &str, meta: bool, config: &ShardConfig) -> Result<(), DatasetError> {
         if config.format() != self.files.format {
-            return Err(DatasetError::Format {
-                place: self.place(name),
-                found: config.format().name(),
-            });
+            return Err(DatasetProblem::Format.at(
+                self.place(name),
+                format!("its header is of a {} shard", config.format().name()),
+            ));
         }
         let expected = self.files.name(meta, config.compression.as_ref());
         if expected == name {
             Ok(())
         } else {
-            Err(self.stored_form(name, expected))
+            Err(self.stored_form(name, &expected))
         }
     }
 
-    fn stored_form(&self, name: &str, expected: String) -> DatasetError {
-        DatasetError::StoredForm {
-            place: self.place(name),
-            expected,
-        }
+    fn stored_form(&self, name: &str, expected: &str) -> DatasetError {
+        let expected = escape(expected);
+        let reason = format!("its header says it is stored as `{expected}`, which is missing");
+        DatasetProblem::StoredForm.at(self.place(name), reason)
     }
 
     fn read_config(&self, head: &Loaded, meta: bool) -> Result<(ShardConfig, u64), DatasetError> {
@@ -361,9 +361,8 @@ impl Rebuild<'_> {
     fn read(&self, name: &str) -> Result<Vec<u8>, DatasetError> {
         let file = self.dir.open_file(name)?;
         let limit = self.limits.shard_bytes;
-        Limits::check("shard-bytes", file.len(), limit).map_err(|source| DatasetError::Limit {
-            path: file.path().to_owned(),
-            source,
+        DatasetError::check_limit(("shard-bytes", limit), file.len(), || {
+            file.path().to_owned()
         })?;
         let bytes = file.read_all(limit)?;
         self.progress.add_input_bytes(bytes.len() as u64);

@@ -4,21 +4,17 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::{Limits, Unfinished};
-use shardmill_storage::{Dir, Folder, Remote, StorageError};
+use shardmill_core::{Limits, Unfinished, escape};
+use shardmill_storage::{Dir, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
-    WebdatasetError, decompress,
+    decompress,
 };
 
-use crate::error::{DatasetError, Place};
+use crate::error::{DatasetError, DatasetProblem, Place};
 use crate::mapped::map;
 use crate::origin::Shelf;
-use crate::side_files::unfinished;
-use crate::tars::{
-    Below, TarPattern, below, dataset_of, drop_unpacked, is_tar_below, is_tar_name, raw_tar_name,
-    splits_in,
-};
+use crate::tars::{Listing, TarPattern, drop_unpacked, is_tar_below, is_tar_name, raw_tar_name};
 use shardmill_core::parallel::for_each;
 
 /// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned
@@ -92,9 +88,7 @@ impl Found {
     }
 
     fn changed(&self) -> DatasetError {
-        DatasetError::ShardChanged {
-            place: self.place(),
-        }
+        DatasetError::shard_changed(self.place())
     }
 
     fn place(&self) -> Place {
@@ -148,49 +142,39 @@ pub(crate) enum ListedTars {
 /// Lists the tar files below a folder, sorted by the bytes of their names. These are the files that
 /// [`TarSet`](crate::TarSet) finds. A folder that contains datasets has none.
 pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
-    let mut found = Vec::new();
-    match shelf {
-        Shelf::Folder(dir) => {
-            if let Some(unfinished) = unfinished(dir)? {
-                return Ok(ListedTars::Unfinished(unfinished));
-            }
-            if !splits_in(&Folder::Local(dir.clone()))?.is_empty() {
-                return Ok(ListedTars::All(found));
-            }
-            let below = below(dir)?;
-            if let Some(stray) = below.stray() {
-                return Ok(ListedTars::Stray(stray));
-            }
-            for name in below.tars {
-                let bytes = dir.open_file(&name)?.len();
-                found.extend(Found::of(&name, bytes));
-            }
-        }
+    let (listing, objects) = match shelf {
+        Shelf::Folder(dir) => (Listing::Local(dir.clone()), Vec::new()),
         Shelf::Store(store) => {
             let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
-            let names = objects.iter().map(|object| object.name.as_str());
-            if let Some(unfinished) = Unfinished::among(names) {
-                return Ok(ListedTars::Unfinished(unfinished));
-            }
-            if objects
-                .iter()
-                .any(|object| dataset_of(&object.name).is_some())
-            {
-                return Ok(ListedTars::All(found));
-            }
             let names = objects.iter().map(|object| object.name.clone());
-            if let Some(stray) = Below::of(names.collect()).stray() {
-                return Ok(ListedTars::Stray(stray));
-            }
-            for object in objects {
-                if is_tar_below(&object.name) {
-                    found.extend(Found::of(&object.name, object.bytes));
-                }
-            }
-            drop_unpacked(&mut found, |shard| &shard.name);
-            found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+            (Listing::Store(names.collect()), objects)
+        }
+    };
+    if let Some(unfinished) = listing.unfinished()? {
+        return Ok(ListedTars::Unfinished(unfinished));
+    }
+    let mut found = Vec::new();
+    if listing.has_datasets()? {
+        return Ok(ListedTars::All(found));
+    }
+    let below = listing.below()?;
+    if let Some(stray) = below.stray() {
+        return Ok(ListedTars::Stray(stray));
+    }
+    if let Shelf::Folder(dir) = shelf {
+        for name in below.tars {
+            let bytes = dir.open_file(&name)?.len();
+            found.extend(Found::of(&name, bytes));
+        }
+        return Ok(ListedTars::All(found));
+    }
+    for object in objects {
+        if is_tar_below(&object.name) {
+            found.extend(Found::of(&object.name, object.bytes));
         }
     }
+    drop_unpacked(&mut found, |shard| &shard.name);
+    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(ListedTars::All(found))
 }
 
@@ -218,8 +202,9 @@ pub(crate) fn find_tars(
             Shelf::Store(store) => (store.size(name, &mut |_| true)?, store.display(name).into()),
         };
         let Some(bytes) = bytes else {
-            let pattern = pattern.text().to_owned();
-            return Err(DatasetError::PatternShard { path, pattern });
+            let pattern = escape(pattern.text());
+            let reason = format!("there is no such tar file, and the pattern `{pattern}` names it");
+            return Err(DatasetProblem::PatternShard.at(path, reason));
         };
         let mut sizes = sizes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(size) = sizes.get_mut(number) {
@@ -366,10 +351,9 @@ fn step(
     at: u64,
     bytes: &[u8],
 ) -> Result<Option<Range<u64>>, DatasetError> {
-    let need = scan.step(at, bytes).map_err(|source| DatasetError::Tar {
-        place: shard.place(),
-        source: Box::new(source),
-    })?;
+    let need = scan
+        .step(at, bytes)
+        .map_err(|source| DatasetError::tar_shard(shard.place(), source))?;
     match need {
         // INVARIANT: a scan requests bytes that it already got only if the file is shorter than it was when listed.
         Some(range) if range.start == at && range.end <= at.saturating_add(bytes.len() as u64) => {
@@ -380,12 +364,7 @@ fn step(
 }
 
 fn unpack(shard: &Found, zip: &[u8], limits: &Limits) -> Result<ShardMap, DatasetError> {
-    let raw = decompress(zip, None, limits).map_err(|source| DatasetError::Decompress {
-        place: shard.place(),
-        source: Box::new(source),
-    })?;
-    ShardMap::read(&raw, limits).map_err(|source: WebdatasetError| DatasetError::Tar {
-        place: shard.place(),
-        source: Box::new(source),
-    })
+    let raw = decompress(zip, None, limits)
+        .map_err(|source| DatasetError::decompress(shard.place(), source))?;
+    ShardMap::read(&raw, limits).map_err(|source| DatasetError::tar_shard(shard.place(), source))
 }

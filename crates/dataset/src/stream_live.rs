@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::thread;
 
-use shardmill_core::{INDEX_NAME, Limits};
+use shardmill_core::{INDEX_NAME, Limits, escape};
 use shardmill_storage::{Dir, PublishMode, StorageError};
 
 use crate::entry::{Entry, Shards};
-use crate::error::DatasetError;
+use crate::error::{DatasetError, DatasetProblem};
 use crate::live::LiveSamples;
 use crate::origin::Origin;
 use crate::side_files::{
@@ -231,9 +231,10 @@ fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
 /// Writes the index next to the fetched shards, so that the folder is a dataset. A different existing index belongs to
 /// another dataset and is an error.
 pub fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), DatasetError> {
-    let foreign = || DatasetError::CacheForeign {
-        path: dir.path_of(INDEX_NAME),
-        remote: remote.to_owned(),
+    let foreign = || {
+        let remote = escape(remote);
+        let reason = format!("it is not the index of the dataset in {remote}");
+        DatasetProblem::CacheForeign.at(dir.path_of(INDEX_NAME), reason)
     };
     for _ in 0..2 {
         match dir.open_file(INDEX_NAME) {

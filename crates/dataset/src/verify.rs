@@ -349,11 +349,7 @@ impl ShardCheck<'_> {
             };
             sound = false;
             let place = self.place(name, None, None);
-            self.problem(&DatasetError::Hash {
-                place,
-                raw,
-                source: Box::new(source),
-            });
+            self.problem(&DatasetError::hash(place, raw, source));
         }
         sound
     }

@@ -9,8 +9,7 @@ use shardmill_cache::{
     BlobCatalog, BlobEntry, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache, CacheError,
     CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob,
 };
-use shardmill_core::Limits;
-use shardmill_dataset::{Catalog, DatasetError, Entry, Piece, Stream, samples_of};
+use shardmill_dataset::{Catalog, DatasetError, DatasetProblem, Entry, Piece, Stream, samples_of};
 use shardmill_mds::{Digest, FileInfo};
 use shardmill_storage::{Dir, FileHandle};
 
@@ -90,7 +89,8 @@ impl BlobCatalog for ShardBlobs {
             BlobProblem::Changed => self.0.changed(blob),
             BlobProblem::Unverifiable => {
                 let place = self.0.place(blob);
-                DatasetError::FileUnknown { place }
+                DatasetProblem::FileUnknown
+                    .at(place, "it cannot be checked whether it is the listed file")
             }
         }
     }
@@ -335,13 +335,9 @@ impl ShardCache {
             let entry = catalog.entry(piece.shard);
             let range = entry.and_then(|entry| entry.range_in(&bytes));
             let range = range.ok_or_else(|| catalog.changed(piece.shard))?;
-            let limit = catalog.limits().sample_bytes;
-            Limits::check("sample-bytes", range.end - range.start, limit).map_err(|source| {
-                DatasetError::Limit {
-                    path: PathBuf::from(catalog.place(piece.shard).file),
-                    source,
-                }
-            })?;
+            let limit = ("sample-bytes", catalog.limits().sample_bytes);
+            let path = || PathBuf::from(catalog.place(piece.shard).file);
+            DatasetError::check_limit(limit, range.end - range.start, path)?;
             samples.push(FileRange {
                 shard: piece.shard,
                 part: BlobPart::Data,

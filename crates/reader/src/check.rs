@@ -4,7 +4,6 @@ use std::io::Read as _;
 use std::path::Path;
 
 use shardmill_cache::RawBlob;
-use shardmill_core::Limits;
 use shardmill_dataset::{Body, Catalog, DatasetError};
 use shardmill_mds::{Digest, FileInfo, HashAlgo, Hasher};
 use shardmill_storage::{FileHandle, StorageError};
@@ -115,11 +114,7 @@ fn check_algo(
 ) -> Result<(), DatasetError> {
     info.hashes
         .check(algo, bytes)
-        .map_err(|source| DatasetError::Hash {
-            place: catalog.place(shard),
-            raw,
-            source: Box::new(source),
-        })
+        .map_err(|source| DatasetError::hash(catalog.place(shard), raw, source))
 }
 
 fn check_length(
@@ -140,11 +135,8 @@ fn check_length(
 
 /// Checks that a file is not larger than the limit for shards.
 fn check_limit(catalog: &Catalog, path: &Path, bytes: u64) -> Result<(), DatasetError> {
-    let limit = catalog.limits().shard_bytes;
-    Limits::check("shard-bytes", bytes, limit).map_err(|source| DatasetError::Limit {
-        path: path.to_owned(),
-        source,
-    })
+    let limit = ("shard-bytes", catalog.limits().shard_bytes);
+    DatasetError::check_limit(limit, bytes, || path.to_owned())
 }
 
 /// Which hashes of a file in a folder are checked.
@@ -210,11 +202,7 @@ pub(crate) fn check_file(
     for hasher in hashers {
         info.hashes
             .check_digest(hasher.finish())
-            .map_err(|source| DatasetError::Hash {
-                place: catalog.place(shard),
-                raw: false,
-                source: Box::new(source),
-            })?;
+            .map_err(|source| DatasetError::hash(catalog.place(shard), false, source))?;
     }
     Ok(())
 }

@@ -565,10 +565,7 @@ impl FillContext {
     }
 
     fn no_memory(&self, bytes: usize) -> ReaderError {
-        DatasetError::OutOfMemory {
-            bytes: bytes as u64,
-        }
-        .into()
+        DatasetError::out_of_memory(bytes as u64).into()
     }
 
     /// Returns the error for a sample that cannot be read: the one of the format crate, or else that its file has

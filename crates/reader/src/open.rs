@@ -72,11 +72,8 @@ impl OpenShard {
         meta: Option<&FileHandle>,
     ) -> Result<Self, DatasetError> {
         let limit = catalog.limits().shard_bytes;
-        shardmill_core::Limits::check("shard-bytes", data.len(), limit).map_err(|source| {
-            DatasetError::Limit {
-                path: data.path().to_owned(),
-                source,
-            }
+        DatasetError::check_limit(("shard-bytes", limit), data.len(), || {
+            data.path().to_owned()
         })?;
         let meta = meta.map(|meta| meta.read_all(limit)).transpose()?;
         let is_unread = catalog

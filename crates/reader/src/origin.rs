@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use shardmill_cache::{BlobPart, Pending};
-use shardmill_dataset::{Catalog, DatasetError, Entry, FileEntry, Origin, Part, Stream};
+use shardmill_dataset::{
+    Catalog, DatasetError, DatasetProblem, Entry, FileEntry, Origin, Part, Stream,
+};
 use shardmill_mds::FileInfo;
 use shardmill_storage::{Dir, FileHandle, StorageError};
 
@@ -162,19 +164,21 @@ pub(crate) fn check_listed(
     if entry.is(file) {
         return Ok(());
     }
-    Err(DatasetError::ListedFileChanged {
-        place: catalog.place(shard),
-        listed: entry.info.bytes,
-        found: file.len(),
-        store: false,
-    })
+    let (place, listed) = (catalog.place(shard), entry.info.bytes);
+    Err(DatasetError::listed_file_changed(
+        place,
+        listed,
+        file.len(),
+        false,
+    ))
 }
 
 /// Returns the error for a raw file in a store that changed since it was listed.
 fn changed(catalog: &Catalog, shard: usize) -> Option<DatasetError> {
     let place = catalog.place(shard);
     let is_file = matches!(catalog.entry(shard), Some(Entry::File(..)));
-    is_file.then_some(DatasetError::ObjectChanged { place })
+    let reason = "the object has changed since it was listed: it has another ETag";
+    is_file.then(|| DatasetProblem::ObjectChanged.at(place, reason))
 }
 
 /// Returns whether the object in a store is not the requested version.
@@ -186,7 +190,7 @@ fn is_other(error: &StorageError) -> bool {
 pub(crate) fn missing(catalog: &Catalog, shard: usize) -> DatasetError {
     if let Some(Entry::File(..)) = catalog.entry(shard) {
         let place = catalog.place(shard);
-        return DatasetError::FileMissing { place };
+        return DatasetError::file_missing(place);
     }
     DatasetError::ShardMissing {
         place: catalog.place(shard),

@@ -353,7 +353,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::NoSuchFile`], [`DatasetError::NoTree`].
+    /// [`DatasetProblem::NoSuchFile`](shardmill_dataset::DatasetProblem::NoSuchFile), [`DatasetProblem::NoTree`](shardmill_dataset::DatasetProblem::NoTree).
     pub fn find_file(&self, path: &str) -> Result<u64, ReaderError> {
         Ok(self.fill_context.catalog.find_file(path)?)
     }
@@ -462,14 +462,14 @@ impl Reader {
     fn raw_file(&self, shard: usize) -> Result<&FileEntry, ReaderError> {
         let entry = self.fill_context.catalog.entry(shard);
         let file = entry.and_then(Entry::raw_file);
-        Ok(file.ok_or(DatasetError::NoTree)?)
+        Ok(file.ok_or_else(DatasetError::no_tree)?)
     }
 
     /// Reads the bytes of a raw file from its source, bypassing the cache.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`], [`DatasetError::NoTree`]; errors of reading the source.
+    /// [`ReaderError::SampleBeyond`], [`DatasetProblem::NoTree`](shardmill_dataset::DatasetProblem::NoTree); errors of reading the source.
     pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
@@ -483,7 +483,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::FileMissing`], [`DatasetError::ListedFileChanged`]; errors of the source.
+    /// [`DatasetProblem::FileMissing`](shardmill_dataset::DatasetProblem::FileMissing), [`DatasetProblem::ListedFileChanged`](shardmill_dataset::DatasetProblem::ListedFileChanged); errors of the source.
     pub fn check_file(&self, sample: u64) -> Result<(), ReaderError> {
         let catalog = &self.fill_context.catalog;
         let shard = self.shard_of(sample)?;
@@ -516,15 +516,13 @@ impl Reader {
         };
         let place = catalog.place(shard);
         match found {
-            None => Err(DatasetError::FileMissing { place }.into()),
+            None => Err(DatasetError::file_missing(place).into()),
             Some((bytes, true)) if bytes == file.info.bytes => Ok(()),
-            Some((found, _)) => Err(DatasetError::ListedFileChanged {
-                place,
-                listed: file.info.bytes,
-                found,
-                store: matches!(stream.origin, Some(Origin::Store(_))),
+            Some((found, _)) => {
+                let is_object = matches!(stream.origin, Some(Origin::Store(_)));
+                let listed = file.info.bytes;
+                Err(DatasetError::listed_file_changed(place, listed, found, is_object).into())
             }
-            .into()),
         }
     }
 

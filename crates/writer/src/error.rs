@@ -7,10 +7,136 @@ use shardmill_storage::StorageError;
 
 use crate::entry::IndexProblem;
 
+/// What is wrong with a job, a part or a destination, if a sentence says all that is known about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteProblem {
+    /// Member names that are too long, or not ASCII, leave no space for the part number and the sample number.
+    NumberedNames,
+    /// A dataset already exists.
+    DatasetExists,
+    /// The dataset has changed since the job began.
+    DatasetChanged,
+    /// The existing dataset has shards of another format.
+    DatasetFormat,
+    /// The text is not a valid name of a job or an attempt.
+    Token,
+    /// The text of a manifest or a staging description is invalid.
+    ManifestSyntax,
+    /// A part was given more than once.
+    PartTwice,
+    /// The number of a part is too large, or there are more parts than expected.
+    PartNumber,
+    /// A manifest belongs to another job.
+    PartJob,
+    /// The shards of two parts have different forms.
+    PartForm,
+    /// The shards do not have the names that the job declared.
+    PartNames,
+    /// A file of a part is missing.
+    PartFileMissing,
+    /// A file of a part does not have the length that was written.
+    PartFileLength,
+    /// A file of a part does not have the hash that was written.
+    PartFileHash,
+    /// Two files would have the same name.
+    NameTwice,
+    /// The store does not report the age of an object.
+    NoAges,
+    /// A file that no index lists has the name of a new file. It may belong to another commit.
+    FileInTheWay,
+}
+
+impl WriteProblem {
+    /// Builds the error with this problem.
+    pub(crate) fn at(
+        self,
+        place: impl Into<Option<String>>,
+        reason: impl Into<String>,
+    ) -> WriteError {
+        WriteError::Input {
+            problem: self,
+            place: place.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Returns the kind, the stable id and the hint of the problem.
+    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
+        use ErrorKind::{Conflict, Corrupt, InvalidInput, Unsupported};
+        const REWRITE: Option<&str> = Some("write the part again");
+        match self {
+            Self::NumberedNames => (
+                InvalidInput,
+                "tar-long-name",
+                Some("name a column of keys with --key"),
+            ),
+            Self::DatasetExists => (
+                Conflict,
+                "dest-exists",
+                Some("choose another place, or append or overwrite"),
+            ),
+            Self::DatasetChanged => (
+                Conflict,
+                "dest-changed",
+                Some("run the job again on what is there now"),
+            ),
+            Self::DatasetFormat => (
+                Conflict,
+                "dest-format",
+                Some("append shards of the same format and columns, or overwrite"),
+            ),
+            Self::Token => (InvalidInput, "config-value", None),
+            Self::ManifestSyntax => (Corrupt, "manifest-syntax", None),
+            Self::PartTwice => (
+                InvalidInput,
+                "part-twice",
+                Some("commit one attempt of each part"),
+            ),
+            Self::PartNumber => (InvalidInput, "limit-parts", None),
+            Self::PartJob => (InvalidInput, "part-job", None),
+            Self::PartForm => (
+                InvalidInput,
+                "part-form",
+                Some(
+                    "write all parts with the same columns, encodings and options; name an encoding where values differ in shape",
+                ),
+            ),
+            Self::PartNames => (InvalidInput, "part-form", None),
+            Self::PartFileMissing => (Corrupt, "part-file-missing", REWRITE),
+            Self::PartFileLength => (Corrupt, "part-file-length", REWRITE),
+            Self::PartFileHash => (Corrupt, "part-file-hash", REWRITE),
+            Self::NameTwice => (Corrupt, "path-duplicate", None),
+            Self::NoAges => (
+                Unsupported,
+                "store-unsupported",
+                Some("see to it that no job is at work, and remove what there is whatever its age"),
+            ),
+            Self::FileInTheWay => (
+                Conflict,
+                "dest-not-empty",
+                Some(
+                    "the file system has no locks, so another commit may be running; if none is, gc removes the file",
+                ),
+            ),
+        }
+    }
+}
+
 /// The error of writing shards, parts and indexes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
+    /// A sentence says all that is known about the problem.
+    #[error("{reason}")]
+    Input {
+        /// What is wrong.
+        problem: WriteProblem,
+        /// The file or location that it is about, if there is one.
+        place: Option<String>,
+        /// What is wrong, with the facts.
+        reason: String,
+    },
     /// The type of a column cannot be stored with the requested encoding.
     #[error("a column of type {data_type} cannot be stored as {encoding}")]
     TypeUnsupported {
@@ -102,26 +228,9 @@ pub enum WriteError {
         /// The key.
         key: String,
     },
-    /// Member names that are too long, or not ASCII, leave no space for the part number and the sample number.
-    #[error(
-        "names beyond ASCII, and of more than 100 bytes, have no room for the numbers of samples in parts"
-    )]
-    NumberedNames,
     /// A storage operation failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A dataset already exists.
-    #[error("there is a dataset already")]
-    DatasetExists {
-        /// The index.
-        place: String,
-    },
-    /// The dataset has changed since the job began.
-    #[error("the dataset was changed since the job began")]
-    DatasetChanged {
-        /// The index.
-        place: String,
-    },
     /// The existing index cannot be read.
     #[error("the index cannot be read")]
     Index {
@@ -130,35 +239,6 @@ pub enum WriteError {
         /// The cause.
         #[source]
         source: Box<IndexProblem>,
-    },
-    /// The existing dataset has shards of another format.
-    #[error("the dataset has shards of {found}, the job writes {expected}")]
-    DatasetFormat {
-        /// The index.
-        place: String,
-        /// The format of the existing dataset.
-        found: String,
-        /// The format of the job.
-        expected: String,
-    },
-    /// The text is not a valid name of a job or an attempt.
-    #[error(
-        "`{}` is not the name of {what}: it needs 1 to 40 letters and digits",
-        escape(text)
-    )]
-    Token {
-        /// `job` or `attempt`.
-        what: &'static str,
-        /// The text.
-        text: String,
-    },
-    /// The text of a manifest or a staging description is invalid.
-    #[error("{what} cannot be read: {reason}")]
-    ManifestSyntax {
-        /// The kind of text that was expected.
-        what: &'static str,
-        /// The cause.
-        reason: String,
     },
     /// A part is missing.
     #[error("part {part} is missing: {given} of {parts} parts are there")]
@@ -171,110 +251,6 @@ pub enum WriteError {
         given: u64,
         /// The number of expected parts.
         parts: u64,
-    },
-    /// A part was given more than once.
-    #[error("part {part} is there twice, from the attempts {first} and {second}")]
-    PartTwice {
-        /// The part.
-        part: u64,
-        /// One of the attempts.
-        first: String,
-        /// The other attempt.
-        second: String,
-    },
-    /// The number of a part is too large.
-    #[error("part {part} is above the limit of {most}")]
-    PartNumber {
-        /// The part.
-        part: u64,
-        /// The largest allowed number.
-        most: u64,
-    },
-    /// A manifest belongs to another job.
-    #[error("part {part} is of job {found}, not of {expected}")]
-    PartJob {
-        /// The part.
-        part: u64,
-        /// The job of the manifest.
-        found: String,
-        /// The job of the commit.
-        expected: String,
-    },
-    /// The shards of two parts have different forms.
-    #[error("the shards of part {part} have another form than those of part {first}: {difference}")]
-    PartForm {
-        /// One part.
-        part: u64,
-        /// Another.
-        first: u64,
-        /// The settings that differ.
-        difference: String,
-    },
-    /// There are more parts than expected.
-    #[error("part {part} is one too many: there have to be {parts}")]
-    PartSurplus {
-        /// The part.
-        part: u64,
-        /// The number of expected parts.
-        parts: u64,
-    },
-    /// The shards do not have the names that the job declared.
-    #[error("the job was begun for shards of {expected}, not of {found}")]
-    PartNames {
-        /// The names that the job declared.
-        expected: String,
-        /// The names of the shards.
-        found: String,
-    },
-    /// A file of a part is missing.
-    #[error("a file of part {part} is missing")]
-    PartFileMissing {
-        /// The file.
-        place: String,
-        /// The part.
-        part: u64,
-    },
-    /// A file of a part does not have the length that was written.
-    #[error("a file of part {part} has {found} bytes, {expected} were written")]
-    PartFileLength {
-        /// The file.
-        place: String,
-        /// The part.
-        part: u64,
-        /// The length of the file.
-        found: u64,
-        /// The length that was written.
-        expected: u64,
-    },
-    /// A file of a part does not have the hash that was written.
-    #[error("a file of part {part} has another hash ({found}) than what was written ({expected})")]
-    PartFileHash {
-        /// The file.
-        place: String,
-        /// The part.
-        part: u64,
-        /// The hash of the file.
-        found: String,
-        /// The hash that was written.
-        expected: String,
-    },
-    /// Two files would have the same name.
-    #[error("two files would be called `{}`", escape(name))]
-    NameTwice {
-        /// The name.
-        name: String,
-    },
-    /// The store does not report the age of an object.
-    #[error("how old it is is not known: the store does not list times")]
-    NoAges {
-        /// The object.
-        place: String,
-    },
-    /// A file that no index lists has the name of a new file. It may belong to another commit.
-    #[error("a file that no index names is in the way")]
-    FileInTheWay {
-        /// The file.
-        place: String,
     },
     /// The operating system could not start a thread.
     #[error("no thread could be started")]
@@ -385,32 +361,16 @@ impl WriteError {
 impl Diagnostic for WriteError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::TypeUnsupported { .. } | Self::NoAges { .. } => ErrorKind::Unsupported,
+            Self::Input { problem, .. } => problem.facts().0,
+            Self::TypeUnsupported { .. } => ErrorKind::Unsupported,
             Self::Value { .. }
             | Self::Null { .. }
             | Self::SampleTooLarge { .. }
             | Self::Sample { .. }
-            | Self::DuplicateKey { .. }
-            | Self::ManifestSyntax { .. }
-            | Self::PartFileMissing { .. }
-            | Self::PartFileLength { .. }
-            | Self::PartFileHash { .. }
-            | Self::NameTwice { .. } => ErrorKind::Corrupt,
-            Self::Columns { .. }
-            | Self::Closed
-            | Self::NumberedNames
-            | Self::Token { .. }
-            | Self::PartMissing { .. }
-            | Self::PartTwice { .. }
-            | Self::PartNumber { .. }
-            | Self::PartSurplus { .. }
-            | Self::PartJob { .. }
-            | Self::PartForm { .. }
-            | Self::PartNames { .. } => ErrorKind::InvalidInput,
-            Self::DatasetExists { .. }
-            | Self::DatasetChanged { .. }
-            | Self::DatasetFormat { .. }
-            | Self::FileInTheWay { .. } => ErrorKind::Conflict,
+            | Self::DuplicateKey { .. } => ErrorKind::Corrupt,
+            Self::Columns { .. } | Self::Closed | Self::PartMissing { .. } => {
+                ErrorKind::InvalidInput
+            }
             Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted { .. } => ErrorKind::Interrupted,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
@@ -419,6 +379,7 @@ impl Diagnostic for WriteError {
 
     fn id(&self) -> &'static str {
         match self {
+            Self::Input { problem, .. } => problem.facts().1,
             Self::TypeUnsupported { .. } => "type-unsupported",
             Self::Value { reason, .. } => match &**reason {
                 ValueReason::Range { .. } => "value-range",
@@ -436,23 +397,7 @@ impl Diagnostic for WriteError {
             Self::Columns { .. } => "config-columns",
             Self::Sample { source, .. } => source.id(),
             Self::DuplicateKey { .. } => "sample-key-twice",
-            Self::NumberedNames => "tar-long-name",
-            Self::DatasetExists { .. } => "dest-exists",
-            Self::DatasetChanged { .. } => "dest-changed",
-            Self::DatasetFormat { .. } => "dest-format",
-            Self::Token { .. } => "config-value",
-            Self::ManifestSyntax { .. } => "manifest-syntax",
             Self::PartMissing { .. } => "part-missing",
-            Self::PartTwice { .. } => "part-twice",
-            Self::PartNumber { .. } | Self::PartSurplus { .. } => "limit-parts",
-            Self::PartJob { .. } => "part-job",
-            Self::PartForm { .. } | Self::PartNames { .. } => "part-form",
-            Self::PartFileMissing { .. } => "part-file-missing",
-            Self::PartFileLength { .. } => "part-file-length",
-            Self::PartFileHash { .. } => "part-file-hash",
-            Self::NameTwice { .. } => "path-duplicate",
-            Self::FileInTheWay { .. } => "dest-not-empty",
-            Self::NoAges { .. } => "store-unsupported",
             Self::Thread { .. } => "thread",
             Self::Closed => "writer-closed",
             Self::Interrupted { .. } => "interrupted",
@@ -468,22 +413,15 @@ impl Diagnostic for WriteError {
             | Self::Sample { column, .. }
             | Self::DuplicateKey { column, .. }
             | Self::Columns { column, .. } => Some(format!("column {}", escape(column))),
-            Self::DatasetExists { place }
-            | Self::DatasetChanged { place }
-            | Self::DatasetFormat { place, .. }
-            | Self::Index { place, .. }
-            | Self::PartMissing { place, .. }
-            | Self::PartFileMissing { place, .. }
-            | Self::PartFileLength { place, .. }
-            | Self::PartFileHash { place, .. }
-            | Self::NoAges { place }
-            | Self::FileInTheWay { place } => Some(place.clone()),
+            Self::Input { place, .. } => place.clone(),
+            Self::Index { place, .. } | Self::PartMissing { place, .. } => Some(place.clone()),
             _ => self.inner().and_then(Diagnostic::object),
         }
     }
 
     fn hint(&self) -> Option<String> {
         let text = match self {
+            Self::Input { problem, .. } => problem.facts().2?,
             Self::TypeUnsupported { hint, .. } => return hint.clone(),
             Self::Value { column, reason, .. } => return reason.hint(column),
             Self::Null { hint, .. } => hint,
@@ -506,30 +444,11 @@ impl Diagnostic for WriteError {
             Self::DuplicateKey { .. } => {
                 "choose a column whose values differ with --key, or leave --key out to number the samples"
             }
-            Self::NumberedNames => "name a column of keys with --key",
             Self::Interrupted { .. } => "run the same command again to continue",
-            Self::DatasetExists { .. } => "choose another place, or append or overwrite",
-            Self::DatasetChanged { .. } => "run the job again on what is there now",
-            Self::DatasetFormat { .. } => {
-                "append shards of the same format and columns, or overwrite"
-            }
-            Self::PartForm { .. } => {
-                "write all parts with the same columns, encodings and options; name an encoding where values differ in shape"
-            }
             Self::PartMissing { parts, .. } => {
                 return Some(format!(
                     "make the missing parts as the others were made, and commit all {parts} together"
                 ));
-            }
-            Self::PartTwice { .. } => "commit one attempt of each part",
-            Self::PartFileMissing { .. }
-            | Self::PartFileLength { .. }
-            | Self::PartFileHash { .. } => "write the part again",
-            Self::NoAges { .. } => {
-                "see to it that no job is at work, and remove what there is whatever its age"
-            }
-            Self::FileInTheWay { .. } => {
-                "the file system has no locks, so another commit may be running; if none is, gc removes the file"
             }
             _ => return self.inner().and_then(Diagnostic::hint),
         };

@@ -70,7 +70,7 @@ pub use columns::{
 };
 pub use content::{DedupIndex, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem, stored_bytes};
-pub use error::{ValueReason, WriteError};
+pub use error::{ValueReason, WriteError, WriteProblem};
 pub use form::{PatternError, ShardForm, ShardFormat, ShardPattern, TarForm};
 pub use index::{INDEX_NAME, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};

@@ -10,7 +10,7 @@ use shardmill_webdataset::{KEY_DIGITS, ShardCut, read_sample, renumber};
 
 use crate::chunk::Chunk;
 use crate::content::{DedupIndex, UnitSamples};
-use crate::error::WriteError;
+use crate::error::{WriteError, WriteProblem};
 use crate::form::ShardForm;
 use crate::rows::TarKeys;
 
@@ -250,7 +250,10 @@ impl Packer {
                 for sample in (0..chunk.samples()).filter(|sample| !is_known(known, *sample)) {
                     let key = format!("{before}{next:0KEY_DIGITS$}");
                     if !renumber(chunk.sample_mut(sample), KEY_DIGITS, &key) {
-                        return Err(WriteError::NumberedNames);
+                        return Err(WriteProblem::NumberedNames.at(
+                            None,
+                            "names beyond ASCII, and of more than 100 bytes, have no room for the numbers of samples in parts",
+                        ));
                     }
                     *next += 1;
                 }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use shardmill_core::Format;
+use shardmill_core::{Format, escape};
 
 use crate::encoding::Encoding;
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem};
 use crate::text::write_json_string;
 use shardmill_codec::Compression;
 use shardmill_codec::HashAlgo;
@@ -59,8 +59,9 @@ impl FromStr for TextEncoding {
         Self::ALL
             .into_iter()
             .find(|encoding| encoding.name() == name)
-            .ok_or_else(|| MdsError::UnknownTextEncoding {
-                name: name.to_owned(),
+            .ok_or_else(|| {
+                let reason = format!("unknown text encoding `{}`", escape(name));
+                MdsProblem::TextEncoding.because(reason)
             })
     }
 }
@@ -138,9 +139,8 @@ fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), MdsError> 
     let mut previous = None;
     for name in sorted {
         if previous == Some(name) {
-            return Err(MdsError::DuplicateColumn {
-                name: name.to_owned(),
-            });
+            let reason = format!("there are two columns `{}`", escape(name));
+            return Err(MdsProblem::DuplicateColumn.because(reason));
         }
         previous = Some(name);
     }
@@ -148,6 +148,10 @@ fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), MdsError> 
         Some(_) => Ok(()),
         None => Err(MdsError::NoColumns),
     }
+}
+
+fn not_newline(format: Format, newline: &str) -> String {
+    format!("`{}` cannot be the newline of {format}", escape(newline))
 }
 
 fn sort_text(columns: &mut [TextColumn]) -> Result<(), MdsError> {
@@ -166,9 +170,10 @@ impl ShardConfig {
         hashes.dedup();
         let size_limit = size_limit.filter(|limit| *limit > 0);
         match size_limit {
-            Some(size_limit) if u32::try_from(size_limit).is_err() => {
-                Err(MdsError::SizeLimit { size_limit })
-            }
+            Some(size_limit) if u32::try_from(size_limit).is_err() => Err(MdsProblem::SizeLimit
+                .because(format!(
+                    "the size limit of a shard is {size_limit} bytes; it has to be below 4294967296"
+                ))),
             _ => Ok(Self {
                 layout,
                 compression,
@@ -210,10 +215,7 @@ impl ShardConfig {
     ) -> Result<Self, MdsError> {
         sort_text(&mut columns)?;
         if newline.is_empty() || !is_json_blank(newline) {
-            return Err(MdsError::Newline {
-                format: Format::Json,
-                newline: newline.to_owned(),
-            });
+            return Err(MdsProblem::JsonNewline.because(not_newline(Format::Json, newline)));
         }
         let layout = Layout::Json {
             columns,
@@ -239,30 +241,26 @@ impl ShardConfig {
         size_limit: Option<u64>,
     ) -> Result<Self, MdsError> {
         if !matches!(format, Format::Csv | Format::Tsv | Format::Xsv) {
-            return Err(MdsError::NotXsv { format });
+            return Err(
+                MdsProblem::Separator.because(format!("{format} has no separator between values"))
+            );
         }
         sort_text(&mut columns)?;
         let fixed = fixed_separator(format);
         let given = separator.or(fixed).unwrap_or("");
         if given.is_empty() || fixed.is_some_and(|fixed| fixed != given) {
-            return Err(MdsError::Separator {
-                format,
-                separator: given.to_owned(),
-            });
+            let reason = format!("`{}` cannot be the separator of {format}", escape(given));
+            return Err(MdsProblem::Separator.because(reason));
         }
         if newline.is_empty() || newline.contains(given) || given.contains(newline) {
-            return Err(MdsError::Newline {
-                format,
-                newline: newline.to_owned(),
-            });
+            return Err(MdsProblem::Newline.because(not_newline(format, newline)));
         }
         for column in &columns {
             for (what, text) in [("separator", given), ("newline", newline)] {
                 if column.name.contains(text) {
-                    return Err(MdsError::ColumnName {
-                        name: column.name.clone(),
-                        what,
-                    });
+                    let name = escape(&column.name);
+                    let reason = format!("the name of column `{name}` contains the {what}");
+                    return Err(MdsProblem::ColumnName.because(reason));
                 }
             }
         }

@@ -3,6 +3,7 @@
 use half::f16;
 use shardmill_core::Limits;
 
+use crate::encode::datum_size;
 use crate::encoding::{DType, Encoding, ImageKind};
 use crate::error::MdsError;
 use crate::frame::{ArrayFrame, Items, len_u64, parse_pil};
@@ -94,11 +95,9 @@ pub fn decode<'a>(
 
 /// Returns the bytes of a number of fixed size.
 fn number<const N: usize>(encoding: &Encoding, datum: &[u8]) -> Result<[u8; N], MdsError> {
-    datum.try_into().map_err(|_| MdsError::DatumSize {
-        encoding: encoding.clone(),
-        needed: N as u64,
-        found: len_u64(datum),
-    })
+    datum
+        .try_into()
+        .map_err(|_| datum_size(encoding, N as u64, datum))
 }
 
 fn image(kind: ImageKind, bytes: &[u8]) -> Result<Image<'_>, MdsError> {

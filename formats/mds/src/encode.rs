@@ -3,7 +3,7 @@
 use shardmill_core::Limits;
 
 use crate::encoding::{DType, Encoding, ImageKind};
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem, array_empty};
 use crate::frame::{ArrayFrame, Items, check_pixels, len_u64, parse_pil};
 use crate::text::{
     check_digits, integer_digits, is_decimal_text, not_a_number, parse_float_text, text,
@@ -26,9 +26,7 @@ pub fn ndarray_header(
         .map_err(MdsError::ValueLimit)?;
     let largest = shape.iter().copied().max().unwrap_or(0);
     if shape.is_empty() || shape.contains(&0) {
-        return Err(MdsError::ArrayEmpty {
-            shape: shape.to_vec(),
-        });
+        return Err(array_empty(shape));
     }
     // All dimensions have the width of the largest one: 2^0, 2^1, 2^2 or 2^3 bytes.
     let (code, width): (u8, usize) = match largest {
@@ -46,10 +44,18 @@ pub fn ndarray_header(
     Ok(())
 }
 
+/// Builds the error for a datum whose length differs from the fixed one of its encoding.
+pub(crate) fn datum_size(encoding: &Encoding, needed: u64, datum: &[u8]) -> MdsError {
+    let found = datum.len();
+    let reason = format!("a datum of encoding `{encoding}` has {found} bytes instead of {needed}");
+    MdsProblem::Size.because(reason)
+}
+
 fn u32_of(what: &'static str, value: usize) -> Result<u32, MdsError> {
-    u32::try_from(value).map_err(|_| MdsError::Above32Bits {
-        what,
-        value: value as u64,
+    u32::try_from(value).map_err(|_| {
+        let most = u32::MAX;
+        let reason = format!("{what} is {value}, above the {most} that 32 bits express");
+        MdsProblem::Size.because(reason)
     })
 }
 
@@ -143,11 +149,7 @@ pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result
         Encoding::Int | Encoding::Number(_) => {
             let needed = encoding.fixed_size().unwrap_or(0);
             if len_u64(datum) != needed {
-                return Err(MdsError::DatumSize {
-                    encoding: encoding.clone(),
-                    needed,
-                    found: len_u64(datum),
-                });
+                return Err(datum_size(encoding, needed, datum));
             }
             Ok(())
         }
@@ -198,10 +200,9 @@ fn check_image(kind: ImageKind, bytes: &[u8]) -> Result<(), MdsError> {
         ImageKind::Png => PNG_MAGIC,
     };
     if !bytes.starts_with(magic) {
-        return Err(MdsError::ImageMagic {
-            kind,
-            found: bytes.iter().take(8).copied().collect(),
-        });
+        let found = bytes.get(..8).unwrap_or(bytes);
+        let reason = format!("a {kind} image starts with the bytes {found:02x?}");
+        return Err(MdsProblem::ImageMagic.because(reason));
     }
     Ok(())
 }

@@ -2,8 +2,10 @@
 
 use std::str::FromStr;
 
+use shardmill_core::escape;
+
 use crate::encoding::{DType, Encoding, ImageKind};
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem};
 use crate::limits;
 
 /// Parses a name without parameters.
@@ -41,9 +43,9 @@ fn parse_dim(text: &str) -> Option<u64> {
 }
 
 fn parse_shape(encoding: &str, dtype: DType, text: &str) -> Result<Vec<u64>, MdsError> {
-    let error = |reason| MdsError::EncodingShape {
-        encoding: encoding.to_owned(),
-        reason,
+    let error = |reason: &str| {
+        let encoding = escape(encoding);
+        MdsProblem::EncodingShape.because(format!("the shape of encoding `{encoding}` {reason}"))
     };
     // The header of a datum could not express more dimensions either.
     if text.split(',').count() > usize::from(limits::ARRAY_HEADER_DIMS) {

@@ -7,7 +7,7 @@ use shardmill_core::{
     Diagnostic, ErrorKind, Format, LimitExceeded, NameError, ParseFormatError, escape,
 };
 
-use crate::encoding::{DType, Encoding, ImageKind};
+use crate::encoding::{DType, Encoding};
 
 /// A position in an index, or in the config of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,12 +29,172 @@ impl fmt::Display for Place {
     }
 }
 
+/// What is wrong with a value, a shard or an index, if a sentence says all that is known about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MdsProblem {
+    /// An invalid array shape in the name of an encoding.
+    EncodingShape,
+    /// A name that is not an encoding of the JSON and XSV formats.
+    TextEncoding,
+    /// Two columns with the same name.
+    DuplicateColumn,
+    /// A separator that cannot separate values, that differs from the fixed one, or that the format does not have.
+    Separator,
+    /// A newline that cannot end a line of a CSV, TSV or XSV shard.
+    Newline,
+    /// A newline that cannot end a line of a JSON shard.
+    JsonNewline,
+    /// A column name that would break the header line.
+    ColumnName,
+    /// A size limit beyond the range of the format's offsets.
+    SizeLimit,
+    /// A datum of another length than its encoding has, or a number that does not fit 32 bits.
+    Size,
+    /// Text that is not UTF-8.
+    Utf8,
+    /// Text that is not a number of the kind that its encoding requires.
+    NumberText,
+    /// An integer text longer than CPython converts.
+    NumberDigits,
+    /// An array of a type that the format does not have.
+    ArrayDtype,
+    /// An array that ends within its header.
+    ArrayHeader,
+    /// An array without numbers, or whose shape does not match its bytes.
+    ArrayShape,
+    /// A file that does not begin with the magic bytes of its kind.
+    ImageMagic,
+    /// A `pil` image of a mode that PIL does not have.
+    ImageMode,
+    /// A `pil` image that ends within its header, or whose size does not match its bytes.
+    ImageFrame,
+    /// A list that ends within its header, does not match its lengths, or does not start with 0.
+    List,
+    /// Anything but JSON text in UTF-8.
+    NotJson,
+    /// JSON that is truncated.
+    IndexTruncated,
+    /// Bytes after the JSON.
+    Trailing,
+    /// A version other than 2.
+    Version,
+    /// A file that belongs to two shards, or twice to one shard.
+    DuplicateShard,
+    /// More samples than 32 bits can count.
+    TooManySamples,
+    /// A header or `.meta` file of a format that does not have one.
+    Part,
+    /// A file whose length differs from the index.
+    Length,
+    /// A file that ends within its header.
+    Truncated,
+    /// A number of samples that differs from the index.
+    Count,
+    /// Samples that do not start or end at the required offset.
+    Offsets,
+    /// A config in the shard that differs from the one in the index.
+    Config,
+    /// A header line that does not name the columns of the index.
+    HeaderLine,
+}
+
+impl MdsProblem {
+    /// Builds the error with this problem.
+    pub(crate) fn because(self, reason: impl Into<String>) -> MdsError {
+        MdsError::Input {
+            problem: self,
+            reason: reason.into(),
+        }
+    }
+
+    /// Returns the kind, the stable id and the hint of the problem.
+    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
+        use ErrorKind::{Corrupt, InvalidInput, Unsupported};
+        match self {
+            Self::EncodingShape => (
+                Unsupported,
+                "encoding-shape",
+                Some("write the shape as in ndarray:uint8:28,28"),
+            ),
+            Self::TextEncoding => (
+                Unsupported,
+                "encoding-unknown",
+                Some("columns of this format are str, int or float"),
+            ),
+            Self::DuplicateColumn => (
+                InvalidInput,
+                "config-duplicate-column",
+                Some("rename the column"),
+            ),
+            Self::Separator => (InvalidInput, "config-separator", None),
+            Self::Newline => (InvalidInput, "config-newline", None),
+            Self::JsonNewline => (
+                InvalidInput,
+                "config-newline",
+                Some("a JSON line ends with spaces, tabs, carriage returns or line feeds"),
+            ),
+            Self::ColumnName => (
+                InvalidInput,
+                "config-column-name",
+                Some("rename the column"),
+            ),
+            Self::SizeLimit => (
+                InvalidInput,
+                "config-size-limit",
+                Some("64mb is the usual limit; 0 means none"),
+            ),
+            Self::Size => (Corrupt, "sample-size", None),
+            Self::Utf8 => (Corrupt, "sample-utf8", None),
+            Self::NumberText => (Corrupt, "number-text", None),
+            Self::NumberDigits => (Corrupt, "number-digits", None),
+            Self::ArrayDtype => (Corrupt, "array-dtype", None),
+            Self::ArrayHeader => (Corrupt, "array-header", None),
+            Self::ArrayShape => (Corrupt, "array-shape", None),
+            Self::ImageMagic => (Corrupt, "image-magic", None),
+            Self::ImageMode => (Corrupt, "image-mode", None),
+            Self::ImageFrame => (Corrupt, "image-frame", None),
+            Self::List => (Corrupt, "list-frame", None),
+            Self::NotJson => (Corrupt, "index-not-json", None),
+            Self::IndexTruncated => (
+                Corrupt,
+                "index-truncated",
+                Some("fetch the index again, or rebuild it from the shards"),
+            ),
+            Self::Trailing => (Corrupt, "index-trailing", None),
+            Self::Version => (Unsupported, "index-version", None),
+            Self::DuplicateShard => (Corrupt, "index-duplicate-shard", None),
+            Self::TooManySamples => (
+                InvalidInput,
+                "shard-too-many-samples",
+                Some("set a size limit for shards"),
+            ),
+            Self::Part => (Corrupt, "shard-format", None),
+            Self::Length => (Corrupt, "shard-length", None),
+            Self::Truncated => (Corrupt, "shard-truncated", None),
+            Self::Count => (Corrupt, "shard-count", None),
+            Self::Offsets => (Corrupt, "shard-offsets", None),
+            Self::Config => (Corrupt, "shard-config", None),
+            Self::HeaderLine => (Corrupt, "shard-header", None),
+        }
+    }
+}
+
 /// The reason why a value, a shard or an index cannot be written or read.
 ///
 /// Samples are numbered from 0 within their shard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MdsError {
+    /// A sentence says all that is known about the problem.
+    #[error("{reason}")]
+    Input {
+        /// What is wrong.
+        problem: MdsProblem,
+        /// What is wrong, with the facts.
+        reason: String,
+    },
+
     // Names of encodings.
     /// A name that the format does not have, or parameters that the encoding does not take.
     #[error("unknown encoding `{}`", escape(encoding))]
@@ -54,222 +214,19 @@ pub enum MdsError {
         /// The part of it that should be a number type.
         dtype: String,
     },
-    /// An invalid array shape.
-    #[error("the shape of encoding `{}` {reason}", escape(encoding))]
-    EncodingShape {
-        /// The text as given.
-        encoding: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// A name that is not an encoding of the JSON and XSV formats.
-    #[error("unknown text encoding `{}`", escape(name))]
-    UnknownTextEncoding {
-        /// The name as given.
-        name: String,
-    },
 
     // Configurations to write.
-    /// Two columns with the same name.
-    #[error("there are two columns `{}`", escape(name))]
-    DuplicateColumn {
-        /// The name.
-        name: String,
-    },
     /// No columns: samples would have no bytes, and the original reader cannot read them.
     #[error("there are no columns")]
     NoColumns,
-    /// A format other than CSV, TSV and XSV.
-    #[error("{format} has no separator between values")]
-    NotXsv {
-        /// The format.
-        format: Format,
-    },
-    /// A separator that cannot separate values, or that differs from the fixed one of CSV or TSV.
-    #[error("`{}` cannot be the separator of {format}", escape(separator))]
-    Separator {
-        /// The format.
-        format: Format,
-        /// The separator.
-        separator: String,
-    },
-    /// A newline that cannot end a line of the format.
-    #[error("`{}` cannot be the newline of {format}", escape(newline))]
-    Newline {
-        /// The format.
-        format: Format,
-        /// The newline.
-        newline: String,
-    },
-    /// A column name that would break the header line.
-    #[error("the name of column `{}` contains the {what}", escape(name))]
-    ColumnName {
-        /// The column.
-        name: String,
-        /// `separator` or `newline`.
-        what: &'static str,
-    },
-    /// A size limit beyond the range of the format's offsets.
-    #[error("the size limit of a shard is {size_limit} bytes; it has to be below 4294967296")]
-    SizeLimit {
-        /// The requested limit.
-        size_limit: u64,
-    },
 
     // Values.
     /// A value exceeds a limit.
     #[error("{_0}")]
     ValueLimit(LimitExceeded),
-    /// A datum whose length differs from the fixed one of its encoding.
-    #[error("a datum of encoding `{encoding}` has {found} bytes instead of {needed}")]
-    DatumSize {
-        /// The encoding.
-        encoding: Encoding,
-        /// The fixed size of a datum in bytes.
-        needed: u64,
-        /// The actual bytes.
-        found: u64,
-    },
-    /// Text that is not UTF-8.
-    #[error("a datum of encoding `{encoding}` is not UTF-8 from byte {offset} of {length}")]
-    Utf8 {
-        /// The encoding.
-        encoding: Encoding,
-        /// The first byte that is not part of a character, from the start of the datum.
-        offset: u64,
-        /// The bytes of the datum.
-        length: u64,
-    },
-    /// Text that is not a number of the kind that its encoding requires.
-    #[error(
-        "a datum of encoding `{encoding}` is not the text of a number: `{}`",
-        escape(found)
-    )]
-    NumberText {
-        /// The encoding.
-        encoding: Encoding,
-        /// The text, at most its first 40 characters.
-        found: String,
-    },
-    /// An integer text longer than CPython converts.
-    #[error(
-        "an integer in a datum of encoding `{encoding}` has {digits} digits, of which CPython reads at most {limit}"
-    )]
-    NumberDigits {
-        /// The encoding.
-        encoding: Encoding,
-        /// The number of its digits.
-        digits: u64,
-        /// The most that CPython reads by default.
-        limit: u64,
-    },
-    /// An array of a type that the format does not have.
-    #[error("an array has the unknown number type {code}")]
-    ArrayDtype {
-        /// The code in front of the array.
-        code: u8,
-    },
-    /// An array that ends within its header.
-    #[error("an array has {found} bytes, but its header alone needs {needed}")]
-    ArrayHeader {
-        /// The bytes that the header needs, as far as known.
-        needed: u64,
-        /// The actual bytes.
-        found: u64,
-    },
-    /// An array without dimensions, or with an empty one.
-    #[error(
-        "an array of shape {shape:?} has no numbers or no dimensions, which the format cannot express"
-    )]
-    ArrayEmpty {
-        /// The shape.
-        shape: Vec<u64>,
-    },
-    /// An array whose shape does not match its bytes.
-    #[error("an array of {dtype} of shape {shape:?} has {found} bytes of numbers instead of {}", Needed(*needed))]
-    ArrayShape {
-        /// The type of its numbers.
-        dtype: DType,
-        /// Its shape.
-        shape: Vec<u64>,
-        /// The required bytes; `None` if they are more than 2⁶⁴.
-        needed: Option<u64>,
-        /// The actual bytes.
-        found: u64,
-    },
-    /// A file that does not begin with the magic bytes of its kind.
-    #[error("a {kind} image starts with the bytes {found:02x?}")]
-    ImageMagic {
-        /// The kind that the column declares.
-        kind: ImageKind,
-        /// The first bytes, at most 8.
-        found: Vec<u8>,
-    },
-    /// A `pil` image that ends within its header.
-    #[error("a pil image has {found} bytes, but its header alone needs {needed}")]
-    ImageHeader {
-        /// The bytes that the header needs.
-        needed: u64,
-        /// The actual bytes.
-        found: u64,
-    },
-    /// A `pil` image of a mode that PIL does not have.
-    #[error("a pil image has the unknown mode `{}`", escape(mode))]
-    ImageMode {
-        /// The mode, with replacement characters where it is not UTF-8; at most its first 40 characters.
-        mode: String,
-    },
-    /// A `pil` image whose size does not match its bytes.
-    #[error("a pil image of {width}x{height} pixels of mode `{mode}` has {found} bytes of pixels instead of {}", Needed(*needed))]
-    ImagePixels {
-        /// Its width in pixels.
-        width: u32,
-        /// Its height in pixels.
-        height: u32,
-        /// Its mode.
-        mode: String,
-        /// The required bytes; `None` if they are more than 2⁶⁴.
-        needed: Option<u64>,
-        /// The actual bytes.
-        found: u64,
-    },
-    /// A list that ends within its header.
-    #[error("a list of {items} items has {found} bytes, but its header alone needs {needed}")]
-    ListHeader {
-        /// The number of items that it claims; 0 if it ends before that number.
-        items: u64,
-        /// The bytes that the header needs.
-        needed: u64,
-        /// The actual bytes.
-        found: u64,
-    },
-    /// A list whose lengths do not match its bytes.
-    #[error("a list of {items} items has {found} bytes of items instead of {needed}")]
-    ListItems {
-        /// The number of its items.
-        items: u64,
-        /// The bytes that they claim.
-        needed: u64,
-        /// The actual bytes.
-        found: u64,
-    },
-    /// A list whose first word is not 0.
-    #[error("a list starts with the number {found} instead of 0")]
-    ListReserved {
-        /// The word.
-        found: u32,
-    },
     /// A JPEG array without images, which the original reader cannot read.
     #[error("a jpeg_array has no images")]
     ListEmpty,
-    /// A number that does not fit 32 bits.
-    #[error("{what} is {value}, above the {} that 32 bits express", u32::MAX)]
-    Above32Bits {
-        /// What is too large.
-        what: &'static str,
-        /// Its value.
-        value: u64,
-    },
     /// A text that is not JSON.
     #[error("a JSON text has {} at byte {offset} where {expected} should be", Found(*found))]
     JsonSyntax {
@@ -291,28 +248,6 @@ pub enum MdsError {
     /// No bytes, or only whitespace.
     #[error("the index is empty")]
     IndexEmpty,
-    /// Anything but JSON text in UTF-8.
-    #[error("the index is not JSON: {reason}")]
-    NotJson {
-        /// What the file looks like, or the position of the syntax error.
-        reason: String,
-    },
-    /// JSON that is truncated.
-    #[error("the index ends after line {line}, byte {column}")]
-    IndexTruncated {
-        /// The line in which it ends, from 1.
-        line: u64,
-        /// The bytes of that line.
-        column: u64,
-    },
-    /// Bytes after the JSON.
-    #[error("something follows the index at line {line}, byte {column}")]
-    Trailing {
-        /// The line, from 1.
-        line: u64,
-        /// The byte in that line, from 1.
-        column: u64,
-    },
     /// Reading the bytes failed.
     #[error("the index cannot be read: {reason}")]
     Read {
@@ -329,12 +264,6 @@ pub enum MdsError {
         /// What is wrong.
         problem: Box<Self>,
     },
-    /// A version other than 2.
-    #[error("the version is {found}; only version 2 is supported")]
-    Version {
-        /// The version.
-        found: u64,
-    },
     /// A value of the wrong type, or one that does not match another field.
     #[error("{_0}")]
     Field(String),
@@ -347,19 +276,6 @@ pub enum MdsError {
     /// A repeated key, whose value depends on the reader.
     #[error("the field occurs twice")]
     DuplicateField,
-    /// A file that belongs to two shards, or twice to one shard.
-    #[error(
-        "the file `{}` is also `{first_field}` of shard {first}",
-        escape(basename)
-    )]
-    DuplicateShard {
-        /// The first shard with that file.
-        first: u64,
-        /// The field of that shard.
-        first_field: &'static str,
-        /// The name of the file.
-        basename: String,
-    },
     /// Columns that contradict each other.
     #[error("{_0}")]
     Columns(String),
@@ -388,59 +304,9 @@ pub enum MdsError {
         /// The bytes of the file.
         bytes: u64,
     },
-    /// More samples than 32 bits can count.
-    #[error("the shard would have {samples} samples, but counts to 4294967295")]
-    TooManySamples {
-        /// The number of samples.
-        samples: u64,
-    },
-    /// A header or `.meta` file of a format that does not have one.
-    #[error("a shard of format {format} has no {part}")]
-    Part {
-        /// The format.
-        format: Format,
-        /// `header of samples` or `.meta file`.
-        part: &'static str,
-    },
     /// A shard without the `.meta` file that its format needs.
     #[error("the .meta file of the shard is missing")]
     NoMeta,
-    /// A file whose length differs from the index.
-    #[error("the {file} has {found} bytes, but the index says {expected}")]
-    Length {
-        /// `shard` or `.meta file`.
-        file: &'static str,
-        /// The length in the index.
-        expected: u64,
-        /// The length of the file.
-        found: u64,
-    },
-    /// A file that ends within its header.
-    #[error("the {file} has {found} bytes, but its header alone needs {needed}")]
-    Truncated {
-        /// `shard` or `.meta file`.
-        file: &'static str,
-        /// The bytes of the header, as far as known.
-        needed: u64,
-        /// The bytes of the file.
-        found: u64,
-    },
-    /// A number of samples that differs from the index.
-    #[error("the shard has {found} samples, but the index says {expected}")]
-    Count {
-        /// The number of samples in the index.
-        expected: u64,
-        /// The number of samples in the header.
-        found: u64,
-    },
-    /// Samples that do not start at the required offset.
-    #[error("the first sample starts at byte {found}, but has to start at byte {expected}")]
-    FirstOffset {
-        /// The required offset, or the lowest one allowed.
-        expected: u64,
-        /// The offset of the first sample.
-        found: u64,
-    },
     /// A sample that ends before it starts.
     #[error("sample {sample} starts at byte {begin} and ends at byte {end}")]
     Offsets {
@@ -451,45 +317,11 @@ pub enum MdsError {
         /// The byte after its last.
         end: u64,
     },
-    /// Samples that do not end at the end of the file.
-    #[error("the last sample ends at byte {found}, but the file has {expected} bytes")]
-    LastOffset {
-        /// The length of the file.
-        expected: u64,
-        /// The end of the last sample.
-        found: u64,
-    },
     /// A config in the shard that is not valid.
     #[error("the config in the shard is wrong{}: {problem}", config_place(problem))]
     ShardConfig {
         /// What is wrong.
         problem: Box<Self>,
-    },
-    /// A config in the shard that differs from the one in the index.
-    #[error(
-        "the config in the shard has {field} {}, but the index says {}",
-        escape(found),
-        escape(expected)
-    )]
-    ConfigMismatch {
-        /// The field.
-        field: &'static str,
-        /// Its value in the index, shortened if it is long.
-        expected: String,
-        /// Its value in the shard, shortened if it is long.
-        found: String,
-    },
-    /// A header line that does not name the columns of the index.
-    #[error(
-        "the shard starts with `{}` instead of the header line `{}`",
-        escape(found),
-        escape(expected)
-    )]
-    HeaderLine {
-        /// The header line according to the index, shortened if it is long.
-        expected: String,
-        /// The start of the shard, shortened if it is long.
-        found: String,
     },
     /// A sample that does not end with the newline of the shard.
     #[error("sample {sample} does not end with the newline of the shard")]
@@ -568,16 +400,26 @@ pub enum MdsError {
     },
 }
 
-/// Displays a byte count that may be beyond 64 bits.
-struct Needed(Option<u64>);
+/// Builds the error for a part of a shard that its format does not have.
+pub(crate) fn no_part(format: Format, part: &str) -> MdsError {
+    MdsProblem::Part.because(format!("a shard of format {format} has no {part}"))
+}
 
-impl fmt::Display for Needed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(bytes) => write!(f, "{bytes}"),
-            None => f.write_str("more than 2^64"),
-        }
-    }
+/// Builds the error for an array without dimensions, or with an empty one.
+pub(crate) fn array_empty(shape: &[u64]) -> MdsError {
+    MdsProblem::ArrayShape.because(format!(
+        "an array of shape {shape:?} has no numbers or no dimensions, which the format cannot express"
+    ))
+}
+
+/// Builds the error for an index that is not JSON.
+pub(crate) fn not_json(reason: impl fmt::Display) -> MdsError {
+    MdsProblem::NotJson.because(format!("the index is not JSON: {reason}"))
+}
+
+/// Formats a byte count that may be beyond 64 bits.
+pub(crate) fn needed_bytes(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "more than 2^64".to_owned(), |bytes| bytes.to_string())
 }
 
 /// Displays a byte of a JSON text, or its end.
@@ -622,24 +464,14 @@ impl MdsError {
 impl Diagnostic for MdsError {
     fn kind(&self) -> ErrorKind {
         match self {
+            Self::Input { problem, .. } => problem.facts().0,
             Self::UnknownEncoding { .. }
             | Self::UnknownDtype { .. }
-            | Self::EncodingShape { .. }
-            | Self::UnknownTextEncoding { .. }
-            | Self::Version { .. }
             | Self::Format(_)
             | Self::Limit(_) => ErrorKind::Unsupported,
-            Self::DuplicateColumn { .. }
-            | Self::NoColumns
-            | Self::NotXsv { .. }
-            | Self::Separator { .. }
-            | Self::Newline { .. }
-            | Self::ColumnName { .. }
-            | Self::SizeLimit { .. }
-            | Self::ShardTooLarge { .. }
-            | Self::TooManySamples { .. }
-            | Self::NoMeta
-            | Self::NoSample { .. } => ErrorKind::InvalidInput,
+            Self::NoColumns | Self::ShardTooLarge { .. } | Self::NoMeta | Self::NoSample { .. } => {
+                ErrorKind::InvalidInput
+            }
             Self::Read { kind, .. } => *kind,
             Self::Codec(problem) => problem.kind(),
             Self::At { problem, .. }
@@ -651,58 +483,27 @@ impl Diagnostic for MdsError {
 
     fn id(&self) -> &'static str {
         match self {
-            Self::UnknownEncoding { .. } | Self::UnknownTextEncoding { .. } => "encoding-unknown",
+            Self::Input { problem, .. } => problem.facts().1,
+            Self::UnknownEncoding { .. } => "encoding-unknown",
             Self::UnknownDtype { .. } => "encoding-dtype",
-            Self::EncodingShape { .. } => "encoding-shape",
-            Self::DuplicateColumn { .. } => "config-duplicate-column",
             Self::NoColumns => "config-no-columns",
-            Self::NotXsv { .. } | Self::Separator { .. } => "config-separator",
-            Self::Newline { .. } => "config-newline",
-            Self::ColumnName { .. } => "config-column-name",
-            Self::SizeLimit { .. } => "config-size-limit",
-            Self::DatumSize { .. } | Self::Above32Bits { .. } => "sample-size",
-            Self::Utf8 { .. } => "sample-utf8",
-            Self::NumberText { .. } => "number-text",
-            Self::NumberDigits { .. } => "number-digits",
-            Self::ArrayDtype { .. } => "array-dtype",
-            Self::ArrayHeader { .. } => "array-header",
-            Self::ArrayEmpty { .. } | Self::ArrayShape { .. } => "array-shape",
-            Self::ImageMagic { .. } => "image-magic",
-            Self::ImageMode { .. } => "image-mode",
-            Self::ImageHeader { .. } | Self::ImagePixels { .. } => "image-frame",
-            Self::ListHeader { .. }
-            | Self::ListItems { .. }
-            | Self::ListReserved { .. }
-            | Self::ListEmpty => "list-frame",
+            Self::ListEmpty => "list-frame",
             Self::JsonSyntax { .. } | Self::JsonKeyTwice { .. } => "json-syntax",
             Self::IndexEmpty => "index-empty",
-            Self::NotJson { .. } => "index-not-json",
-            Self::IndexTruncated { .. } => "index-truncated",
-            Self::Trailing { .. } => "index-trailing",
             Self::Read { .. } => "io",
-            Self::Version { .. } => "index-version",
             Self::Field(_) => "index-field",
             Self::UnknownField => "index-unknown-field",
             Self::MissingField => "index-missing-field",
             Self::DuplicateField => "index-duplicate-field",
-            Self::DuplicateShard { .. } => "index-duplicate-shard",
             Self::Columns(_) => "index-columns",
             Self::Format(_) => "index-format",
             Self::Codec(problem) => problem.id(),
             Self::Path { problem, .. } => problem.id(),
             Self::Limit(problem) | Self::ValueLimit(problem) => problem.id(),
             Self::ShardTooLarge { .. } => "shard-too-large",
-            Self::TooManySamples { .. } => "shard-too-many-samples",
-            Self::Part { .. } => "shard-format",
             Self::NoMeta => "shard-meta",
-            Self::Length { .. } => "shard-length",
-            Self::Truncated { .. } => "shard-truncated",
-            Self::Count { .. } => "shard-count",
-            Self::FirstOffset { .. } | Self::Offsets { .. } | Self::LastOffset { .. } => {
-                "shard-offsets"
-            }
-            Self::ShardConfig { .. } | Self::ConfigMismatch { .. } => "shard-config",
-            Self::HeaderLine { .. } => "shard-header",
+            Self::Offsets { .. } => "shard-offsets",
+            Self::ShardConfig { .. } => "shard-config",
             Self::SampleNewline { .. } => "sample-newline",
             Self::NoSample { .. } => "sample-range",
             Self::SampleHead { .. } | Self::SampleEnd { .. } => "sample-truncated",
@@ -719,6 +520,7 @@ impl Diagnostic for MdsError {
 
     fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Input { problem, .. } => problem.facts().2?,
             Self::UnknownEncoding { .. } => {
                 return Some(format!("the encodings are {}", Encoding::NAMES.join(", ")));
             }
@@ -731,23 +533,11 @@ impl Diagnostic for MdsError {
             Self::At { problem, .. }
             | Self::ShardConfig { problem }
             | Self::Value { problem, .. } => return problem.hint(),
-            Self::EncodingShape { .. } => "write the shape as in ndarray:uint8:28,28",
-            Self::UnknownTextEncoding { .. } => "columns of this format are str, int or float",
-            Self::DuplicateColumn { .. } | Self::ColumnName { .. } => "rename the column",
-            Self::SizeLimit { .. } => "64mb is the usual limit; 0 means none",
-            Self::Newline {
-                format: Format::Json,
-                ..
-            } => "a JSON line ends with spaces, tabs, carriage returns or line feeds",
             Self::JsonKeyTwice { .. } => {
                 "let each key be there once: readers keep one of the values"
             }
-            Self::IndexEmpty | Self::IndexTruncated { .. } => {
-                "fetch the index again, or rebuild it from the shards"
-            }
-            Self::ShardTooLarge { .. } | Self::TooManySamples { .. } => {
-                "set a size limit for shards"
-            }
+            Self::IndexEmpty => "fetch the index again, or rebuild it from the shards",
+            Self::ShardTooLarge { .. } => "set a size limit for shards",
             _ => return None,
         };
         Some(hint.to_owned())

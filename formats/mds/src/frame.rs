@@ -1,10 +1,10 @@
 //! Parses the framing of arrays, raw images and lists of images, for both [`decode`](crate::decode()) and
 //! [`check_datum`](crate::check_datum). Nothing is copied, and every length is checked.
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, escape};
 
 use crate::encoding::DType;
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem, array_empty, needed_bytes};
 use crate::text::excerpt;
 use crate::value::PilFrame;
 
@@ -75,13 +75,19 @@ impl<'e, 'a> ArrayFrame<'e, 'a> {
         limits: &Limits,
     ) -> Result<Self, MdsError> {
         let found = len_u64(datum);
-        let short = |needed| MdsError::ArrayHeader { needed, found };
+        let short = |needed: u64| {
+            let reason = format!("an array has {found} bytes, but its header alone needs {needed}");
+            MdsProblem::ArrayHeader.because(reason)
+        };
         let (dtype, rest) = match dtype {
             Some(dtype) => (dtype, datum),
             None => {
                 let (code, rest) = datum.split_first().ok_or_else(|| short(1))?;
                 (
-                    DType::from_code(*code).ok_or(MdsError::ArrayDtype { code: *code })?,
+                    DType::from_code(*code).ok_or_else(|| {
+                        let reason = format!("an array has the unknown number type {code}");
+                        MdsProblem::ArrayDtype.because(reason)
+                    })?,
                     rest,
                 )
             }
@@ -115,17 +121,15 @@ impl<'e, 'a> ArrayFrame<'e, 'a> {
             needed = needed.and_then(|bytes| bytes.checked_mul(dim));
         });
         if empty {
-            return Err(MdsError::ArrayEmpty {
-                shape: dims.to_vec(),
-            });
+            return Err(array_empty(&dims.to_vec()));
         }
         if needed != Some(len_u64(data)) {
-            return Err(MdsError::ArrayShape {
-                dtype,
-                shape: dims.to_vec(),
-                needed,
-                found: len_u64(data),
-            });
+            return Err(MdsProblem::ArrayShape.because(format!(
+                "an array of {dtype} of shape {:?} has {} bytes of numbers instead of {}",
+                dims.to_vec(),
+                data.len(),
+                needed_bytes(needed)
+            )));
         }
         Ok(Self { dtype, dims, data })
     }
@@ -156,11 +160,15 @@ fn pixel_bytes(mode: &str) -> Option<PixelBytes> {
     })
 }
 
+fn image_mode(mode: &[u8]) -> MdsError {
+    let mode = excerpt(mode);
+    let reason = format!("a pil image has the unknown mode `{}`", escape(&mode));
+    MdsProblem::ImageMode.because(reason)
+}
+
 /// Checks that an image has as many pixels as its size and mode require.
 pub(crate) fn check_pixels(frame: &PilFrame<'_>) -> Result<(), MdsError> {
-    let pixels = pixel_bytes(frame.mode).ok_or_else(|| MdsError::ImageMode {
-        mode: excerpt(frame.mode.as_bytes()),
-    })?;
+    let pixels = pixel_bytes(frame.mode).ok_or_else(|| image_mode(frame.mode.as_bytes()))?;
     let (width, height) = (u64::from(frame.width), u64::from(frame.height));
     let needed = match pixels {
         PixelBytes::Packed => width.div_ceil(8).checked_mul(height),
@@ -169,13 +177,12 @@ pub(crate) fn check_pixels(frame: &PilFrame<'_>) -> Result<(), MdsError> {
             .and_then(|pixels| pixels.checked_mul(bytes)),
     };
     if needed != Some(len_u64(frame.raw)) {
-        return Err(MdsError::ImagePixels {
-            width: frame.width,
-            height: frame.height,
-            mode: frame.mode.to_owned(),
-            needed,
-            found: len_u64(frame.raw),
-        });
+        return Err(MdsProblem::ImageFrame.because(format!(
+            "a pil image of {width}x{height} pixels of mode `{}` has {} bytes of pixels instead of {}",
+            frame.mode,
+            frame.raw.len(),
+            needed_bytes(needed)
+        )));
     }
     Ok(())
 }
@@ -184,9 +191,10 @@ const PIL_HEADER_BYTES: u64 = 12;
 
 /// Parses a `pil` image.
 pub(crate) fn parse_pil(datum: &[u8]) -> Result<PilFrame<'_>, MdsError> {
-    let short = |needed| MdsError::ImageHeader {
-        needed,
-        found: len_u64(datum),
+    let short = |needed: u64| {
+        let found = datum.len();
+        let reason = format!("a pil image has {found} bytes, but its header alone needs {needed}");
+        MdsProblem::ImageFrame.because(reason)
     };
     let header = || {
         let (width, rest) = split_u32(datum)?;
@@ -197,9 +205,7 @@ pub(crate) fn parse_pil(datum: &[u8]) -> Result<PilFrame<'_>, MdsError> {
     let (width, height, mode_bytes, rest) = header().ok_or_else(|| short(PIL_HEADER_BYTES))?;
     let (mode, raw) =
         split(rest, mode_bytes).ok_or_else(|| short(PIL_HEADER_BYTES + mode_bytes))?;
-    let mode = std::str::from_utf8(mode).map_err(|_| MdsError::ImageMode {
-        mode: excerpt(mode),
-    })?;
+    let mode = std::str::from_utf8(mode).map_err(|_| image_mode(mode))?;
     let frame = PilFrame {
         width,
         height,
@@ -221,16 +227,17 @@ impl<'a> Items<'a> {
     pub(crate) fn parse(datum: &'a [u8], reserved: bool) -> Result<Self, MdsError> {
         let found = len_u64(datum);
         let mut header_bytes = if reserved { 8 } else { 4 };
-        let short = |items, needed| MdsError::ListHeader {
-            items,
-            needed,
-            found,
+        let short = |items: u64, needed: u64| {
+            MdsProblem::List.because(format!(
+                "a list of {items} items has {found} bytes, but its header alone needs {needed}"
+            ))
         };
         let mut rest = datum;
         if reserved {
             let (word, after) = split_u32(rest).ok_or_else(|| short(0, header_bytes))?;
             if word != 0 {
-                return Err(MdsError::ListReserved { found: word });
+                let reason = format!("a list starts with the number {word} instead of 0");
+                return Err(MdsProblem::List.because(reason));
             }
             rest = after;
         }
@@ -239,17 +246,16 @@ impl<'a> Items<'a> {
         header_bytes += 4 * items;
         let (lengths, body) = split(rest, 4 * items).ok_or_else(|| short(items, header_bytes))?;
         // There are at most 2^32 lengths below 2^32, so the sum cannot overflow.
-        let needed = lengths
+        let needed: u64 = lengths
             .chunks_exact(4)
             .filter_map(split_u32)
             .map(|(length, _)| u64::from(length))
             .sum();
         if needed != len_u64(body) {
-            return Err(MdsError::ListItems {
-                items,
-                needed,
-                found: len_u64(body),
-            });
+            return Err(MdsProblem::List.because(format!(
+                "a list of {items} items has {} bytes of items instead of {needed}",
+                body.len()
+            )));
         }
         Ok(Self { lengths, body })
     }

@@ -18,7 +18,7 @@ impl Index {
     /// # Errors
     ///
     /// [`MdsError::Path`] when a name is not a valid path or would leave the folder of the result,
-    /// [`MdsError::DuplicateShard`] when two shards share a file (`Corrupt`).
+    /// [`MdsProblem::DuplicateShard`](crate::MdsProblem::DuplicateShard) when two shards share a file (`Corrupt`).
     pub fn merge(parts: Vec<(String, Self)>) -> Result<Self, MdsError> {
         let mut shards =
             Vec::with_capacity(parts.iter().map(|(_, index)| index.shards.len()).sum());

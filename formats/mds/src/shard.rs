@@ -12,7 +12,7 @@ pub use line::TextValue;
 pub use view::{Field, OwnedShard, SampleValue, ShardView};
 
 use crate::config::ShardConfig;
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem, no_part};
 
 /// Appends the header of an MDS shard: the number of samples, the offset table, and the config. The samples, of exactly
 /// these sizes, must follow.
@@ -21,8 +21,8 @@ use crate::error::MdsError;
 ///
 /// # Errors
 ///
-/// [`MdsError::ShardTooLarge`] and [`MdsError::TooManySamples`] (`InvalidInput`) when a number does not fit 32 bits,
-/// where the original writer wraps around; [`MdsError::Part`] for another format. Nothing is appended then.
+/// [`MdsError::ShardTooLarge`] and [`MdsProblem::TooManySamples`] (`InvalidInput`) when a number does not fit 32 bits,
+/// where the original writer wraps around; [`MdsProblem::Part`] for another format. Nothing is appended then.
 pub fn encode_header(
     config: &ShardConfig,
     config_json: &str,
@@ -30,10 +30,7 @@ pub fn encode_header(
     out: &mut Vec<u8>,
 ) -> Result<(), MdsError> {
     if config.format() != Format::Mds {
-        return Err(MdsError::Part {
-            format: config.format(),
-            part: "header of samples",
-        });
+        return Err(no_part(config.format(), "header of samples"));
     }
     let config_bytes = config_json.len() as u64;
     let first = 8 + 4 * sample_sizes.len() as u64 + config_bytes;
@@ -62,8 +59,9 @@ fn encode_table(
     out: &mut Vec<u8>,
 ) -> Result<(), MdsError> {
     let samples = sizes.len();
-    let count = u32::try_from(samples).map_err(|_| MdsError::TooManySamples {
-        samples: samples as u64,
+    let count = u32::try_from(samples).map_err(|_| {
+        let reason = format!("the shard would have {samples} samples, but counts to 4294967295");
+        MdsProblem::TooManySamples.because(reason)
     })?;
     let start = out.len();
     let table = 4 * (samples + 1);
@@ -111,14 +109,11 @@ pub fn read_config(
     };
     let config = check::parse_config(json, limits)?;
     if config.format().is_split() != is_meta {
-        return Err(MdsError::Part {
-            format: config.format(),
-            part: if is_meta {
-                ".meta file"
-            } else {
-                "header of samples"
-            },
-        });
+        let part = match is_meta {
+            true => ".meta file",
+            false => "header of samples",
+        };
+        return Err(no_part(config.format(), part));
     }
     Ok((config, table.samples()))
 }

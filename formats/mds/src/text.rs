@@ -2,8 +2,10 @@
 
 use std::io::Write as _;
 
+use shardmill_core::escape;
+
 use crate::encoding::Encoding;
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem};
 use crate::limits;
 
 /// Appends a number as Python's `str(float)` formats it: the fewest digits that parse to the same `f64`, such as `0.1`,
@@ -327,18 +329,20 @@ fn is_decimal_range(parts: &Parts<'_>) -> bool {
 /// Returns the datum as text.
 pub(crate) fn text<'a>(encoding: &Encoding, datum: &'a [u8]) -> Result<&'a str, MdsError> {
     // The fast check does not report the position of the error; the slow one does.
-    simdutf8::basic::from_utf8(datum).map_err(|_| MdsError::Utf8 {
-        encoding: encoding.clone(),
-        offset: std::str::from_utf8(datum).map_or_else(|error| error.valid_up_to() as u64, |_| 0),
-        length: datum.len() as u64,
+    simdutf8::basic::from_utf8(datum).map_err(|_| {
+        let offset = std::str::from_utf8(datum).map_or_else(|error| error.valid_up_to(), |_| 0);
+        MdsProblem::Utf8.because(format!(
+            "a datum of encoding `{encoding}` is not UTF-8 from byte {offset} of {}",
+            datum.len()
+        ))
     })
 }
 
 pub(crate) fn not_a_number(encoding: &Encoding, datum: &[u8]) -> MdsError {
-    MdsError::NumberText {
-        encoding: encoding.clone(),
-        found: excerpt(datum),
-    }
+    MdsProblem::NumberText.because(format!(
+        "a datum of encoding `{encoding}` is not the text of a number: `{}`",
+        escape(&excerpt(datum))
+    ))
 }
 
 /// Returns the first 40 characters of a text, for an error.
@@ -354,11 +358,10 @@ pub(crate) fn excerpt(text: &[u8]) -> String {
 /// Checks that CPython converts an integer of that many digits.
 pub(crate) fn check_digits(encoding: &Encoding, digits: u64) -> Result<(), MdsError> {
     if digits > limits::INTEGER_TEXT_DIGITS {
-        return Err(MdsError::NumberDigits {
-            encoding: encoding.clone(),
-            digits,
-            limit: limits::INTEGER_TEXT_DIGITS,
-        });
+        return Err(MdsProblem::NumberDigits.because(format!(
+            "an integer in a datum of encoding `{encoding}` has {digits} digits, of which CPython reads at most {}",
+            limits::INTEGER_TEXT_DIGITS
+        )));
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Decides what has to be done to bring a dataset up to date.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::json;
 use shardmill_core::escape;
 use shardmill_dataset::{
-    DatasetError, Pending, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides,
+    DatasetError, DatasetProblem, Pending, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides,
 };
 use shardmill_source::{DeltaHistory, Source, SourceKind, SourceOptions};
 use shardmill_storage::{Place, StorageError};
@@ -289,10 +290,10 @@ pub(super) fn read(
     let counts = (index.samples(), index.shards());
     let fault = match check_sides(&side, counts, limits.index_bytes) {
         Ok(live) if record.tombstones.is(live.deleted_ranges()) => None,
-        Ok(_) => Some(DatasetError::TombstonesDamaged {
-            path: TOMBSTONES_NAME.into(),
-            reason: format!("it names other samples than {RECORD_NAME}"),
-        }),
+        Ok(_) => Some(DatasetProblem::TombstonesDamaged.at(
+            PathBuf::from(TOMBSTONES_NAME),
+            format!("it names other samples than {RECORD_NAME}"),
+        )),
         Err(fault) => Some(fault),
     };
     Ok(Some(Held {

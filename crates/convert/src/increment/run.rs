@@ -63,7 +63,7 @@ pub(crate) fn run(
     };
     let is_restored = match now.fault {
         None => false,
-        Some(DatasetError::TombstonesMissing { .. } | DatasetError::TombstonesDamaged { .. }) => {
+        Some(fault) if fault.is_of_tombstones() => {
             restore(target, &increment.held.record)?;
             true
         }

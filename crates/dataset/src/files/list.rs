@@ -1,6 +1,6 @@
 //! Lists the files of a tree, or reads the list that an earlier process stored.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use glob::{MatchOptions, Pattern};
@@ -11,7 +11,7 @@ use shardmill_storage::{
 };
 
 use super::tree::{FileEntry, FileForm, FileList, FileOptions, KnownFiles};
-use crate::error::DatasetError;
+use crate::error::{DatasetError, DatasetProblem};
 use crate::origin::Shelf;
 use shardmill_cache::private_folder;
 
@@ -40,10 +40,9 @@ impl Filter {
     fn new(options: &FileOptions) -> Result<Self, DatasetError> {
         let compile = |option: &'static str, texts: &[String]| {
             let one = |text: &String| {
-                Pattern::new(text).map_err(|error| DatasetError::FilePattern {
-                    option,
-                    pattern: text.clone(),
-                    reason: error.msg,
+                Pattern::new(text).map_err(|error| {
+                    let reason = format!("`{}` is no pattern: {}", escape(text), error.msg);
+                    DatasetProblem::FilePattern.at(option, reason)
                 })
             };
             texts.iter().map(one).collect::<Result<Vec<_>, _>>()
@@ -121,7 +120,8 @@ pub fn open_list(
                     Some(old.get(number)?.blob(old.form, true))
                 })?;
                 if files > 0 {
-                    return Err(DatasetError::FilesInUse { path, files });
+                    let reason = format!("{files} files of the old list are in use");
+                    return Err(DatasetProblem::FilesInUse.at(path, reason));
                 }
             }
             own.remove(LIST)?;
@@ -136,10 +136,11 @@ pub fn open_list(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(DatasetError::FileList {
-        path,
-        what: "it comes and goes",
-    })
+    Err(damaged(&path, "it comes and goes"))
+}
+
+fn damaged(path: &Path, what: &str) -> DatasetError {
+    DatasetProblem::FileList.at(path, format!("the list of files cannot be read: {what}"))
 }
 
 impl FileList {
@@ -164,9 +165,11 @@ fn finish(
     options: &FileOptions,
 ) -> Result<FileList, DatasetError> {
     if entries.is_empty() {
-        return Err(DatasetError::TreeEmpty {
-            location: location.to_owned(),
-            filtered: !options.include.is_empty() || !options.exclude.is_empty(),
+        let is_filtered = !options.include.is_empty() || !options.exclude.is_empty();
+        return Err(match is_filtered {
+            true => DatasetProblem::TreeFiltered
+                .at(location, "there are no files that the patterns take"),
+            false => DatasetProblem::TreeEmpty.at(location, "there are no files"),
         });
     }
     Ok(FileList::new(head, entries, text, options.form))
@@ -195,10 +198,8 @@ fn list(
         ("shard-bytes", limits.shard_bytes)
     };
     for entry in &found {
-        Limits::check(most.0, entry.bytes, most.1).map_err(|source| DatasetError::Limit {
-            path: Path::new(location).join(&entry.name),
-            source,
-        })?;
+        let path = || Path::new(location).join(&entry.name);
+        DatasetError::check_limit(most, entry.bytes, path)?;
     }
     Ok(found)
 }
@@ -265,10 +266,9 @@ fn check_clashes(entries: &[ManifestEntry]) -> Result<(), DatasetError> {
                 .binary_search_by(|other| other.name.as_str().cmp(above))
                 .is_ok()
             {
-                return Err(DatasetError::TreeClash {
-                    object: above.to_owned(),
-                    other: entry.name.clone(),
-                });
+                let other = escape(&entry.name);
+                let reason = format!("it is a file, and `{other}` lies in a folder of that name");
+                return Err(DatasetProblem::TreeClash.at(above, reason));
             }
         }
     }
@@ -299,10 +299,7 @@ fn render(head: &str, entries: &[ManifestEntry]) -> Vec<u8> {
 }
 
 fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, DatasetError> {
-    let damaged = |what| DatasetError::FileList {
-        path: PathBuf::from(path),
-        what,
-    };
+    let damaged = |what| damaged(path, what);
     let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not UTF-8"))?;
     let mut lines = text.lines();
     if lines.next() != Some(MAGIC) {
@@ -312,10 +309,12 @@ fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, Da
     if found != head {
         let kept: Option<(String, Vec<String>, Vec<String>)> = serde_json::from_str(found).ok();
         let kept = kept.map_or_else(String::new, |(location, _, _)| location);
-        return Err(DatasetError::OtherTree {
-            path: PathBuf::from(path),
-            kept: escape(&kept).into_owned(),
-        });
+        let kept = escape(&kept).into_owned();
+        let reason = format!(
+            "the folder keeps the files of {}, by other patterns or from another place",
+            escape(&kept)
+        );
+        return Err(DatasetProblem::OtherTree.at(path, reason));
     }
     let mut entries: Vec<ManifestEntry> = Vec::new();
     for line in lines.by_ref() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use shardmill_storage::{Folder, StorageError};
 
 use super::names::{PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME};
 use super::pending::{PENDING_BYTES, PENDING_NAME, Pending};
-use crate::error::DatasetError;
+use crate::error::{DatasetError, DatasetProblem};
 use crate::live::LiveSamples;
 use crate::report::{ContentReport, Problem};
 
@@ -239,10 +240,10 @@ impl SideFiles {
             Ok(Some(text)) => text,
             Ok(None) => {
                 return match files.first_of(lost_without) {
-                    Ok(Some(name)) => failed(DatasetError::ProvenanceMissing {
-                        path: PROVENANCE_NAME.into(),
-                        name,
-                    }),
+                    Ok(Some(name)) => failed(DatasetProblem::ProvenanceMissing.at(
+                        PathBuf::from(PROVENANCE_NAME),
+                        format!("there is none, though {name} belongs to one"),
+                    )),
                     Ok(None) => Self {
                         absent: Some(Absent::Missing),
                         ..all
@@ -259,23 +260,26 @@ impl SideFiles {
             }
             Err(error) => return failed(error.into()),
         };
-        let damaged = |reason| DatasetError::ProvenanceDamaged {
-            path: PROVENANCE_NAME.into(),
-            reason,
+        let damaged = |reason: &str| {
+            let reason = format!("it cannot be read: {reason}");
+            DatasetProblem::ProvenanceDamaged.at(PathBuf::from(PROVENANCE_NAME), reason)
         };
         let side = match serde_json::from_slice::<Value>(&text) {
             Ok(side @ Value::Object(_)) => side,
-            Ok(_) => return failed(damaged("it is no object".to_owned())),
-            Err(error) => return failed(damaged(error.to_string())),
+            Ok(_) => return failed(damaged("it is no object")),
+            Err(error) => return failed(damaged(&error.to_string())),
         };
         let number = |pointer: &str| side.pointer(pointer).and_then(Value::as_u64);
         let differs = |noted: Option<u64>, found| noted.is_some_and(|noted| noted != found);
         let noted = (number("/samples"), number("/shards"));
         if differs(noted.0, samples) || differs(noted.1, shards) {
-            let other = || DatasetError::ProvenanceOther {
-                path: PROVENANCE_NAME.into(),
-                noted: (noted.0.unwrap_or(samples), noted.1.unwrap_or(shards)),
-                found: (samples, shards),
+            let other = || {
+                let reason = format!(
+                    "the conversion noted {} samples in {} shards, and the index has {samples} in {shards}",
+                    noted.0.unwrap_or(samples),
+                    noted.1.unwrap_or(shards)
+                );
+                DatasetProblem::ProvenanceOther.at(PathBuf::from(PROVENANCE_NAME), reason)
             };
             return Self {
                 // The numbers in the list would refer to other samples.
@@ -399,16 +403,17 @@ fn live_samples(
     noted: &Noted,
     samples: u64,
 ) -> Result<(LiveSamples, Vec<u8>), DatasetError> {
-    let damaged = |reason: String| DatasetError::TombstonesDamaged {
-        path: TOMBSTONES_NAME.into(),
-        reason,
-    };
+    let path = || PathBuf::from(TOMBSTONES_NAME);
+    let damaged = |reason: String| DatasetProblem::TombstonesDamaged.at(path(), reason);
     let text = files.read(TOMBSTONES_NAME, SIDE_BYTES)?;
     let Some(text) = text else {
-        return Err(DatasetError::TombstonesMissing {
-            path: TOMBSTONES_NAME.into(),
-            count: noted.count,
-        });
+        return Err(DatasetProblem::TombstonesMissing.at(
+            path(),
+            format!(
+                "the file is missing; it lists the {} samples that are no longer in the table",
+                noted.count
+            ),
+        ));
     };
     let list: Tombstones = serde_json::from_slice(&text)
         .map_err(|error| damaged(format!("it is no list: {error}")))?;

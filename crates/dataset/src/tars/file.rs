@@ -32,10 +32,17 @@ pub struct TarFile {
 impl TarFile {
     /// Makes a shard from a file of a folder, without an index entry.
     pub(super) fn stored(folder: &Folder, name: String) -> Self {
-        let store = folder.is_store().then(|| folder.clone());
         Self {
-            root: folder.path().to_owned(),
-            store,
+            store: folder.is_store().then(|| folder.clone()),
+            ..Self::named(folder.path(), name)
+        }
+    }
+
+    /// Makes a shard from a file of a local folder, without an index entry.
+    pub(super) fn named(root: &Path, name: String) -> Self {
+        Self {
+            root: root.to_owned(),
+            store: None,
             name,
             entry: None,
             live: None,
@@ -45,12 +52,10 @@ impl TarFile {
     /// Makes a shard from an entry of the index of a local folder.
     #[must_use]
     pub fn new(root: &Path, entry: IndexShard) -> Self {
+        let name = entry.stored().basename.to_string();
         Self {
-            root: root.to_owned(),
-            store: None,
-            name: entry.stored().basename.to_string(),
             entry: Some(entry),
-            live: None,
+            ..Self::named(root, name)
         }
     }
 
@@ -247,11 +252,7 @@ impl TarFile {
             };
             hashes
                 .check(algo, stored)
-                .map_err(|source| DatasetError::Hash {
-                    place: self.place(),
-                    raw: false,
-                    source: Box::new(source),
-                })
+                .map_err(|source| DatasetError::hash(self.place(), false, source))
         })
     }
 
@@ -284,12 +285,8 @@ impl TarFile {
                 let zip = file.read_all(limits.shard_bytes)?;
                 check(&zip)?;
                 let raw_bytes = self.entry.as_ref().map(|entry| entry.raw_data.bytes);
-                Held::Memory(decompress(&zip, raw_bytes, limits).map_err(|source| {
-                    DatasetError::Decompress {
-                        place: self.place(),
-                        source: Box::new(source),
-                    }
-                })?)
+                let raw = decompress(&zip, raw_bytes, limits);
+                Held::Memory(raw.map_err(|source| DatasetError::decompress(self.place(), source))?)
             }
         };
         Ok(TarData { held })
@@ -310,10 +307,7 @@ impl TarFile {
             return Ok((TarData { held }, None));
         }
         let zip = file.read_all(limits.shard_bytes)?;
-        let fail = |source| DatasetError::Decompress {
-            place: self.place(),
-            source: Box::new(source),
-        };
+        let fail = |source| DatasetError::decompress(self.place(), source);
         let (bytes, problem) = decompress_partial(&zip, limits).map_err(fail)?;
         let held = Held::Memory(bytes);
         Ok((TarData { held }, problem.map(fail)))

@@ -4,11 +4,13 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use shardmill_core::{
-    FileClass, INDEX_NAME, Limits, begins_as_tar_index, check_relative_path, stray_among_tars,
+    FileClass, INDEX_NAME, Limits, Unfinished, begins_as_tar_index, check_relative_path,
+    stray_among_tars,
 };
-use shardmill_storage::{Dir, EntryKind, FileHandle, Folder, Remote, StorageError};
+use shardmill_storage::{Dir, EntryKind, FileHandle, Folder, Remote, StorageError, Stored};
 
 use crate::error::DatasetError;
+use crate::side_files::unfinished;
 
 /// The most folders of a store that are checked for an index one by one. With more of them, as of a table with very
 /// many partitions, a listing of all names is faster.
@@ -56,26 +58,17 @@ pub(crate) fn drop_unpacked<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
 ///
 /// # Errors
 ///
-/// [`DatasetError::Stray`] for a folder with tar files and other files; errors of reading the location.
+/// [`DatasetProblem::Stray`](crate::DatasetProblem::Stray) for a folder with tar files and other files; errors of reading the location.
 pub fn holds_tars(location: &Path) -> Result<bool, DatasetError> {
     if location.is_file() {
         let name = location.file_name().map(|name| name.to_string_lossy());
         return Ok(match name.as_deref() {
-            Some(INDEX_NAME) => is_tar_index(&FileHandle::open(location)?)?,
+            Some(INDEX_NAME) => is_tar_index(&Stored::File(FileHandle::open(location)?))?,
             Some(name) => is_tar_name(name),
             None => false,
         });
     }
-    let dir = Dir::open(location)?;
-    if dir.exists(INDEX_NAME)? {
-        return Ok(is_tar_index(&dir.open_file(INDEX_NAME)?)?);
-    }
-    if !splits_in(&Folder::Local(dir.clone()))?.is_empty() {
-        return Ok(false);
-    }
-    let below = below(&dir)?;
-    check_strays(&below, location)?;
-    Ok(!below.tars.is_empty())
+    folder_holds_tars(&Folder::Local(Dir::open(location)?), &Limits::default())
 }
 
 /// Returns the names of the subfolders of a folder that have an index, without hidden ones. Each of them is a dataset of
@@ -113,27 +106,69 @@ pub(crate) fn dataset_of(name: &str) -> Option<&str> {
 ///
 /// # Errors
 ///
-/// [`DatasetError::Stray`]; errors of the store.
+/// [`DatasetProblem::Stray`](crate::DatasetProblem::Stray); errors of the store.
 pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, DatasetError> {
-    if let Folder::Local(dir) = folder {
-        return holds_tars(dir.path());
-    }
     folder.keep(INDEX_NAME, limits.index_bytes)?;
     if folder.exists(INDEX_NAME)? {
-        let file = folder.open_file(INDEX_NAME)?;
-        let head = file.read_range(0, file.len().min(256))?;
-        return Ok(begins_as_tar_index(&head));
+        return Ok(is_tar_index(&folder.open_file(INDEX_NAME)?)?);
     }
     if !folder.can_list() {
         return Ok(false);
     }
-    let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-    if names.iter().any(|name| dataset_of(name).is_some()) {
+    let listing = Listing::of(folder)?;
+    if listing.has_datasets()? {
         return Ok(false);
     }
-    let below = Below::of(names);
-    check_strays(&below, folder.path())?;
-    Ok(!below.tars.is_empty())
+    let below = listing.below()?;
+    match below.stray() {
+        None => Ok(!below.tars.is_empty()),
+        Some(names) => Err(DatasetError::stray(folder.path(), &names)),
+    }
+}
+
+/// The files below a folder. A store is listed once, a directory as often as it is needed.
+pub(crate) enum Listing {
+    /// A directory.
+    Local(Dir),
+    /// The names of all objects below a prefix in a store.
+    Store(Vec<String>),
+}
+
+impl Listing {
+    /// Lists a folder.
+    pub(crate) fn of(folder: &Folder) -> Result<Self, StorageError> {
+        Ok(match folder {
+            Folder::Local(dir) => Self::Local(dir.clone()),
+            folder => Self::Store(folder.all_names(Remote::LIST_MOST)?.unwrap_or_default()),
+        })
+    }
+
+    /// Returns what an unfinished conversion left in the folder.
+    pub(crate) fn unfinished(&self) -> Result<Option<Unfinished>, StorageError> {
+        match self {
+            Self::Local(dir) => unfinished(dir),
+            Self::Store(names) => Ok(Unfinished::among(names.iter().map(String::as_str))),
+        }
+    }
+
+    /// Returns whether a subfolder has an index.
+    pub(crate) fn has_datasets(&self) -> Result<bool, StorageError> {
+        Ok(match self {
+            Self::Local(dir) => !splits_in(&Folder::Local(dir.clone()))?.is_empty(),
+            Self::Store(names) => names.iter().any(|name| dataset_of(name).is_some()),
+        })
+    }
+
+    /// Sorts the files into tar shards and others.
+    pub(crate) fn below(self) -> Result<Below, StorageError> {
+        let mut below = Below::default();
+        match self {
+            Self::Local(dir) => list(&dir, "", 0, &mut |name| below.add(name))?,
+            Self::Store(names) => names.into_iter().for_each(|name| below.add(name)),
+        }
+        below.sort();
+        Ok(below)
+    }
 }
 
 /// Returns whether the name of a file below a folder is one of a tar shard that is not in a hidden folder.
@@ -157,16 +192,6 @@ pub(crate) struct Below {
 const MOST_OTHERS: usize = 1 << 16;
 
 impl Below {
-    /// Sorts the names of all objects below a prefix into tar shards and others.
-    pub(crate) fn of(names: Vec<String>) -> Self {
-        let mut below = Self::default();
-        for name in names {
-            below.add(name);
-        }
-        below.sort();
-        below
-    }
-
     fn add(&mut self, name: String) {
         if is_tar_below(&name) {
             self.tars.push(name);
@@ -193,33 +218,8 @@ impl Below {
     }
 }
 
-/// Checks that a folder with tar files contains no unrelated files.
-fn check_strays(below: &Below, folder: &Path) -> Result<(), DatasetError> {
-    match below.stray() {
-        None => Ok(()),
-        Some([tar, other]) => Err(DatasetError::Stray {
-            path: folder.to_owned(),
-            tar,
-            other,
-        }),
-    }
-}
-
-/// Lists the files below a folder.
-pub(crate) fn below(dir: &Dir) -> Result<Below, StorageError> {
-    let mut below = Below::default();
-    list(dir, "", 0, &mut |name| below.add(name))?;
-    below.sort();
-    Ok(below)
-}
-
-/// Lists the tar shards below a folder, without hidden ones, sorted by the bytes of their names.
-pub(crate) fn tars_below(dir: &Dir) -> Result<Vec<String>, StorageError> {
-    Ok(below(dir)?.tars)
-}
-
 /// Returns whether an index lists tar files.
-fn is_tar_index(file: &FileHandle) -> Result<bool, StorageError> {
+fn is_tar_index(file: &Stored) -> Result<bool, StorageError> {
     let head = file.read_range(0, file.len().min(256))?;
     Ok(begins_as_tar_index(&head))
 }

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use shardmill_core::check_relative_path;
+use shardmill_core::{check_relative_path, escape};
 use shardmill_storage::{Location, StorageError};
 use shardmill_webdataset::{MOST_NAMES, WebdatasetError, expand_braces};
 
 use super::listing::is_tar_name;
-use crate::error::DatasetError;
+use crate::error::{DatasetError, DatasetProblem};
 
 /// The tar files that a pattern names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ impl TarPattern {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Braces`]: unmatched braces, or more than [`MOST_NAMES`] files. [`DatasetError::PatternApart`]: files
-    /// in several stores. [`DatasetError::PatternTwice`]: repeated files. [`DatasetError::Storage`]: an invalid location.
+    /// [`DatasetError::Braces`]: unmatched braces, or more than [`MOST_NAMES`] files. [`DatasetProblem::PatternApart`]: files
+    /// in several stores. [`DatasetProblem::PatternTwice`]: repeated files. [`DatasetError::Storage`]: an invalid location.
     pub fn parse(text: &str) -> Result<Option<Self>, DatasetError> {
         if !(text.contains('{') || text.contains("::")) || Path::new(text).exists() {
             return Ok(None);
@@ -81,11 +81,16 @@ impl TarPattern {
 
     /// Makes a pattern of the files that the text names.
     fn of_all(text: &str, all: &[String]) -> Result<Self, DatasetError> {
-        let pattern = || text.to_owned();
+        let shown = escape(text);
+        let apart = || {
+            let reason =
+                format!("the pattern `{shown}` names tar files that have no folder in common");
+            DatasetProblem::PatternApart.of_call(reason)
+        };
         let common = common_folder(all);
         let rest = common.split_once("://").map(|(_, rest)| rest);
         if rest.is_some_and(|rest| rest.is_empty()) || common.is_empty() && has_url(all) {
-            return Err(DatasetError::PatternApart { pattern: pattern() });
+            return Err(apart());
         }
         let folder = Location::parse(match common {
             "" => ".",
@@ -97,19 +102,15 @@ impl TarPattern {
         for full in all {
             let name = beneath(&folder, common, full)?;
             let Some(name) = name else {
-                return Err(DatasetError::PatternApart { pattern: pattern() });
+                return Err(apart());
             };
             if let Err(source) = check_relative_path(&name) {
-                let pattern = pattern();
-                return Err(DatasetError::PatternName {
-                    pattern,
-                    name,
-                    source,
-                });
+                let reason = format!("the pattern `{shown}` names `{}`: {source}", escape(&name));
+                return Err(DatasetProblem::PatternName.of_call(reason));
             }
             if !seen.insert(name.clone()) {
-                let pattern = pattern();
-                return Err(DatasetError::PatternTwice { pattern, name });
+                let reason = format!("the pattern `{shown}` names `{}` twice", escape(&name));
+                return Err(DatasetProblem::PatternTwice.of_call(reason));
             }
             names.push(name);
         }

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{INDEX_NAME, Limits, Unfinished};
-use shardmill_storage::{Dir, Folder, Location, Remote, RemoteLocation, RemoteOptions};
+use shardmill_core::{INDEX_NAME, Limits};
+use shardmill_storage::{Dir, Folder, Location, RemoteLocation, RemoteOptions};
 use shardmill_webdataset::Index;
 
 use super::file::TarFile;
-use super::listing::{Below, MOST_DEPTH, is_tar_name, list, tars_below};
+use super::listing::{Listing, MOST_DEPTH, is_tar_name, list};
 use super::pattern::TarPattern;
-use crate::error::DatasetError;
+use crate::error::{DatasetError, DatasetProblem};
 use crate::index_file::check_expected_index;
 use crate::side_files::{SideFiles, unfinished};
 
@@ -77,9 +77,9 @@ impl TarSet {
                         last = Some((place, folder));
                     }
                     Some((folder, INDEX_NAME)) => {
-                        set.add_folder(&Folder::open_store(&folder, remote)?, limits)?;
+                        set.add_folder(&Folder::open_store(&folder, remote)?, None, limits)?;
                     }
-                    _ => set.add_folder(&Folder::open_store(location, remote)?, limits)?,
+                    _ => set.add_folder(&Folder::open_store(location, remote)?, None, limits)?,
                 },
             }
         }
@@ -99,7 +99,7 @@ impl TarSet {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::NoTars`]; errors of reading the folder.
+    /// [`DatasetProblem::NoTars`]; errors of reading the folder.
     pub fn lying_in(folder: &Path) -> Result<Self, DatasetError> {
         let dir = Dir::open(folder)?;
         let mut names = Vec::new();
@@ -109,9 +109,7 @@ impl TarSet {
             }
         })?;
         if names.is_empty() {
-            return Err(DatasetError::NoTars {
-                path: folder.to_owned(),
-            });
+            return Err(DatasetError::no_tars(folder));
         }
         names.sort();
         let folder = Folder::Local(dir);
@@ -149,10 +147,7 @@ impl TarSet {
     /// As [`TarSet::open_at`].
     pub fn open_in(folder: &Folder, limits: &Limits) -> Result<Self, DatasetError> {
         let mut set = Self::default();
-        match folder {
-            Folder::Local(dir) => set.add(dir.path(), limits)?,
-            folder => set.add_folder(folder, limits)?,
-        }
+        set.add_folder(folder, None, limits)?;
         Ok(set)
     }
 
@@ -166,22 +161,8 @@ impl TarSet {
         expected: &str,
         limits: &Limits,
     ) -> Result<Self, DatasetError> {
-        let file = match folder.open_file(INDEX_NAME) {
-            Err(error) if error.is_not_found() => {
-                return Err(DatasetError::IndexMissing {
-                    path: folder.path().to_owned(),
-                    unfinished: match folder {
-                        Folder::Local(dir) => unfinished(dir)?,
-                        _ => None,
-                    },
-                });
-            }
-            file => file?,
-        };
-        let bytes = file.read_all(limits.index_bytes)?;
-        check_expected_index(&bytes, file.path(), Some(expected))?;
         let mut set = Self::default();
-        set.add_index(folder, file.path(), &bytes, limits)?;
+        set.add_folder(folder, Some(expected), limits)?;
         Ok(set)
     }
 
@@ -196,13 +177,12 @@ impl TarSet {
         let index = Index::parse(bytes, limits).map_err(|source| {
             let path = path.to_owned();
             match shardmill_mds::Index::parse(bytes, limits) {
-                Ok(other) => DatasetError::OtherFormat {
-                    path,
-                    format: other
-                        .shards
-                        .first()
-                        .map_or("mds", |shard| shard.config.format().name()),
-                },
+                Ok(other) => {
+                    let format = other.shards.first();
+                    let format = format.map_or("mds", |shard| shard.config.format().name());
+                    let reason = format!("the index is of {format} shards, and not of tar files");
+                    DatasetProblem::OtherFormat.at(path, reason)
+                }
                 Err(_) => DatasetError::TarIndex {
                     path,
                     source: Box::new(source),
@@ -221,30 +201,48 @@ impl TarSet {
         Ok(())
     }
 
-    fn add_folder(&mut self, folder: &Folder, limits: &Limits) -> Result<(), DatasetError> {
+    /// Adds the shards of a folder: those of its index, which must have the hash `expected`, or without an index and a
+    /// hash, all tar files below it.
+    fn add_folder(
+        &mut self,
+        folder: &Folder,
+        expected: Option<&str>,
+        limits: &Limits,
+    ) -> Result<(), DatasetError> {
         folder.keep(INDEX_NAME, limits.index_bytes)?;
-        if !folder.exists(INDEX_NAME)? {
-            let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-            if let Some(found) = Unfinished::among(names.iter().map(String::as_str)) {
-                return Err(DatasetError::Unfinished {
-                    path: folder.path().to_owned(),
-                    found,
-                    tars: true,
+        let path = || folder.path().to_owned();
+        let file = match folder.open_file(INDEX_NAME) {
+            Err(error) if error.is_not_found() && expected.is_none() => {
+                let listing = Listing::of(folder)?;
+                if let Some(found) = listing.unfinished()? {
+                    return Err(DatasetError::Unfinished {
+                        path: path(),
+                        found,
+                        tars: true,
+                    });
+                }
+                let names = listing.below()?.tars;
+                if names.is_empty() {
+                    return Err(DatasetError::no_tars(folder.path()));
+                }
+                let names = names.into_iter();
+                self.shards
+                    .extend(names.map(|name| TarFile::stored(folder, name)));
+                return Ok(());
+            }
+            Err(error) if error.is_not_found() => {
+                return Err(DatasetError::IndexMissing {
+                    path: path(),
+                    unfinished: match folder {
+                        Folder::Local(dir) => unfinished(dir)?,
+                        Folder::Store(_) => None,
+                    },
                 });
             }
-            let names = Below::of(names).tars;
-            if names.is_empty() {
-                return Err(DatasetError::NoTars {
-                    path: folder.path().to_owned(),
-                });
-            }
-            let names = names.into_iter();
-            self.shards
-                .extend(names.map(|name| TarFile::stored(folder, name)));
-            return Ok(());
-        }
-        let file = folder.open_file(INDEX_NAME)?;
+            file => file?,
+        };
         let bytes = file.read_all(limits.index_bytes)?;
+        check_expected_index(&bytes, file.path(), expected)?;
         self.add_index(folder, file.path(), &bytes, limits)
     }
 
@@ -260,13 +258,9 @@ impl TarSet {
                 .parent()
                 .filter(|parent| !parent.as_os_str().is_empty());
             let name = location.file_name().map(|name| name.to_string_lossy());
-            self.shards.push(TarFile {
-                root: parent.unwrap_or(Path::new(".")).to_owned(),
-                store: None,
-                name: name.unwrap_or_default().into_owned(),
-                entry: None,
-                live: None,
-            });
+            let name = name.unwrap_or_default().into_owned();
+            self.shards
+                .push(TarFile::named(parent.unwrap_or(Path::new(".")), name));
             return Ok(());
         }
         let root = match location.parent() {
@@ -276,33 +270,7 @@ impl TarSet {
             },
             _ => location,
         };
-        let dir = Dir::open(root)?;
-        if dir.exists(INDEX_NAME)? {
-            let bytes = dir.open_file(INDEX_NAME)?.read_all(limits.index_bytes)?;
-            let path = dir.path_of(INDEX_NAME);
-            return self.add_index(&Folder::Local(dir), &path, &bytes, limits);
-        }
-        if let Some(found) = unfinished(&dir)? {
-            return Err(DatasetError::Unfinished {
-                path: root.to_owned(),
-                found,
-                tars: true,
-            });
-        }
-        let names = tars_below(&dir)?;
-        if names.is_empty() {
-            return Err(DatasetError::NoTars {
-                path: root.to_owned(),
-            });
-        }
-        self.shards.extend(names.into_iter().map(|name| TarFile {
-            root: root.to_owned(),
-            store: None,
-            name,
-            entry: None,
-            live: None,
-        }));
-        Ok(())
+        self.add_folder(&Folder::Local(Dir::open(root)?), None, limits)
     }
 
     /// Reads the side files of an index of this set.

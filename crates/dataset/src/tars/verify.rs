@@ -300,12 +300,8 @@ impl Look<'_> {
         }
         let raw = if TarCompression::sniff(&stored).is_some() {
             let raw_bytes = entry.map(|entry| entry.raw_data.bytes);
-            let raw = decompress(&stored, raw_bytes, self.limits).map_err(|source| {
-                DatasetError::Decompress {
-                    place: self.shard.place(),
-                    source: Box::new(source),
-                }
-            })?;
+            let raw = decompress(&stored, raw_bytes, self.limits)
+                .map_err(|source| DatasetError::decompress(self.shard.place(), source))?;
             if let Some(entry) = entry
                 && !self.matches(&entry.raw_data, &raw)
             {

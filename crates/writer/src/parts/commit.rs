@@ -10,11 +10,11 @@ use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
 
 use super::gc;
 use super::lease::{claim, release, tidy};
-use super::manifest::{Manifest, columns_of, difference};
+use super::manifest::{Manifest, columns_of, difference, part_form};
 use super::names::NameForm;
-use super::staging::{SaveMode, Staging, parse_index};
+use super::staging::{SaveMode, Staging, dataset_exists, parse_index, part_names};
 use crate::entry::{DatasetIndex, IndexEntry};
-use crate::error::WriteError;
+use crate::error::{WriteError, WriteProblem};
 use crate::index::INDEX_NAME;
 use crate::record::{FileRecord, open};
 
@@ -147,7 +147,10 @@ impl Commit<'_> {
     /// already published the same manifests.
     fn publish(&mut self, lease: &PlaceLease) -> Result<(u64, bool), WriteError> {
         let place = self.place;
-        let shown = || place.display(INDEX_NAME);
+        let changed = || {
+            let reason = "the dataset was changed since the job began";
+            WriteProblem::DatasetChanged.at(place.display(INDEX_NAME), reason)
+        };
         let text = self.index()?;
         if !self.staging.is_base(text.as_deref()) {
             if let Some(text) = &text
@@ -156,10 +159,8 @@ impl Commit<'_> {
                 return Ok((total, true));
             }
             return Err(match self.staging.mode() {
-                SaveMode::Create => WriteError::DatasetExists { place: shown() },
-                SaveMode::Append | SaveMode::Overwrite => {
-                    WriteError::DatasetChanged { place: shown() }
-                }
+                SaveMode::Create => dataset_exists(place),
+                SaveMode::Append | SaveMode::Overwrite => changed(),
             });
         }
         let limits = &self.options.limits;
@@ -179,7 +180,7 @@ impl Commit<'_> {
         // The renames must be durable before the index is published.
         place.sync()?;
         if lease.is_lost() {
-            return Err(WriteError::DatasetChanged { place: shown() });
+            return Err(changed());
         }
         let mode = match self.staging.has_base() {
             false => PublishMode::CreateNew,
@@ -190,7 +191,7 @@ impl Commit<'_> {
         place
             .publish_bytes(Some(WORK_FOLDER), INDEX_NAME, text.as_bytes(), mode, go_on)
             .map_err(|error| match error {
-                StorageError::Exists { .. } => WriteError::DatasetExists { place: shown() },
+                StorageError::Exists { .. } => dataset_exists(place),
                 error => error.into(),
             })?;
         Ok((index.samples(), false))
@@ -291,9 +292,10 @@ impl Commit<'_> {
                 Err(error) if error.is_not_found() && dir.exists(&file.check.name)? => {}
                 Err(StorageError::Exists { .. }) => {
                     if !file.check.is_same(dir, &file.check.name, self.go_on)? {
-                        return Err(WriteError::FileInTheWay {
-                            place: self.place.display(&file.check.name),
-                        });
+                        return Err(WriteProblem::FileInTheWay.at(
+                            self.place.display(&file.check.name),
+                            "a file that no index names is in the way",
+                        ));
                     }
                     // The file was committed already, so its copy in the attempt folder is removed.
                     dir.remove(&file.at)?;
@@ -317,26 +319,20 @@ fn in_order(
     for manifest in manifests {
         let part = manifest.part;
         if manifest.job != staging.job() {
-            return Err(WriteError::PartJob {
-                part,
-                found: manifest.job,
-                expected: staging.job().to_owned(),
-            });
+            let (found, expected) = (manifest.job, staging.job());
+            let reason = format!("part {part} is of job {found}, not of {expected}");
+            return Err(WriteProblem::PartJob.at(None, reason));
         }
         if let Some(first) = by_part.get(&part) {
-            return Err(WriteError::PartTwice {
-                part,
-                first: first.attempt.clone(),
-                second: manifest.attempt,
-            });
+            let (first, second) = (&first.attempt, manifest.attempt);
+            let reason =
+                format!("part {part} is there twice, from the attempts {first} and {second}");
+            return Err(WriteProblem::PartTwice.at(None, reason));
         }
         let is_tar = matches!(staging.names(), NameForm::Tar(_));
         let odd = |entry: &IndexEntry| matches!(entry, IndexEntry::Tar(_)) != is_tar;
         if manifest.shards.iter().any(|shard| odd(&shard.entry)) {
-            return Err(WriteError::PartNames {
-                expected: staging.names().to_json(),
-                found: "another format".to_owned(),
-            });
+            return Err(part_names(staging, "another format"));
         }
         by_part.insert(part, manifest);
     }
@@ -352,10 +348,8 @@ fn in_order(
         });
     }
     if let Some((part, _)) = by_part.range(most..).next() {
-        return Err(WriteError::PartSurplus {
-            part: *part,
-            parts: most,
-        });
+        let reason = format!("part {part} is one too many: there have to be {most}");
+        return Err(WriteProblem::PartNumber.at(None, reason));
     }
     let mut formed = by_part
         .values()
@@ -363,11 +357,7 @@ fn in_order(
     if let Some((first, form)) = formed.next()
         && let Some((part, other)) = formed.find(|(_, other)| *other != form)
     {
-        return Err(WriteError::PartForm {
-            part,
-            first,
-            difference: difference(form, other),
-        });
+        return Err(part_form(part, first, &difference(form, other)));
     }
     Ok(by_part.into_values().collect())
 }
@@ -385,9 +375,8 @@ fn joined(
     let listed = before.iter().chain(&new);
     for (name, _) in listed.flat_map(IndexEntry::stored_files) {
         if !names.insert(name) {
-            return Err(WriteError::NameTwice {
-                name: name.to_owned(),
-            });
+            let reason = format!("two files would be called `{}`", escape(name));
+            return Err(WriteProblem::NameTwice.at(None, reason));
         }
     }
     let kept = match staging.mode() {
@@ -397,11 +386,9 @@ fn joined(
     if let (Some(old), Some(new)) = (kept.last(), new.first())
         && !alike(old, new)
     {
-        return Err(WriteError::DatasetFormat {
-            place: place.display(INDEX_NAME),
-            found: described(old),
-            expected: described(new),
-        });
+        let (found, expected) = (described(old), described(new));
+        let reason = format!("the dataset has shards of {found}, the job writes {expected}");
+        return Err(WriteProblem::DatasetFormat.at(place.display(INDEX_NAME), reason));
     }
     Ok(staging.names().format().index(kept.into_iter().chain(new)))
 }
@@ -441,27 +428,30 @@ fn check_file(
     verify: Verify,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), WriteError> {
-    let missing = || WriteError::PartFileMissing {
-        place: place.display(&file.at),
-        part,
+    let missing = || {
+        let reason = format!("a file of part {part} is missing");
+        WriteProblem::PartFileMissing.at(place.display(&file.at), reason)
     };
     let check_length = |at: &str, bytes: u64| match bytes == file.check.bytes {
         true => Ok(()),
-        false => Err(WriteError::PartFileLength {
-            place: place.display(at),
-            part,
-            found: bytes,
-            expected: file.check.bytes,
-        }),
+        false => Err(WriteProblem::PartFileLength.at(
+            place.display(at),
+            format!(
+                "a file of part {part} has {bytes} bytes, {} were written",
+                file.check.bytes
+            ),
+        )),
     };
-    let check_hash = |at: &str, found: String, expected: &str| match found == *expected {
+    let check_hash = |at: &str, found: String, expected: &str| {
+        match found == *expected {
         true => Ok(()),
-        false => Err(WriteError::PartFileHash {
-            place: place.display(at),
-            part,
-            found,
-            expected: expected.to_owned(),
-        }),
+        false => Err(WriteProblem::PartFileHash.at(
+            place.display(at),
+            format!(
+                "a file of part {part} has another hash ({found}) than what was written ({expected})"
+            ),
+        )),
+    }
     };
     let Some(dir) = place.as_local() else {
         let file_version = place.file_version(&file.at, &mut |_| go_on())?;

@@ -9,7 +9,7 @@ use shardmill_storage::{Dir, Place, Remote, StorageError, TempFile};
 use super::lease::{claim, is_converting, release};
 use super::names::{NameForm, is_shard_name, part_of, token, token_of};
 use super::staging::{Staging, parse_index};
-use crate::error::WriteError;
+use crate::error::{WriteError, WriteProblem};
 use crate::form::{STREAMING_PREFIX, ShardPattern};
 use crate::index::INDEX_NAME;
 
@@ -140,7 +140,7 @@ pub(super) fn sweep(
 /// # Errors
 ///
 /// - [`WriteError::Index`] if the index cannot be read.
-/// - [`WriteError::NoAges`] if the options select by age and the store does not report ages.
+/// - [`WriteProblem::NoAges`] if the options select by age and the store does not report ages.
 /// - A conflict if another commit is running.
 /// - The error of the disk or the store.
 pub fn gc(
@@ -188,9 +188,8 @@ fn find(
             (Some(_), _, _) | (None, None, _) => true,
             (None, Some(before), Some(changed)) => changed < before,
             (None, Some(_), None) => {
-                return Err(WriteError::NoAges {
-                    place: place.display(&name),
-                });
+                let reason = "how old it is is not known: the store does not list times";
+                return Err(WriteProblem::NoAges.at(place.display(&name), reason));
             }
         };
         let entry = GcEntry {

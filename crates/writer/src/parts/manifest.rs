@@ -8,8 +8,8 @@ use shardmill_storage::Place;
 use shardmill_webdataset::TarCompression;
 
 use super::names::{folder_of, name_in, token};
-use super::staging::{MOST_PARTS, Staging, check_token};
-use crate::error::WriteError;
+use super::staging::{MOST_PARTS, Staging, check_token, part_names};
+use crate::error::{WriteError, WriteProblem};
 use crate::form::{ShardForm, TarForm};
 use crate::record::{FileRecord, ShardRecord};
 
@@ -36,7 +36,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::Token`] or [`WriteError::PartNumber`].
+    /// Returns [`WriteProblem::Token`] or [`WriteProblem::PartNumber`].
     pub fn empty(staging: &Staging, part: u64, attempt: &str) -> Result<Self, WriteError> {
         check(staging.job(), part, attempt)?;
         Ok(Self {
@@ -80,7 +80,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::ManifestSyntax`], [`WriteError::Token`] or [`WriteError::PartNumber`].
+    /// Returns [`WriteProblem::ManifestSyntax`], [`WriteProblem::Token`] or [`WriteProblem::PartNumber`].
     pub fn parse(text: &str, limits: &Limits) -> Result<Self, WriteError> {
         let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
@@ -120,20 +120,23 @@ impl Manifest {
 }
 
 fn wrong(reason: &str) -> WriteError {
-    WriteError::ManifestSyntax {
-        what: "a manifest",
-        reason: reason.to_owned(),
-    }
+    WriteProblem::ManifestSyntax.at(None, format!("a manifest cannot be read: {reason}"))
+}
+
+/// Builds the error for shards of another form than those of a part before them.
+pub(super) fn part_form(part: u64, first: u64, difference: &str) -> WriteError {
+    let reason = format!(
+        "the shards of part {part} have another form than those of part {first}: {difference}"
+    );
+    WriteProblem::PartForm.at(None, reason)
 }
 
 fn check(job: &str, part: u64, attempt: &str) -> Result<(), WriteError> {
     check_token("job", job)?;
     check_token("attempt", attempt)?;
     if part > MOST_PARTS {
-        return Err(WriteError::PartNumber {
-            part,
-            most: MOST_PARTS,
-        });
+        let reason = format!("part {part} is above the limit of {MOST_PARTS}");
+        return Err(WriteProblem::PartNumber.at(None, reason));
     }
     Ok(())
 }
@@ -171,7 +174,7 @@ impl ManifestBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::Token`] or [`WriteError::PartNumber`], or [`WriteError::PartNames`] if the job was begun for another
+    /// Returns [`WriteProblem::Token`] or [`WriteProblem::PartNumber`], or [`WriteProblem::PartNames`] if the job was begun for another
     /// form.
     pub fn new(
         place: &Place,
@@ -182,10 +185,7 @@ impl ManifestBuilder {
     ) -> Result<Self, WriteError> {
         let manifest = Manifest::empty(staging, part, attempt)?;
         if !staging.names().fits(form) {
-            return Err(WriteError::PartNames {
-                expected: staging.names().to_json(),
-                found: form.format().to_string(),
-            });
+            return Err(part_names(staging, &form.format().to_string()));
         }
         let is_local = place.as_local().is_some();
         Ok(Self {

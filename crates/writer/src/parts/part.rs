@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use shardmill_storage::{Dir, FileVersion, Place, PublishMode, StorageError};
 
-use super::manifest::{Manifest, ManifestBuilder};
+use super::manifest::{Manifest, ManifestBuilder, part_form};
 use super::staging::Staging;
 use crate::chunk::{BufferPool, Origin};
 use crate::error::WriteError;
@@ -96,16 +96,13 @@ impl PartWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::PartForm`] if the shards would have another form.
+    /// Returns [`WriteProblem::PartForm`](crate::WriteProblem::PartForm) if the shards would have another form.
     pub fn change(&mut self, encoder: RowEncoder, form: &ShardForm) -> Result<(), WriteError> {
         if !self.kind.is_of(form) {
             let builder = self.builder.as_ref();
             let part = builder.map_or(0, ManifestBuilder::part);
-            return Err(WriteError::PartForm {
-                part,
-                first: part,
-                difference: builder.map_or_else(String::new, |builder| builder.difference(form)),
-            });
+            let difference = builder.map_or_else(String::new, |builder| builder.difference(form));
+            return Err(part_form(part, part, &difference));
         }
         self.encoder = encoder;
         Ok(())

@@ -1,13 +1,13 @@
 //! The settings of a job: its name, the names of its shards, and the dataset that it found.
 
 use serde_json::{Value, json};
-use shardmill_core::Limits;
+use shardmill_core::{Limits, escape};
 use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_storage::Place;
 
 use super::names::{NameForm, part_of};
 use crate::entry::DatasetIndex;
-use crate::error::WriteError;
+use crate::error::{WriteError, WriteProblem};
 use crate::index::INDEX_NAME;
 
 /// The maximum length of the name of a job or an attempt, in bytes.
@@ -70,7 +70,7 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::Token`] if the name is invalid.
+    /// Returns [`WriteProblem::Token`] if the name is invalid.
     pub fn fresh(job: &str, names: NameForm) -> Result<Self, WriteError> {
         check_token("job", job)?;
         Ok(Self {
@@ -88,8 +88,8 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns [`WriteError::Index`],
-    /// [`WriteError::Token`], or the error of the storage.
+    /// Returns [`WriteProblem::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns [`WriteError::Index`],
+    /// [`WriteProblem::Token`], or the error of the storage.
     pub fn begin(
         place: &Place,
         job: &str,
@@ -104,9 +104,7 @@ impl Staging {
             return Ok(staging);
         };
         if mode == SaveMode::Create {
-            return Err(WriteError::DatasetExists {
-                place: place.display(INDEX_NAME),
-            });
+            return Err(dataset_exists(place));
         }
         let index = parse_index(place, &text, limits)?;
         let prefix = staging.names.prefix();
@@ -172,17 +170,13 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::ManifestSyntax`] or [`WriteError::Token`].
+    /// Returns [`WriteProblem::ManifestSyntax`] or [`WriteProblem::Token`].
     pub fn parse(text: &str) -> Result<Self, WriteError> {
-        let wrong = |reason: &'static str| WriteError::ManifestSyntax {
-            what: "the parameters of a job",
-            reason: reason.to_owned(),
+        let wrong = |reason: &str| {
+            let reason = format!("the parameters of a job cannot be read: {reason}");
+            WriteProblem::ManifestSyntax.at(None, reason)
         };
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| WriteError::ManifestSyntax {
-                what: "the parameters of a job",
-                reason: error.to_string(),
-            })?;
+        let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         if value.get("version").and_then(Value::as_u64) != Some(1) {
             return Err(wrong("it has no version, or another one than 1"));
         }
@@ -213,10 +207,21 @@ pub(super) fn check_token(what: &'static str, text: &str) -> Result<(), WriteErr
     if fits {
         return Ok(());
     }
-    Err(WriteError::Token {
-        what,
-        text: text.to_owned(),
-    })
+    let text = escape(text);
+    let reason = format!("`{text}` is not the name of {what}: it needs 1 to 40 letters and digits");
+    Err(WriteProblem::Token.at(None, reason))
+}
+
+/// Builds the error for shards that do not have the names that the job declared.
+pub(super) fn part_names(staging: &Staging, found: &str) -> WriteError {
+    let expected = staging.names().to_json();
+    let reason = format!("the job was begun for shards of {expected}, not of {found}");
+    WriteProblem::PartNames.at(None, reason)
+}
+
+/// Builds the error for a destination that already has a dataset.
+pub(super) fn dataset_exists(place: &Place) -> WriteError {
+    WriteProblem::DatasetExists.at(place.display(INDEX_NAME), "there is a dataset already")
 }
 
 fn digest_of(text: &[u8]) -> String {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use shardmill_codec::{Compression, HashAlgo};
-use shardmill_core::{Format, Limits};
+use shardmill_core::{Format, Limits, escape};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::entry::ShardEntry;
@@ -14,7 +14,7 @@ use crate::config::{
     Column, Layout, ShardConfig, TextColumn, TextEncoding, fixed_separator, is_json_blank,
 };
 use crate::encoding::Encoding;
-use crate::error::{MdsError, Place};
+use crate::error::{MdsError, MdsProblem, Place};
 use crate::shown::{parse_name, shorten};
 
 impl RawConfig {
@@ -252,12 +252,10 @@ pub(crate) fn check_unique(shards: &[ShardEntry]) -> Result<(), MdsError> {
                     shard: Some(number),
                     field: format!("{field}.basename"),
                 };
-                let problem = MdsError::DuplicateShard {
-                    first,
-                    first_field,
-                    basename: shorten(&file.basename),
-                };
-                return Err(problem.at(place));
+                let name = shorten(&file.basename);
+                let name = escape(&name);
+                let reason = format!("the file `{name}` is also `{first_field}` of shard {first}");
+                return Err(MdsProblem::DuplicateShard.because(reason).at(place));
             }
         }
     }

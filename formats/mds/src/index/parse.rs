@@ -18,7 +18,7 @@ use super::fields::{Fields, Files, RawConfig};
 use super::parser::Parser;
 use super::values::{Columns, File, Ignored, Nullable, Number, Sizes, Str, Strings, seeds};
 use crate::config::ShardConfig;
-use crate::error::{MdsError, Place};
+use crate::error::{MdsError, MdsProblem, Place, not_json};
 use crate::shown::parse_name;
 
 impl Index {
@@ -110,11 +110,7 @@ impl<R: io::Read> io::Read for Counted<R> {
 
 /// Refuses a file that cannot be an index, and describes it by how it starts.
 fn check_start(start: &[u8]) -> Result<(), MdsError> {
-    let not_json = |reason: &str| {
-        Err(MdsError::NotJson {
-            reason: reason.to_owned(),
-        })
-    };
+    let not_json = |reason: &str| Err(not_json(reason));
     let Some(first) = start.iter().find(|byte| !byte.is_ascii_whitespace()) else {
         return Err(MdsError::IndexEmpty);
     };
@@ -147,10 +143,9 @@ fn run<'de, R: serde_json::de::Read<'de>>(
 }
 
 fn trailing(error: &serde_json::Error) -> MdsError {
-    MdsError::Trailing {
-        line: error.line() as u64,
-        column: error.column() as u64,
-    }
+    let (line, column) = (error.line(), error.column());
+    let reason = format!("something follows the index at line {line}, byte {column}");
+    MdsProblem::Trailing.because(reason)
 }
 
 /// Parses the config that is stored in a shard.
@@ -255,7 +250,8 @@ fn check_version<E: serde::de::Error>(parser: &mut Parser<'_>, found: u64) -> Re
     if found == 2 {
         return Ok(());
     }
-    Err(parser.fail(MdsError::Version { found }))
+    let reason = format!("the version is {found}; only version 2 is supported");
+    Err(parser.fail(MdsProblem::Version.because(reason)))
 }
 
 /// Visits the list of shards.

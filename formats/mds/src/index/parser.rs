@@ -8,7 +8,7 @@ use shardmill_core::{ErrorKind, Limits};
 
 use super::fields::RawConfig;
 use crate::config::ShardConfig;
-use crate::error::{MdsError, Place};
+use crate::error::{MdsError, MdsProblem, Place, not_json};
 use crate::shown::shorten;
 
 /// The current position and the fields read so far.
@@ -93,12 +93,11 @@ impl<'l> Parser<'l> {
         if let Some(error) = self.error.take() {
             return error;
         }
-        let (line, column) = (error.line() as u64, error.column() as u64);
+        let (line, column) = (error.line(), error.column());
         match error.classify() {
-            Category::Eof => MdsError::IndexTruncated { line, column },
-            Category::Syntax => MdsError::NotJson {
-                reason: error.to_string(),
-            },
+            Category::Eof => MdsProblem::IndexTruncated
+                .because(format!("the index ends after line {line}, byte {column}")),
+            Category::Syntax => not_json(error),
             Category::Io => MdsError::Read {
                 kind: error.io_error_kind().map_or(ErrorKind::Storage, |kind| {
                     ErrorKind::from(&io::Error::from(kind))

@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 
-use shardmill_core::{Format, Limits};
+use shardmill_core::{Format, Limits, escape};
 
 use crate::config::{Layout, ShardConfig};
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem, no_part};
 use crate::index::{self, ShardEntry};
 use crate::shown::shorten;
 
@@ -33,11 +33,7 @@ impl<'a> Table<'a> {
 
     /// Reads the table at the start of a file, and returns it with the bytes after it.
     pub(super) fn read(file: &'a [u8], name: &'static str) -> Result<(Self, &'a [u8]), MdsError> {
-        let truncated = |needed| MdsError::Truncated {
-            file: name,
-            needed,
-            found: file.len() as u64,
-        };
+        let truncated = |needed: u64| truncated(name, needed, file);
         let samples = number(file).ok_or_else(|| truncated(8))?;
         let end = 8 + 4 * samples;
         let (head, rest) = usize::try_from(end)
@@ -68,13 +64,18 @@ impl<'a> Table<'a> {
         Some((usize::try_from(begin).ok()?, usize::try_from(end).ok()?))
     }
 
+    /// Builds the error for a first sample that does not start at the required offset.
+    fn first_offset(&self, expected: u64) -> MdsError {
+        MdsProblem::Offsets.because(format!(
+            "the first sample starts at byte {}, but has to start at byte {expected}",
+            self.first()
+        ))
+    }
+
     /// Checks that the samples are contiguous, start at `first`, end at `last`, and that none is too large.
     fn check(&self, first: u64, last: u64, limits: &Limits) -> Result<(), MdsError> {
         if self.first() != first {
-            return Err(MdsError::FirstOffset {
-                expected: first,
-                found: self.first(),
-            });
+            return Err(self.first_offset(first));
         }
         let mut previous = first;
         let mut largest = 0;
@@ -91,10 +92,9 @@ impl<'a> Table<'a> {
             previous = offset;
         }
         if previous != last {
-            return Err(MdsError::LastOffset {
-                expected: last,
-                found: previous,
-            });
+            let reason =
+                format!("the last sample ends at byte {previous}, but the file has {last} bytes");
+            return Err(MdsProblem::Offsets.because(reason));
         }
         Limits::check("sample-bytes", largest, limits.sample_bytes)?;
         Ok(())
@@ -112,18 +112,18 @@ pub(super) fn config_before_samples<'a>(
     let config = table
         .first()
         .checked_sub(header)
-        .ok_or_else(|| MdsError::FirstOffset {
-            expected: header,
-            found: table.first(),
-        })?;
+        .ok_or_else(|| table.first_offset(header))?;
     usize::try_from(config)
         .ok()
         .and_then(|config| rest.get(..config))
-        .ok_or_else(|| MdsError::Truncated {
-            file: DATA,
-            needed: table.first(),
-            found: data.len() as u64,
-        })
+        .ok_or_else(|| truncated(DATA, table.first(), data))
+}
+
+fn truncated(name: &str, needed: u64, file: &[u8]) -> MdsError {
+    MdsProblem::Truncated.because(format!(
+        "the {name} has {} bytes, but its header alone needs {needed}",
+        file.len()
+    ))
 }
 
 pub(super) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, MdsError> {
@@ -144,10 +144,7 @@ pub(super) fn shard<'a>(
     let head = match (config.format().is_split(), meta, &entry.raw_meta) {
         (false, None, _) => data,
         (false, Some(_), _) => {
-            return Err(MdsError::Part {
-                format: config.format(),
-                part: META,
-            });
+            return Err(no_part(config.format(), META));
         }
         (true, Some(meta), Some(info)) => {
             check_length(META, info.bytes, meta, limits)?;
@@ -158,10 +155,9 @@ pub(super) fn shard<'a>(
     // Check the count before the table: a wrong count would make any other error misleading.
     let found = number(head);
     if let Some(found) = found.filter(|found| *found != entry.samples) {
-        return Err(MdsError::Count {
-            expected: entry.samples,
-            found,
-        });
+        let expected = entry.samples;
+        let reason = format!("the shard has {found} samples, but the index says {expected}");
+        return Err(MdsProblem::Count.because(reason));
     }
     let (table, rest) = Table::read(head, if meta.is_some() { META } else { DATA })?;
     let last = data.len() as u64;
@@ -189,11 +185,8 @@ fn check_length(
 ) -> Result<(), MdsError> {
     let found = file.len() as u64;
     if found != expected {
-        return Err(MdsError::Length {
-            file: name,
-            expected,
-            found,
-        });
+        let reason = format!("the {name} has {found} bytes, but the index says {expected}");
+        return Err(MdsProblem::Length.because(reason));
     }
     Limits::check("shard-bytes", found, limits.shard_bytes)?;
     Ok(())
@@ -208,10 +201,15 @@ fn check_lines(
 ) -> Result<(), MdsError> {
     if !data.starts_with(header_line) {
         let start = data.get(..header_line.len()).unwrap_or(data);
-        return Err(MdsError::HeaderLine {
-            expected: shorten(String::from_utf8_lossy(header_line).trim_end()),
-            found: shorten(String::from_utf8_lossy(start).trim_end()),
-        });
+        let shown = |line: &[u8]| {
+            let line = shorten(String::from_utf8_lossy(line).trim_end());
+            escape(&line).into_owned()
+        };
+        return Err(MdsProblem::HeaderLine.because(format!(
+            "the shard starts with `{}` instead of the header line `{}`",
+            shown(start),
+            shown(header_line)
+        )));
     }
     let newline = config.newline().as_bytes();
     for sample in 0..table.samples() {
@@ -240,11 +238,11 @@ fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<
         .find(|(expected, found)| expected != found);
     // There is always one, because these are all fields of a config.
     let ((field, expected), (_, found)) = differs.unwrap_or_default();
-    Err(MdsError::ConfigMismatch {
-        field,
-        expected: shorten(&expected),
-        found: shorten(&found),
-    })
+    Err(MdsProblem::Config.because(format!(
+        "the config in the shard has {field} {}, but the index says {}",
+        escape(&shorten(&found)),
+        escape(&shorten(&expected))
+    )))
 }
 
 /// Returns the fields of a config with their values, for a message.

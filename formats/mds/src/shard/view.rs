@@ -7,7 +7,7 @@ use super::line::{self, TextValue};
 use crate::config::{Layout, ShardConfig};
 use crate::decode::decode;
 use crate::encoding::Encoding;
-use crate::error::MdsError;
+use crate::error::{MdsError, no_part};
 use crate::index::ShardEntry;
 use crate::value::Value;
 
@@ -101,7 +101,7 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`MdsError::NoSample`] and [`MdsError::Part`] (`InvalidInput`); `Corrupt` for a sample whose lengths do not
+    /// [`MdsError::NoSample`] and [`MdsProblem::Part`](crate::MdsProblem::Part) (`InvalidInput`); `Corrupt` for a sample whose lengths do not
     /// add up.
     pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, MdsError> {
         let mut fields = Vec::new();
@@ -117,10 +117,7 @@ impl<'a> ShardView<'a> {
     pub fn fields_into(&self, sample: u64, fields: &mut Vec<Field<'a>>) -> Result<(), MdsError> {
         fields.clear();
         let Layout::Mds { columns } = &self.config.layout else {
-            return Err(MdsError::Part {
-                format: self.config.format(),
-                part: "columns of bytes",
-            });
+            return Err(no_part(self.config.format(), "columns of bytes"));
         };
         let bytes = self.sample(sample)?;
         let variable = columns
