@@ -97,7 +97,7 @@ fn shards_without_hashes_are_distinguished_from_those_that_were_there() {
     assert!(
         place
             .ok(&["convert", "bare", "out"])
-            .contains("done already")
+            .contains("already complete")
     );
     write(1000);
     assert_eq!(place.read("bare/index.json"), index);
@@ -119,7 +119,7 @@ fn a_query_with_less_memory_is_another_one() {
         "SELECT id % 7 AS a, count(*) AS n FROM source GROUP BY id % 7",
     ];
     place.ok(&query);
-    assert!(place.ok(&query).contains("done already"));
+    assert!(place.ok(&query).contains("already complete"));
     let less = [&query[..], &["--memory-limit", "64MiB"]].concat();
     assert_eq!(refused(&place, &less), (4, "dest-conflict".to_owned()));
     // Without a query the order is that of the source.

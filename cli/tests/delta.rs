@@ -81,7 +81,7 @@ fn a_table_is_converted_as_it_was() {
         "{shown}"
     );
     let again = place.ok(&["convert", "events", "then", "--version", "2"]);
-    assert!(again.contains("done already"), "{again}");
+    assert!(again.contains("already complete"), "{again}");
 }
 
 #[test]

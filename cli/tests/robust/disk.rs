@@ -160,7 +160,7 @@ fn a_disk_that_turns_read_only() {
     disk.remount("ro");
     // Detecting that the conversion is complete requires no writes.
     let ended = lab.ok(&SLOW, "disk/dest", &[]);
-    assert!(ended.output().contains("done already"));
+    assert!(ended.output().contains("already complete"));
     lab.verify("disk/dest");
 }
 

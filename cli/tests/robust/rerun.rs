@@ -14,7 +14,7 @@ fn a_finished_conversion_is_left_as_it_is() {
         let before = lab.snapshot("dest");
         let ended = lab.ok(setting, "dest", &["--jobs", "2"]);
         assert!(
-            ended.output().contains("done already"),
+            ended.output().contains("already complete"),
             "{}",
             ended.output()
         );
