@@ -1,5 +1,6 @@
 //! The errors of storage.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -206,15 +207,25 @@ pub enum StorageError {
         /// The name of the setting.
         name: &'static str,
     },
-    /// A line that is neither `[profile]`, `key = value`, empty nor a comment.
-    #[error("line {line} is none of a file of profiles")]
+    /// A line of a file of profiles that is neither `[profile]`, `key = value`, empty nor a comment, or that occurs twice.
+    #[error("line {line}: expected `[profile]` or `key = value`, each only once")]
     ProfileLine {
         /// The line number, from 1.
         line: usize,
     },
     /// The file does not have the profile.
-    #[error("the file has no profile {profile:?}")]
+    #[error("there is no profile {profile:?}{}", others(known))]
     ProfileMissing {
+        /// The name of the profile.
+        profile: String,
+        /// The names of the profiles that exist.
+        known: Vec<String>,
+        /// What to check.
+        hint: &'static str,
+    },
+    /// The source profiles of a role lead back to the profile.
+    #[error("source_profile leads back to the profile {profile:?}")]
+    ProfileCycle {
         /// The name of the profile.
         profile: String,
     },
@@ -225,6 +236,8 @@ pub enum StorageError {
         profile: String,
         /// The field that selects the method, with its value if the field is `auth_type`.
         field: String,
+        /// What to use instead.
+        hint: &'static str,
     },
     /// The value of a field is not valid.
     #[error("{field} of the profile {profile:?} cannot have this value")]
@@ -262,7 +275,7 @@ pub enum StorageError {
         /// The error of the credential provider.
         reason: String,
         /// What to set.
-        hint: &'static str,
+        hint: Cow<'static, str>,
     },
     /// The answer has another number of bytes than expected.
     #[error("the object should have {expected} bytes, the store has {found}")]
@@ -559,6 +572,7 @@ impl Diagnostic for StorageError {
             | Self::SettingValue { .. }
             | Self::ProfileLine { .. }
             | Self::ProfileMissing { .. }
+            | Self::ProfileCycle { .. }
             | Self::ProfileLogin { .. }
             | Self::ProfileValue { .. }
             | Self::ProfileWithout { .. } => ErrorKind::InvalidInput,
@@ -599,6 +613,7 @@ impl Diagnostic for StorageError {
             | Self::SettingValue { .. } => "url-setting",
             Self::ProfileLine { .. }
             | Self::ProfileMissing { .. }
+            | Self::ProfileCycle { .. }
             | Self::ProfileLogin { .. }
             | Self::ProfileValue { .. }
             | Self::ProfileWithout { .. } => "url-profile",
@@ -645,16 +660,15 @@ impl Diagnostic for StorageError {
                 Self::UrlScheme { hint, .. }
                 | Self::SettingMissing { hint }
                 | Self::SettingLogin { hint }
-                | Self::NoCredentials { hint, .. } => hint,
+                | Self::ProfileMissing { hint, .. }
+                | Self::ProfileLogin { hint, .. } => hint,
+                Self::NoCredentials { hint, .. } => hint,
                 Self::SettingUnknown { .. } => "the guide to stores lists the names that are known",
                 Self::ProfileLine { .. } => {
-                    "a line is [PROFILE], FIELD = VALUE, empty, or begins with # or ;"
+                    "a line is [PROFILE], FIELD = VALUE, empty, or begins with # or ;, and no profile or field occurs twice"
                 }
-                Self::ProfileMissing { .. } => {
-                    "check DATABRICKS_CONFIG_PROFILE and DATABRICKS_CONFIG_FILE"
-                }
-                Self::ProfileLogin { .. } => {
-                    "give it a token, or a client_id and a client_secret, or set DATABRICKS_TOKEN"
+                Self::ProfileCycle { .. } => {
+                    "end the chain with a profile that has keys, a single sign-on or a credential_process"
                 }
                 _ if self.is_no_bucket() => "check the name of the bucket and the endpoint",
                 Self::Credentials { .. } => {
@@ -684,6 +698,21 @@ impl Diagnostic for StorageError {
             .to_owned(),
         )
     }
+}
+
+/// Returns the profiles that exist, for the message about one that does not.
+fn others(known: &[String]) -> String {
+    const MOST: usize = 10;
+    if known.is_empty() {
+        return String::new();
+    }
+    let names = known.iter().take(MOST).map(|name| format!("{name:?}"));
+    let names: Vec<_> = names.collect();
+    let more = match known.len() > MOST {
+        true => ", …",
+        false => "",
+    };
+    format!(", but {}{more}", names.join(", "))
 }
 
 /// Returns the text without user information, query and fragment. Also works for texts that are not valid URLs.

@@ -98,9 +98,9 @@ pub use place::{Place, StorePlace};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
 pub use random::random_number;
 pub use remote::{
-    DownloadOptions, Fetching, ListOptions, ListReport, Manifest, ManifestEntries, ManifestEntry,
-    OnLeaseWait, Remote, RemoteObject, RemoteOptions, RemoteStats, RequestOptions, RetryOptions,
-    SETTINGS, UploadOptions, settings_of,
+    CredentialSource, DownloadOptions, Fetching, ListOptions, ListReport, Manifest,
+    ManifestEntries, ManifestEntry, OnLeaseWait, Remote, RemoteObject, RemoteOptions, RemoteStats,
+    RequestOptions, RetryOptions, SETTINGS, UploadOptions, settings_of,
 };
 pub use temp::TempFile;
 

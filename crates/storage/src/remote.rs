@@ -3,13 +3,20 @@
 // The modules, from the bottom up: each uses only modules above it in this list.
 
 mod client; // The HTTP client.
+mod credential_source; // Where credentials came from.
 mod process; // Values that belong to one process.
+mod renewal; // Credentials that are renewed before they expire.
 mod semaphore; // The limit of concurrent requests.
 mod settings; // The settings of stores.
 mod xml; // XML answers.
 
 mod answer; // Answers, and what their failures mean.
+mod connector; // The HTTP client of providers of credentials.
 mod payload; // Bodies of requests and their checksums.
+mod profile; // Profiles of configuration files.
+
+mod aws; // Credentials of Amazon.
+
 mod signing; // The address of a bucket and the source of its credentials.
 
 mod access; // Addresses and credentials from locations and settings.
@@ -46,6 +53,7 @@ mod walk; // Concurrent listings.
 #[cfg(test)]
 mod tests;
 
+pub use credential_source::CredentialSource;
 pub use handle::{Remote, RemoteStats};
 pub use list::RemoteObject;
 pub use manifest::{Manifest, ManifestEntries, ManifestEntry};

@@ -1,30 +1,32 @@
 //! Credentials from the settings or from a provider (a machine, a role or a file), and the signing of requests with
 //! them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
-use object_store::aws::{
-    AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential, AwsCredentialProvider,
-};
+use object_store::aws::{AwsAuthorizer, AwsCredential, AwsCredentialProvider};
 use object_store::azure::{
     AzureAuthorizer, AzureConfigKey, AzureCredential, AzureCredentialProvider,
     MicrosoftAzureBuilder,
 };
-use object_store::client::{HttpClient, HttpConnector, HttpRequest};
+use object_store::client::HttpRequest;
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use ring::{digest, hmac};
 
 use super::access::databricks;
+use super::aws::{self, ProfileProvider};
+use super::connector::{Connector, retry};
+use super::credential_source::CredentialSource;
+use super::renewal::{CREDENTIALS, NoToken, STANDS};
 use super::settings::Settings;
-use super::signing::{Access, CREDENTIALS, STANDS, Signing};
-use super::token::{NoToken, Tokens};
+use super::signing::{Access, Signing};
+use super::token::Tokens;
 use crate::entry::StoreKind;
 use crate::error::StorageError;
 
@@ -44,12 +46,14 @@ enum Provider {
     Google(GcpCredentialProvider),
     Azure(AzureCredentialProvider),
     Client(Arc<Tokens>),
+    Profile(Arc<ProfileProvider>),
 }
 
 impl Provider {
     async fn ask(&self) -> Result<Credential, NoToken> {
         match self {
             Self::Client(tokens) => Ok(Credential::Bearer(tokens.token().await?)),
+            Self::Profile(provider) => Ok(Credential::Aws(provider.credential().await?)),
             // The error may quote an answer that contains secrets.
             _ => self.find().await.ok_or_else(NoToken::unknown),
         }
@@ -79,10 +83,13 @@ impl Provider {
                 };
                 is_header.then_some(Credential::Azure(found))
             }
-            Self::Client(_) => None,
+            Self::Client(_) | Self::Profile(_) => None,
         }
     }
 }
+
+/// A provider, with a name for messages.
+type Named = (Provider, Cow<'static, str>);
 
 /// A cache of credentials. One request at a time gets credentials, and all others wait for its result.
 #[derive(Default)]
@@ -95,14 +102,14 @@ pub(super) struct CredentialCache {
 struct Refusal {
     at: Instant,
     reason: String,
-    hint: &'static str,
+    hint: Cow<'static, str>,
 }
 
 impl Refusal {
     fn error(&self) -> StorageError {
         StorageError::NoCredentials {
             reason: self.reason.clone(),
-            hint: self.hint,
+            hint: self.hint.clone(),
         }
     }
 }
@@ -110,7 +117,7 @@ impl Refusal {
 /// The provider, with a name for messages.
 #[derive(Default)]
 struct Kept {
-    provider: Option<(Provider, &'static str)>,
+    provider: Option<Named>,
     /// How often the credentials were forgotten.
     epoch: u64,
 }
@@ -181,7 +188,7 @@ impl CredentialCache {
                 let refusal = Refusal {
                     at: Instant::now(),
                     reason: format!("{name} {}", found.what),
-                    hint: found.hint.unwrap_or(hint(access.kind)),
+                    hint: found.hint.unwrap_or(Cow::Borrowed(hint(access.kind))),
                 };
                 let error = refusal.error();
                 *failed = Some(refusal);
@@ -190,20 +197,47 @@ impl CredentialCache {
         }
     }
 
-    fn provider(&self, access: &Access) -> Result<(Provider, &'static str), StorageError> {
+    /// Returns where the credentials come from. Requests them, if they come from a provider.
+    pub(super) async fn source(&self, access: &Access) -> Result<CredentialSource, StorageError> {
+        self.credential(access).await?;
+        let source = access.source.clone();
+        let kept = self.kept();
+        Ok(match kept.provider.as_ref().map(|(provider, _)| provider) {
+            Some(Provider::Profile(provider)) => provider.source().unwrap_or(source),
+            Some(Provider::Client(tokens)) => CredentialSource {
+                expires: tokens.expires(),
+                ..source
+            },
+            _ => source,
+        })
+    }
+
+    fn provider(&self, access: &Access) -> Result<Named, StorageError> {
         let mut kept = self.kept();
         if let Some(provider) = &kept.provider {
             return Ok(provider.clone());
         }
         let made = match &access.signing {
-            Signing::AwsProvider(settings) => aws(settings, access)?,
+            Signing::AwsProvider(settings) => {
+                let name = Cow::Owned(access.source.name.clone());
+                match aws::environment(settings, &access.region) {
+                    Ok(provider) => (Provider::Aws(provider), name),
+                    Err(failed) => return Err(no_credentials(&name, failed, access.kind)),
+                }
+            }
+            Signing::AwsProfile(login, settings) => {
+                let (settings, region) = (settings.clone(), access.region.clone());
+                let provider = ProfileProvider::new(login.clone(), settings, region);
+                let name = Cow::Owned(provider.name());
+                (Provider::Profile(Arc::new(provider)), name)
+            }
             Signing::GoogleProvider(settings) => google(settings)?,
             Signing::AzureProvider(settings) => azure(settings, access)?,
             Signing::Client(client) => {
                 let tokens = Tokens::new(client.clone(), access)?;
                 (
                     Provider::Client(Arc::new(tokens)),
-                    "the token service of the workspace",
+                    Cow::Borrowed("the token service of the workspace"),
                 )
             }
             _ => return Err(StorageError::NoAnswer),
@@ -213,60 +247,7 @@ impl CredentialCache {
     }
 }
 
-fn retry() -> RetryConfig {
-    RetryConfig {
-        backoff: BackoffConfig::default(),
-        max_retries: 2,
-        retry_timeout: CREDENTIALS,
-    }
-}
-
-fn aws(
-    settings: &BTreeMap<String, String>,
-    access: &Access,
-) -> Result<(Provider, &'static str), StorageError> {
-    let has = |name: &str| settings.contains_key(name);
-    let direct = !(has("AWS_WEB_IDENTITY_TOKEN_FILE") && has("AWS_ROLE_ARN"));
-    let name = if !direct {
-        "the web identity of the role"
-    } else if has("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
-        || has("AWS_CONTAINER_CREDENTIALS_FULL_URI")
-    {
-        "the container"
-    } else if settings
-        .get("AWS_EC2_METADATA_DISABLED")
-        .is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
-    {
-        return Err(StorageError::NoCredentials {
-            reason: "none are set, and AWS_EC2_METADATA_DISABLED is".to_owned(),
-            hint: hint(StoreKind::S3),
-        });
-    } else {
-        "the metadata service of the machine"
-    };
-    let mut builder = AmazonS3Builder::new()
-        .with_bucket_name("credentials")
-        .with_region(access.region.clone())
-        .with_http_connector(Connector { direct })
-        .with_retry(retry());
-    for (setting, value) in settings {
-        let about_credentials = ["_CONTAINER_", "_ROLE_", "_IDENTITY_", "_METADATA_", "_STS"]
-            .iter()
-            .any(|part| setting.contains(part));
-        if let Ok(key) = AmazonS3ConfigKey::from_str(&setting.to_ascii_lowercase())
-            && about_credentials
-            && setting.starts_with("AWS_")
-        {
-            builder = builder.with_config(key, value);
-        }
-    }
-    let store = builder
-        .build()
-        .map_err(|_| no_credentials(StoreKind::S3, name))?;
-    Ok((Provider::Aws(Arc::clone(store.credentials())), name))
-}
-
-fn google(settings: &BTreeMap<String, String>) -> Result<(Provider, &'static str), StorageError> {
+fn google(settings: &BTreeMap<String, String>) -> Result<Named, StorageError> {
     let known = Settings(settings);
     let file = known.first(&[
         "GOOGLE_SERVICE_ACCOUNT",
@@ -286,8 +267,8 @@ fn google(settings: &BTreeMap<String, String>) -> Result<(Provider, &'static str
     };
     let mut builder = GoogleCloudStorageBuilder::new()
         .with_bucket_name("credentials")
-        .with_http_connector(Connector { direct })
-        .with_retry(retry());
+        .with_http_connector(Connector::new(direct))
+        .with_retry(retry(2));
     if let Some((_, path)) = file {
         builder = builder.with_service_account_path(path);
     } else if let Some(key) = key {
@@ -297,14 +278,14 @@ fn google(settings: &BTreeMap<String, String>) -> Result<(Provider, &'static str
     }
     let store = builder
         .build()
-        .map_err(|_| no_credentials(StoreKind::Google, name))?;
-    Ok((Provider::Google(Arc::clone(store.credentials())), name))
+        .map_err(|_| no_credentials(name, NoToken::unknown(), StoreKind::Google))?;
+    Ok((
+        Provider::Google(Arc::clone(store.credentials())),
+        Cow::Borrowed(name),
+    ))
 }
 
-fn azure(
-    settings: &BTreeMap<String, String>,
-    access: &Access,
-) -> Result<(Provider, &'static str), StorageError> {
+fn azure(settings: &BTreeMap<String, String>, access: &Access) -> Result<Named, StorageError> {
     let known = Settings(settings);
     let key = known.first(&[
         "AZURE_STORAGE_ACCOUNT_KEY",
@@ -315,7 +296,7 @@ fn azure(
     let mut builder = MicrosoftAzureBuilder::new()
         .with_container_name("credentials")
         .with_account(access.account.clone().unwrap_or_default())
-        .with_retry(retry());
+        .with_retry(retry(2));
     let is_set = |name: &str| known.text(name).is_some();
     let application = is_set("AZURE_CLIENT_SECRET")
         || is_set("AZURE_STORAGE_CLIENT_SECRET")
@@ -330,6 +311,7 @@ fn azure(
             "_MSI_",
             "IDENTITY_ENDPOINT",
             "_OBJECT_ID",
+            "_USE_AZURE_CLI",
             "_USE_EMULATOR",
         ]
         .iter()
@@ -349,60 +331,36 @@ fn azure(
         (Some((name, _)), _, _) => (name, false),
         (None, true, _) => ("the shared access signature", false),
         (None, false, true) => ("the application", false),
+        (None, false, false) if known.flag("AZURE_USE_AZURE_CLI")? => ("the Azure CLI", false),
         (None, false, false) => ("the managed identity of the machine", true),
     };
     let store = builder
-        .with_http_connector(Connector { direct })
+        .with_http_connector(Connector::new(direct))
         .build()
-        .map_err(|_| no_credentials(StoreKind::Azure, name))?;
-    Ok((Provider::Azure(Arc::clone(store.credentials())), name))
+        .map_err(|_| no_credentials(name, NoToken::unknown(), StoreKind::Azure))?;
+    Ok((
+        Provider::Azure(Arc::clone(store.credentials())),
+        Cow::Borrowed(name),
+    ))
 }
 
 const fn hint(kind: StoreKind) -> &'static str {
     match kind {
-        StoreKind::S3 => {
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
-        }
+        StoreKind::S3 => aws::HINT,
         StoreKind::Google => {
-            "set GOOGLE_APPLICATION_CREDENTIALS, or GCS_KEY and GCS_SECRET, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
+            "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS, or GCS_KEY and GCS_SECRET, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
         }
         StoreKind::Azure => {
-            "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_SKIP_SIGNATURE=true for a public container"
+            "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_USE_AZURE_CLI=true after `az login`, or AZURE_SKIP_SIGNATURE=true for a public container"
         }
         StoreKind::Volumes | StoreKind::Http => databricks::HINT,
     }
 }
 
-fn no_credentials(kind: StoreKind, provider: &str) -> StorageError {
+fn no_credentials(provider: &str, failed: NoToken, kind: StoreKind) -> StorageError {
     StorageError::NoCredentials {
-        reason: format!("{provider} gave none"),
-        hint: hint(kind),
-    }
-}
-
-/// The HTTP client for providers of credentials, which use plain HTTP to local addresses of the machine.
-#[derive(Debug)]
-struct Connector {
-    /// Bypass any proxy, because the address is local to the machine.
-    direct: bool,
-}
-
-impl HttpConnector for Connector {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        let mut builder = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(Duration::from_secs(2))
-            .timeout(CREDENTIALS / 2);
-        if self.direct {
-            builder = builder.no_proxy();
-        }
-        let client = builder
-            .build()
-            .map_err(|error| object_store::Error::Generic {
-                store: "credentials",
-                source: Box::new(error.without_url()),
-            })?;
-        Ok(HttpClient::new(client))
+        reason: format!("{provider} {}", failed.what),
+        hint: failed.hint.unwrap_or(Cow::Borrowed(hint(kind))),
     }
 }
 

@@ -12,6 +12,7 @@ use shardmill_core::{CancelToken, check_relative_path};
 use tokio::task::AbortHandle;
 
 use super::access::access;
+use super::credential_source::CredentialSource;
 use super::engine::Engine;
 use super::live::{Counters, Live, bare};
 use super::options::RemoteOptions;
@@ -78,11 +79,11 @@ impl fmt::Debug for Hidden {
 const LEASE_CONNECTIONS: usize = 2;
 
 impl Remote {
-    /// Opens a location. Only reads the options, and the Databricks profile file if the options are not sufficient.
+    /// Opens a location. Only reads the options, and the files of profiles if the options are not sufficient.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an endpoint, a setting or a profile that is not valid. Errors of reading the profile file.
+    /// `InvalidInput` for an endpoint, a setting or a profile that is not valid. Errors of reading the files of profiles.
     pub fn open(location: &RemoteLocation, options: &RemoteOptions) -> Result<Self, StorageError> {
         Self::new(location, options, false)
     }
@@ -257,6 +258,26 @@ impl Remote {
     #[must_use]
     pub fn can_list(&self) -> bool {
         self.shared.access.0.kind.can_list()
+    }
+
+    /// Returns where the credentials come from. Requests them, if they come from a provider.
+    ///
+    /// # Errors
+    ///
+    /// `credentials` if there are none.
+    pub fn credential_source(
+        &self,
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<CredentialSource, StorageError> {
+        let sent = AtomicU64::new(0);
+        let mut source = self.wait_while("", go_on, &sent, |live| async move {
+            live.signer.source().await
+        })?;
+        let options = &self.shared.options;
+        if source.kind == "environment" && options.explicit.contains(&source.name) {
+            source.kind = "option";
+        }
+        Ok(source)
     }
 
     /// Returns the error for an object that does not exist.

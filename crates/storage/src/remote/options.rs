@@ -1,6 +1,6 @@
 //! Options for requests to a store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,11 @@ pub struct RemoteOptions {
     pub upload: UploadOptions,
     /// How failed requests are repeated.
     pub retry: RetryOptions,
-    /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`](crate::SETTINGS). Profiles of
-    /// Databricks are searched in `HOME`.
+    /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`](crate::SETTINGS). The files of
+    /// profiles are searched in `HOME`.
     pub settings: BTreeMap<String, String>,
+    /// The names of the settings that were given explicitly, for reports.
+    pub explicit: BTreeSet<String>,
     /// Called when a writer has to wait for the lease of another writer, if the wait can take a second or more.
     pub on_lease_wait: Option<OnLeaseWait>,
 }
@@ -154,11 +156,29 @@ impl RemoteOptions {
         Ok(self.with_settings(explicit.collect::<Result<_, _>>()?))
     }
 
+    /// Returns these options with explicit settings, whose names may be in lower case, after checking the names. They
+    /// take precedence as in [`with_settings`](Self::with_settings).
+    ///
+    /// # Errors
+    ///
+    /// `url-setting`, which is `InvalidInput`: an unknown name. The error names `object`.
+    pub fn with_checked(
+        self,
+        explicit: BTreeMap<String, String>,
+        object: &'static str,
+    ) -> Result<Self, StorageError> {
+        let checked = explicit.into_iter().map(|(name, value)| {
+            let name = settings::known_name(&name, object)?;
+            Ok((name, value.trim().to_owned()))
+        });
+        Ok(self.with_settings(checked.collect::<Result<_, _>>()?))
+    }
+
     /// Returns these options with explicit settings. They take precedence over existing settings, which usually come
     /// from the environment. They also override other names of the same value and other ways to log in.
     ///
     /// ```
-    /// use std::collections::BTreeMap;
+    /// use std::collections::{BTreeMap, BTreeSet};
     ///
     /// use shardmill_storage::RemoteOptions;
     ///
@@ -169,6 +189,7 @@ impl RemoteOptions {
     /// ```
     #[must_use]
     pub fn with_settings(mut self, explicit: BTreeMap<String, String>) -> Self {
+        self.explicit.extend(explicit.keys().cloned());
         precedence::add(&mut self.settings, explicit);
         self
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::access::azure;
 
 /// Alternative names of one value. If one is given explicitly, the others are ignored in the environment.
-const ALIASES: [&[&str]; 11] = [
+const ALIASES: [&[&str]; 12] = [
     &[
         "AWS_ENDPOINT",
         "AWS_ENDPOINT_URL",
@@ -13,6 +13,7 @@ const ALIASES: [&[&str]; 11] = [
         "S3_ENDPOINT_URL",
     ],
     &["AWS_DEFAULT_REGION", "AWS_REGION"],
+    &["AWS_DEFAULT_PROFILE", "AWS_PROFILE"],
     &[
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -25,6 +26,16 @@ const ALIASES: [&[&str]; 11] = [
     &["AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"],
     &["AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID"],
     &["GOOGLE_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"],
+];
+
+const AWS_LOGINS: &[&str] = &[
+    "AWS_ACCESS_KEY_ID",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
 ];
 
 const AZURE_ACCOUNTS: &[&str] = &[
@@ -75,6 +86,7 @@ const LOGINS: [Logins; 4] = [
             AZURE_KEYS,
             &["AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"],
             &["AZURE_STORAGE_TOKEN"],
+            &["AZURE_USE_AZURE_CLI"],
             &[
                 "AZURE_AUTHORITY_HOST",
                 "AZURE_CLIENT_ID",
@@ -122,10 +134,21 @@ const LOGINS: [Logins; 4] = [
 ];
 
 /// Settings that replace others, which the environment may have set.
-const REPLACES: [(&str, &[&str]); 6] = [
+const REPLACES: [(&str, &[&str]); 10] = [
     // A session token belongs to one pair of keys.
     ("AWS_ACCESS_KEY_ID", &["AWS_SESSION_TOKEN"]),
     ("AWS_SECRET_ACCESS_KEY", &["AWS_SESSION_TOKEN"]),
+    // The keys of the environment would win over the profile. Its region and its container stay.
+    ("AWS_PROFILE", AWS_LOGINS),
+    ("AWS_DEFAULT_PROFILE", AWS_LOGINS),
+    (
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        &["AWS_DEFAULT_PROFILE", "AWS_PROFILE"],
+    ),
+    (
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        &["AWS_DEFAULT_PROFILE", "AWS_PROFILE"],
+    ),
     ("AZURE_STORAGE_USE_EMULATOR", AZURE_ENDPOINTS),
     (
         "DATABRICKS_CONFIG_PROFILE",
@@ -321,6 +344,18 @@ mod tests {
         let explicit = map(&[("DATABRICKS_CONFIG_PROFILE", "p")]);
         add(&mut all, explicit.clone());
         assert_eq!(all, explicit);
+        let mut all = map(&[
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_REGION", "r"),
+            ("AWS_SECRET_ACCESS_KEY", "b"),
+            ("AWS_SESSION_TOKEN", "c"),
+        ]);
+        add(&mut all, map(&[("AWS_PROFILE", "p")]));
+        assert_eq!(all, map(&[("AWS_PROFILE", "p"), ("AWS_REGION", "r")]));
+        // Explicit keys leave the region of the profile.
+        let mut all = map(&[("AWS_PROFILE", "p")]);
+        add(&mut all, map(&[("AWS_ACCESS_KEY_ID", "a")]));
+        assert_eq!(all["AWS_PROFILE"], "p");
         let mut all = map(&[("AZURE_STORAGE_ENDPOINT", "https://a")]);
         let explicit = map(&[("AZURE_STORAGE_USE_EMULATOR", "true")]);
         add(&mut all, explicit.clone());

@@ -12,6 +12,7 @@ use reqwest::{Method, Request};
 use url::Url;
 
 use super::credential::{CredentialCache, authorize};
+use super::credential_source::CredentialSource;
 use super::payload::Payload;
 use super::protocol::{Place, RequestSpec};
 use super::settings::with_query;
@@ -53,6 +54,11 @@ impl Signer {
     /// Forgets the expired credentials of this epoch. Returns `false` if there can be no others.
     pub(super) fn renew(&self, epoch: u64) -> bool {
         self.credential_cache.renew(&self.access, epoch)
+    }
+
+    /// Returns where the credentials come from. Requests them, if they come from a provider.
+    pub(super) async fn source(&self) -> Result<CredentialSource, StorageError> {
+        self.credential_cache.source(&self.access).await
     }
 
     /// Returns a signed `GET` request for `key`.

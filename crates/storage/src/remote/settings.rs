@@ -11,26 +11,31 @@ use crate::location::bare_url;
 
 /// The names of the settings that [`settings_of`] selects: those that the tools of each store use, and those of
 /// MosaicML Streaming.
-pub const SETTINGS: [&str; 74] = [
+pub const SETTINGS: [&str; 80] = [
     "ALLOW_HTTP",
     "AWS_ACCESS_KEY_ID",
     "AWS_ALLOW_HTTP",
+    "AWS_CONFIG_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_DEFAULT_PROFILE",
     "AWS_DEFAULT_REGION",
     "AWS_EC2_METADATA_DISABLED",
     "AWS_ENDPOINT",
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL_SSO",
     "AWS_ENDPOINT_URL_STS",
     "AWS_METADATA_ENDPOINT",
+    "AWS_PROFILE",
     "AWS_REGION",
     "AWS_REQUEST_PAYER",
     "AWS_ROLE_ARN",
     "AWS_ROLE_SESSION_NAME",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
+    "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_SKIP_SIGNATURE",
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -61,6 +66,7 @@ pub const SETTINGS: [&str; 74] = [
     "AZURE_STORAGE_TOKEN",
     "AZURE_STORAGE_USE_EMULATOR",
     "AZURE_TENANT_ID",
+    "AZURE_USE_AZURE_CLI",
     "CLOUDSDK_AUTH_ACCESS_TOKEN",
     "DATABRICKS_AUTH_TYPE",
     "DATABRICKS_CLIENT_ID",
@@ -88,7 +94,7 @@ pub const SETTINGS: [&str; 74] = [
     "STORAGE_EMULATOR_HOST",
 ];
 
-/// The home directory, where the Databricks profile file is searched. It is not a setting of a store, so no option
+/// The home directory, where the files of profiles are searched. It is not a setting of a store, so no option
 /// changes it.
 pub(super) const HOME: &str = "HOME";
 
@@ -105,19 +111,29 @@ pub fn settings_of(vars: impl Iterator<Item = (String, String)>) -> BTreeMap<Str
 ///
 /// `url-setting`: an unknown name, or a text without `=`. The value is not shown.
 pub(super) fn option(text: &str) -> Result<(String, String), StorageError> {
-    let name = text.split('=').next().unwrap_or_default();
-    let upper = name.trim().to_ascii_uppercase();
+    const OBJECT: &str = "--storage-option";
     match text.split_once('=') {
-        Some((_, value)) if SETTINGS.contains(&upper.as_str()) => {
-            Ok((upper, value.trim().to_owned()))
+        Some((name, value)) => Ok((known_name(name, OBJECT)?, value.trim().to_owned())),
+        // Without an equals sign the text may be a secret value.
+        None => {
+            let name = "a text without =".to_owned();
+            Err(StorageError::SettingUnknown { name }.at(OBJECT))
         }
-        _ => {
-            // Without an equals sign the text may be a secret value.
-            let name = match text.contains('=') {
-                true => name.trim().to_owned(),
-                false => "a text without =".to_owned(),
-            };
-            Err(StorageError::SettingUnknown { name }.at("--storage-option"))
+    }
+}
+
+/// Returns the name of a setting in upper case.
+///
+/// # Errors
+///
+/// `url-setting`, which names `object`: an unknown name.
+pub(super) fn known_name(name: &str, object: &str) -> Result<String, StorageError> {
+    let upper = name.trim().to_ascii_uppercase();
+    match SETTINGS.contains(&upper.as_str()) {
+        true => Ok(upper),
+        false => {
+            let name = name.trim().to_owned();
+            Err(StorageError::SettingUnknown { name }.at(object))
         }
     }
 }

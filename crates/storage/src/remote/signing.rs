@@ -1,19 +1,14 @@
 //! The address of a bucket and the source of its credentials.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use url::Url;
 
+use super::aws::ProfileLogin;
+use super::credential_source::CredentialSource;
 use super::settings::{encode, is_loopback};
 use crate::entry::StoreKind;
 use crate::error::StorageError;
-
-/// The timeout for getting credentials.
-pub(super) const CREDENTIALS: Duration = Duration::from_secs(20);
-
-/// How long a failure to get credentials is cached, so that queued requests do not retry one by one.
-pub(super) const STANDS: Duration = Duration::from_secs(5);
 
 /// The source of the credentials.
 #[derive(Clone)]
@@ -28,6 +23,8 @@ pub(super) enum Signing {
     },
     /// From a role, a container or a machine; these settings say which.
     AwsProvider(BTreeMap<String, String>),
+    /// From a profile; the settings say where its services are.
+    AwsProfile(ProfileLogin, BTreeMap<String, String>),
     /// An HMAC key of Google, from the settings.
     Hmac { key: String, secret: String },
     /// A token from the settings.
@@ -46,6 +43,7 @@ impl Signing {
         match self {
             Self::Anonymous | Self::Aws { .. } | Self::Hmac { .. } | Self::Bearer(_) => false,
             Self::AwsProvider(_)
+            | Self::AwsProfile(..)
             | Self::GoogleProvider(_)
             | Self::AzureProvider(_)
             | Self::Client(_) => true,
@@ -81,11 +79,18 @@ pub(super) struct Access {
     /// The account that signs requests (Azure), or the project that pays for them (Google).
     pub(super) account: Option<String>,
     pub(super) signing: Signing,
+    /// Where the credentials come from, as far as it is known before they are requested.
+    pub(super) source: CredentialSource,
 }
 
 impl Access {
     /// Returns the access to a bucket at the URL `base`.
-    pub(super) fn at(kind: StoreKind, base: &str, signing: Signing) -> Result<Self, StorageError> {
+    pub(super) fn at(
+        kind: StoreKind,
+        base: &str,
+        signing: Signing,
+        source: CredentialSource,
+    ) -> Result<Self, StorageError> {
         let url = Url::parse(base).map_err(|_| StorageError::UrlSyntax.in_text(base))?;
         Ok(Self {
             kind,
@@ -98,6 +103,7 @@ impl Access {
             acl: None,
             account: None,
             signing,
+            source,
         })
     }
 

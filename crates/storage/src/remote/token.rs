@@ -1,7 +1,6 @@
 //! OAuth tokens of a Databricks workspace, requested with a client id and secret (machine-to-machine).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
@@ -9,7 +8,8 @@ use reqwest::Response;
 use serde_json::Value;
 
 use super::client::{client, root_of};
-use super::signing::{Access, CREDENTIALS, Client, STANDS};
+use super::renewal::{CREDENTIALS, Issued, NoToken, Renewal};
+use super::signing::{Access, Client};
 use crate::error::StorageError;
 
 /// The body of a token request.
@@ -25,9 +25,6 @@ const WAIT: Duration = Duration::from_millis(250);
 
 /// The maximum number of bytes of an answer. A token has about a thousand.
 const ANSWER: usize = 64 << 10;
-
-/// How long before its end a token is renewed; or at three quarters of its life, if that is later.
-const MARGIN: Duration = Duration::from_secs(120);
 
 /// Error codes that are safe to display (RFC 6749, 5.2). Other parts of an answer may echo the credentials.
 const CODES: [&str; 8] = [
@@ -45,68 +42,11 @@ const CLIENT: &str = "check DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, o
 
 const HOST: &str = "check DATABRICKS_HOST, the network, and whether a proxy answers in its place";
 
-/// Why there is no token: what the provider did, without secrets.
-#[derive(Debug)]
-pub(super) struct NoToken {
-    pub(super) what: String,
-    pub(super) hint: Option<&'static str>,
-    /// Whether a retry may help.
-    again: bool,
-}
-
-impl NoToken {
-    /// Returns the failure for an unknown error, or one that may contain secrets.
-    pub(super) fn unknown() -> Self {
-        Self {
-            what: "gave none".to_owned(),
-            hint: None,
-            again: false,
-        }
-    }
-
-    fn of(what: impl Into<String>, hint: &'static str) -> Self {
-        Self {
-            what: what.into(),
-            hint: Some(hint),
-            again: false,
-        }
-    }
-
-    fn again(what: impl Into<String>) -> Self {
-        Self {
-            again: true,
-            ..Self::of(what, HOST)
-        }
-    }
-}
-
-/// A token. Has no `Debug`, because it is secret.
-struct Token {
-    text: String,
-    /// When it is renewed; `None` if the answer has no expiry.
-    renew: Option<Instant>,
-    /// When it expires.
-    end: Option<Instant>,
-}
-
-impl Token {
-    /// `asked` is when the request was sent, which is before the token was created.
-    fn new(text: String, asked: Instant, life: Option<Duration>) -> Self {
-        // If the time overflows, the token never expires.
-        let after = |time: Duration| asked.checked_add(time);
-        Self {
-            text,
-            renew: life.and_then(|life| after(life.saturating_sub(MARGIN.min(life / 4)))),
-            end: life.and_then(after),
-        }
-    }
-}
-
 /// The token of a client, renewed before it expires. Has no `Debug`, because it is secret.
 pub(super) struct Tokens {
     client: Client,
     http: reqwest::Client,
-    kept: Mutex<Option<Token>>,
+    kept: Renewal<String>,
 }
 
 impl Tokens {
@@ -115,50 +55,22 @@ impl Tokens {
         Ok(Self {
             client: of,
             http: client(CONNECT, 1, access.loopback, access.is_plain())?,
-            kept: Mutex::default(),
+            kept: Renewal::default(),
         })
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Option<Token>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the token, or requests a new one if it is about to expire. The caller ensures that calls are not
     /// concurrent.
     pub(super) async fn token(&self) -> Result<String, NoToken> {
-        let now = Instant::now();
-        let old = {
-            let kept = self.kept();
-            let token = kept.as_ref();
-            if let Some(token) = token.filter(|token| token.renew.is_none_or(|at| now < at)) {
-                return Ok(token.text.clone());
-            }
-            let good = token.filter(|token| token.end.is_some_and(|end| now < end));
-            good.map(|token| token.text.clone())
-        };
-        let Some(old) = old else {
-            let token = self.fetch().await?;
-            let text = token.text.clone();
-            *self.kept() = Some(token);
-            return Ok(text);
-        };
-        // The old token is still valid, so the wait for the new one is short.
-        match tokio::time::timeout(CREDENTIALS / 4, self.fetch()).await {
-            Ok(Ok(token)) => {
-                let text = token.text.clone();
-                *self.kept() = Some(token);
-                Ok(text)
-            }
-            _ => {
-                if let Some(token) = self.kept().as_mut() {
-                    token.renew = Some(Instant::now() + STANDS);
-                }
-                Ok(old)
-            }
-        }
+        self.kept.get(self.fetch()).await
     }
 
-    async fn fetch(&self) -> Result<Token, NoToken> {
+    /// Returns when the token expires, if it does.
+    pub(super) fn expires(&self) -> Option<SystemTime> {
+        self.kept.expires()
+    }
+
+    async fn fetch(&self) -> Result<Issued<String>, NoToken> {
         let mut attempts = 1;
         loop {
             match self.attempt().await {
@@ -170,7 +82,7 @@ impl Tokens {
         }
     }
 
-    async fn attempt(&self) -> Result<Token, NoToken> {
+    async fn attempt(&self) -> Result<Issued<String>, NoToken> {
         let asked = Instant::now();
         let request = self
             .http
@@ -184,7 +96,8 @@ impl Tokens {
             )
             .body(FORM)
             .timeout(CREDENTIALS / 2);
-        let cut = |error: reqwest::Error| NoToken::again(format!("failed: {}", root_of(&error)));
+        let cut =
+            |error: reqwest::Error| NoToken::again(format!("failed: {}", root_of(&error)), HOST);
         let mut response = request.send().await.map_err(cut)?;
         let status = response.status().as_u16();
         let body = body(&mut response).await;
@@ -203,7 +116,10 @@ impl Tokens {
                     CLIENT,
                 ))
             }
-            408 | 429 | 500.. => Err(NoToken::again(format!("answered with status {status}"))),
+            408 | 429 | 500.. => Err(NoToken::again(
+                format!("answered with status {status}"),
+                HOST,
+            )),
             _ => Err(NoToken::of(format!("answered with status {status}"), HOST)),
         }
     }
@@ -226,7 +142,7 @@ fn nonsense(what: &str) -> NoToken {
 }
 
 /// Parses the token in an answer.
-fn read(body: &[u8], asked: Instant) -> Result<Token, NoToken> {
+fn read(body: &[u8], asked: Instant) -> Result<Issued<String>, NoToken> {
     let json: Value = serde_json::from_slice(body).map_err(|_| nonsense("it is not JSON"))?;
     let text = json.get("access_token").and_then(Value::as_str);
     let text = text
@@ -244,7 +160,7 @@ fn read(body: &[u8], asked: Instant) -> Result<Token, NoToken> {
             Some(seconds.ok_or_else(|| nonsense("its expires_in is no number of seconds"))?)
         }
     };
-    Ok(Token::new(
+    Ok(Issued::new(
         text.to_owned(),
         asked,
         life.map(Duration::from_secs),
@@ -300,10 +216,10 @@ mod tests {
     }
 
     /// Returns a token that is due for renewal, with this much of its life left.
-    fn old(left: Duration) -> Token {
+    fn old(left: Duration) -> Issued<String> {
         let now = Instant::now();
-        Token {
-            text: "old".to_owned(),
+        Issued {
+            value: "old".to_owned(),
             renew: Some(now),
             end: Some(now + left),
         }
@@ -314,36 +230,22 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let refuses = server(Script::on(Action::Login, None, Fault::status(403)));
         let kept = tokens(&refuses);
-        *kept.kept() = Some(old(hour));
+        *kept.kept.kept() = Some(old(hour));
         for _ in 0..3 {
             assert_eq!(wait(&kept).unwrap(), "old");
         }
         // The failure is cached for a while.
         assert_eq!(refuses.counts().requests, 1);
-        *kept.kept() = Some(old(Duration::ZERO));
+        *kept.kept.kept() = Some(old(Duration::ZERO));
         assert_eq!(wait(&kept).unwrap_err().what, "refused the client (403)");
 
         let gives = server(Script::default());
         let kept = tokens(&gives);
-        *kept.kept() = Some(old(hour));
+        *kept.kept.kept() = Some(old(hour));
         for _ in 0..3 {
             assert_eq!(wait(&kept).unwrap(), "token-1");
         }
         assert_eq!(gives.counts().requests, 1);
-    }
-
-    #[test]
-    fn tokens_are_renewed_before_their_end() {
-        let asked = Instant::now();
-        for (life, renew) in [(3600, 3480), (480, 360), (100, 75), (4, 3)] {
-            let token = Token::new("t".to_owned(), asked, Some(Duration::from_secs(life)));
-            assert_eq!(token.renew, Some(asked + Duration::from_secs(renew)));
-            assert_eq!(token.end, Some(asked + Duration::from_secs(life)));
-        }
-        let for_ever = Token::new("t".to_owned(), asked, None);
-        assert_eq!((for_ever.renew, for_ever.end), (None, None));
-        let long = Token::new("t".to_owned(), asked, Some(Duration::MAX));
-        assert_eq!((long.renew, long.end), (None, None));
     }
 
     #[test]
@@ -381,7 +283,7 @@ mod tests {
             r#"{"access_token":"hush"}"#,
             r#"{"access_token":"hush","token_type":"bearer","expires_in":3600,"scope":"all-apis"}"#,
         ] {
-            assert_eq!(read(body.as_bytes(), asked).ok().unwrap().text, "hush");
+            assert_eq!(read(body.as_bytes(), asked).ok().unwrap().value, "hush");
         }
         let known = br#"{"error":"invalid_client","error_description":"hush"}"#;
         assert_eq!(code(known), Some("invalid_client"));

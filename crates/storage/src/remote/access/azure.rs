@@ -6,6 +6,7 @@ use crate::entry::StoreKind;
 use crate::error::StorageError;
 use crate::location::RemoteLocation;
 
+use crate::remote::credential_source::CredentialSource;
 use crate::remote::settings::{Settings, check_endpoint, setting};
 use crate::remote::signing::{Access, Signing};
 
@@ -24,6 +25,7 @@ pub(super) fn access(
     if let Some(text) = known.text(CONNECTION) {
         connection(text, &mut settings)?;
     }
+    let given = known;
     let known = &Settings(&settings);
     let allow_http = known.allows_http("AZURE_ALLOW_HTTP")?;
     let emulated = known.flag("AZURE_STORAGE_USE_EMULATOR")?;
@@ -62,15 +64,60 @@ pub(super) fn access(
     };
     let base = base.as_str().trim_end_matches('/');
     let base = format!("{base}/{}", location.bucket());
-    let signing = if known.flag("AZURE_SKIP_SIGNATURE")? {
-        Signing::Anonymous
+    known.flag("AZURE_USE_AZURE_CLI")?;
+    let (signing, source) = if known.flag("AZURE_SKIP_SIGNATURE")? {
+        let source = CredentialSource::anonymous(Some("AZURE_SKIP_SIGNATURE"));
+        (Signing::Anonymous, source)
     } else {
-        Signing::AzureProvider(settings.clone())
+        let mut source = source(known);
+        if source.kind == "environment" && !given.0.contains_key(&source.name) {
+            CONNECTION.clone_into(&mut source.name);
+        }
+        (Signing::AzureProvider(settings.clone()), source)
     };
     Ok(Access {
         account,
-        ..Access::at(StoreKind::Azure, &base, signing)?
+        ..Access::at(StoreKind::Azure, &base, signing, source)?
     })
+}
+
+/// Returns where the credentials come from, in the order in which `object_store` chooses among them.
+fn source(known: &Settings<'_>) -> CredentialSource {
+    const KEYS: [&str; 5] = [
+        "AZURE_STORAGE_TOKEN",
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCESS_KEY",
+        "AZURE_STORAGE_KEY",
+        "AZURE_ACCOUNT_ACCESS_KEY",
+    ];
+    const CLIENTS: [&str; 2] = ["AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID"];
+    let application = |kind, name: &str| {
+        let client = known.first(&CLIENTS).map(|(_, id)| format!("client {id}"));
+        CredentialSource {
+            facts: client.into_iter().collect(),
+            ..CredentialSource::new(kind, name)
+        }
+    };
+    let tenant = known.first(&["AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID"]);
+    let is_application = known.first(&CLIENTS).is_some() && tenant.is_some();
+    if let Some((name, _)) = known.first(&KEYS) {
+        return CredentialSource::setting(name);
+    }
+    if is_application && let Some(file) = known.text("AZURE_FEDERATED_TOKEN_FILE") {
+        return application("web-identity", &format!("the workload identity in {file}"));
+    }
+    let secrets = ["AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"];
+    if is_application && let Some((name, _)) = known.first(&secrets) {
+        return application("environment", name);
+    }
+    let signatures = ["AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"];
+    match known.first(&signatures) {
+        Some((name, _)) => CredentialSource::setting(name),
+        None if known.flag("AZURE_USE_AZURE_CLI").unwrap_or(false) => {
+            CredentialSource::new("program", "the Azure CLI (az account get-access-token)")
+        }
+        None => application("machine", "the managed identity of the machine"),
+    }
 }
 
 /// Replaces a connection string by its settings. One that cannot be parsed is kept, and is an error where it is used.

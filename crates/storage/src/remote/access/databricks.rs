@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
 
 use configparser::ini::{Ini, IniDefault};
 use url::Url;
@@ -12,7 +11,9 @@ use crate::entry::StoreKind;
 use crate::error::StorageError;
 use crate::file::FileHandle;
 use crate::location::RemoteLocation;
-use crate::remote::settings::{HOME, Settings, check_endpoint, encode, setting};
+use crate::remote::credential_source::CredentialSource;
+use crate::remote::profile::{Profile, config_file, utf8};
+use crate::remote::settings::{Settings, check_endpoint, encode, setting};
 use crate::remote::signing::{Access, Client, Signing};
 
 pub(crate) const HINT: &str = "set DATABRICKS_HOST with DATABRICKS_TOKEN, or with DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or write them into ~/.databrickscfg, or run where /Volumes is mounted";
@@ -21,7 +22,7 @@ pub(super) fn access(
     location: &RemoteLocation,
     known: &Settings<'_>,
 ) -> Result<Access, StorageError> {
-    let (url, signing) = login(location, known)?;
+    let (url, signing, source) = login(location, known)?;
     let host = url.as_str().trim_end_matches('/');
     let mut volume = String::new();
     encode(&mut volume, location.bucket(), true);
@@ -29,9 +30,13 @@ pub(super) fn access(
     Ok(Access {
         folders: format!("{host}/api/2.0/fs/directories/Volumes/{volume}"),
         account: Some(format!("/Volumes/{}/", location.bucket())),
-        ..Access::at(StoreKind::Volumes, &base, signing)?
+        ..Access::at(StoreKind::Volumes, &base, signing, source)?
     })
 }
+
+const NAMES: &str = "check DATABRICKS_CONFIG_PROFILE and DATABRICKS_CONFIG_FILE";
+
+const LOGIN: &str = "give it a token, or a client_id and a client_secret, or set DATABRICKS_TOKEN";
 
 /// The name of the default profile.
 const DEFAULT: &str = "DEFAULT";
@@ -65,12 +70,15 @@ impl Way {
 }
 
 /// Returns the address of the workspace, and how requests to it are signed.
-fn login(location: &RemoteLocation, known: &Settings<'_>) -> Result<(Url, Signing), StorageError> {
+fn login(
+    location: &RemoteLocation,
+    known: &Settings<'_>,
+) -> Result<(Url, Signing, CredentialSource), StorageError> {
     let missing = |fault: StorageError| fault.at(location.to_string());
     let named = known.text("DATABRICKS_CONFIG_PROFILE");
     let profile = match named {
         None if known.first(&GIVEN).is_some() => None,
-        _ => Profile::find(known, named)?,
+        _ => find(known, named)?,
     };
     let host = match (known.text("DATABRICKS_HOST"), &profile) {
         (Some(host), _) => host,
@@ -86,7 +94,8 @@ fn login(location: &RemoteLocation, known: &Settings<'_>) -> Result<(Url, Signin
     };
     let token = known.header("DATABRICKS_TOKEN")?;
     if let Some(token) = token.filter(|_| way != Some(Way::Client)) {
-        return Ok((url, Signing::Bearer(token)));
+        let source = CredentialSource::setting("DATABRICKS_TOKEN");
+        return Ok((url, Signing::Bearer(token), source));
     }
     let id = known.header("DATABRICKS_CLIENT_ID")?;
     let secret = known.header("DATABRICKS_CLIENT_SECRET")?;
@@ -102,11 +111,19 @@ fn login(location: &RemoteLocation, known: &Settings<'_>) -> Result<(Url, Signin
         };
         let id = half(id, "client_id", "DATABRICKS_CLIENT_ID")?;
         let secret = half(secret, "client_secret", "DATABRICKS_CLIENT_SECRET")?;
-        return Ok((url.clone(), client(&url, id, secret)));
+        let source = CredentialSource::setting("DATABRICKS_CLIENT_ID");
+        return Ok((url.clone(), client(&url, id, secret), source));
     }
     let profile = profile.ok_or_else(|| missing(StorageError::SettingLogin { hint: HINT }))?;
-    let signing = profile.signing(&url, way)?;
-    Ok((url, signing))
+    let signing = signing(&profile, &url, way)?;
+    let source = CredentialSource {
+        profile: Some(profile.name.clone()),
+        ..CredentialSource::new(
+            "profile",
+            format!("profile {:?} in {}", profile.name, profile.file),
+        )
+    };
+    Ok((url, signing, source))
 }
 
 fn client(url: &Url, id: String, secret: String) -> Signing {
@@ -126,112 +143,71 @@ fn address(text: &str, allow_http: bool) -> Result<Url, StorageError> {
     }
 }
 
-/// A profile. Has no `Debug`, because it contains secrets.
-struct Profile {
-    file: PathBuf,
-    name: String,
-    fields: BTreeMap<String, String>,
-}
-
-impl Profile {
-    /// Finds the profile of that name, or the default profile if it exists.
-    fn find(known: &Settings<'_>, named: Option<&str>) -> Result<Option<Self>, StorageError> {
-        let home = known.text(HOME).map(Path::new);
-        let given = known.text("DATABRICKS_CONFIG_FILE");
-        let file = match (given, home) {
-            (Some(given), Some(home)) => match given.strip_prefix("~/") {
-                Some(beneath) => home.join(beneath),
-                None => PathBuf::from(given),
-            },
-            (Some(given), None) => PathBuf::from(given),
-            (None, Some(home)) => home.join(".databrickscfg"),
-            (None, None) if named.is_none() => return Ok(None),
-            (None, None) => return Err(setting("DATABRICKS_CONFIG_FILE")),
+/// Finds the profile of that name, or the default profile if it exists.
+fn find(known: &Settings<'_>, named: Option<&str>) -> Result<Option<Profile>, StorageError> {
+    let given = known.text("DATABRICKS_CONFIG_FILE").is_some();
+    let Some(path) = config_file(known, "DATABRICKS_CONFIG_FILE", ".databrickscfg") else {
+        return match named {
+            None => Ok(None),
+            Some(_) => Err(setting("DATABRICKS_CONFIG_FILE")),
         };
-        let bytes = match FileHandle::open(&file) {
-            Ok(handle) => handle.read_all(MOST)?,
-            Err(StorageError::Io { source, .. })
-                if given.is_none() && named.is_none() && is_nowhere(&source) =>
-            {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
-        let name = named.unwrap_or(DEFAULT).to_owned();
-        let wrong = |fault| wrong(&file, fault);
-        match fields(&bytes, &name).map_err(|line| wrong(StorageError::ProfileLine { line }))? {
-            Some(fields) => Ok(Some(Self { file, name, fields })),
-            None if named.is_none() => Ok(None),
-            None => Err(wrong(StorageError::ProfileMissing { profile: name })),
+    };
+    let bytes = match FileHandle::open(&path) {
+        Ok(handle) => handle.read_all(MOST)?,
+        Err(StorageError::Io { source, .. })
+            if !given && named.is_none() && is_nowhere(&source) =>
+        {
+            return Ok(None);
         }
-    }
-
-    /// Returns the token or the client of the profile. `way` is the method that the settings select.
-    fn signing(&self, url: &Url, way: Option<Way>) -> Result<Signing, StorageError> {
-        let way = match (way, self.text("auth_type")) {
-            (None, Some(text)) => {
-                let way = Way::of(text).ok_or_else(|| self.login(&auth_type(text)))?;
-                Some(way)
-            }
-            (way, _) => way,
-        };
-        let token = self.header("token")?.filter(|_| way != Some(Way::Client));
-        if let Some(token) = token {
-            return Ok(Signing::Bearer(token));
+        Err(error) => return Err(error),
+    };
+    let name = named.unwrap_or(DEFAULT).to_owned();
+    let file = path.display().to_string();
+    let mut all = sections(&bytes).map_err(|line| StorageError::ProfileLine { line }.at(&file))?;
+    match all.remove(&name) {
+        Some(fields) => Ok(Some(Profile { file, name, fields })),
+        None if named.is_none() => Ok(None),
+        None => Err(StorageError::ProfileMissing {
+            profile: name,
+            known: all.into_keys().collect(),
+            hint: NAMES,
         }
-        let (id, secret) = (self.header("client_id")?, self.header("client_secret")?);
-        if id.as_deref().is_some_and(|id| id.contains(':')) {
-            return Err(self.value("client_id"));
-        }
-        match (id, secret) {
-            _ if way == Some(Way::Token) => Err(self.without("token")),
-            (Some(id), Some(secret)) => Ok(client(url, id, secret)),
-            (Some(_), None) => Err(self.without("client_secret")),
-            (None, Some(_)) => Err(self.without("client_id")),
-            (None, None) => {
-                let other = self.fields.keys().find(|field| is_other(field));
-                Err(match (other, way) {
-                    (Some(field), None) => self.login(field),
-                    (_, Some(_)) => self.without("client_id"),
-                    (None, None) => self.without("token and no client_id"),
-                })
-            }
-        }
-    }
-
-    fn text(&self, field: &str) -> Option<&str> {
-        let value = self.fields.get(field)?.as_str();
-        (!value.is_empty()).then_some(value)
-    }
-
-    /// Returns a value that is used in a header, after checking its characters.
-    fn header(&self, field: &'static str) -> Result<Option<String>, StorageError> {
-        match self.text(field) {
-            Some(value) if !value.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                Err(self.value(field))
-            }
-            value => Ok(value.map(str::to_owned)),
-        }
-    }
-
-    fn value(&self, field: &'static str) -> StorageError {
-        let profile = self.name.clone();
-        wrong(&self.file, StorageError::ProfileValue { profile, field })
-    }
-
-    fn without(&self, field: &'static str) -> StorageError {
-        let profile = self.name.clone();
-        wrong(&self.file, StorageError::ProfileWithout { profile, field })
-    }
-
-    fn login(&self, field: &str) -> StorageError {
-        let (profile, field) = (self.name.clone(), field.to_owned());
-        wrong(&self.file, StorageError::ProfileLogin { profile, field })
+        .at(file)),
     }
 }
 
-fn wrong(file: &Path, fault: StorageError) -> StorageError {
-    fault.at(file.display().to_string())
+/// Returns the token or the client of the profile. `way` is the method that the settings select.
+fn signing(profile: &Profile, url: &Url, way: Option<Way>) -> Result<Signing, StorageError> {
+    let login = |field: &str| profile.login(field, LOGIN);
+    let way = match (way, profile.text("auth_type")) {
+        (None, Some(text)) => Some(Way::of(text).ok_or_else(|| login(&auth_type(text)))?),
+        (way, _) => way,
+    };
+    let token = profile.header("token")?;
+    if let Some(token) = token.filter(|_| way != Some(Way::Client)) {
+        return Ok(Signing::Bearer(token));
+    }
+    let (id, secret) = (
+        profile.header("client_id")?,
+        profile.header("client_secret")?,
+    );
+    if id.as_deref().is_some_and(|id| id.contains(':')) {
+        return Err(profile.value("client_id"));
+    }
+    match (id, secret) {
+        _ if way == Some(Way::Token) => Err(profile.without("token")),
+        (Some(id), Some(secret)) => Ok(client(url, id, secret)),
+        (Some(_), None) => Err(profile.without("client_secret")),
+        (None, Some(_)) => Err(profile.without("client_id")),
+        (None, None) => {
+            let other = profile.fields.keys().find(|field| is_other(field));
+            Err(match (other, way) {
+                (Some(field), None) => login(field),
+                (_, Some(_)) => profile.without("client_id"),
+                (None, None) => profile.without("token and no client_id"),
+            })
+        }
+    }
 }
 
 /// Returns whether the error only means that the file does not exist.
@@ -263,21 +239,17 @@ fn is_other(field: &str) -> bool {
     field.starts_with("azure_") || field.starts_with("google_") || OTHERS.contains(&field)
 }
 
-/// Parses the fields of a profile. Returns `None` if the file does not have the profile, and the number of the first
-/// invalid line as an error. Fields before the first profile belong to the default profile.
-fn fields(bytes: &[u8], profile: &str) -> Result<Option<BTreeMap<String, String>>, usize> {
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
-        before.split(|byte| *byte == b'\n').count()
-    })?;
-    let text = text.trim_start_matches('\u{feff}');
+/// Parses the profiles of a file. The error is the number of the first invalid line. Fields before the first profile
+/// belong to the default profile.
+fn sections(bytes: &[u8]) -> Result<BTreeMap<String, BTreeMap<String, String>>, usize> {
+    let text = utf8(bytes)?;
     let mut rules = IniDefault::default();
     // Profile names are case-sensitive, and a value may contain any character.
     rules.case_sensitive = true;
     rules.enable_inline_comments = false;
     rules.default_section = DEFAULT.to_owned();
     // The error may quote the line, so only its number is used.
-    let mut all = Ini::new_from_defaults(rules)
+    let all = Ini::new_from_defaults(rules)
         .read(text.to_owned())
         .map_err(|error| number(&error).unwrap_or(1))?;
     // A line without an equals sign may be a secret.
@@ -286,13 +258,13 @@ fn fields(bytes: &[u8], profile: &str) -> Result<Option<BTreeMap<String, String>
         let line = text.lines().position(|line| line.trim() == key);
         return Err(line.unwrap_or_default() + 1);
     }
-    let Some(fields) = all.remove(profile) else {
-        return Ok(None);
+    let lower = |(name, value): (String, Option<String>)| {
+        (name.to_ascii_lowercase(), value.unwrap_or_default())
     };
-    let fields = fields
-        .into_iter()
-        .map(|(name, value)| (name.to_ascii_lowercase(), value.unwrap_or_default()));
-    Ok(Some(fields.collect()))
+    let all = all.into_iter();
+    Ok(all
+        .map(|(name, fields)| (name, fields.into_iter().map(lower).collect()))
+        .collect())
 }
 
 /// Parses the number in `line 7: …` and `line 7:3: …`.

@@ -1,10 +1,13 @@
 //! Addresses and credentials of Google Cloud Storage, for its XML API.
 
+use std::path::Path;
+
 use crate::entry::StoreKind;
 use crate::error::StorageError;
 use crate::location::RemoteLocation;
 
-use crate::remote::settings::{Settings, check_endpoint, setting};
+use crate::remote::credential_source::CredentialSource;
+use crate::remote::settings::{HOME, Settings, check_endpoint, setting};
 use crate::remote::signing::{Access, Signing};
 
 pub(super) fn access(
@@ -24,18 +27,18 @@ pub(super) fn access(
     };
     let base = base.as_str().trim_end_matches('/');
     let base = format!("{base}/{}", location.bucket());
+    let (signing, source) = signing(known, emulator.is_some())?;
     Ok(Access {
         account: known.header("GOOGLE_USER_PROJECT")?,
         region: "auto".to_owned(),
-        ..Access::at(
-            StoreKind::Google,
-            &base,
-            signing(known, emulator.is_some())?,
-        )?
+        ..Access::at(StoreKind::Google, &base, signing, source)?
     })
 }
 
-fn signing(known: &Settings<'_>, emulated: bool) -> Result<Signing, StorageError> {
+fn signing(
+    known: &Settings<'_>,
+    emulated: bool,
+) -> Result<(Signing, CredentialSource), StorageError> {
     const PROVIDED: [&str; 5] = [
         "GOOGLE_SERVICE_ACCOUNT",
         "GOOGLE_SERVICE_ACCOUNT_PATH",
@@ -44,19 +47,55 @@ fn signing(known: &Settings<'_>, emulated: bool) -> Result<Signing, StorageError
         "GOOGLE_APPLICATION_CREDENTIALS",
     ];
     if known.flag("GOOGLE_SKIP_SIGNATURE")? {
-        return Ok(Signing::Anonymous);
+        let source = CredentialSource::anonymous(Some("GOOGLE_SKIP_SIGNATURE"));
+        return Ok((Signing::Anonymous, source));
     }
     for name in ["GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"] {
         if let Some(token) = token(known, name)? {
-            return Ok(Signing::Bearer(token));
+            return Ok((Signing::Bearer(token), CredentialSource::setting(name)));
         }
     }
     match (known.header("GCS_KEY")?, known.header("GCS_SECRET")?) {
-        (Some(key), Some(secret)) => Ok(Signing::Hmac { key, secret }),
+        (Some(key), Some(secret)) => {
+            let source = CredentialSource::setting("GCS_KEY");
+            Ok((Signing::Hmac { key, secret }, source))
+        }
         (Some(_), None) => Err(setting("GCS_SECRET")),
         (None, Some(_)) => Err(setting("GCS_KEY")),
-        (None, None) if emulated && known.first(&PROVIDED).is_none() => Ok(Signing::Anonymous),
-        (None, None) => Ok(Signing::GoogleProvider(known.0.clone())),
+        (None, None) if emulated && known.first(&PROVIDED).is_none() => {
+            let source = CredentialSource::anonymous(Some("STORAGE_EMULATOR_HOST"));
+            Ok((Signing::Anonymous, source))
+        }
+        (None, None) => Ok((Signing::GoogleProvider(known.0.clone()), source(known))),
+    }
+}
+
+/// Returns where the credentials of a provider come from.
+fn source(known: &Settings<'_>) -> CredentialSource {
+    let files = [
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GOOGLE_SERVICE_ACCOUNT_PATH",
+        "SERVICE_ACCOUNT",
+    ];
+    let file = known.first(&files);
+    let default = || known.first(&["GOOGLE_APPLICATION_CREDENTIALS"]);
+    if file.is_none() && known.text("GOOGLE_SERVICE_ACCOUNT_KEY").is_some() {
+        return CredentialSource::setting("GOOGLE_SERVICE_ACCOUNT_KEY");
+    }
+    if let Some((name, file)) = file.or_else(default) {
+        return CredentialSource {
+            facts: vec![name.to_owned()],
+            ..CredentialSource::new("file", file)
+        };
+    }
+    let gcloud = ".config/gcloud/application_default_credentials.json";
+    let home = known.text(HOME).map(Path::new);
+    match home.is_some_and(|home| home.join(gcloud).is_file()) {
+        true => CredentialSource {
+            facts: vec!["gcloud auth application-default login".to_owned()],
+            ..CredentialSource::new("file", format!("~/{gcloud}"))
+        },
+        false => CredentialSource::new("machine", "the metadata service of the machine"),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::entry::StoreKind;
 use crate::error::StorageError;
 use crate::location::RemoteLocation;
 
+use crate::remote::credential_source::CredentialSource;
 use crate::remote::settings::{Settings, check_endpoint};
 use crate::remote::signing::{Access, Signing};
 
@@ -14,5 +15,6 @@ pub(super) fn access(
     let host = location.host().unwrap_or_default();
     let url = check_endpoint(host, known.flag("ALLOW_HTTP")?)?;
     let base = url.as_str().trim_end_matches('/');
-    Access::at(StoreKind::Http, base, Signing::Anonymous)
+    let source = CredentialSource::anonymous(None);
+    Access::at(StoreKind::Http, base, Signing::Anonymous, source)
 }
