@@ -12,7 +12,7 @@ use crate::dir::{Dir, PublishMode};
 use crate::error::StorageError;
 use crate::location::Location;
 use crate::random::random_number;
-use crate::remote::{Remote, RemoteOptions};
+use crate::remote::{CredentialSource, Remote, RemoteOptions};
 
 /// The size of the first part of a multipart upload: the smallest part that S3 accepts. The second part has one byte.
 const PART: usize = 5 << 20;
@@ -149,6 +149,9 @@ pub struct ProbeReport {
     pub location: String,
     /// The kind of the store, or "directory".
     pub store: String,
+    /// Where the credentials came from. `None` for a directory, and if there are no credentials; then the operations fail
+    /// with the reason.
+    pub credentials: Option<CredentialSource>,
     /// The operations in the order in which they were tried.
     pub steps: Vec<ProbeStep>,
     /// Temporary objects that could not be removed.
@@ -288,6 +291,10 @@ pub fn probe(
         store: match location {
             Location::Local(_) => "directory".to_owned(),
             Location::Remote(remote) => remote.kind().to_string(),
+        },
+        credentials: match &place {
+            Place::Folder(_) => None,
+            Place::Store(remote) => remote.credential_source(go_on).ok(),
         },
         steps: Vec::new(),
         left: Vec::new(),

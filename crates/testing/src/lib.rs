@@ -13,3 +13,4 @@ pub mod files;
 pub mod mds;
 pub mod process;
 pub mod s3;
+pub mod stub;

@@ -170,7 +170,7 @@ mod tests {
             ("HOME", "/root"),
             ("PATH", "/bin"),
             ("AWS_REGION", "r"),
-            ("AWS_PROFILE", "p"),
+            ("AWS_VAULT", "p"),
         ];
         let picked = settings_of(vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
         assert_eq!(

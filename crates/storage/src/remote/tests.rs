@@ -1,5 +1,6 @@
 //! Tests of [`Remote`] against a store that fails on demand.
 
+mod chain;
 mod conformance;
 mod dialects;
 mod faults;

@@ -469,7 +469,7 @@ fn profiles_that_cannot_be_used_are_named() {
         (Some("colon"), value("colon", "client_id")),
         (
             Some("default"),
-            "the file has no profile \"default\"".to_owned(),
+            "there is no profile \"default\", but \"DEFAULT\", \"azure\", \"basic\", \"broken\", \"colon\", \"empty\", \"google\", \"half\", \"nowhere\", \"odd\", …".to_owned(),
         ),
     ] {
         let mut options = only(&server, &[at]);
@@ -511,7 +511,7 @@ fn files_of_profiles_that_cannot_be_read_are_named() {
         let error = open(&only(&server, &[config])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("line {line} is none of a file of profiles")
+            format!("line {line}: expected `[profile]` or `key = value`, each only once")
         );
         assert_eq!(error.id(), "url-profile");
         assert_eq!(error.object().as_deref(), Some(name(&file)));
