@@ -93,6 +93,7 @@ class CacheClient:
         timeout: Seconds to wait for free space, and for another process that downloads the same file.
         download_retry: How many times a failed download is retried.
         download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
+        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``.
 
     Raises:
         ValueError: An argument is invalid.
@@ -112,6 +113,7 @@ class CacheClient:
         timeout: float = 120.0,
         download_retry: int = 2,
         download_timeout: float = DEFAULT_TIMEOUT,
+        storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         self._stream = FileStream(
             remote=check.path('remote', remote),
@@ -123,6 +125,7 @@ class CacheClient:
             relist=relist,
             download_retry=download_retry,
             download_timeout=download_timeout,
+            storage_options=storage_options,
         )
         self._quota = check.byte_size('quota', quota) or None
         self._timeout = check.number('timeout', timeout)
@@ -157,10 +160,6 @@ class CacheClient:
         }
         if self._quota is not None:
             options['cache_limit'] = self._quota
-        if (self._stream.remote or '').startswith('s3:'):
-            from shardmill.base.storage import _s3
-
-            options['settings'] = _s3.settings()
         self._stream.keep_zip = False
         return _core.Reader(
             [self._stream._describe(False)],

@@ -79,6 +79,7 @@ class FileStream(Stream):
         relist: bool = False,
         download_retry: Optional[int] = None,
         download_timeout: Optional[float] = None,
+        storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.include = check.texts('include', include, 'a list of patterns')
         self.exclude = check.texts('exclude', exclude, 'a list of patterns')
@@ -98,6 +99,7 @@ class FileStream(Stream):
             choose=choose,
             download_retry=download_retry,
             download_timeout=download_timeout,
+            storage_options=storage_options,
         )
 
     def _get_temporary_directory(self) -> str:

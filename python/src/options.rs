@@ -14,9 +14,10 @@ use shardmill_order::{
     EpochConfig, SamplingOptions, ShuffleOptions, Skip, State, StreamConfig, Weight, World,
 };
 use shardmill_reader::{CacheOptions, Peers};
-use shardmill_storage::{Location, RemoteOptions, settings_of};
+use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
 use crate::errors::{raise, raise_with};
+use crate::storage::{ARGUMENT, Settings, environment};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyFileOptions>()?;
@@ -147,8 +148,8 @@ impl PyFileOptions {
     }
 }
 
-/// A stream: `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `validate_hash`, `expect_index`, one of
-/// `proportion`, `repeat` and `choose`, and `files` for a tree of raw files.
+/// A stream: `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `validate_hash`, `expect_index`, `settings` of the
+/// store, one of `proportion`, `repeat` and `choose`, and `files` for a tree of raw files.
 #[pyclass(frozen, name = "StreamOptions", module = "shardmill._core")]
 pub(crate) struct PyStreamOptions(pub(crate) StreamOptions);
 
@@ -183,6 +184,7 @@ impl PyStreamOptions {
             with_deleted: given.take("with_deleted")?.unwrap_or(false),
             validate_hash: hash(&given)?,
             expect_index: given.take("expect_index")?,
+            settings: store_settings(&given)?,
             files: files.map(|files| files.get().0.clone()),
             ..named.map_err(|error| raise(&error))?
         };
@@ -286,12 +288,17 @@ fn cache(given: &Keywords<'_>) -> PyResult<CacheOptions> {
     Ok(cache)
 }
 
+fn store_settings(given: &Keywords<'_>) -> PyResult<StoreSettings> {
+    let settings = given.take::<Settings>("settings")?.unwrap_or_default();
+    StoreSettings::checked(settings, ARGUMENT).map_err(|error| raise(&error))
+}
+
 /// The retries from which the store's own maximum of requests applies: the default of `download_retry`.
 const USUAL_RETRIES: u32 = 2;
 
 fn remote(given: &Keywords<'_>) -> PyResult<RemoteOptions> {
     let mut remote = RemoteOptions {
-        settings: settings_of(std::env::vars()),
+        settings: environment(),
         ..RemoteOptions::default()
     };
     let retries = given.take::<u32>("download_retry")?;
@@ -311,8 +318,9 @@ fn remote(given: &Keywords<'_>) -> PyResult<RemoteOptions> {
         remote.request.idle_timeout = timeout;
         remote.request.connect_timeout = remote.request.connect_timeout.min(timeout);
     }
-    if let Some(settings) = given.take::<crate::storage::Settings>("settings")? {
-        remote = remote.with_settings(settings_of(settings.into_iter()));
+    if let Some(settings) = given.take::<Settings>("settings")? {
+        let checked = remote.with_checked(settings, ARGUMENT);
+        remote = checked.map_err(|error| raise(&error))?;
     }
     Ok(remote)
 }

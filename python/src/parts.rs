@@ -64,7 +64,7 @@ impl Dest {
     fn new(dest: &str, settings: Option<Settings>) -> PyResult<Self> {
         Ok(Self {
             location: Location::parse(dest).map_err(raised)?,
-            options: remote_options(settings),
+            options: remote_options(settings).map_err(|error| raise(&error))?,
         })
     }
 

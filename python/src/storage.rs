@@ -29,14 +29,17 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 pub(crate) type Settings = BTreeMap<String, String>;
 
+/// The argument of Python that contains the settings.
+pub(crate) const ARGUMENT: &str = "storage_options";
+
 /// Returns the options for stores, from the environment and `settings`, which take precedence.
-pub(crate) fn remote_options(settings: Option<Settings>) -> RemoteOptions {
+pub(crate) fn remote_options(settings: Option<Settings>) -> Result<RemoteOptions, StorageError> {
     let options = RemoteOptions {
         settings: environment(),
         on_lease_wait: Some(Arc::new(log_wait)),
         ..RemoteOptions::default()
     };
-    options.with_settings(settings_of(settings.into_iter().flatten()))
+    options.with_checked(settings.unwrap_or_default(), ARGUMENT)
 }
 
 /// Logs a wait for the lease of another writer, as a warning of the logger `shardmill`.
@@ -58,7 +61,7 @@ fn log_wait(wait: &LeaseWait) {
     });
 }
 
-fn environment() -> Settings {
+pub(crate) fn environment() -> Settings {
     let texts = std::env::vars_os();
     let texts = texts
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -84,7 +87,8 @@ fn open(
     settings: Option<Settings>,
     idle: Option<Duration>,
 ) -> Result<Remote, StorageError> {
-    let settings = remote_options(settings).settings;
+    let mut options = remote_options(settings)?;
+    let settings = options.settings.clone();
     // After a fork, another thread of the parent may have held the lock, so it stays locked: do not cache.
     let mut recent = RECENT.try_lock().ok();
     let known = recent.as_ref().and_then(|kept| {
@@ -95,10 +99,6 @@ fn open(
     if let Some(known) = known {
         return Ok(known.remote.clone());
     }
-    let mut options = RemoteOptions {
-        settings: settings.clone(),
-        ..RemoteOptions::default()
-    };
     if let Some(idle) = idle {
         options.request.idle_timeout = idle;
         options.request.total_timeout = options.request.total_timeout.max(idle);

@@ -7,6 +7,8 @@ use super::{StorageArgs, values};
 
 /// Check which operations work at a location with your settings: list, put, read, create, delete
 ///
+/// Names where the credentials came from, such as a profile or a machine, and when they expire.
+///
 /// Writes objects whose names begin with `.shardmill-probe-` and deletes them again. Without permission to write, reads
 /// an existing object. The exit status is 0 if datasets can be read, whether or not they can be written.
 #[derive(Args, Debug)]
@@ -26,4 +28,7 @@ EXAMPLES:
     shardmill doctor s3://bucket/sets
 
   The same for another endpoint:
-    shardmill doctor s3://bucket --storage-option AWS_ENDPOINT_URL=https://minio.example.com";
+    shardmill doctor s3://bucket --endpoint-url https://minio.example.com
+
+  With a profile of ~/.aws/config:
+    shardmill doctor s3://bucket --profile train";

@@ -17,6 +17,32 @@ pub struct StorageArgs {
         help_heading = "Stores"
     )]
     pub storage_options: Vec<String>,
+
+    /// The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+    #[arg(long, value_name = "NAME", help_heading = "Stores")]
+    pub profile: Option<String>,
+
+    /// The region of S3, like AWS_REGION
+    #[arg(long, value_name = "REGION", help_heading = "Stores")]
+    pub region: Option<String>,
+
+    /// The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+    #[arg(long, value_name = "URL", help_heading = "Stores")]
+    pub endpoint_url: Option<String>,
+}
+
+impl StorageArgs {
+    /// Returns the options that are short for one setting, each with its name and the setting. They win over
+    /// `--storage-option`.
+    pub fn settings(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+        [
+            ("--profile", "AWS_PROFILE", &self.profile),
+            ("--region", "AWS_REGION", &self.region),
+            ("--endpoint-url", "AWS_ENDPOINT_URL_S3", &self.endpoint_url),
+        ]
+        .into_iter()
+        .filter_map(|(option, setting, value)| Some((option, setting, value.as_deref()?)))
+    }
 }
 
 /// When the lease of another writer is taken over.

@@ -1,10 +1,11 @@
 //! The command `shardmill doctor`: tests what a location allows: list, read, write.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Progress};
-use shardmill_storage::{ProbeOutcome, ProbeReport, ProbeVerdict, probe};
+use shardmill_storage::{CredentialSource, ProbeOutcome, ProbeReport, ProbeVerdict, probe};
 
 use super::options;
 use crate::args::DoctorArgs;
@@ -17,8 +18,39 @@ struct JsonReport<'a> {
     location: &'a str,
     store: &'a str,
     verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credentials: Option<JsonCredentials<'a>>,
     steps: Vec<JsonStep<'a>>,
     left: &'a [String],
+}
+
+/// Where the credentials came from, without secrets.
+#[derive(Serialize)]
+struct JsonCredentials<'a> {
+    source: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'a str>,
+    facts: &'a [String],
+    /// Seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+}
+
+impl<'a> JsonCredentials<'a> {
+    fn new(found: &'a CredentialSource) -> Self {
+        let since = |end: SystemTime| end.duration_since(SystemTime::UNIX_EPOCH).ok();
+        Self {
+            source: found.kind,
+            name: &found.name,
+            profile: found.profile.as_deref(),
+            role: found.role.as_deref(),
+            facts: &found.facts,
+            expires: found.expires.and_then(since).map(|since| since.as_secs()),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -84,6 +116,7 @@ fn json(report: &ProbeReport) -> JsonReport<'_> {
         location: &report.location,
         store: &report.store,
         verdict: verdict(report.verdict()),
+        credentials: report.credentials.as_ref().map(JsonCredentials::new),
         steps: steps.collect(),
         left: &report.left,
     }
@@ -91,6 +124,9 @@ fn json(report: &ProbeReport) -> JsonReport<'_> {
 
 fn show(report: &ProbeReport, out: &mut Output) -> Result<(), Stop> {
     out.line(format_args!("{}: {}", report.location, report.store))?;
+    if let Some(found) = &report.credentials {
+        out.line(format_args!("credentials: {found}"))?;
+    }
     let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
     for step in &report.steps {
         let took = match step.outcome {

@@ -39,9 +39,23 @@ pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, Fault> {
         ..RemoteOptions::default()
     };
     let given = settings_of_variable(std::env::var(SETTINGS_VARIABLE).ok().as_deref())?;
-    Ok(options
+    let mut options = options
         .with_options(&given)?
-        .with_options(&args.storage_options)?)
+        .with_options(&args.storage_options)?;
+    for (option, setting, value) in args.settings() {
+        if value.trim().is_empty() {
+            return Err(CliError::Usage {
+                id: "usage-value".into(),
+                object: Some(option.to_owned()),
+                message: "the value is empty".to_owned(),
+                hint: None,
+            }
+            .into());
+        }
+        let setting = BTreeMap::from([(setting.to_owned(), value.to_owned())]);
+        options = options.with_checked(setting, option)?;
+    }
+    Ok(options)
 }
 
 /// Returns the value of the variable as `NAME=VALUE` texts. The error does not contain the value.

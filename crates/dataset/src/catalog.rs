@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use shardmill_core::{Diagnostic as _, ErrorKind, INDEX_NAME, Limits, escape};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{StreamConfig, Weight};
-use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError};
+use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError, StoreSettings};
 
 use crate::entry::{Entry, Shards, check_hashes_present};
 use crate::error::{DatasetError, DatasetProblem, Place};
@@ -47,6 +47,8 @@ pub struct StreamOptions {
     pub files: Option<FileOptions>,
     /// Whether deleted samples are read like all others.
     pub with_deleted: bool,
+    /// Settings of the store that only this stream has. They win over those of the catalog.
+    pub settings: StoreSettings,
 }
 
 impl StreamOptions {
@@ -611,7 +613,7 @@ fn open_stream(
         }
         (Some(Location::Remote(remote)), Some(local)) => {
             let shown = remote.to_string();
-            let store = Remote::open(&remote, &options.remote)?;
+            let store = Remote::open(&remote, &stream.settings.over(&options.remote))?;
             (Dir::create(&local)?, Some(Origin::Store(store)), shown)
         }
         (Some(Location::Remote(remote)), None) => {

@@ -100,7 +100,7 @@ pub use random::random_number;
 pub use remote::{
     CredentialSource, DownloadOptions, Fetching, ListOptions, ListReport, Manifest,
     ManifestEntries, ManifestEntry, OnLeaseWait, Remote, RemoteObject, RemoteOptions, RemoteStats,
-    RequestOptions, RetryOptions, SETTINGS, UploadOptions, settings_of,
+    RequestOptions, RetryOptions, SETTINGS, StoreSettings, UploadOptions, settings_of,
 };
 pub use temp::TempFile;
 

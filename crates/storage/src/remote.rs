@@ -58,7 +58,8 @@ pub use handle::{Remote, RemoteStats};
 pub use list::RemoteObject;
 pub use manifest::{Manifest, ManifestEntries, ManifestEntry};
 pub use options::{
-    DownloadOptions, OnLeaseWait, RemoteOptions, RequestOptions, RetryOptions, UploadOptions,
+    DownloadOptions, OnLeaseWait, RemoteOptions, RequestOptions, RetryOptions, StoreSettings,
+    UploadOptions,
 };
 pub use read::Fetching;
 pub use settings::{SETTINGS, settings_of};

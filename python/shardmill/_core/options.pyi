@@ -34,6 +34,7 @@ class StreamOptions:
 
     Args:
         expect_index: The digest that the index must have.
+        settings: Store settings that are not in the environment.
         files: For a tree of raw files.
     """
 
@@ -50,6 +51,7 @@ class StreamOptions:
         with_deleted: Optional[bool] = None,
         validate_hash: Optional[str] = None,
         expect_index: Optional[str] = None,
+        settings: Optional[dict[str, str]] = None,
         files: Optional[FileOptions] = None,
     ) -> StreamOptions: ...
 

@@ -416,6 +416,22 @@ def mapping(name: str, value: Any, allowed: str = 'a dict') -> dict[str, Any]:
     return dict(value)
 
 
+def storage_options(value: Any) -> Optional[dict[str, str]]:
+    """Checks the settings of a store, and returns them as a dict; ``None`` for none. The extension module checks the names.
+
+    Raises:
+        TypeError: It is no mapping of texts to texts. The message does not show a value.
+    """
+    if value is None:
+        return None
+    name = 'storage_options'
+    found = mapping(name, value, 'a dict of texts')
+    for key, text in found.items():
+        if not isinstance(text, str):
+            refuse_type(f'{name}[{key!r}]', type(text).__name__, 'a text')
+    return found or None
+
+
 def instances(name: str, value: Any, kind: type[T]) -> Sequence[T]:
     """Checks a sequence of instances of a class.
 

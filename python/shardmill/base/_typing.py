@@ -39,6 +39,7 @@ class WriterOptions(TypedDict, total=False):
     retry: int
     exist_ok: bool
     jobs: Optional[int]
+    storage_options: Optional[Mapping[str, str]]
 
 
 class DatasetOptions(TypedDict, total=False):

@@ -205,6 +205,7 @@ class StreamingDataset(
         with_deleted: bool = False,
         skip: Optional[Iterable[SkippedStep]] = None,
         skip_samples: Optional[Iterable[int]] = None,
+        storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         # Not in `__new__`, whose signature would hide these arguments from introspection.
         _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
@@ -284,6 +285,10 @@ class StreamingDataset(
             'validate_hash': check.hash_name('validate_hash', validate_hash),
             'keep_zip': check.flag('keep_zip', keep_zip),
         }
+        settings = check.storage_options(storage_options)
+        if settings is not None:
+            # Only if it is given, because streams of programs may not have this argument.
+            default['storage_options'] = settings
         if streams:
             for stream in streams:
                 stream.apply_default(default)
@@ -412,11 +417,6 @@ class StreamingDataset(
             if self._lookahead is not None:
                 options['lookahead'] = ceil(self._lookahead / (self.batch_size or 1))
             options['peers'] = self._peers()
-        if any((stream.remote or '').startswith('s3:') for stream in self.streams):
-            from shardmill.base.storage import _s3
-
-            # Credentials may be in files of AWS tools that the Rust reader does not read.
-            options['settings'] = _s3.settings()
         before: Optional[_core.Reader] = getattr(self, '_reader', None)
         streams = [
             stream._describe(self._is_fetched_here, **as_listed(number, self._files_digest, before))

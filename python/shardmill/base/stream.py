@@ -79,6 +79,8 @@ class Stream:
         keep_zip: Whether to keep compressed files after decompression.
         with_deleted: Whether to also read samples that were deleted from the dataset's table. ``None`` for the
             setting of the ``StreamingDataset``.
+        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``. ``None``
+            for those of the ``StreamingDataset``.
 
     Raises:
         ValueError: More than one of ``proportion``, ``repeat`` and ``choose`` is set, or a value is out of range.
@@ -96,6 +98,7 @@ class Stream:
     keep_zip: bool
     safe_keep_zip: bool
     with_deleted: Optional[bool] = None
+    storage_options: Optional[dict[str, str]] = None
     _proportion: Optional[float]
     _repeat: Optional[float]
     _choose: Optional[int]
@@ -114,7 +117,9 @@ class Stream:
         validate_hash: Optional[str] = None,
         keep_zip: Optional[bool] = None,
         with_deleted: Optional[bool] = None,
+        storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
+        self.storage_options = check_storage_options(storage_options)
         self.remote = path_or_none('remote', remote) or None
         self._local = path_or_none('local', local)
         self.split = path_or_none('split', split) or ''
@@ -177,6 +182,7 @@ class Stream:
             from shardmill.base.storage.download import CloudDownloader
 
             self._downloader_made = CloudDownloader.get(self.remote)
+            self._downloader_made.storage_options = self.storage_options
         return self._downloader_made
 
     def __repr__(self) -> str:
@@ -190,7 +196,8 @@ class Stream:
         """Sets the arguments that were omitted.
 
         Args:
-            default: ``split``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``keep_zip``.
+            default: ``split``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``keep_zip``, and optionally
+                ``storage_options``.
 
         Raises:
             ValueError: Neither ``remote`` nor ``local`` is set.
@@ -207,6 +214,8 @@ class Stream:
             self.validate_hash = default['validate_hash']
         if self._keep_zip is None:
             self._set_keep_zip(default['keep_zip'])
+        if self.storage_options is None:
+            self.storage_options = default.get('storage_options')
 
     @classmethod
     def validate_weights(cls, streams: Sequence[Stream]) -> tuple[bool, bool]:
@@ -346,7 +355,17 @@ class Stream:
             'with_deleted': self.with_deleted,
             # A subclass that fetches files also checks them.
             'validate_hash': None if is_fetched_here else self.validate_hash,
+            'settings': self._settings(),
         }
+
+    def _settings(self) -> dict[str, str]:
+        """Returns the settings of the store that are not in the environment."""
+        if not (self.remote or '').startswith('s3:'):
+            return self.storage_options or {}
+        from shardmill.base.storage import _s3
+
+        bucket = _s3.split_url(self.remote or '')[1]
+        return {**_s3.settings(bucket), **(self.storage_options or {})}
 
     def _download_file(self, from_basename: str, to_basename: Optional[str] = None) -> str:
         """Downloads a file to the local folder.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{precedence, settings};
+use super::precedence;
+use super::settings::{known_name, option};
 use crate::error::StorageError;
 use crate::heartbeat::LeaseWait;
 
@@ -152,26 +153,22 @@ impl RemoteOptions {
     ///
     /// `url-setting`, which is `InvalidInput`: an unknown name, or a text without an equals sign.
     pub fn with_options<T: AsRef<str>>(self, texts: &[T]) -> Result<Self, StorageError> {
-        let explicit = texts.iter().map(|text| settings::option(text.as_ref()));
+        let explicit = texts.iter().map(|text| option(text.as_ref()));
         Ok(self.with_settings(explicit.collect::<Result<_, _>>()?))
     }
 
-    /// Returns these options with explicit settings, whose names may be in lower case, after checking the names. They
-    /// take precedence as in [`with_settings`](Self::with_settings).
+    /// Returns these options with explicit settings, after checking their names. They take precedence as in
+    /// [`with_settings`](Self::with_settings).
     ///
     /// # Errors
     ///
-    /// `url-setting`, which is `InvalidInput`: an unknown name. The error names `object`.
+    /// As [`StoreSettings::checked`].
     pub fn with_checked(
         self,
         explicit: BTreeMap<String, String>,
         object: &'static str,
     ) -> Result<Self, StorageError> {
-        let checked = explicit.into_iter().map(|(name, value)| {
-            let name = settings::known_name(&name, object)?;
-            Ok((name, value.trim().to_owned()))
-        });
-        Ok(self.with_settings(checked.collect::<Result<_, _>>()?))
+        Ok(self.with_settings(StoreSettings::checked(explicit, object)?.0))
     }
 
     /// Returns these options with explicit settings. They take precedence over existing settings, which usually come
@@ -195,6 +192,40 @@ impl RemoteOptions {
     }
 }
 
+/// Explicit settings of a store, whose names are known. `Debug` hides the values, which are secrets.
+#[derive(Clone, Default)]
+pub struct StoreSettings(BTreeMap<String, String>);
+
+impl StoreSettings {
+    /// Checks the names of settings, which may be in lower case.
+    ///
+    /// # Errors
+    ///
+    /// `url-setting`, which is `InvalidInput`: an unknown name. The error names `object`.
+    pub fn checked(
+        settings: BTreeMap<String, String>,
+        object: &'static str,
+    ) -> Result<Self, StorageError> {
+        let checked = settings.into_iter().map(|(name, value)| {
+            let name = known_name(&name, object)?;
+            Ok((name, value.trim().to_owned()))
+        });
+        Ok(Self(checked.collect::<Result<_, _>>()?))
+    }
+
+    /// Returns options with these settings, which win over those of `options`.
+    #[must_use]
+    pub fn over(&self, options: &RemoteOptions) -> RemoteOptions {
+        options.clone().with_settings(self.0.clone())
+    }
+}
+
+impl fmt::Debug for StoreSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
 impl fmt::Debug for RemoteOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The values of settings are secrets.
@@ -204,6 +235,7 @@ impl fmt::Debug for RemoteOptions {
             .field("upload", &self.upload)
             .field("retry", &self.retry)
             .field("settings", &self.settings.keys())
+            .field("explicit", &self.explicit)
             .finish_non_exhaustive()
     }
 }

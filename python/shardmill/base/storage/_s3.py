@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 import re
 from typing import Any, Callable, NoReturn, Optional
@@ -13,21 +12,6 @@ from shardmill.errors import AccessError, NotFoundError, RemoteError, ShardmillE
 
 __all__ = ['S3Client', 'raise_as_client_error', 'settings', 'split_url']
 
-# Any of these names a source of credentials, or disables them.
-_SOURCES = (
-    'AWS_ACCESS_KEY_ID',
-    'AWS_SECRET_ACCESS_KEY',
-    'AWS_SKIP_SIGNATURE',
-    'AWS_WEB_IDENTITY_TOKEN_FILE',
-    'AWS_CONTAINER_CREDENTIALS_RELATIVE_URI',
-    'AWS_CONTAINER_CREDENTIALS_FULL_URI',
-)
-_IN_FILES = {
-    'aws_access_key_id': 'AWS_ACCESS_KEY_ID',
-    'aws_secret_access_key': 'AWS_SECRET_ACCESS_KEY',
-    'aws_session_token': 'AWS_SESSION_TOKEN',
-}
-
 
 def split_url(url: str) -> tuple[str, str, str]:
     """Splits a URL into scheme, bucket and key, without decoding."""
@@ -37,45 +21,13 @@ def split_url(url: str) -> tuple[str, str, str]:
 
 
 def settings(bucket: str = '') -> dict[str, str]:
-    """Returns the S3 settings from the environment, for ``_core``.
+    """Returns the S3 settings that ``_core`` does not find in the environment.
 
-    Without credentials in the environment, they are read from ``~/.aws/credentials``, from the
-    profile named by ``AWS_PROFILE``. Requester-pays is enabled for the buckets listed in
-    ``MOSAICML_STREAMING_AWS_REQUESTER_PAYS``.
+    Requester-pays is enabled for the buckets listed in ``MOSAICML_STREAMING_AWS_REQUESTER_PAYS``.
     """
-    found = dict(os.environ)
-    if not any(found.get(name) for name in _SOURCES):
-        found.update(_profile())
-    if not found.get('AWS_REGION') and not found.get('AWS_DEFAULT_REGION'):
-        region = _section('AWS_CONFIG_FILE', '~/.aws/config', 'profile ').get('region')
-        if region:
-            found['AWS_REGION'] = region
-    payers = found.get('MOSAICML_STREAMING_AWS_REQUESTER_PAYS', '').split(',')
-    if bucket and bucket in (payer.strip() for payer in payers):
-        found['AWS_REQUEST_PAYER'] = 'true'
-    return found
-
-
-def _profile() -> dict[str, str]:
-    """Returns the credentials of the profile; empty if incomplete."""
-    section = _section('AWS_SHARED_CREDENTIALS_FILE', '~/.aws/credentials', '')
-    found = {name: section[key] for key, name in _IN_FILES.items() if section.get(key)}
-    return found if {'AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY'} <= found.keys() else {}
-
-
-def _section(variable: str, path: str, prefix: str) -> dict[str, str]:
-    """Returns the profile's section of an AWS configuration file; empty if there is none."""
-    name = os.environ.get('AWS_PROFILE') or os.environ.get('AWS_DEFAULT_PROFILE') or 'default'
-    parser = configparser.RawConfigParser()
-    try:
-        parser.read(os.path.expanduser(os.environ.get(variable) or path), encoding='utf-8')
-    except (configparser.Error, UnicodeDecodeError) as error:
-        # The parser's message may quote a secret.
-        raise AccessError(
-            f'{variable}: the file cannot be read: {type(error).__name__}', 'credentials'
-        ) from None
-    section = name if name == 'default' else prefix + name
-    return dict(parser.items(section)) if parser.has_section(section) else {}
+    payers = os.environ.get('MOSAICML_STREAMING_AWS_REQUESTER_PAYS', '').split(',')
+    is_paid = bucket and bucket in (payer.strip() for payer in payers)
+    return {'AWS_REQUEST_PAYER': 'true'} if is_paid else {}
 
 
 _BOTH: dict[type[ShardmillError], type[ShardmillError]] = {}
@@ -121,7 +73,17 @@ def raise_as_client_error(error: ShardmillError, operation: str) -> NoReturn:
 
 
 class S3Client:
-    """The subset of boto3's S3 client that uploads need, implemented by shardmill."""
+    """The subset of boto3's S3 client that uploads need, implemented by shardmill.
+
+    Args:
+        storage_options: Store settings that are not in the environment.
+    """
+
+    def __init__(self, storage_options: Optional[dict[str, str]] = None) -> None:
+        self._storage_options = storage_options or {}
+
+    def _settings(self, bucket: str) -> dict[str, str]:
+        return {**settings(bucket), **self._storage_options}
 
     def upload_file(
         self,
@@ -136,9 +98,10 @@ class S3Client:
         Raises:
             ValueError: ``ExtraArgs`` contains a key other than ``ACL``.
         """
-        chosen = settings(Bucket)
+        chosen = self._settings(Bucket)
         extra = dict(ExtraArgs or {})
-        chosen['S3_CANNED_ACL'] = extra.pop('ACL', '')
+        if 'ACL' in extra:
+            chosen['S3_CANNED_ACL'] = extra.pop('ACL')
         if extra:
             raise ValueError(f'{", ".join(extra)}: only ACL is served in ExtraArgs')
         through = 0
@@ -157,14 +120,14 @@ class S3Client:
     def head_bucket(self, Bucket: str) -> None:  # noqa: N803
         """Raises an error if the bucket does not exist or may not be listed."""
         try:
-            _core.check_bucket(f's3://{Bucket}', settings(Bucket))
+            _core.check_bucket(f's3://{Bucket}', self._settings(Bucket))
         except (NotFoundError, AccessError, RemoteError) as error:
             raise_as_client_error(error, 'HeadBucket')
 
     def keys(self, bucket: str, prefix: str) -> list[str]:
         """Returns the keys that begin with a prefix."""
         try:
-            found = _core.list_objects(f's3://{bucket}/{prefix}', settings(bucket))
+            found = _core.list_objects(f's3://{bucket}/{prefix}', self._settings(bucket))
         except (NotFoundError, AccessError, RemoteError) as error:
             raise_as_client_error(error, 'ListObjectsV2')
         return [key for key, _ in found]

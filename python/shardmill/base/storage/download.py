@@ -160,6 +160,10 @@ class CloudDownloader(abc.ABC):
         return {**self.__dict__, self._CLIENT: None} if self._CLIENT else self.__dict__
 
 
+#: These name credentials, so a bucket that refuses them is not public.
+_NAMED = ('AWS_ACCESS_KEY_ID', 'AWS_PROFILE', 'AWS_DEFAULT_PROFILE')
+
+
 class S3Downloader(CloudDownloader):
     """Downloads objects from S3 and compatible stores. ``S3_ENDPOINT_URL`` or ``AWS_ENDPOINT_URL``
     sets another endpoint."""
@@ -169,13 +173,14 @@ class S3Downloader(CloudDownloader):
         return 's3'
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        settings = _s3.settings(_s3.split_url(remote)[1])
+        settings = {**_s3.settings(_s3.split_url(remote)[1]), **(self.storage_options or {})}
         try:
             try:
                 _core.download(remote, local, settings, timeout)
             except AccessError as error:
                 # A public bucket can be read without credentials.
-                if error.id != 'credentials' or settings.get('AWS_ACCESS_KEY_ID'):
+                named = {**os.environ, **settings}
+                if error.id != 'credentials' or any(named.get(name) for name in _NAMED):
                     raise
                 _core.download(remote, local, {**settings, 'AWS_SKIP_SIGNATURE': 'true'}, timeout)
         except (NotFoundError, AccessError, RemoteError) as error:

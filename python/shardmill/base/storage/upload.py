@@ -107,6 +107,9 @@ class CloudUploader:
 
     #: Whether a remote location is required.
     _REMOTE: ClassVar[bool] = False
+    #: Whether it uses `storage_options`.
+    _TAKES_OPTIONS: ClassVar[bool] = False
+    storage_options: Optional[dict[str, str]] = None
 
     @classmethod
     def get(
@@ -116,13 +119,27 @@ class CloudUploader:
         progress_bar: bool = False,
         retry: int = 2,
         exist_ok: bool = False,
+        storage_options: Optional[Mapping[str, str]] = None,
     ) -> Any:
         """Returns the uploader for a location; the arguments are those of the class."""
         remote = _remote_of(out)
         scheme = urlsplit(remote).scheme
         if '/'.join(remote.split('/')[:2]) == _VOLUMES:
             scheme = _VOLUMES
-        return UPLOADERS[scheme](out, keep_local, progress_bar, retry, exist_ok)
+        kind = UPLOADERS[scheme]
+        if not storage_options or scheme == '':
+            return kind(out, keep_local, progress_bar, retry, exist_ok)
+        if not kind._TAKES_OPTIONS:
+            raise UsageError(
+                f'`storage_options` is not for {scheme}: locations',
+                'config-argument',
+                'storage_options',
+                'set the environment variables of this store',
+            )
+        made = kind.__new__(kind)
+        made.storage_options = dict(storage_options)
+        made.__init__(out, keep_local, progress_bar, retry, exist_ok)
+        return made
 
     def __init__(
         self,
@@ -225,9 +242,10 @@ class S3Uploader(CloudUploader):
     another endpoint, and ``S3_CANNED_ACL`` the access rights of the objects."""
 
     _REMOTE = True
+    _TAKES_OPTIONS = True
 
     def _connect(self) -> None:
-        self.s3 = _s3.S3Client()
+        self.s3 = _s3.S3Client(self.storage_options)
         self.check_bucket_exists(self.remote or '')
 
     def check_bucket_exists(self, remote: str) -> None:

@@ -46,6 +46,7 @@ _DEFAULTS: WriterOptions = {
     'retry': 2,
     'exist_ok': False,
     'jobs': None,
+    'storage_options': None,
 }
 _ARGUMENTS = tuple(sorted(_DEFAULTS))
 
@@ -165,6 +166,8 @@ class Writer(ABC):
         retry: How many times an upload is attempted.
         exist_ok: Whether to remove an existing local folder first.
         jobs: Threads that compress, hash and write; ``None`` for one per core.
+        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``, for ``s3:``
+            locations.
 
     Attributes:
         local: The folder that files are written to.
@@ -211,6 +214,7 @@ class Writer(ABC):
         max_workers = kwargs.get('max_workers')
         if max_workers is not None:
             max_workers = check.count('max_workers', max_workers, 1)
+        settings = check.storage_options(kwargs.get('storage_options'))
         self.extra_bytes_per_shard = extra_bytes_per_shard
         self.extra_bytes_per_sample = extra_bytes_per_sample
 
@@ -218,7 +222,9 @@ class Writer(ABC):
         if exist_ok and os.path.exists(local):
             logger.warning('%s is removed: exist_ok is set', local)
             shutil.rmtree(local)
-        self.cloud_writer = CloudUploader.get(out, self.keep_local, progress_bar, attempts)
+        self.cloud_writer = CloudUploader.get(
+            out, self.keep_local, progress_bar, attempts, storage_options=settings
+        )
         self.local: str = self.cloud_writer.local
         self.remote: Optional[str] = self.cloud_writer.remote
         self._uploads = Uploads(self.cloud_writer, max_workers)
