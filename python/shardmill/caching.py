@@ -17,7 +17,7 @@ from shardmill.files import FileStream
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from shardmill.base._typing import Path

@@ -20,7 +20,7 @@ from shardmill.base.stream import Stream, is_folder
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Unpack
 
@@ -57,6 +57,7 @@ class FileStream(Stream):
         relist: Whether to list the files again. If the list differs, files downloaded with the old list are removed.
         download_retry: How many times a failed download is retried.
         download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
+        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``.
 
     Raises:
         ValueError: An argument is invalid.

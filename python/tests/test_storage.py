@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import pytest
 from support.bucket import Answer, Bucket, Request
 
-from shardmill import StreamingDataset, _core
+from shardmill import MDSWriter, Stream, StreamingDataset, _core, parts
 from shardmill.base.storage import (
     CloudDownloader,
     CloudUploader,
@@ -28,6 +28,7 @@ from shardmill.base.storage import (
     _s3,
     download_file,
 )
+from shardmill.caching import CacheClient
 from shardmill.errors import (
     AccessError,
     ConflictError,
@@ -295,37 +296,129 @@ class TestCore:
 class TestSettings:
     """What is known about S3."""
 
-    def test_the_files_of_aws_are_the_last_resort(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.fixture
+    def profiles(self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A home directory with profiles, and no credentials in the environment."""
         folder = tmp_path / 'home' / '.aws'
         _file(
             folder / 'credentials',
             b'[default]\naws_access_key_id = one\naws_secret_access_key = hush%\n'
             b'[other]\naws_access_key_id = two\naws_secret_access_key = b\naws_session_token = c\n'
-            b'[half]\naws_access_key_id = three\n',
+            b'[half]\naws_access_key_id = hush\n',
         )
-        _file(folder / 'config', b'[default]\nregion = r1\n[profile other]\nregion = r2\n')
-        found = _s3.settings()
-        assert (found['AWS_ACCESS_KEY_ID'], found['AWS_SECRET_ACCESS_KEY']) == ('one', 'hush%')
-        assert found['AWS_REGION'] == 'r1'
-        monkeypatch.setenv('AWS_PROFILE', 'other')
-        found = _s3.settings()
-        assert (found['AWS_ACCESS_KEY_ID'], found['AWS_SESSION_TOKEN']) == ('two', 'c')
-        assert found['AWS_REGION'] == 'r2'
-        for profile in ('half', 'none'):
-            monkeypatch.setenv('AWS_PROFILE', profile)
-            assert 'AWS_ACCESS_KEY_ID' not in _s3.settings()
-        monkeypatch.setenv('AWS_PROFILE', 'other')
-        monkeypatch.setenv('AWS_SKIP_SIGNATURE', 'true')
-        assert 'AWS_ACCESS_KEY_ID' not in _s3.settings()
+        _file(
+            folder / 'config',
+            b'[default]\nregion = r1\n[profile other]\nregion = r2\n'
+            b'[profile sso]\nsso_session = corp\nsso_account_id = 1\nsso_role_name = r\n'
+            b'[sso-session corp]\nsso_region = r3\nsso_start_url = https://corp.awsapps.com/start\n',
+        )
+        for name in ('AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_REGION'):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+        bucket.objects['x'] = b'x'
+        return folder
 
-    def test_a_file_that_is_none_says_nothing_secret(self, tmp_path: Path) -> None:
-        _file(tmp_path / 'home' / '.aws' / 'credentials', b'hush\n[default]\nhush')
-        with pytest.raises(AccessError) as caught:
-            _s3.settings()
-        assert 'hush' not in str(caught.value)
-        assert caught.value.__suppress_context__
+    @staticmethod
+    def signer(bucket: Bucket) -> tuple[str, str]:
+        """Returns the key and the region that signed the last request."""
+        _, _, scope = bucket.requests[-1].headers['authorization'].partition('Credential=')
+        key, _, region, *_ = scope.split('/')
+        return key, region
+
+    @pytest.mark.usefixtures('profiles')
+    def test_profiles_give_credentials_and_a_region(
+        self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        url, path = 's3://bucket/x', str(tmp_path / 'x')
+        _core.download(url, path)
+        assert self.signer(bucket) == ('one', 'r1')
+        _core.download(url, path, {'AWS_PROFILE': 'other'})
+        assert self.signer(bucket) == ('two', 'r2')
+        assert bucket.requests[-1].headers['x-amz-security-token'] == 'c'
+        monkeypatch.setenv('AWS_PROFILE', 'other')
+        S3Downloader().download(url, str(tmp_path / 'y'))
+        assert self.signer(bucket) == ('two', 'r2')
+        # Keys of the environment win over a profile of the environment, and not over one that is given.
+        monkeypatch.setenv('AWS_ACCESS_KEY_ID', 'environment')
+        monkeypatch.setenv('AWS_SECRET_ACCESS_KEY', 'b')
+        _core.download(url, path)
+        assert self.signer(bucket) == ('environment', 'r2')
+        _core.download(url, path, {'aws_profile': 'default', 'AWS_REGION': 'r9'})
+        assert self.signer(bucket) == ('one', 'r9')
+
+    def test_profiles_that_cannot_be_used_are_named(
+        self, profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for profile, id, texts in [
+            ('half', 'url-profile', ('aws_secret_access_key',)),
+            ('none', 'url-profile', ('"default", "half", "other", "sso"',)),
+            ('sso', 'credentials', ('no login', 'aws sso login --profile sso')),
+        ]:
+            monkeypatch.setenv('AWS_PROFILE', profile)
+            for caught in (
+                lambda: _core.download('s3://bucket/x', str(tmp_path / 'x')),
+                lambda: S3Downloader().download('s3://bucket/x', str(tmp_path / 'x')),
+                lambda: StreamingDataset(remote='s3://bucket', local=str(tmp_path / 'local')),
+            ):
+                with pytest.raises(ShardmillError) as raised:
+                    caught()
+                shown = f'{raised.value} {raised.value.object} {raised.value.hint}'
+                assert raised.value.id == id
+                assert all(text in shown for text in texts), shown
+                assert 'hush' not in shown
+        monkeypatch.delenv('AWS_PROFILE')
+        _file(profiles / 'config', b'[default]\nhush\n')
+        with pytest.raises(UsageError, match='line 2') as wrong:
+            _core.download('s3://bucket/x', str(tmp_path / 'x'))
+        assert wrong.value.object == '~/.aws/config'
+        assert 'hush' not in str(wrong.value)
+
+    @pytest.mark.usefixtures('profiles')
+    def test_every_entry_point_takes_storage_options(self, bucket: Bucket, tmp_path: Path) -> None:
+        options = {'AWS_PROFILE': 'other'}
+        with MDSWriter(
+            out=(str(tmp_path / 'out'), 's3://bucket/set'),
+            columns={'a': 'int'},
+            storage_options=options,
+        ) as writer:
+            writer.write({'a': 7})
+        assert self.signer(bucket) == ('two', 'r2')
+        for at, dataset in enumerate(
+            [
+                lambda local: StreamingDataset(
+                    remote='s3://bucket/set', local=local, storage_options=options
+                ),
+                lambda local: StreamingDataset(
+                    streams=[
+                        Stream(remote='s3://bucket/set', local=local, storage_options=options)
+                    ],
+                    storage_options={'AWS_PROFILE': 'default'},
+                ),
+            ]
+        ):
+            assert list(dataset(str(tmp_path / f'local{at}'))) == [{'a': 7}]
+            assert self.signer(bucket) == ('two', 'r2')
+        client = CacheClient('s3://bucket/set', str(tmp_path / 'cache'), storage_options=options)
+        assert 'index.json' in client.names()
+        assert self.signer(bucket) == ('two', 'r2')
+        for wrong in (
+            lambda options: _core.download('s3://bucket/x', str(tmp_path / 'x'), options),
+            lambda options: StreamingDataset(
+                remote='s3://bucket/set', local=str(tmp_path / 'new'), storage_options=options
+            ),
+            lambda options: parts.begin('s3://bucket/parts', storage_options=options),
+            lambda options: MDSWriter(
+                out='s3://bucket/other', columns={'a': 'int'}, storage_options=options
+            ),
+        ):
+            with pytest.raises(UsageError) as caught:
+                wrong({'AWS_SECRET': 'hush'})
+            assert (caught.value.id, caught.value.object) == ('url-setting', 'storage_options')
+            assert 'AWS_SECRET' in str(caught.value)
+            assert 'hush' not in str(caught.value)
+        for options in ({'AWS_REGION': 5}, ['AWS_REGION'], {5: 'x'}):
+            with pytest.raises(TypeError, match='storage_options'):
+                Stream(remote='s3://bucket/set', storage_options=options)  # type: ignore[arg-type]
 
     def test_requesters_pay_for_the_buckets_that_are_named(
         self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -417,7 +417,7 @@ def mapping(name: str, value: Any, allowed: str = 'a dict') -> dict[str, Any]:
 
 
 def storage_options(value: Any) -> Optional[dict[str, str]]:
-    """Checks the settings of a store, and returns them as a dict; ``None`` for none. The extension module checks the names.
+    """Checks the settings of a store, and returns them as a dict; ``None`` for none. Rust checks their names.
 
     Raises:
         TypeError: It is no mapping of texts to texts. The message does not show a value.

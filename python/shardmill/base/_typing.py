@@ -39,7 +39,7 @@ class WriterOptions(TypedDict, total=False):
     retry: int
     exist_ok: bool
     jobs: Optional[int]
-    storage_options: Optional[Mapping[str, str]]
+    storage_options: Optional[dict[str, str]]
 
 
 class DatasetOptions(TypedDict, total=False):
@@ -70,3 +70,4 @@ class DatasetOptions(TypedDict, total=False):
     with_deleted: bool
     skip: Optional[Iterable[SkippedStep]]
     skip_samples: Optional[Iterable[int]]
+    storage_options: Optional[dict[str, str]]

@@ -152,6 +152,8 @@ class StreamingDataset(
         skip: Steps that are left out; all others stay as they are. A step is what `which` returns, a pair of epoch and
             step, or a step of epoch 0. Steps count from the start of their epoch. A state records them.
         skip_samples: Samples that are left out. A sample before it in the batch is repeated in its place.
+        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``, for
+            streams that have none of their own.
 
     Attributes:
         num_samples: Total samples of all streams.

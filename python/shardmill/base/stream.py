@@ -17,6 +17,7 @@ from shardmill.base._arguments import (
     number,
     path_or_none,
 )
+from shardmill.base._arguments import storage_options as check_storage_options
 from shardmill.base._representation import stream_representation
 from shardmill.base._retrying import retry
 from shardmill.base.compression import decompress
@@ -30,7 +31,7 @@ from shardmill.base.world import World as World
 from shardmill.errors import MissingIndexError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -196,8 +197,8 @@ class Stream:
         """Sets the arguments that were omitted.
 
         Args:
-            default: ``split``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``keep_zip``, and optionally
-                ``storage_options``.
+            default: ``split``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``keep_zip``, and
+                optionally ``storage_options``.
 
         Raises:
             ValueError: Neither ``remote`` nor ``local`` is set.

@@ -82,6 +82,8 @@ class CloudDownloader(abc.ABC):
 
     #: The attribute that holds the client, which must not be shared between processes.
     _CLIENT: ClassVar[str] = ''
+    #: Store settings that are not in the environment.
+    storage_options: Optional[dict[str, str]] = None
 
     @classmethod
     def get(cls, remote_dir: Optional[str] = None) -> CloudDownloader:
@@ -182,7 +184,12 @@ class S3Downloader(CloudDownloader):
                 named = {**os.environ, **settings}
                 if error.id != 'credentials' or any(named.get(name) for name in _NAMED):
                     raise
-                _core.download(remote, local, {**settings, 'AWS_SKIP_SIGNATURE': 'true'}, timeout)
+                try:
+                    open_settings = {**settings, 'AWS_SKIP_SIGNATURE': 'true'}
+                    _core.download(remote, local, open_settings, timeout)
+                except AccessError:
+                    # The first error says what was wrong with the credentials.
+                    raise error from None
         except (NotFoundError, AccessError, RemoteError) as error:
             if isinstance(error, AccessError) and error.hint:
                 error.hint += (

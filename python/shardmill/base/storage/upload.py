@@ -31,7 +31,7 @@ from shardmill.base.storage.download import (
 from shardmill.errors import ConflictError, NotFoundError, RemoteError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     'GCS_ERROR_NO_AUTHENTICATION',
@@ -95,6 +95,7 @@ class CloudUploader:
         progress_bar: Whether to show progress bars. Needs tqdm.
         retry: The number of attempts per file.
         exist_ok: Whether the local folder may contain files already.
+        storage_options: Store settings that are not in the environment, for ``s3:`` locations.
 
     Attributes:
         local: The local folder.
@@ -109,7 +110,6 @@ class CloudUploader:
     _REMOTE: ClassVar[bool] = False
     #: Whether it uses `storage_options`.
     _TAKES_OPTIONS: ClassVar[bool] = False
-    storage_options: Optional[dict[str, str]] = None
 
     @classmethod
     def get(
@@ -136,10 +136,8 @@ class CloudUploader:
                 'storage_options',
                 'set the environment variables of this store',
             )
-        made = kind.__new__(kind)
-        made.storage_options = dict(storage_options)
-        made.__init__(out, keep_local, progress_bar, retry, exist_ok)
-        return made
+        settings = dict(storage_options)
+        return kind(out, keep_local, progress_bar, retry, exist_ok, storage_options=settings)
 
     def __init__(
         self,
@@ -148,8 +146,11 @@ class CloudUploader:
         progress_bar: bool = False,
         retry: int = 2,
         exist_ok: bool = False,
+        *,
+        storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         remote = _remote_of(out)
+        self.storage_options = dict(storage_options or {})
         self.keep_local = keep_local
         self.progress_bar = progress_bar
         self.retry = retry

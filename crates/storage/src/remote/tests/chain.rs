@@ -264,7 +264,7 @@ fn new_keys_in_the_files_are_used_when_the_old_ones_are_refused() {
 fn roles_are_assumed_one_after_the_other() {
     let server = tokens(3600);
     let config = "[profile train]\nrole_arn = arn:aws:iam::1:role/reader\nsource_profile = middle\nregion = eu-west-1\n\
-         external_id = a b\nrole_session_name = job-1\nduration_seconds = 900\n\
+         external_id = a+b\nrole_session_name = job-1\nduration_seconds = 900\n\
          [profile middle]\nrole_arn = arn:aws:iam::1:role/hop\nsource_profile = default\n\
          [profile self]\nrole_arn = arn:aws:iam::1:role/self\nsource_profile = self\naws_access_key_id = own\naws_secret_access_key = hush\n";
     let home = Home::new(config, KEYS);
@@ -287,7 +287,7 @@ fn roles_are_assumed_one_after_the_other() {
     assert_eq!(field(&requests[0], "RoleSessionName"), "shardmill");
     let last = &requests[1];
     assert_eq!(field(last, "RoleSessionName"), "job-1");
-    assert_eq!(field(last, "ExternalId"), "a%20b");
+    assert_eq!(field(last, "ExternalId"), "a%2Bb");
     assert_eq!(field(last, "DurationSeconds"), "900");
     assert_eq!(last.header("x-amz-security-token"), "token-0");
     assert!(

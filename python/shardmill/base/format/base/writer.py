@@ -166,8 +166,8 @@ class Writer(ABC):
         retry: How many times an upload is attempted.
         exist_ok: Whether to remove an existing local folder first.
         jobs: Threads that compress, hash and write; ``None`` for one per core.
-        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``, for ``s3:``
-            locations.
+        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``,
+            for ``s3:`` locations.
 
     Attributes:
         local: The folder that files are written to.
