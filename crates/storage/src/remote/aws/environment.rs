@@ -15,10 +15,10 @@ const CONTAINER: &str =
     "set AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
 
 /// The hint for a machine without credentials.
-pub(in crate::remote) const HINT: &str = "set AWS_PROFILE (--profile), or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket";
+pub(crate) const HINT: &str = "set AWS_PROFILE (--profile), or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket";
 
 /// Returns where the credentials of the environment come from.
-pub(in crate::remote) fn source(settings: &BTreeMap<String, String>) -> CredentialSource {
+pub(crate) fn source(settings: &BTreeMap<String, String>) -> CredentialSource {
     let known = Settings(settings);
     let role = known.text("AWS_ROLE_ARN");
     if let (Some(file), Some(role)) = (known.text("AWS_WEB_IDENTITY_TOKEN_FILE"), role) {
@@ -41,7 +41,7 @@ pub(in crate::remote) fn source(settings: &BTreeMap<String, String>) -> Credenti
 }
 
 /// Returns the provider of the credentials of the environment.
-pub(in crate::remote) fn environment(
+pub(crate) fn environment(
     settings: &BTreeMap<String, String>,
     region: &str,
 ) -> Result<AwsCredentialProvider, NoToken> {

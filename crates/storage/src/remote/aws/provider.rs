@@ -25,7 +25,7 @@ const PROVIDED: Duration = Duration::from_secs(300);
 const FILES: &str = "check the profile and its files";
 
 /// The credentials of a profile. The files are read again for each renewal, so that a new login takes effect.
-pub(in crate::remote) struct ProfileProvider {
+pub(crate) struct ProfileProvider {
     login: ProfileLogin,
     settings: BTreeMap<String, String>,
     region: String,
@@ -36,7 +36,7 @@ pub(in crate::remote) struct ProfileProvider {
 
 impl ProfileProvider {
     /// Returns the provider of a profile. `settings` and `region` are those of the store.
-    pub(in crate::remote) fn new(
+    pub(crate) fn new(
         login: ProfileLogin,
         settings: BTreeMap<String, String>,
         region: String,
@@ -51,18 +51,18 @@ impl ProfileProvider {
     }
 
     /// Returns the name of the profile, for messages.
-    pub(in crate::remote) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("the profile {:?}", self.login.files.profile())
     }
 
     /// Returns the credentials, or new ones if they are about to expire. The caller ensures that calls are not
     /// concurrent.
-    pub(in crate::remote) async fn credential(&self) -> Result<Arc<AwsCredential>, NoToken> {
+    pub(crate) async fn credential(&self) -> Result<Arc<AwsCredential>, NoToken> {
         self.kept.get(self.fetch()).await
     }
 
     /// Returns where the last credentials came from.
-    pub(in crate::remote) fn source(&self) -> Option<CredentialSource> {
+    pub(crate) fn source(&self) -> Option<CredentialSource> {
         let kept = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let (source, has_end) = kept.clone()?;
         Some(CredentialSource {
