@@ -310,6 +310,15 @@ fn convert() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
@@ -411,6 +420,15 @@ fn inspect() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
@@ -468,6 +486,11 @@ fn ls() {
     Stores:
           --storage-option <NAME=VALUE>  A setting that overrides the environment, such as
                                          AWS_ENDPOINT_URL=http://127.0.0.1:9000; repeatable
+          --profile <NAME>               The profile of ~/.aws/config and ~/.aws/credentials to use for
+                                         S3, like AWS_PROFILE
+          --region <REGION>              The region of S3, like AWS_REGION
+          --endpoint-url <URL>           The endpoint of an S3 store other than Amazon's, like
+                                         AWS_ENDPOINT_URL_S3
 
     Global options:
           --json                Print results as JSON on standard output and errors as JSON on standard
@@ -546,6 +569,15 @@ fn cat() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     Global options:
           --json

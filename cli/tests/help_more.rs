@@ -38,6 +38,15 @@ fn lint() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
@@ -220,6 +229,15 @@ fn index_export() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     Global options:
           --json
               Print results as JSON on standard output and errors as JSON on standard error
@@ -254,6 +272,8 @@ fn doctor() {
     --- stdout
     Check which operations work at a location with your settings: list, put, read, create, delete
 
+    Names where the credentials came from, such as a profile or a machine, and when they expire.
+
     Writes objects whose names begin with `.shardmill-probe-` and deletes them again. Without permission
     to write, reads an existing object. The exit status is 0 if datasets can be read, whether or not
     they can be written.
@@ -273,6 +293,15 @@ fn doctor() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     Global options:
           --json
@@ -299,7 +328,10 @@ fn doctor() {
         shardmill doctor s3://bucket/sets
 
       The same for another endpoint:
-        shardmill doctor s3://bucket --storage-option AWS_ENDPOINT_URL=https://minio.example.com
+        shardmill doctor s3://bucket --endpoint-url https://minio.example.com
+
+      With a profile of ~/.aws/config:
+        shardmill doctor s3://bucket --profile train
     ");
 }
 
@@ -334,6 +366,15 @@ fn commit() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     Global options:
           --json
@@ -407,6 +448,15 @@ fn gc() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     Global options:
           --json
@@ -556,6 +606,15 @@ fn verify() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     Global options:
           --json

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.server
 import json
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
@@ -220,11 +223,9 @@ def test_moto_gives_credentials_of_roles(
     assert (tmp_path / 'out').read_bytes() == b'x' * 1000
 
 
-def test_moto_gives_credentials_of_a_single_sign_on(
-    home: Path, moto: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_expired_single_sign_on_is_named(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import hashlib
-
     with (home / '.aws' / 'config').open('a') as config:
         config.write(
             '\n[profile sso]\nsso_session = corp\nsso_account_id = 123456789012\nsso_role_name = r\n'
@@ -238,3 +239,123 @@ def test_moto_gives_credentials_of_a_single_sign_on(
     with pytest.raises(ShardmillError, match='expired at 2020-01-01T00:00:00Z') as caught:
         StreamingDataset(remote='s3://bucket/set', local=str(tmp_path / 'local'))
     assert caught.value.hint == 'run `aws sso login --profile sso`'
+
+
+class Tokens:
+    """A service that gives tokens to machines and applications, for any path."""
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        requests = self.requests
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def _serve(self) -> None:
+                self.rfile.read(int(self.headers.get('Content-Length') or 0))
+                requests.append(f'{self.command} {self.path}')
+                body = b'{"access_token": "from-the-machine", "expires_in": 3600, "token_type": "Bearer"}'
+                self.send_response(200)
+                self.send_header('Content-Length', str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST = _serve  # noqa: N815
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Prints nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.host = f'127.0.0.1:{self._server.server_port}'
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def tokens() -> Iterator[Tokens]:
+    made = Tokens()
+    yield made
+    made.close()
+
+
+def bearer(bucket: Bucket, path: Path, url: str, options: dict[str, str]) -> str:
+    """Returns the token that authorizes our request."""
+    _core.download(url, str(path), options)
+    return bucket.requests[-1].headers['authorization']
+
+
+def test_a_machine_of_google_gives_tokens(
+    bucket: Bucket, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('GCE_METADATA_HOST', tokens.host)
+    monkeypatch.setenv('GOOGLE_ENDPOINT_URL', bucket.endpoint)
+    assert bearer(bucket, tmp_path / 'x', 'gs://bucket/x', {}) == 'Bearer from-the-machine'
+    assert tokens.requests
+
+
+def test_the_file_of_a_service_account_signs_tokens(
+    home: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rsa = pytest.importorskip('cryptography.hazmat.primitives.asymmetric.rsa')
+    serialization = pytest.importorskip('cryptography.hazmat.primitives.serialization')
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    account = {
+        'type': 'service_account',
+        'private_key': private.decode(),
+        'private_key_id': 'id',
+        'client_email': 'reader@project.iam.gserviceaccount.com',
+        'client_id': '1',
+    }
+    text = json.dumps(account)
+    (tmp_path / 'account.json').write_text(text)
+    gcloud = home / '.config' / 'gcloud'
+    gcloud.mkdir(parents=True)
+    (gcloud / 'application_default_credentials.json').write_text(text)
+    monkeypatch.setenv('GOOGLE_ENDPOINT_URL', bucket.endpoint)
+    for options in (
+        {'GOOGLE_APPLICATION_CREDENTIALS': str(tmp_path / 'account.json')},
+        {'GOOGLE_SERVICE_ACCOUNT': str(tmp_path / 'account.json')},
+        {'GOOGLE_SERVICE_ACCOUNT_KEY': text},
+        {},
+    ):
+        found = bearer(bucket, tmp_path / 'x', 'gs://bucket/x', options)
+        assert found.startswith('Bearer ey')
+        assert found.count('.') == 2
+
+
+def test_the_azure_cli_is_only_started_if_it_is_asked_for(
+    home: Path,
+    bucket: Bucket,
+    tokens: Tokens,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = tmp_path / 'bin' / 'az'
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/started\n'
+        'echo \'{"accessToken": "from-az", "expiresOn": "2999-01-01 00:00:00.000000", "tokenType": "Bearer"}\'\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv('PATH', f'{program.parent}:{os.environ["PATH"]}')
+    options = {
+        'AZURE_STORAGE_ACCOUNT_NAME': 'account',
+        'AZURE_STORAGE_ENDPOINT': bucket.endpoint,
+        'AZURE_MSI_ENDPOINT': f'http://{tokens.host}/metadata/identity/oauth2/token',
+    }
+    url = 'az://bucket/x'
+    cli = {**options, 'AZURE_USE_AZURE_CLI': 'true'}
+    assert bearer(bucket, tmp_path / 'x', url, cli) == 'Bearer from-az'
+    assert (tmp_path / 'started').read_text().startswith('account get-access-token')
+    (tmp_path / 'started').unlink()
+    program.write_text('#!/bin/sh\necho hush >&2\nexit 1\n')
+    with pytest.raises(ShardmillError, match='the Azure CLI gave none') as caught:
+        _core.download(url, str(tmp_path / 'x'), {**cli, 'AZURE_STORAGE_ACCOUNT_NAME': 'other'})
+    assert caught.value.id == 'credentials'
+    assert 'hush' not in f'{caught.value} {caught.value.hint}'
+    assert not (tmp_path / 'started').exists()
