@@ -14,6 +14,7 @@ mod config_file;
 mod content;
 #[cfg(test)]
 mod convert;
+#[cfg(test)]
 mod credentials;
 #[cfg(test)]
 mod deleted;
