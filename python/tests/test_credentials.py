@@ -63,6 +63,7 @@ role_arn = arn:aws:iam::123456789012:role/reader
 source_profile = merged
 
 [profile chain]
+region = eu-north-1
 role_arn = arn:aws:iam::123456789012:role/last
 source_profile = role
 
@@ -77,6 +78,7 @@ aws_secret_access_key = hush%(x)s
 
 [merged]
 aws_access_key_id = FROM-CREDENTIALS
+aws_secret_access_key = hush
 ; comment
 aws_session_token = merged-token
 
@@ -238,7 +240,7 @@ def test_an_expired_single_sign_on_is_named(
     token.write_text(json.dumps({'accessToken': 'hush', 'expiresAt': '2020-01-01T00:00:00Z'}))
     with pytest.raises(ShardmillError, match='expired at 2020-01-01T00:00:00Z') as caught:
         StreamingDataset(remote='s3://bucket/set', local=str(tmp_path / 'local'))
-    assert caught.value.hint == 'run `aws sso login --profile sso`'
+    assert caught.value.hint == 'run `aws sso login` for the profile "sso"'
 
 
 class Tokens:

@@ -352,7 +352,7 @@ class TestSettings:
         for profile, id, texts in [
             ('half', 'url-profile', ('aws_secret_access_key',)),
             ('none', 'url-profile', ('"default", "half", "other", "sso"',)),
-            ('sso', 'credentials', ('no login', 'aws sso login --profile sso')),
+            ('sso', 'credentials', ('no login', '`aws sso login` for the profile "sso"')),
         ]:
             monkeypatch.setenv('AWS_PROFILE', profile)
             for caught in (
@@ -386,13 +386,14 @@ class TestSettings:
         for at, dataset in enumerate(
             [
                 lambda local: StreamingDataset(
-                    remote='s3://bucket/set', local=local, storage_options=options
+                    remote='s3://bucket/set', local=local, batch_size=1, storage_options=options
                 ),
                 lambda local: StreamingDataset(
                     streams=[
                         Stream(remote='s3://bucket/set', local=local, storage_options=options)
                     ],
                     storage_options={'AWS_PROFILE': 'default'},
+                    batch_size=1,
                 ),
             ]
         ):

@@ -15,7 +15,7 @@ const CONTAINER: &str =
     "set AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
 
 /// The hint for a machine without credentials.
-pub(crate) const HINT: &str = "set AWS_PROFILE (--profile), or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket";
+pub(crate) const HINT: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket";
 
 /// Returns where the credentials of the environment come from.
 pub(crate) fn source(settings: &BTreeMap<String, String>) -> CredentialSource {

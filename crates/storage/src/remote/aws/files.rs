@@ -16,8 +16,15 @@ const MOST: u64 = 4 << 20;
 /// The name of the profile that is used if none is named.
 const DEFAULT: &str = "default";
 
-const NAMES: &str =
-    "check AWS_PROFILE (--profile), AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE";
+/// The fields of a pair of keys.
+const KEYS: [&str; 4] = [
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "aws_security_token",
+];
+
+const NAMES: &str = "check AWS_PROFILE, AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE";
 
 /// The configuration files, and the profile that is used.
 #[derive(Clone)]
@@ -168,8 +175,12 @@ impl Profiles {
             return Err(self.missing(name));
         }
         let mut fields = self.config.get(name).cloned().unwrap_or_default();
-        let credentials = self.credentials.get(name);
-        fields.extend(credentials.cloned().unwrap_or_default());
+        let credentials = self.credentials.get(name).cloned().unwrap_or_default();
+        // The parts of a pair of keys come from one file.
+        if KEYS.iter().any(|key| credentials.contains_key(*key)) {
+            fields.retain(|field, _| !KEYS.contains(&field.as_str()));
+        }
+        fields.extend(credentials);
         let file = match self.config.contains_key(name) {
             true => &self.files.config,
             false => &self.files.credentials,
@@ -189,13 +200,15 @@ impl Profiles {
         self.has(name).then(|| self.profile(name)).transpose()
     }
 
+    /// Returns whether the credentials file has a field of a profile.
+    pub(super) fn is_in_credentials(&self, profile: &str, field: &str) -> bool {
+        let section = self.credentials.get(profile);
+        section.is_some_and(|section| section.contains_key(field))
+    }
+
     /// Returns the file that a field of a profile is in, for messages.
     pub(super) fn file_of(&self, profile: &str, field: &str) -> String {
-        let has = self
-            .credentials
-            .get(profile)
-            .is_some_and(|section| section.contains_key(field));
-        let file = match has {
+        let file = match self.is_in_credentials(profile, field) {
             true => &self.files.credentials,
             false => &self.files.config,
         };

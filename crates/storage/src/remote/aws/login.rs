@@ -206,6 +206,22 @@ fn base(
             return Ok(Some((Base::Sso(sso(profile, profiles)?), field)));
         }
     }
+    // A program wins over keys of the configuration file, but not over those of the credentials file.
+    let keys_first = profiles.is_in_credentials(&profile.name, "aws_access_key_id");
+    if !keys_first && let Some(words) = program(profile)? {
+        return Ok(Some((Base::Program(words), "credential_process")));
+    }
+    if let Some(keys) = keys(profile)? {
+        return Ok(Some((keys, "aws_access_key_id")));
+    }
+    match profile.text("login_session") {
+        Some(_) => Err(profile.login("login_session", OTHER)),
+        None => Ok(None),
+    }
+}
+
+/// Returns the keys of a profile.
+fn keys(profile: &Profile) -> Result<Option<Base>, StorageError> {
     let key = profile.header("aws_access_key_id")?;
     let secret = profile.header("aws_secret_access_key")?;
     match (key, secret) {
@@ -214,22 +230,23 @@ fn base(
                 None => profile.header("aws_security_token")?,
                 token => token,
             };
-            let base = Base::Keys { key, secret, token };
-            return Ok(Some((base, "aws_access_key_id")));
+            Ok(Some(Base::Keys { key, secret, token }))
         }
-        (Some(_), None) => return Err(profile.without("aws_secret_access_key")),
-        (None, Some(_)) => return Err(profile.without("aws_access_key_id")),
-        (None, None) => {}
+        (Some(_), None) => Err(profile.without("aws_secret_access_key")),
+        (None, Some(_)) => Err(profile.without("aws_access_key_id")),
+        (None, None) => Ok(None),
     }
-    if let Some(command) = profile.text("credential_process") {
-        let words = shlex::split(command).filter(|words| !words.is_empty());
-        let words = words.ok_or_else(|| profile.value("credential_process"))?;
-        return Ok(Some((Base::Program(words), "credential_process")));
-    }
-    match profile.text("login_session") {
-        Some(_) => Err(profile.login("login_session", OTHER)),
-        None => Ok(None),
-    }
+}
+
+/// Returns the words of the `credential_process` of a profile.
+fn program(profile: &Profile) -> Result<Option<Vec<String>>, StorageError> {
+    let Some(command) = profile.text("credential_process") else {
+        return Ok(None);
+    };
+    let words = shlex::split(command).filter(|words| !words.is_empty());
+    words
+        .map(Some)
+        .ok_or_else(|| profile.value("credential_process"))
 }
 
 fn sso(profile: &Profile, profiles: &Profiles) -> Result<Sso, StorageError> {

@@ -27,7 +27,7 @@ pub(super) async fn credentials(
     sso: &Sso,
     profile: &str,
 ) -> Result<AwsIssued, NoToken> {
-    let login = || format!("run `aws sso login --profile {profile}`");
+    let login = || format!("run `aws sso login` for the profile {profile:?}");
     let token = token(home, sso).map_err(|what| NoToken::of(what, login()))?;
     let url = with_query(
         format!("{}/federation/credentials", service.base),

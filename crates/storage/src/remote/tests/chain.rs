@@ -236,6 +236,21 @@ fn keys_come_from_the_files() {
         "elsewhere",
         "[moved]\naws_access_key_id = four\naws_secret_access_key = hush\n",
     );
+    // The parts of a pair of keys come from one file.
+    home.write("elsewhere", "[in-config]\naws_access_key_id = hush\n");
+    let half = [
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/elsewhere"),
+        ("AWS_PROFILE", "in-config"),
+    ];
+    let error = failure(&home.settings(&half));
+    assert!(
+        error.to_string().contains("no aws_secret_access_key"),
+        "{error}"
+    );
+    home.write(
+        "elsewhere",
+        "[moved]\naws_access_key_id = four\naws_secret_access_key = hush\n",
+    );
     let moved = [
         ("AWS_SHARED_CREDENTIALS_FILE", "~/elsewhere"),
         ("AWS_CONFIG_FILE", "/dev/null"),
@@ -415,7 +430,7 @@ fn a_single_sign_on_gives_credentials() {
                 .contains("has no login for the single sign-on"),
             "{error}"
         );
-        let hint = format!("run `aws sso login --profile {profile}`");
+        let hint = format!("run `aws sso login` for the profile {profile:?}");
         assert_eq!(error.hint(), Some(hint.clone()));
         sign_on(&home, name, &token("hush-good", "2020-01-01T00:00:00Z"));
         let error = failure(&settings(profile));
@@ -738,7 +753,7 @@ fn profiles_that_cannot_be_used_say_why() {
         );
         let text = error.to_string();
         assert!(text.contains("but \"a\", \"b\", \"both\""), "{text}");
-        assert!(error.hint().unwrap().contains("--profile"));
+        assert!(error.hint().unwrap().contains("AWS_PROFILE"));
     }
 }
 
