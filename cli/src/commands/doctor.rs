@@ -1,7 +1,7 @@
 //! The command `shardmill doctor`: tests what a location allows: list, read, write.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Progress};
@@ -41,6 +41,8 @@ struct JsonCredentials<'a> {
 
 impl<'a> JsonCredentials<'a> {
     fn new(found: &'a CredentialSource) -> Self {
+        // The time was converted from a duration, so it may be a fraction of a second too early.
+        let rounded = |end: SystemTime| end.checked_add(Duration::from_millis(500));
         let since = |end: SystemTime| end.duration_since(SystemTime::UNIX_EPOCH).ok();
         Self {
             source: found.kind,
@@ -48,7 +50,11 @@ impl<'a> JsonCredentials<'a> {
             profile: found.profile.as_deref(),
             role: found.role.as_deref(),
             facts: &found.facts,
-            expires: found.expires.and_then(since).map(|since| since.as_secs()),
+            expires: found
+                .expires
+                .and_then(rounded)
+                .and_then(since)
+                .map(|since| since.as_secs()),
         }
     }
 }
