@@ -34,7 +34,7 @@ for algo in py1e shardmill; do
 import json, resource, subprocess, sys
 program, data, algo, number = sys.argv[1:]
 words = [program, "bench", data, "--shuffle", "--shuffle-algo", algo, "--num-canonical-nodes", "64", "--batch-size", "64",
-         "--batches", "1", "--epoch", number, "--json"]
+         "--max-batches", "1", "--epoch", number, "--json"]
 done = subprocess.run(words, check=True, capture_output=True, text=True)
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 report = json.loads(done.stdout)

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, remote: str, env: dict, case: dict, cache: pat
         step = args.step_ms * (1 + rank * case["skew"] / 100)
         words = [
             args.bin, "bench", remote, "--local", str(cache), "--json", "--rank", str(rank),
-            "--step-time", str(round(step)), *order(args, case["ranks"]),
+            "--step-time", f"{round(step)}ms", *order(args, case["ranks"]),
         ]
         if case["limit"] is not None:
             words += ["--cache-limit", str(case["limit"])]

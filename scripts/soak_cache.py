@@ -165,7 +165,7 @@ class Campaign:
             watch = Watch(cache)
             watch.start()
             words = [self.options(ranks, rank, block, shuffle_seed) for rank in range(ranks)]
-            slow = ["--step-time", "1"]
+            slow = ["--step-time", "1ms"]
             running = [self.start(name, cache, limit, words[rank] + slow) for rank in range(ranks)]
             for victim in draw.sample(running, draw.randint(1, ranks)):
                 time.sleep(draw.uniform(0, 0.25))

@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory as _};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use shardmill_convert::ColumnSpec;
 use shardmill_core::escape;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::args::Cli;
+use crate::command;
 use crate::error::CliError;
 
 /// The verb that has a file of options.
@@ -31,7 +31,7 @@ const NOT_IN_FILES: [&str; 4] = ["config", "print-config", "column", "help"];
 pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, CliError> {
     // The sources and the destination may be in the file, so they are not required here. Other mistakes are reported when
     // the words are parsed with those of the file.
-    let lenient = Cli::command().mut_subcommand(VERB, |verb| {
+    let lenient = command::definition().mut_subcommand(VERB, |verb| {
         verb.mut_arg("sources", |arg| arg.required(false))
             .mut_arg("dest", |arg| arg.required(false).last(true).num_args(0..))
             .ignore_errors(true)
@@ -99,7 +99,7 @@ impl File<'_> {
             let at = error.span().map_or(0, |span| span.start);
             self.error(at, format!("it is not TOML: {}", error.message()), None)
         })?;
-        let command = Cli::command();
+        let command = command::definition();
         let known = options(&command);
         let mut words = Words::default();
         let (mut sources, mut dest) = (Vec::new(), Vec::new());
@@ -305,7 +305,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 /// Returns the options of a command line of `convert` as the text of a file.
 pub fn effective_config(words: &[OsString]) -> Result<String, clap::Error> {
-    let matches = Cli::command().try_get_matches_from(words)?;
+    let matches = command::definition().try_get_matches_from(words)?;
     let Some((VERB, matches)) = matches.subcommand() else {
         return Ok(String::new());
     };
@@ -321,7 +321,7 @@ pub fn effective_config(words: &[OsString]) -> Result<String, clap::Error> {
     for dest in raw("dest") {
         let _ = writeln!(text, "dest = {}", quoted(&dest));
     }
-    let command = Cli::command();
+    let command = command::definition();
     for arg in options(&command) {
         let (id, name) = (arg.get_id().as_str(), arg.get_long().unwrap_or_default());
         // Settings of stores may be secrets.

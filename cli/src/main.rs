@@ -1,9 +1,10 @@
 //! The `shardmill` command: convert tables and file trees to training shards, and inspect them.
 //!
-//! `args` parses the command line, `commands` executes the verbs, one file per verb, and `output` owns standard output,
-//! standard error, progress and exit codes. Everything else is in the libraries.
+//! `args` defines the options, `command` parses the command line, `commands` executes the verbs, one file per verb, and
+//! `output` owns standard output, standard error, progress and exit codes. Everything else is in the libraries.
 
 mod args;
+mod command;
 mod commands;
 mod config_file;
 mod error;
@@ -13,10 +14,8 @@ mod signals;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind as Clap;
 
-use args::Cli;
 use error::{Fault, Stop};
 use output::{Console, Output, exit_code};
 
@@ -27,16 +26,18 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     signals::survive_file_limit();
-    let typed: Vec<OsString> = asked_for_help(std::env::args_os().collect());
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    output::set_color(command::color(&typed));
     let is_json = typed.iter().any(|word| word == "--json");
     let typed = match config_file::with_config(typed) {
         Ok(typed) => typed,
         Err(error) => return failed(&error.into(), &Console::new(is_json, false)),
     };
-    let cli = match Cli::try_parse_from(&typed) {
+    let cli = match command::parse(&typed) {
         Ok(cli) => cli,
         Err(error) => return not_run(&error, &typed),
     };
+    output::set_color(cli.global.color);
     let mut out = Output::new(&cli.global);
     let result = commands::run(&cli, &mut out).and_then(|exit| out.flush().map(|()| exit));
     match result {
@@ -48,15 +49,6 @@ fn main() -> ExitCode {
             failed(&fault, out.console())
         }
     }
-}
-
-/// Treats `shardmill help convert` as `shardmill convert --help`.
-fn asked_for_help(mut typed: Vec<OsString>) -> Vec<OsString> {
-    if typed.get(1).is_some_and(|word| word == "help") {
-        typed.remove(1);
-        typed.push("--help".into());
-    }
-    typed
 }
 
 fn failed(fault: &Fault, console: &Console) -> ExitCode {
@@ -80,7 +72,7 @@ fn not_run(error: &clap::Error, typed: &[OsString]) -> ExitCode {
         _ => {
             let options = typed.iter().skip(1).take_while(|word| *word != "--");
             let json = options.into_iter().any(|word| word == "--json");
-            failed(&args::usage_error(error), &Console::new(json, false))
+            failed(&args::usage_error(error, typed), &Console::new(json, false))
         }
     }
 }

@@ -69,9 +69,16 @@ fn verbs() -> BTreeMap<String, BTreeSet<String>> {
             )
         })
         .collect();
-    for inner in ["rebuild", "merge", "export"] {
-        let more = options(&place.run(&["index", inner, "--help"]).stdout);
-        verbs.get_mut("index").unwrap().extend(more);
+    for (verb, inner) in [
+        ("index", "rebuild"),
+        ("index", "merge"),
+        ("index", "export"),
+        ("tar", "lint"),
+        ("tar", "fix"),
+        ("tar", "repair"),
+    ] {
+        let more = options(&place.run(&[verb, inner, "--help"]).stdout);
+        verbs.get_mut(verb).unwrap().extend(more);
     }
     verbs
 }
@@ -86,6 +93,10 @@ fn every_command_and_option_in_a_message_exists() {
     let all: BTreeSet<&String> = verbs.values().flatten().collect();
     let (mut commands, mut named) = (0, 0);
     for (path, code) in sources() {
+        // It lists options that do not exist any more.
+        if path.ends_with("args/renamed.rs") {
+            continue;
+        }
         // A text may go on in the next line.
         let lines = code
             .lines()

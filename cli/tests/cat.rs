@@ -68,12 +68,12 @@ fn numbers_that_are_not_there_are_refused() {
     insta::assert_snapshot!(place.shown(&["cat", "shards", "five"]), @r"
     exit 2
     --- stderr
-    error[config-range]: five: it is neither a sample number nor a range; write 7, -1, 10..20, 10.. or ..20
+    error[config-range]: five: it is neither a number nor a range; write 7, -1, 10..20, 10.. or ..20
     ");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "--fiv"]), @r"
     exit 2
     --- stderr
-    error[usage-unknown-option]: --fiv: there is no such option or argument; see `shardmill cat --help`
+    error[usage-unknown-option]: --fiv: there is no such option or argument; see `shardmill --help`
     ");
 }
 

@@ -14,6 +14,19 @@ use assert_cmd::Command;
 use parquet::arrow::ArrowWriter;
 use tempfile::TempDir;
 
+/// Variables that change what commands print.
+const VARIABLES: [&str; 9] = [
+    "SHARDMILL_COLOR",
+    "SHARDMILL_JOBS",
+    "SHARDMILL_MEMORY_LIMIT",
+    "SHARDMILL_PROGRESS",
+    "SHARDMILL_TAKEOVER_AFTER",
+    "SHARDMILL_TEMP_DIR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "NO_COLOR",
+];
+
 /// A temporary directory for one test, in which commands run.
 pub struct Place {
     dir: TempDir,
@@ -104,6 +117,9 @@ impl Place {
             .current_dir(self.path())
             .env("COLUMNS", "100")
             .env_remove("RUST_BACKTRACE");
+        for variable in VARIABLES {
+            command.env_remove(variable);
+        }
         command
     }
 

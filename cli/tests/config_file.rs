@@ -94,7 +94,7 @@ fn the_printed_configuration_can_be_fed_back() {
     from = "auto"
     to = "mds"
     where = "id < 50"
-    key = "__key__"
+    key-column = "__key__"
     schema = "widen"
     group = "stem"
     infer-rows = 100000

@@ -56,7 +56,7 @@ fn what_was_converted_is_what_is_there() {
         ),
         ("tars", &["--to", "webdataset"]),
         ("packed", &["--to", "webdataset", "--compression", "zstd"]),
-        ("keyed", &["--to", "webdataset", "--key", "id"]),
+        ("keyed", &["--to", "webdataset", "--key-column", "id"]),
     ] {
         let noted = converted(&place, dest, more);
         contents.push((noted["content"].clone(), noted["keys"].clone()));

@@ -520,9 +520,9 @@ fn whole_numbers_beyond_64_bits_with_a_sign() {
 fn tar_verbs_say_what_they_are_for() {
     let place = Place::with_shards();
     for args in [
-        &["lint", "shards"][..],
-        &["fix", "shards", "x"],
-        &["repair", "shards", "x"],
+        &["tar", "lint", "shards"][..],
+        &["tar", "fix", "shards", "x"],
+        &["tar", "repair", "shards", "x"],
         &["index", "export", "shards", "--for", "wids"],
     ] {
         let shown = place.shown(args);
@@ -532,14 +532,14 @@ fn tar_verbs_say_what_they_are_for() {
             "{args:?}: {shown}"
         );
     }
-    let shown = place.shown(&["fix", "s3://bucket/tars", "x"]);
+    let shown = place.shown(&["tar", "fix", "s3://bucket/tars", "x"]);
     assert!(shown.starts_with("exit 2"), "{shown}");
     assert!(shown.contains("error[url-scheme]"), "{shown}");
     // And of several datasets one has to be named.
     place.ok(&["convert", "data", "splits", "--split", "a=0.5,b=0.5"]);
     let shown = place.shown(&["bench", "splits"]);
     assert!(shown.contains("error[several-datasets]"), "{shown}");
-    place.ok(&["bench", "splits", "--split", "a"]);
+    place.ok(&["bench", "splits", "--subset", "a"]);
 }
 
 #[test]
@@ -554,7 +554,12 @@ fn rows_of_csv_may_become_long() {
         text.push_str(&format!("{row},{long}\r\n"));
     }
     place.write("in/rows.csv", &text);
-    let sizes = ["--infer-rows", "1000", "--limit", "sample-bytes=1MiB"];
+    let sizes = [
+        "--infer-rows",
+        "1000",
+        "--safety-limit",
+        "sample-bytes=1MiB",
+    ];
     place.ok(&[
         &["convert", "in", "out", "--size-limit", "8MiB"][..],
         &sizes,
@@ -595,7 +600,7 @@ fn fields_of_any_name_are_numbered() {
     let shown =
         place.shown(&[&convert[..2], &["parts"], &convert[3..], &["--part", "0/1"]].concat());
     assert!(shown.contains("error[tar-long-name]"), "{shown}");
-    assert!(shown.contains("--key"), "{shown}");
+    assert!(shown.contains("--key-column"), "{shown}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_table_is_converted_as_it_was() {
         "convert",
         "events",
         "first",
-        "--version",
+        "--delta-version",
         "0",
         "--where",
         "id > 6",
@@ -62,7 +62,7 @@ fn a_table_is_converted_as_it_was() {
         "convert",
         "events",
         "then",
-        "--timestamp",
+        "--delta-timestamp",
         "2025-06-15T17:30:00Z",
         "--from",
         "delta",
@@ -80,7 +80,7 @@ fn a_table_is_converted_as_it_was() {
         shown.contains("version 2 of 2025-06-15T17:06:40.000Z"),
         "{shown}"
     );
-    let again = place.ok(&["convert", "events", "then", "--version", "2"]);
+    let again = place.ok(&["convert", "events", "then", "--delta-version", "2"]);
     assert!(again.contains("already complete"), "{again}");
 }
 
@@ -102,7 +102,7 @@ fn a_table_is_inspected() {
       id      Int64      0  int64
       name    Utf8       0  str
     ");
-    snapshot!(place().shown(&["inspect", "events", "--version", "3"]), @r"
+    snapshot!(place().shown(&["inspect", "events", "--delta-version", "3"]), @r"
     exit 0
     --- stdout
     events: delta, 2 files, 1.7 KiB, 20 rows
@@ -123,20 +123,20 @@ fn a_table_is_inspected() {
 #[test]
 fn a_version_that_is_not_there_is_reported_with_those_that_are() {
     let place = place();
-    snapshot!(place.shown(&["convert", "events", "out", "--version", "9"]), @r"
+    snapshot!(place.shown(&["convert", "events", "out", "--delta-version", "9"]), @r"
     exit 2
     --- stderr
     error[delta-version]: events: there is no version 9: versions 0 to 4 can be read; `shardmill inspect` shows which versions there are
     ");
-    snapshot!(place.shown(&["convert", "events", "out", "--timestamp", "2001-01-01"]), @r"
+    snapshot!(place.shown(&["convert", "events", "out", "--delta-timestamp", "2001-01-01"]), @r"
     exit 2
     --- stderr
     error[delta-timestamp]: events: no version that can be read is as old as 2001-01-01T00:00:00.000Z: the oldest is version 0 of 2025-06-15T15:06:40.000Z; `shardmill inspect` shows which versions there are
     ");
-    snapshot!(place.shown(&["convert", "events", "out", "--timestamp", "noon"]), @r"
+    snapshot!(place.shown(&["convert", "events", "out", "--delta-timestamp", "noon"]), @r"
     exit 2
     --- stderr
-    error[config-timestamp]: --timestamp: `noon` is not a time such as 2026-01-31T12:00:00Z or 2026-01-31; without a zone a time is UTC
+    error[config-delta-timestamp]: --delta-timestamp: `noon` is not a time such as 2026-01-31T12:00:00Z or 2026-01-31; without a zone a time is UTC
     ");
     assert!(!place.exists("out"));
 }

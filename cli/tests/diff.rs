@@ -46,7 +46,7 @@ fn example() -> Place {
 
 #[test]
 fn samples_are_compared_by_their_keys() {
-    insta::assert_snapshot!(example().shown(&["diff", "a", "b", "--key", "id"]), @r"
+    insta::assert_snapshot!(example().shown(&["diff", "a", "b", "--key-column", "id"]), @r"
     exit 5
     --- stdout
     shards: 0 same, 2 changed, 1 added, 0 removed
@@ -57,7 +57,7 @@ fn samples_are_compared_by_their_keys() {
       added    6
     a and b differ
     ");
-    let found = diff(&example(), &["a", "b", "--key", "id"], 5);
+    let found = diff(&example(), &["a", "b", "--key-column", "id"], 5);
     assert_eq!(found["equal"], json!(false));
     assert_eq!(found["rows"], json!([4, 5]));
     assert_eq!(
@@ -78,7 +78,7 @@ fn samples_are_compared_by_their_keys() {
             {"change": "added", "key": "6", "before": null, "after": 4, "columns": []},
         ])
     );
-    let few = diff(&example(), &["a", "b", "--key", "id", "-n", "1"], 5);
+    let few = diff(&example(), &["a", "b", "--key-column", "id", "-n", "1"], 5);
     assert_eq!(few["changes"], json!([found["changes"][0]]));
     assert_eq!(few["added"], json!(2));
 }
@@ -119,7 +119,7 @@ fn compression_and_shard_sizes_are_no_difference() {
         "--samples-per-shard",
         "3",
     ]);
-    for key in [&[][..], &["--key", "id"]] {
+    for key in [&[][..], &["--key-column", "id"]] {
         let found = diff(&place, &[&["a", "raw"], key].concat(), 0);
         assert_eq!((&found["equal"], &found["same"]), (&json!(true), &json!(4)));
         assert_eq!(found["shards"]["same"], json!(0));
@@ -166,12 +166,12 @@ fn columns_are_compared() {
         (&found["compared"], &found["same"]),
         (&json!([]), &json!(4))
     );
-    let ran = place.run(&["diff", "a", "other", "--key", "id", "--json"]);
+    let ran = place.run(&["diff", "a", "other", "--key-column", "id", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["id"]),
         (2, &json!("column-unknown"))
     );
-    let ran = place.run(&["diff", "a", "other", "--key", "more", "--json"]);
+    let ran = place.run(&["diff", "a", "other", "--key-column", "more", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["id"]),
         (2, &json!("column-unknown"))
@@ -183,7 +183,7 @@ fn repeated_keys_are_compared_in_their_order() {
     let place = Place::new();
     dataset(&place, "a", &[(1, "x"), (1, "y"), (1, "z")], &[]);
     dataset(&place, "b", &[(1, "x"), (1, "z")], &[]);
-    let found = diff(&place, &["a", "b", "--key", "id"], 5);
+    let found = diff(&place, &["a", "b", "--key-column", "id"], 5);
     assert_eq!(
         (&found["same"], &found["changed"], &found["removed"]),
         (&json!(1), &json!(1), &json!(1))
@@ -203,7 +203,7 @@ fn tar_shards_are_compared() {
         "--samples-per-shard",
         "3",
     ]);
-    let found = diff(&place, &["tars", "new", "--key", "__key__"], 5);
+    let found = diff(&place, &["tars", "new", "--key-column", "__key__"], 5);
     assert_eq!(found["changes"][0]["key"], json!("b/3"));
     assert_eq!(found["changes"][0]["columns"], json!(["txt"]));
     assert_eq!(

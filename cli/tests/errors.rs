@@ -70,10 +70,10 @@ fn unsupported() {
 #[test]
 fn a_limit() {
     let place = Place::with_shards();
-    insta::assert_snapshot!(place.shown(&["ls", "shards", "--limit", "shards=3"]), @r"
+    insta::assert_snapshot!(place.shown(&["ls", "shards", "--safety-limit", "shards=3"]), @r"
     exit 3
     --- stderr
-    error[limit-shards]: shards/index.json: cannot read the index at shard 3: shards is 4, above the limit of 3; if the file is to be trusted, pass --limit shards=4
+    error[limit-shards]: shards/index.json: cannot read the index at shard 3: shards is 4, above the limit of 3; if the file is to be trusted, pass --safety-limit shards=4
     ");
 }
 
@@ -171,7 +171,7 @@ fn options_of_convert() {
     insta::assert_snapshot!(convert(&["--newline", "\\n"]), @"error[config-newline]: --newline: mds has no lines; leave it out, or write --to jsonl");
     insta::assert_snapshot!(convert(&["--to", "jsonl", "--newline", "\\x"]), @r"error[config-newline]: --newline: `\x` has an unknown escape; the escapes are \n, \r, \t and \\");
     insta::assert_snapshot!(convert(&["--where", " "]), @"error[config-where]: --where: the value is empty; leave the option out or give it a value");
-    insta::assert_snapshot!(convert(&["--key", ""]), @"error[config-key]: --key: the value is empty; leave the option out or give it a value");
-    insta::assert_snapshot!(convert(&["--limit", "shard=1"]), @"error[config-limit]: --limit: there is no limit `shard`; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");
-    insta::assert_snapshot!(convert(&["--limit", "shards"]), @"error[config-limit]: --limit: `shards` is not NAME=VALUE; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");
+    insta::assert_snapshot!(convert(&["--key-column", ""]), @"error[config-key]: --key-column: the value is empty; leave the option out or give it a value");
+    insta::assert_snapshot!(convert(&["--safety-limit", "shard=1"]), @"error[config-safety-limit]: --safety-limit: there is no limit `shard`; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");
+    insta::assert_snapshot!(convert(&["--safety-limit", "shards"]), @"error[config-safety-limit]: --safety-limit: `shards` is not NAME=VALUE; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");
 }

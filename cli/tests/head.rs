@@ -156,7 +156,7 @@ fn what_is_not_there_is_an_error() {
         (&["head", "missing"][..], "source-not-found"),
         (&["head", "shards", "-c", "nmae"], "column-unknown"),
         (&["head", "."], "several-datasets"),
-        (&["head", "shards", "-n", "-1"], "config-n"),
+        (&["head", "shards", "-n", "-1"], "config-limit"),
     ] {
         let ran = place.run(&[args, &["--json"]].concat());
         assert_eq!((ran.code, &ran.error()["id"]), (2, &id.into()), "{args:?}");

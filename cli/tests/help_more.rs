@@ -4,7 +4,7 @@ use crate::help::help;
 
 #[test]
 fn lint() {
-    insta::assert_snapshot!(help(&["lint"]), @r"
+    insta::assert_snapshot!(help(&["tar", "lint"]), @r"
     exit 0
     --- stdout
     Find problems that readers of tar shards have: damage, names, groups, and requirements of single
@@ -14,7 +14,7 @@ fn lint() {
     are lost, split or mixed up, a warning if some reader returns something unintended. The exit status
     is 3 if there is an error.
 
-    Usage: shardmill lint [OPTIONS] <PATH>...
+    Usage: shardmill tar lint [OPTIONS] <PATH>...
 
     Arguments:
       <PATH>...
@@ -24,11 +24,13 @@ fn lint() {
           --for <READER,...>
               Readers whose rules are also checked: webdataset, hf, dali, energon, wids, open_clip
 
-          --splits
+          --show-keys
               Also show how each of these readers splits every member into key and field
 
       -j, --jobs <N>
               Threads [default: one for each core]
+
+              [env: SHARDMILL_JOBS]
 
       -h, --help
               Print help (see a summary with '-h')
@@ -38,59 +40,30 @@ fn lint() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
-          --profile <NAME>
-              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-
-          --region <REGION>
-              The region of S3, like AWS_REGION
-
-          --endpoint-url <URL>
-              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
-
     EXAMPLES:
       Problems of these shards with any reader:
-        shardmill lint tars/
+        shardmill tar lint tars/
 
       Can DALI and Hugging Face datasets read them:
-        shardmill lint tars/ --for dali,hf
+        shardmill tar lint tars/ --for dali,hf
 
       In a store:
-        shardmill lint s3://bucket/tars
+        shardmill tar lint s3://bucket/tars
     ");
 }
 
 #[test]
 fn fix() {
-    insta::assert_snapshot!(help(&["fix"]), @r"
+    insta::assert_snapshot!(help(&["tar", "fix"]), @r"
     exit 0
     --- stdout
     Rewrite tar shards to the form that every reader understands
 
     The new shards have plain headers, contiguous samples with sorted fields in lower case, and no
     members outside of samples. They are not compressed, and have an `index.json`. Damaged shards are
-    rejected: see `repair`.
+    rejected: see `tar repair`.
 
-    Usage: shardmill fix [OPTIONS] <SRC> <DST>
+    Usage: shardmill tar fix [OPTIONS] <SRC> <DST>
 
     Arguments:
       <SRC>
@@ -108,38 +81,20 @@ fn fix() {
       -j, --jobs <N>
               Threads [default: one for each core]
 
+              [env: SHARDMILL_JOBS]
+
       -h, --help
               Print help (see a summary with '-h')
 
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
-
     EXAMPLES:
-      shardmill fix tars/ fixed/
-      shardmill lint fixed/ --for hf,dali,energon,wids
+      shardmill tar fix tars/ fixed/
+      shardmill tar lint fixed/ --for hf,dali,energon,wids
     ");
 }
 
 #[test]
 fn repair() {
-    insta::assert_snapshot!(help(&["repair"]), @r"
+    insta::assert_snapshot!(help(&["tar", "repair"]), @r"
     exit 0
     --- stdout
     Save the intact samples of damaged tar shards
@@ -147,7 +102,7 @@ fn repair() {
     Copies intact samples to new shards, with unchanged members, and lists what is lost. The exit status
     is 3 if something is lost.
 
-    Usage: shardmill repair [OPTIONS] <SRC> <DST>
+    Usage: shardmill tar repair [OPTIONS] <SRC> <DST>
 
     Arguments:
       <SRC>
@@ -165,32 +120,14 @@ fn repair() {
       -j, --jobs <N>
               Threads [default: one for each core]
 
+              [env: SHARDMILL_JOBS]
+
       -h, --help
               Print help (see a summary with '-h')
 
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
-
     EXAMPLES:
       An incomplete download:
-        shardmill repair shard-000007.tar saved/
+        shardmill tar repair shard-000007.tar saved/
     ");
 }
 
@@ -221,6 +158,8 @@ fn index_export() {
       -j, --jobs <N>
               Threads [default: one for each core]
 
+              [env: SHARDMILL_JOBS]
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -228,35 +167,6 @@ fn index_export() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
-
-          --profile <NAME>
-              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-
-          --region <REGION>
-              The region of S3, like AWS_REGION
-
-          --endpoint-url <URL>
-              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       shardmill index export tars/ --for wids,dali,energon,open_clip
@@ -271,8 +181,6 @@ fn doctor() {
     exit 0
     --- stdout
     Check which operations work at a location with your settings: list, put, read, create, delete
-
-    Names where the credentials came from, such as a profile or a machine, and when they expire.
 
     Writes objects whose names begin with `.shardmill-probe-` and deletes them again. Without permission
     to write, reads an existing object. The exit status is 0 if datasets can be read, whether or not
@@ -294,44 +202,12 @@ fn doctor() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
-          --profile <NAME>
-              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-
-          --region <REGION>
-              The region of S3, like AWS_REGION
-
-          --endpoint-url <URL>
-              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
-
     EXAMPLES:
       Can this machine read and write there, and how long does it take:
         shardmill doctor s3://bucket/sets
 
       The same for another endpoint:
-        shardmill doctor s3://bucket --endpoint-url https://minio.example.com
-
-      With a profile of ~/.aws/config:
-        shardmill doctor s3://bucket --profile train
+        shardmill doctor s3://bucket --storage-option AWS_ENDPOINT_URL=https://minio.example.com
     ");
 }
 
@@ -359,42 +235,15 @@ fn commit() {
               Print help (see a summary with '-h')
 
     Stores:
-          --takeover-after <SECONDS>
-              Take over the lease of another writer in a store after this many seconds without a
-              heartbeat [default: 15]
+          --takeover-after <TIME>
+              Take over the lease of another writer in a store after this time without a heartbeat
+              [default: 15s]
+
+              [env: SHARDMILL_TAKEOVER_AFTER]
 
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
-
-          --profile <NAME>
-              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-
-          --region <REGION>
-              The region of S3, like AWS_REGION
-
-          --endpoint-url <URL>
-              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       Four machines, or four tasks of a job array, and one commit when all are done:
@@ -431,7 +280,7 @@ fn gc() {
           --part <I/N>
               Select only this uncommitted part, regardless of its age: 0/4 is the first of four
 
-          --older-than <AGE>
+          --older-than <TIME>
               Keep files of parts that are younger than this: `90m`, `24h`, `7d`; `0` if no part is
               running
 
@@ -441,42 +290,15 @@ fn gc() {
               Print help (see a summary with '-h')
 
     Stores:
-          --takeover-after <SECONDS>
-              Take over the lease of another writer in a store after this many seconds without a
-              heartbeat [default: 15]
+          --takeover-after <TIME>
+              Take over the lease of another writer in a store after this time without a heartbeat
+              [default: 15s]
+
+              [env: SHARDMILL_TAKEOVER_AFTER]
 
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
-
-          --profile <NAME>
-              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-
-          --region <REGION>
-              The region of S3, like AWS_REGION
-
-          --endpoint-url <URL>
-              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       The leftovers of an abandoned conversion:
@@ -500,21 +322,14 @@ fn completions() {
     Usage: shardmill completions [OPTIONS] <SHELL>
 
     Arguments:
-      <SHELL>  The shell [possible values: bash, elvish, fish, powershell, zsh]
+      <SHELL>
+              The shell
+
+              [possible values: bash, elvish, fish, powershell, zsh]
 
     Options:
-      -h, --help  Print help
-
-    Global options:
-          --json                Print results as JSON on standard output and errors as JSON on standard
-                                error
-      -q, --quiet               Print no progress, summaries or notes
-      -v, --verbose             Print more details in summaries, such as the idle time of cores
-          --progress <HOW>      How progress is shown on standard error; `auto` means `bar` on a
-                                terminal, otherwise `none` with --json and `plain` without it [default:
-                                auto] [possible values: auto, bar, plain, json, none]
-          --limit <NAME=VALUE>  Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`;
-                                repeatable
+      -h, --help
+              Print help (see a summary with '-h')
 
     EXAMPLES:
       shardmill completions bash > ~/.local/share/bash-completion/completions/shardmill
@@ -540,26 +355,6 @@ fn man() {
 
       -h, --help
               Print help (see a summary with '-h')
-
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       Read it:
@@ -596,6 +391,8 @@ fn verify() {
       -j, --jobs <N>
               Threads [default: one for each core]
 
+              [env: SHARDMILL_JOBS]
+
           --expect-index <sha256:HEX>
               Hash that index.json must have: `sha256:` and 64 hex digits
 
@@ -606,35 +403,6 @@ fn verify() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
-
-          --profile <NAME>
-              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-
-          --region <REGION>
-              The region of S3, like AWS_REGION
-
-          --endpoint-url <URL>
-              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, summaries or notes
-
-      -v, --verbose
-              Print more details in summaries, such as the idle time of cores
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise
-              `none` with --json and `plain` without it
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
       Check lengths and hashes of all shards:

@@ -420,12 +420,12 @@ fn rows_can_be_chosen_and_columns_computed() {
 #[test]
 fn versions_may_be_named() {
     let (place, mut table) = with_table();
-    convert(&place, &["--version", "2"]);
+    convert(&place, &["--delta-version", "2"]);
     assert_eq!(live(&place, "shards"), rows(0, 20));
     table.append(&rows(70, 1)).unwrap();
-    convert(&place, &["--version", "3"]);
+    convert(&place, &["--delta-version", "3"]);
     assert_eq!(live(&place, "shards"), rows(0, 30));
-    let older = place.shown(&[&CONVERT[..], &["--version", "1"]].concat());
+    let older = place.shown(&[&CONVERT[..], &["--delta-version", "1"]].concat());
     insta::assert_snapshot!(older, @r"
     exit 4
     --- stderr

@@ -43,7 +43,8 @@ impl Shelf {
     fn same(&self, verb: &str, place: &str, more: &[&str]) -> (Told, u64) {
         let remote = format!("s3://bucket/{place}");
         let args = |place: &str| {
-            let mut args = vec![verb.to_owned(), place.to_owned()];
+            let mut args: Vec<String> = verb.split(' ').map(str::to_owned).collect();
+            args.push(place.to_owned());
             args.extend(more.iter().map(|&text| text.to_owned()));
             args
         };
@@ -179,14 +180,18 @@ fn tar_shards_are_looked_through_there_too() {
         ("cut", 3),
         ("cut/0.tar", 3),
     ] {
-        let (told, _) = shelf.same("lint", name, &["--for", "wids,hf,open_clip", "--splits"]);
+        let (told, _) = shelf.same(
+            "tar lint",
+            name,
+            &["--for", "wids,hf,open_clip", "--show-keys"],
+        );
         assert_eq!(told.0, code, "{name}: {}", told.2);
-        shelf.same("lint", name, &["--json"]);
+        shelf.same("tar lint", name, &["--json"]);
     }
     // The index; and of each shard how long it is, and its bytes.
-    let (_, requests) = shelf.same("lint", "tars", &[]);
+    let (_, requests) = shelf.same("tar lint", "tars", &[]);
     assert_eq!(requests, 1 + 3 * 2);
-    let told = shelf.told(&["lint", "s3://bucket/nothing"]);
+    let told = shelf.told(&["tar", "lint", "s3://bucket/nothing"]);
     assert_eq!(told.0, 2, "{told:?}");
     assert!(
         told.2.contains("error[index-missing]: s3://bucket/nothing"),
@@ -202,7 +207,7 @@ fn large_members_are_ignored() {
     }
     place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
     let shelf = Shelf::new(place);
-    shelf.same("lint", "tars", &[]);
+    shelf.same("tar lint", "tars", &[]);
     let counts = shelf.server.counts();
     assert!(counts.bytes < 36 << 20, "{counts:?}");
     let export = ["index", "export", "s3://bucket/tars", "--for", "dali"];
@@ -475,7 +480,7 @@ fn what_an_unfinished_conversion_has_written_is_no_dataset() {
     place.write("tars/.shardmill/journal", "x");
     place.write("begun/.shardmill/journal", "x");
     let shelf = Shelf::new(place);
-    for verb in ["inspect", "ls", "cat", "verify", "lint"] {
+    for verb in ["inspect", "ls", "cat", "verify", "tar lint"] {
         let (told, _) = shelf.same(verb, "tars", &[]);
         let errors = &told.2;
         assert_eq!(told.0, 4, "{verb}: {errors}");
@@ -500,8 +505,8 @@ fn what_an_unfinished_conversion_has_written_is_no_dataset() {
     for args in [
         &["convert", "s3://bucket/tars", "again"][..],
         &["convert", "tars", "again"],
-        &["fix", "tars", "again"],
-        &["repair", "tars", "again"],
+        &["tar", "fix", "tars", "again"],
+        &["tar", "repair", "tars", "again"],
         &["index", "export", "s3://bucket/tars", "--for", "wids"],
     ] {
         let told = shelf.told(args);

@@ -27,6 +27,8 @@ mod errors;
 #[cfg(test)]
 mod filters;
 #[cfg(test)]
+mod grammar;
+#[cfg(test)]
 mod head;
 #[cfg(test)]
 mod help;

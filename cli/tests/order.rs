@@ -214,11 +214,11 @@ fn what_cannot_be_carried_out() {
         ),
         (
             &["order", "--shards", "4,3,5", "--batches", "1..3"],
-            "error[config-batches]: --batches: batch 2 does not exist; there are 1; leave it out to see all of them",
+            "error[config-batches]: --batches: batch 3 does not exist; there are 1; leave it out to see all of them",
         ),
         (
             &["order", "--shards", "4", "--batches", "x"],
-            "error[config-batches]: --batches: `x` is neither a batch nor a range; write 7, 10..20, 10.. or ..20",
+            "error[config-range]: x: it is neither a number nor a range; write 7, -1, 10..20, 10.. or ..20",
         ),
         (
             &["order", "--shards", "4", "--resume", "x", "--epoch", "2"],

@@ -43,7 +43,7 @@ fn braces_name_many_tar_files() {
     }
     place.ok(&["verify", "tars/shard-{000000..000001}.tar", "--deep"]);
     place.ok(&["inspect", "tars/shard-{000000..000001}.tar"]);
-    place.ok(&["lint", "tars/shard-{000000..000001}.tar"]);
+    place.ok(&["tar", "lint", "tars/shard-{000000..000001}.tar"]);
     place.ok(&["convert", "tars", "whole"]);
     place.ok(&["convert", "tars/shard-{000000..000001}.tar", "mds"]);
     assert_eq!(place.read("mds/index.json"), place.read("whole/index.json"));

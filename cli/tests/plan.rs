@@ -233,7 +233,7 @@ fn options_are_checked_before_any_work() {
         ("--cache-limit", "much", "config-cache-limit"),
         ("--bandwidth", "0", "config-bandwidth"),
         ("--bandwidth", "1GB/h", "config-bandwidth"),
-        ("--latency", "1h", "config-latency"),
+        ("--latency", "61min", "config-latency"),
         ("--step-time", "-1s", "config-step-time"),
         ("--connections", "0", "config-connections"),
         ("--shuffle-algo", "py1b", "config-shuffle-algo"),

@@ -47,7 +47,6 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     shardmill-convert.1
     shardmill-diff.1
     shardmill-doctor.1
-    shardmill-fix.1
     shardmill-gc.1
     shardmill-head.1
     shardmill-index-export.1
@@ -55,13 +54,14 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     shardmill-index-rebuild.1
     shardmill-index.1
     shardmill-inspect.1
-    shardmill-lint.1
-    shardmill-ls.1
     shardmill-man.1
     shardmill-order.1
     shardmill-plan.1
-    shardmill-repair.1
     shardmill-stats.1
+    shardmill-tar-fix.1
+    shardmill-tar-lint.1
+    shardmill-tar-repair.1
+    shardmill-tar.1
     shardmill-verify.1
     shardmill-which.1
     shardmill.1

@@ -70,7 +70,7 @@ fn options_of_other_sources_are_not_ignored() {
         (&["--csv-no-header"][..], "config-csv-no-header"),
         (&["--csv-delimiter", ";"], "config-csv-delimiter"),
         (&["--follow-links"], "config-follow-links"),
-        (&["--key", "nope"], "config-key"),
+        (&["--key-column", "nope"], "config-key"),
         (&["--infer-rows", "5"], "config-infer-rows"),
     ] {
         let args = [&["convert", "data", "again"][..], option].concat();
@@ -81,10 +81,10 @@ fn options_of_other_sources_are_not_ignored() {
 #[test]
 fn more_columns_than_readers_take_are_not_written() {
     let place = Place::with_shards();
-    let args = ["convert", "data", "again", "--limit", "columns=4"];
+    let args = ["convert", "data", "again", "--safety-limit", "columns=4"];
     assert_eq!(refused(&place, &args), "config-column");
     assert!(!place.exists("again/index.json"));
-    place.ok(&["convert", "data", "again", "--limit", "columns=5"]);
+    place.ok(&["convert", "data", "again", "--safety-limit", "columns=5"]);
 }
 
 #[test]
@@ -99,7 +99,13 @@ fn longer_names_than_readers_take_are_not_written() {
     let part = ["convert", "h.csv", "out", "--part", "0/1"];
     assert_eq!(refused(&place, &part), "config-column");
     assert!(!place.exists("out/index.json"));
-    let raised = ["convert", "h.csv", "out", "--limit", "string-bytes=1MiB"];
+    let raised = [
+        "convert",
+        "h.csv",
+        "out",
+        "--safety-limit",
+        "string-bytes=1MiB",
+    ];
     place.ok(&raised);
 }
 

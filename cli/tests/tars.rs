@@ -112,18 +112,18 @@ fn keys_that_are_there_twice_name_their_row() {
         "tars",
         "--to",
         "webdataset",
-        "--key",
+        "--key-column",
         "id",
     ];
     insta::assert_snapshot!(place.shown(&args), @r"
     exit 3
     --- stderr
-    error[sample-key-twice]: column id: row 2 of rows.csv: the key `1` was there before; choose a column whose values differ with --key, or leave --key out to number the samples
+    error[sample-key-twice]: column id: row 2 of rows.csv: the key `1` was there before; choose a column whose values differ with --key-column, or leave it out to number the samples
     ");
     assert!(!place.exists("tars"));
     let plain = ["convert", "rows.csv", "tars", "--to", "webdataset", "-q"];
     place.ok(&plain);
-    assert_eq!(place.ok(&["lint", "tars", "-q"]), "");
+    assert_eq!(place.ok(&["tar", "lint", "tars", "-q"]), "");
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn lint_tells_what_readers_trip_over() {
         "ok/0.tar",
         shard(&[("a", &[("txt", b"x")]), ("b", &[("txt", b"y")])]),
     );
-    insta::assert_snapshot!(place.shown(&["lint", "ok"]), @r"
+    insta::assert_snapshot!(place.shown(&["tar", "lint", "ok"]), @r"
     exit 0
     --- stdout
     2 samples in 1 shard: 0 errors, 0 warnings, 0 notes
@@ -304,7 +304,7 @@ fn lint_tells_what_readers_trip_over() {
         ]),
     );
     place.write("odd/1.tar", shard(&[("a", &[("txt", b"x")])]));
-    insta::assert_snapshot!(place.shown(&["lint", "odd"]), @r"
+    insta::assert_snapshot!(place.shown(&["tar", "lint", "odd"]), @r"
     exit 0
     --- stdout
     3 samples in 2 shards: 0 errors, 4 warnings, 0 notes
@@ -314,7 +314,7 @@ fn lint_tells_what_readers_trip_over() {
     warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
     warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
     ");
-    insta::assert_snapshot!(place.shown(&["lint", "odd", "--for", "hf,dali"]), @r"
+    insta::assert_snapshot!(place.shown(&["tar", "lint", "odd", "--for", "hf,dali"]), @r"
     exit 3
     --- stdout
     3 samples in 2 shards: 3 errors, 8 warnings, 0 notes
@@ -331,7 +331,7 @@ fn lint_tells_what_readers_trip_over() {
     warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
     warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
     ");
-    insta::assert_snapshot!(place.shown(&["lint", "odd/0.tar", "--for", "dali", "--splits", "--json"]), @r#"
+    insta::assert_snapshot!(place.shown(&["tar", "lint", "odd/0.tar", "--for", "dali", "--show-keys", "--json"]), @r#"
     exit 3
     --- stdout
     {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.cls","offset":1024,"message":"the name `my key.cls` has a space, which its index cannot express"}
@@ -357,7 +357,7 @@ fn fix_makes_what_every_reader_understands() {
         ("b", &[("cls", b"2"), ("txt", b"y")]),
     ]);
     place.write("odd/0.tar", &whole);
-    insta::assert_snapshot!(place.shown(&["fix", "odd", "fixed"]), @r"
+    insta::assert_snapshot!(place.shown(&["tar", "fix", "odd", "fixed"]), @r"
     exit 0
     --- stdout
     odd/0.tar: `./a.TXT`: empty and `.` parts of the key are left out
@@ -377,19 +377,19 @@ fn fix_makes_what_every_reader_understands() {
     --- stderr
     warning[provenance-missing]: fixed/index.provenance: there is none, so that the samples are not compared with what their conversion noted
     ");
-    insta::assert_snapshot!(place.shown(&["fix", "odd", "fixed"]), @r"
+    insta::assert_snapshot!(place.shown(&["tar", "fix", "odd", "fixed"]), @r"
     exit 4
     --- stderr
     error[dest-not-empty]: fixed: it is not empty; choose another destination
     ");
     place.write("cut/0.tar", &whole[..2100]);
-    insta::assert_snapshot!(place.shown(&["fix", "cut", "saved"]), @r"
+    insta::assert_snapshot!(place.shown(&["tar", "fix", "cut", "saved"]), @r"
     exit 3
     --- stderr
     error[tar-torn]: cut/0.tar: the shard cannot be rewritten: the file ends at byte 2100, within the header at byte 2048; the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole
     ");
     assert!(!place.exists("saved"));
-    insta::assert_snapshot!(place.shown(&["repair", "cut", "saved"]), @r"
+    insta::assert_snapshot!(place.shown(&["tar", "repair", "cut", "saved"]), @r"
     exit 3
     --- stdout
     saved: 0 samples in 1 shard, 0 changes, 2 places lost
@@ -397,7 +397,7 @@ fn fix_makes_what_every_reader_understands() {
     error[tar-torn]: cut/0.tar: sample `./a` is lost: the file ends at byte 2100, within the header at byte 2048
     error[tar-torn]: cut/0.tar: bytes 2048 to 2100 are lost: the file ends at byte 2100, within the header at byte 2048
     ");
-    insta::assert_snapshot!(place.shown(&["repair", "cut/0.tar", "again", "--json"]), @r#"
+    insta::assert_snapshot!(place.shown(&["tar", "repair", "cut/0.tar", "again", "--json"]), @r#"
     exit 3
     --- stdout
     {"dest":"again","ok":false,"shards":1,"samples":0,"changes":[],"lost":[{"shard":"cut/0.tar","id":"tar-torn","key":"./a","begin":0,"end":2048,"message":"the file ends at byte 2100, within the header at byte 2048"},{"shard":"cut/0.tar","id":"tar-torn","key":null,"begin":2048,"end":2100,"message":"the file ends at byte 2100, within the header at byte 2048"}]}
@@ -708,7 +708,7 @@ fn lists_become_tensors() {
         "tars",
         "--to",
         "webdataset",
-        "--key",
+        "--key-column",
         "id",
     ];
     place.ok(&[&convert[..], &["--column", "v.ten:ten=v"]].concat());
@@ -743,7 +743,7 @@ fn lists_become_tensors() {
     // What the original cannot read is not written.
     place.write("small.csv", "id,n\na,1\n");
     insta::assert_snapshot!(place.shown(&[
-        "convert", "small.csv", "t2", "--to", "webdataset", "--key", "id", "--sql",
+        "convert", "small.csv", "t2", "--to", "webdataset", "--key-column", "id", "--sql",
         "SELECT id, make_array(arrow_cast(n, 'UInt32')) AS v FROM source", "--column", "v.ten:ten=v",
     ]), @r#"
     exit 3
@@ -751,7 +751,7 @@ fn lists_become_tensors() {
     error[type-unsupported]: column v.ten: a column of type List(UInt32) cannot be stored as ten; convert it first, for example with --column 'v.ten:ten=CAST("v.ten" AS …)'
     "#);
     insta::assert_snapshot!(place.shown(&[
-        "convert", "small.csv", "t3", "--to", "webdataset", "--key", "id", "--column", "n.ten:ten=n",
+        "convert", "small.csv", "t3", "--to", "webdataset", "--key-column", "id", "--column", "n.ten:ten=n",
     ]), @r#"
     exit 3
     --- stderr

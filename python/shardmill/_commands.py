@@ -145,9 +145,9 @@ def convert(
         select=select,
         where=where,
         sql=sql,
-        version=delta_version,
-        timestamp=timestamp,
-        key=key,
+        delta_version=delta_version,
+        delta_timestamp=timestamp,
+        key_column=key,
         schema=schema,
         group=group,
         follow_links=check.flag('follow_links', follow_links),
@@ -215,8 +215,8 @@ def inspect(
         DataError: The index is damaged.
     """
     options = _options(
-        version=delta_version,
-        timestamp=timestamp,
+        delta_version=delta_version,
+        delta_timestamp=timestamp,
         with_deleted=check.flag('with_deleted', with_deleted),
     )
     place = check.path('location', location)

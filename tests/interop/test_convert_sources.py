@@ -260,7 +260,7 @@ def test_tree_of_files(samples_of, tree):
 
 
 def test_tree_with_chosen_columns(samples_of, tree):
-    found = samples_of(tree, "--key=path", "--column=path", "--column=txt:bytes")
+    found = samples_of(tree, "--key-column=path", "--column=path", "--column=txt:bytes")
     assert found == [{"path": k, "txt": f"caption {n}".encode()} for n, k in enumerate(["a/001", "a/002", "b/c/é"])]
 
 

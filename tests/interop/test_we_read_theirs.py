@@ -26,7 +26,7 @@ BROKEN = {"merged-two-levels"}
 # samples of no bytes.
 STRICTER = {"json-surrogates", "mds-loose-text", "mds-no-columns"}
 READABLE = [name for name in ALL if name not in UNREADABLE | BROKEN | STRICTER]
-LIMITS = ["--limit=array-dims=63"]
+LIMITS = ["--safety-limit=array-dims=63"]
 
 
 def test_the_fixtures_are_there():

@@ -108,7 +108,7 @@ def test_bytes_are_those_of_the_original(place):
 def test_hugging_face_reads_it(place):
     expected = tree(place)
     place.ok("convert", "tree", "out", "--to", "webdataset", "--samples-per-shard", 20)
-    assert "0 errors, 0 warnings" in place.ok("lint", "out", "--for", "hf")
+    assert "0 errors, 0 warnings" in place.ok("tar", "lint", "out", "--for", "hf")
     files = {"train": place.shards("out")}
     cache = str(place.path / "cache")
     found = datasets.load_dataset("webdataset", data_files=files, split="train", cache_dir=cache)
@@ -165,7 +165,7 @@ def test_npy_and_json_have_the_bytes_of_the_original(place):
     pq.write_table(rows, place.path / "rows.parquet")
     columns = ["npy=vector", "m.npy=matrix", "cls=label", "txt=caption", "bin=blob"]
     options = [part for column in columns for part in ("--column", column)]
-    place.ok("convert", "rows.parquet", "out", "--to", "webdataset", "--key", "id", *options)
+    place.ok("convert", "rows.parquet", "out", "--to", "webdataset", "--key-column", "id", *options)
     with TarWriter(str(place.path / "theirs.tar"), mtime=0) as out:
         for row in rows.to_pylist():
             out.write(
@@ -186,10 +186,10 @@ def test_tensors_have_the_bytes_of_the_original(place):
     pq.write_table(rows, place.path / "rows.parquet")
     columns = ["ten:ten=vector", "m.ten:ten=matrix"]
     options = [part for column in columns for part in ("--column", column)]
-    place.ok("convert", "rows.parquet", "out", "--to", "webdataset", "--key", "id", *options)
+    place.ok("convert", "rows.parquet", "out", "--to", "webdataset", "--key-column", "id", *options)
     # By way of MDS as well.
     place.ok("convert", "rows.parquet", "mds")
-    place.ok("convert", "mds", "again", "--to", "webdataset", "--key", "id", *options)
+    place.ok("convert", "mds", "again", "--to", "webdataset", "--key-column", "id", *options)
     with TarWriter(str(place.path / "theirs.tar"), mtime=0) as out:
         for row in rows.to_pylist():
             out.write(
@@ -257,7 +257,7 @@ def test_what_the_original_writes_is_read(place, mtime, compress):
     assert list(found) == list(expected)
     # Written again as tars, and fixed: the bytes of the original with a fixed time.
     place.ok("convert", "in", "again", "--to", "webdataset", "--samples-per-shard", 15)
-    place.ok("fix", "in", "fixed")
+    place.ok("tar", "fix", "in", "fixed")
     for number, path in enumerate(place.shards("again")):
         theirs = place.path / "theirs.tar"
         with TarWriter(str(theirs), encoder=False, mtime=0) as out:
@@ -339,7 +339,7 @@ def test_a_cut_shard_is_repaired_to_what_is_whole(place):
         (place.path / "cut.tar").write_bytes(data[:cut])
         assert place.run("verify", "cut.tar").returncode == 3
         shutil.rmtree(place.path / "saved", ignore_errors=True)
-        assert place.run("repair", "cut.tar", "saved").returncode == 3
+        assert place.run("tar", "repair", "cut.tar", "saved").returncode == 3
         found = by_webdataset(place.shards("saved"))
         assert list(found) == keys[: len(found)]
         assert all(found[key] == expected[key] for key in found)

@@ -1,9 +1,11 @@
 //! The options of `shardmill bench`.
 
+use std::time::Duration;
+
 use clap::Args;
 use shardmill_mds::HashAlgo;
 
-use super::{WorldArgs, values};
+use super::{WorldArgs, duration, values};
 
 /// Read a dataset as a training job would, and report how fast
 ///
@@ -18,7 +20,7 @@ pub struct BenchArgs {
 
     /// A subdirectory of each dataset, such as `train`
     #[arg(long, value_name = "NAME")]
-    pub split: Option<String>,
+    pub subset: Option<String>,
 
     #[command(flatten)]
     pub cache: BenchCacheArgs,
@@ -59,15 +61,16 @@ pub struct BenchArgs {
 
     /// Stop each epoch after this number of batches [default: at its end]
     #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::number)]
-    pub batches: Option<u64>,
+    pub max_batches: Option<u64>,
 
-    /// Threads that prepare batches ahead
+    /// Threads that prepare batches ahead; with 0, the reading thread does the work
     #[arg(
         long,
+        short,
         allow_hyphen_values = true,
         value_name = "N",
         default_value = "1", value_parser = values::threads)]
-    pub threads: usize,
+    pub jobs: usize,
 
     /// Maximum number of batches to prepare ahead
     #[arg(
@@ -77,13 +80,13 @@ pub struct BenchArgs {
         default_value = "16", value_parser = values::number)]
     pub queue: u64,
 
-    /// Simulated duration of a training step in milliseconds, between two batches
+    /// Simulated duration of a training step, between two batches; with a unit
     #[arg(
         long,
         allow_hyphen_values = true,
-        value_name = "MS",
-        default_value = "0", value_parser = values::number)]
-    pub step_time: u64,
+        value_name = "TIME",
+        default_value = "0", value_parser = duration::step)]
+    pub step_time: Duration,
 
     /// Print a hash of the ids and values in their order, to compare runs
     #[arg(long)]
@@ -119,7 +122,7 @@ pub struct BenchCacheArgs {
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        help_heading = "Cache", value_parser = values::number)]
+        help_heading = "Cache", value_parser = values::sample_count)]
     pub predownload: Option<u64>,
 }
 
@@ -130,4 +133,4 @@ EXAMPLES:
 
   From S3 with a cache of 20 GB, as rank 3 of 2 nodes with 8 ranks each, in steps of 100 ms:
     shardmill bench s3://bucket/shards --local /fast/cache --cache-limit 20GB \\
-        --nodes 2 --ranks-per-node 8 --rank 3 --shuffle --step-time 100 --epochs 2";
+        --nodes 2 --ranks-per-node 8 --rank 3 --shuffle --step-time 100ms --epochs 2";

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::range::Samples;
+use super::range::IndexRange;
 use super::{StorageArgs, values};
 
 /// Print samples as JSON lines, or write their fields as files
@@ -23,8 +23,8 @@ pub struct CatArgs {
 
     /// Which samples: `7`, `-1` (the last), `10..20` (20 not included), `10..`, `..20`
     /// [default: the first 10]
-    #[arg(value_name = "INDEX|A..B", allow_hyphen_values = true, value_parser = Samples::parse)]
-    pub range: Option<Samples>,
+    #[arg(value_name = "INDEX|A..B", allow_hyphen_values = true, value_parser = IndexRange::parse)]
+    pub range: Option<IndexRange>,
 
     /// Print the first sample with this key; reads the dataset from the start
     #[arg(
@@ -34,6 +34,10 @@ pub struct CatArgs {
         conflicts_with = "range"
     )]
     pub key: Option<String>,
+
+    /// Print at most this number of samples of the range
+    #[arg(long, value_name = "N", allow_hyphen_values = true, conflicts_with = "key", value_parser = values::samples)]
+    pub limit: Option<u64>,
 
     /// The column with the keys, for `--key` and `--by-key`
     #[arg(long, value_name = "NAME", default_value = "__key__")]
@@ -71,6 +75,9 @@ const AFTER_HELP: &str = "\
 EXAMPLES:
   The first 10 samples, without long values:
     shardmill cat shards/ --max-bytes 64
+
+  The first 100 samples:
+    shardmill cat shards/ --limit 100
 
   One sample; a range; the last one:
     shardmill cat shards/ 7

@@ -22,7 +22,7 @@ use super::{StorageArgs, TakeoverArgs};
 /// Delta table, one with Parquet, Arrow, CSV or JSON lines files as a table, tar files as WebDataset. Anything else is
 /// read as a tree in which files that share a stem are one sample.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 pub struct ConvertArgs {
     /// Files, directories or prefixes in stores to read, in this order
     #[arg(required = true, value_name = "SOURCE", value_parser = values::locations)]
@@ -102,20 +102,20 @@ pub struct QueryArgs {
     pub sql: Option<String>,
 
     /// In a Delta table: the version to read [default: the latest]
-    #[arg(long, allow_hyphen_values = true, value_name = "N", conflicts_with = "timestamp", value_parser = values::table_version, help_heading = "Columns and rows")]
-    pub version: Option<u64>,
+    #[arg(long, allow_hyphen_values = true, value_name = "N", conflicts_with = "delta_timestamp", value_parser = values::table_version, help_heading = "Columns and rows")]
+    pub delta_version: Option<u64>,
 
     /// In a Delta table: read the latest version at this time, such as 2026-01-31T12:00:00Z
     ///
     /// A time without a zone is UTC. A date means its first instant. The time of a version is that of its commit, if
     /// the table records it, and otherwise the modification time of the commit's file.
-    #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = values::table_time, help_heading = "Columns and rows")]
-    pub timestamp: Option<i64>,
+    #[arg(long, alias = "timestamp", allow_hyphen_values = true, value_name = "TIME", value_parser = values::table_time, help_heading = "Columns and rows")]
+    pub delta_timestamp: Option<i64>,
 
     /// Column with the keys of the samples; trees and tar files as sources have one. Without it, the samples of
     /// `--to webdataset` are numbered
-    #[arg(long, value_name = "COLUMN", default_value = "__key__", value_parser = values::not_empty, help_heading = "Columns and rows")]
-    pub key: String,
+    #[arg(long, alias = "key", value_name = "COLUMN", default_value = "__key__", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    pub key_column: String,
 
     /// If Parquet or Arrow files have different columns: widen numbers and times to a type that holds the values of
     /// all files (`widen`), also read columns that a file lacks as null (`union`), or reject every difference
@@ -196,7 +196,7 @@ pub struct ShardArgs {
     pub size_limit: OrNone<u64>,
 
     /// Maximum number of samples in a shard
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::samples_per_shard, help_heading = "Shards")]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::samples, help_heading = "Shards")]
     pub samples_per_shard: Option<u64>,
 
     /// Names of the tar files of `--to webdataset`, with a placeholder for the number [default: shard-%06d.tar]
@@ -225,11 +225,11 @@ pub struct ShardArgs {
 #[derive(Args, Debug)]
 pub struct RunArgs {
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs, help_heading = "Running")]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs, help_heading = "Running")]
     pub jobs: Option<usize>,
 
     /// Memory for waiting samples and for queries [default: what the shards of all jobs need]
-    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", value_parser = values::memory_limit, help_heading = "Running")]
+    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", env = "SHARDMILL_MEMORY_LIMIT", hide_env_values = true, value_parser = values::memory_limit, help_heading = "Running")]
     pub memory_limit: Option<u64>,
 
     /// Read options from this TOML file, under their names on the command line; typed options win
@@ -277,7 +277,7 @@ pub struct RunArgs {
 #[derive(Args, Debug)]
 pub struct DestArgs {
     /// Directory for temporary files of uploads and downloads [default: the system's]
-    #[arg(long, value_name = "DIR", value_parser = values::local_path, help_heading = "Stores")]
+    #[arg(long, value_name = "DIR", env = "SHARDMILL_TEMP_DIR", hide_env_values = true, value_parser = values::local_path, help_heading = "Stores")]
     pub temp_dir: Option<PathBuf>,
 
     #[command(flatten)]
@@ -328,6 +328,12 @@ fn tar_names() -> impl TypedValueParser<Value = TarNames> {
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
+  shardmill convert data/ shards/ --dry-run
+  shardmill convert data/ s3://bucket/set --column image:jpeg --column label:int32
+  shardmill convert photos/ tars/ --to webdataset";
+
+const AFTER_LONG_HELP: &str = "\
+EXAMPLES:
   Convert a Parquet dataset with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
     shardmill convert data/ shards/
 
@@ -341,7 +347,7 @@ EXAMPLES:
     shardmill convert data/ shards/ --where 'width >= 256' --split train=0.9,val=0.1
 
   A Delta table as it was:
-    shardmill convert events/ shards/ --version 12
+    shardmill convert events/ shards/ --delta-version 12
 
   The same table day after day, each time only the new rows:
     shardmill convert events/ shards/ --incremental
@@ -367,5 +373,5 @@ EXAMPLES:
     shardmill commit s3://bucket/sets/train
 
   A table as WebDataset, and tar files as MDS:
-    shardmill convert data/ tars/ --to webdataset --key id --column jpg=image --column cls=label
+    shardmill convert data/ tars/ --to webdataset --key-column id --column jpg=image
     shardmill convert tars/ shards/";

@@ -3,8 +3,8 @@
 use clap::Args;
 use shardmill_convert::Part;
 
-use super::values::{self, Age};
-use super::{StorageArgs, TakeoverArgs};
+use super::duration::{self, TypedDuration};
+use super::{StorageArgs, TakeoverArgs, values};
 
 /// Show or remove the leftovers of an interrupted conversion that will not be resumed
 ///
@@ -27,8 +27,8 @@ pub struct GcArgs {
     pub part: Option<Part>,
 
     /// Keep files of parts that are younger than this: `90m`, `24h`, `7d`; `0` if no part is running
-    #[arg(long, value_name = "AGE", default_value = "24h", value_parser = values::age)]
-    pub older_than: Age,
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME", default_value = "24h", value_parser = duration::age)]
+    pub older_than: TypedDuration,
 
     #[command(flatten)]
     pub takeover: TakeoverArgs,

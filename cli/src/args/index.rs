@@ -44,7 +44,7 @@ pub struct RebuildArgs {
     pub hashes: Option<List<HashAlgo>>,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
     pub jobs: Option<usize>,
 }
 
@@ -88,7 +88,7 @@ pub struct ExportArgs {
     pub force: bool,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
     pub jobs: Option<usize>,
 
     #[command(flatten)]

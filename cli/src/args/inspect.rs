@@ -17,17 +17,21 @@ pub struct InspectArgs {
     #[arg(value_name = "DATASET")]
     pub location: String,
 
+    /// List the shards of a dataset instead, one line each: number, samples, raw bytes, stored bytes, name and first hash
+    #[arg(long, conflicts_with_all = ["delta_version", "delta_timestamp"])]
+    pub shards: bool,
+
     /// In a Delta table: the version to inspect [default: the latest]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        conflicts_with = "timestamp", value_parser = values::table_version)]
-    pub version: Option<u64>,
+        conflicts_with = "delta_timestamp", value_parser = values::table_version)]
+    pub delta_version: Option<u64>,
 
     /// In a Delta table: inspect the latest version at this time, such as 2026-01-31T12:00:00Z
-    #[arg(long, allow_hyphen_values = true, value_name = "TIME", value_parser = values::table_time)]
-    pub timestamp: Option<i64>,
+    #[arg(long, alias = "timestamp", allow_hyphen_values = true, value_name = "TIME", value_parser = values::table_time)]
+    pub delta_timestamp: Option<i64>,
 
     /// Also count deleted samples
     #[arg(long)]
@@ -44,6 +48,9 @@ EXAMPLES:
 
   The number of samples, for a script:
     shardmill inspect shards/ --json | jq .samples
+
+  The names of the shards with less than 100 samples:
+    shardmill inspect shards/ --shards --json | jq -r 'select(.samples < 100) | .basename'
 
   The versions and features of a Delta table:
     shardmill inspect events/

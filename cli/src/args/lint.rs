@@ -1,4 +1,4 @@
-//! The options of `shardmill lint`.
+//! The options of `shardmill tar lint`.
 
 use clap::Args;
 use shardmill_storage::Location;
@@ -24,10 +24,10 @@ pub struct LintArgs {
 
     /// Also show how each of these readers splits every member into key and field
     #[arg(long, requires = "readers")]
-    pub splits: bool,
+    pub show_keys: bool,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
     pub jobs: Option<usize>,
 
     #[command(flatten)]
@@ -37,10 +37,10 @@ pub struct LintArgs {
 const AFTER_HELP: &str = "\
 EXAMPLES:
   Problems of these shards with any reader:
-    shardmill lint tars/
+    shardmill tar lint tars/
 
   Can DALI and Hugging Face datasets read them:
-    shardmill lint tars/ --for dali,hf
+    shardmill tar lint tars/ --for dali,hf
 
   In a store:
-    shardmill lint s3://bucket/tars";
+    shardmill tar lint s3://bucket/tars";

@@ -1,10 +1,10 @@
-//! The options of `shardmill ls`.
+//! The options of `shardmill ls`, a short name of `inspect --shards`.
 
 use clap::Args;
 
 use super::StorageArgs;
 
-/// List the shards of a dataset, one line each
+/// List the shards of a dataset, one line each, like `inspect --shards`
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct LsArgs {

@@ -8,6 +8,7 @@ mod completions;
 mod convert;
 mod diff;
 mod doctor;
+mod duration;
 mod fix;
 mod gc;
 mod head;
@@ -19,10 +20,12 @@ mod man;
 mod order;
 mod plan;
 mod range;
+mod renamed;
 mod repair;
 mod rewrite;
 mod stats;
 mod storage;
+mod tar;
 mod usage;
 mod values;
 mod verify;
@@ -46,11 +49,11 @@ pub use ls::LsArgs;
 pub use man::ManArgs;
 pub use order::OrderArgs;
 pub use plan::PlanArgs;
-pub use range::Samples;
 pub use repair::RepairArgs;
 pub use rewrite::RewriteArgs;
 pub use stats::StatsArgs;
 pub use storage::{StorageArgs, TakeoverArgs};
+pub use tar::{TarArgs, TarVerb};
 pub use usage::usage_error;
 pub use values::{MOST_JOBS, location as parse_location, locations as parse_locations};
 pub use verify::VerifyArgs;
@@ -87,8 +90,7 @@ EXIT STATUS:
     bin_name = "shardmill",
     version,
     max_term_width = 100,
-    after_help = AFTER_HELP,
-    disable_help_subcommand = true
+    after_help = AFTER_HELP
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -115,11 +117,15 @@ pub struct GlobalArgs {
 
     /// How progress is shown on standard error; `auto` means `bar` on a terminal, otherwise `none` with --json
     /// and `plain` without it
-    #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t = ProgressName::Auto)]
+    #[arg(long, global = true, hide_short_help = true, value_name = "HOW", value_enum, default_value_t = ProgressName::Auto, env = "SHARDMILL_PROGRESS", hide_env_values = true)]
     pub progress: ProgressName,
 
+    /// When errors, warnings and help have colors; `auto` means on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, hide_short_help = true, value_name = "WHEN", value_enum, default_value_t = ColorName::Auto, env = "SHARDMILL_COLOR", hide_env_values = true)]
+    pub color: ColorName,
+
     /// Raise or lower a limit for reading files, e.g. `shard-bytes=32GiB`; repeatable
-    #[arg(long = "limit", global = true, value_name = "NAME=VALUE", value_parser = values::limit)]
+    #[arg(long = "safety-limit", global = true, hide_short_help = true, value_name = "NAME=VALUE", value_parser = values::limit)]
     pub limits: Vec<(String, u64)>,
 }
 
@@ -132,6 +138,13 @@ pub enum ProgressName {
     None,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ColorName {
+    Auto,
+    Always,
+    Never,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Convert(Box<ConvertArgs>),
@@ -139,13 +152,12 @@ pub enum Verb {
     Head(HeadArgs),
     Stats(StatsArgs),
     Diff(DiffArgs),
+    #[command(hide = true)]
     Ls(LsArgs),
     Cat(CatArgs),
     Verify(VerifyArgs),
     Index(IndexArgs),
-    Lint(LintArgs),
-    Fix(FixArgs),
-    Repair(RepairArgs),
+    Tar(TarArgs),
     Order(Box<OrderArgs>),
     Plan(Box<PlanArgs>),
     Which(Box<WhichArgs>),

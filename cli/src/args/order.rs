@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::WorldArgs;
-use super::range::Batches;
+use super::range::IndexRange;
 use super::values::{self, List};
 
 /// Print the samples that every rank receives, batch by batch
@@ -58,9 +58,14 @@ pub struct OrderArgs {
     #[arg(long, allow_hyphen_values = true, value_name = "R", value_parser = values::number)]
     pub rank: Option<u64>,
 
-    /// Only these batches: `7`, `10..20` (20 not included), `10..`, `..20`; 0 is the first batch, or the next one after a state
-    #[arg(long, allow_hyphen_values = true, value_name = "A..B", value_parser = Batches::parse)]
-    pub batches: Option<Batches>,
+    /// Only these batches: `7`, `-1` (the last), `10..20` (20 not included), `10..`, `..20`; 0 is the first batch, or the
+    /// next one after a state
+    #[arg(long, allow_hyphen_values = true, value_name = "A..B", value_parser = IndexRange::parse)]
+    pub batches: Option<IndexRange>,
+
+    /// Threads that answer the configurations on standard input [default: one for each core]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", conflicts_with_all = ["datasets", "streams", "shards"], value_parser = values::jobs)]
+    pub jobs: Option<usize>,
 }
 
 const AFTER_HELP: &str = "\

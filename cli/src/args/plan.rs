@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{WorldArgs, values};
+use super::{WorldArgs, duration, values};
 
 /// Predict fetches, cache hits, padding and waiting times of a training run
 ///
@@ -50,7 +50,7 @@ pub struct PlanArgs {
         allow_hyphen_values = true,
         value_name = "TIME",
         default_value = "30ms",
-        help_heading = "Run", value_parser = values::short_time)]
+        help_heading = "Run", value_parser = duration::up_to_an_hour)]
     pub latency: Duration,
 
     /// Number of shards that a node fetches at a time
@@ -68,7 +68,7 @@ pub struct PlanArgs {
         allow_hyphen_values = true,
         value_name = "TIME",
         default_value = "100ms",
-        help_heading = "Run", value_parser = values::short_time)]
+        help_heading = "Run", value_parser = duration::up_to_an_hour)]
     pub step_time: Duration,
 
     /// Draw resident bytes, fetch rate and waiting over time to this file

@@ -1,21 +1,21 @@
-//! Parses ranges of samples (`INDEX`, `-1`, `A..B`, `A..`, `..B`) and of batches.
+//! Parses ranges of samples or batches: `7`, `-1` (the last), `A..B`, `A..`, `..B`. All verbs accept the same texts.
 
 use std::ops::Range;
 
 use shardmill_core::escape;
 
-use super::values::{ValueError, refused};
+use super::values::ValueError;
 use crate::error::CliError;
 use crate::output::count;
 
-/// The typed sample range. Negative numbers count from the end.
+/// The typed range. Negative numbers count from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Samples {
+pub enum IndexRange {
     One(i64),
     Range(Option<i64>, Option<i64>),
 }
 
-impl Samples {
+impl IndexRange {
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         // Options with a typo reach this parser, because negative numbers are allowed here.
         if text
@@ -26,14 +26,14 @@ impl Samples {
                 id: "usage-unknown-option".into(),
                 object: Some(text.to_owned()),
                 message: "there is no such option or argument".to_owned(),
-                hint: Some("see `shardmill cat --help`".to_owned()),
+                hint: Some("see `shardmill --help`".to_owned()),
             }
             .into());
         }
         let error = || CliError::Usage {
             id: "config-range".into(),
             object: Some(escape(text).into_owned()),
-            message: "it is neither a sample number nor a range".to_owned(),
+            message: "it is neither a number nor a range".to_owned(),
             hint: Some("write 7, -1, 10..20, 10.. or ..20".to_owned()),
         };
         let number = |text: &str| text.parse::<i64>().map_err(|_| error());
@@ -48,15 +48,33 @@ impl Samples {
     }
 
     /// Returns the selected samples of a dataset with `samples` samples. All typed numbers must be in range.
-    pub fn resolve(self, dataset: &str, samples: u64) -> Result<Range<u64>, CliError> {
-        let error = |number: i64| CliError::SampleOutOfRange {
+    pub fn samples_of(self, dataset: &str, samples: u64) -> Result<Range<u64>, CliError> {
+        self.resolve(samples, |number| CliError::SampleOutOfRange {
             dataset: dataset.to_owned(),
             sample: number.to_string(),
             samples,
-        };
+        })
+    }
+
+    /// Returns the selected batches of an epoch with `batches` batches. All typed numbers must be in range.
+    pub fn batches_of(self, batches: u64) -> Result<Range<u64>, CliError> {
+        self.resolve(batches, |number| {
+            CliError::option(
+                "batches",
+                format!(
+                    "batch {number} does not exist; there are {}",
+                    count(batches)
+                ),
+                "leave it out to see all of them",
+            )
+        })
+    }
+
+    /// Returns the selected numbers below `total`.
+    fn resolve(self, total: u64, error: impl Fn(i64) -> CliError) -> Result<Range<u64>, CliError> {
         let place = |number: i64, most: u64| {
             let place = if number < 0 {
-                samples.checked_sub(number.unsigned_abs())
+                total.checked_sub(number.unsigned_abs())
             } else {
                 Some(number.unsigned_abs())
             };
@@ -66,13 +84,13 @@ impl Samples {
         };
         match self {
             Self::One(number) => {
-                let most = samples.checked_sub(1).ok_or_else(|| error(number))?;
+                let most = total.checked_sub(1).ok_or_else(|| error(number))?;
                 let place = place(number, most)?;
                 Ok(place..place + 1)
             }
             Self::Range(first, last) => {
-                let start = first.map_or(Ok(0), |first| place(first, samples))?;
-                let end = last.map_or(Ok(samples), |last| place(last, samples))?;
+                let start = first.map_or(Ok(0), |first| place(first, total))?;
+                let end = last.map_or(Ok(total), |last| place(last, total))?;
                 if start > end {
                     return Err(CliError::Usage {
                         id: "config-range".into(),
@@ -87,69 +105,12 @@ impl Samples {
     }
 }
 
-/// A range of batches: `A..B`, `A..`, `..B` or `A`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batches {
-    first: u64,
-    end: Option<u64>,
-}
-
-impl Batches {
-    pub fn parse(typed: &str) -> Result<Self, ValueError> {
-        let wrong = || {
-            refused(
-                format!("`{}` is neither a batch nor a range", escape(typed)),
-                "write 7, 10..20, 10.. or ..20",
-            )
-        };
-        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
-        let Some((first, end)) = typed.split_once("..") else {
-            let first = number(typed)?;
-            let end = first.checked_add(1).ok_or_else(wrong)?;
-            return Ok(Self {
-                first,
-                end: Some(end),
-            });
-        };
-        let first = if first.is_empty() { 0 } else { number(first)? };
-        let end = if end.is_empty() {
-            None
-        } else {
-            Some(number(end)?)
-        };
-        if end.is_some_and(|end| end < first) {
-            return Err(refused(
-                format!("`{}` ends before it begins", escape(typed)),
-                "write the first one, two dots, and the one after the last",
-            ));
-        }
-        Ok(Self { first, end })
-    }
-
-    /// Returns the selected batches of an epoch with `batches` batches. All typed numbers must be in range.
-    pub fn resolve(self, batches: u64) -> Result<Range<u64>, CliError> {
-        let end = self.end.unwrap_or(batches);
-        if self.first > batches || end > batches {
-            return Err(CliError::option(
-                "batches",
-                format!(
-                    "batch {} does not exist; there are {}",
-                    count(self.first.max(end.saturating_sub(1))),
-                    count(batches)
-                ),
-                "leave it out to see all of them",
-            ));
-        }
-        Ok(self.first..end)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn resolved(text: &str, samples: u64) -> Option<Range<u64>> {
-        Samples::parse(text).ok()?.resolve("ds", samples).ok()
+        IndexRange::parse(text).ok()?.samples_of("ds", samples).ok()
     }
 
     #[test]
@@ -198,36 +159,9 @@ mod tests {
     fn a_word_that_looks_like_an_option_is_called_one() {
         for text in ["--jsn", "-x", "--5"] {
             assert!(
-                matches!(Samples::parse(text), Err(ValueError::Other(fault)) if fault.id == "usage-unknown-option"),
+                matches!(IndexRange::parse(text), Err(ValueError::Other(fault)) if fault.id == "usage-unknown-option"),
                 "{text}"
             );
-        }
-    }
-
-    #[test]
-    fn batches_are_one_or_a_range() {
-        for (text, range) in [
-            ("0", Some(0..1)),
-            ("9", Some(9..10)),
-            ("2..5", Some(2..5)),
-            ("..5", Some(0..5)),
-            ("5..", Some(5..10)),
-            ("..", Some(0..10)),
-            ("10..", Some(10..10)),
-            ("4..4", Some(4..4)),
-            ("10", None),
-            ("..11", None),
-            ("11..", None),
-            ("5..4", None),
-            ("-1", None),
-            ("x", None),
-            ("", None),
-            ("1...2", None),
-            ("18446744073709551615", None),
-        ] {
-            let found = Batches::parse(text).ok();
-            let found = found.and_then(|batches| batches.resolve(10).ok());
-            assert_eq!(found, range, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The options of `shardmill repair`.
+//! The options of `shardmill tar repair`.
 
 use clap::Args;
 
@@ -18,4 +18,4 @@ pub struct RepairArgs {
 const AFTER_HELP: &str = "\
 EXAMPLES:
   An incomplete download:
-    shardmill repair shard-000007.tar saved/";
+    shardmill tar repair shard-000007.tar saved/";

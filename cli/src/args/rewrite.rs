@@ -23,6 +23,6 @@ pub struct RewriteArgs {
     pub hashes: List<HashAlgo>,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
     pub jobs: Option<usize>,
 }

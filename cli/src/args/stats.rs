@@ -22,11 +22,11 @@ pub struct StatsArgs {
     pub columns: Vec<String>,
 
     /// Read only the first samples
-    #[arg(short = 'n', value_name = "N", allow_hyphen_values = true, value_parser = values::number)]
+    #[arg(long = "limit", short = 'n', value_name = "N", allow_hyphen_values = true, value_parser = values::sample_count)]
     pub samples: Option<u64>,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
     pub jobs: Option<usize>,
 
     #[command(flatten)]

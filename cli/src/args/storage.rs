@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use shardmill_storage::LEASE_PATIENCE;
 
-use super::values;
+use super::duration;
 
 /// Settings for accessing stores.
 #[derive(Args, Clone, Debug)]
@@ -48,12 +48,14 @@ impl StorageArgs {
 /// When the lease of another writer is taken over.
 #[derive(Args, Clone, Debug)]
 pub struct TakeoverArgs {
-    /// Take over the lease of another writer in a store after this many seconds without a heartbeat [default: 15]
+    /// Take over the lease of another writer in a store after this time without a heartbeat [default: 15s]
     #[arg(
         long,
         allow_hyphen_values = true,
-        value_name = "SECONDS",
-        help_heading = "Stores", value_parser = values::patience)]
+        value_name = "TIME",
+        help_heading = "Stores",
+        env = "SHARDMILL_TAKEOVER_AFTER",
+        hide_env_values = true, value_parser = duration::up_to_a_day)]
     pub takeover_after: Option<Duration>,
 }
 

@@ -1,14 +1,16 @@
 //! Converts the errors of clap to the form of all other errors: one line, with an id.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 
+use super::renamed;
 use super::values::ValueError;
 use crate::error::{CliError, Fault};
 
-/// Converts an error of clap. A value that its parser rejected keeps the parser's message.
-pub fn usage_error(error: &clap::Error) -> Fault {
+/// Converts an error of clap for the command line `typed`. A value that its parser rejected keeps the parser's message.
+pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Fault {
     let get = |kind| error.get(kind).map(text).filter(|text| !text.is_empty());
     let argument = get(ContextKind::InvalidArg);
     // `--nulls <HOW>` means the option `--nulls`.
@@ -22,7 +24,7 @@ pub fn usage_error(error: &clap::Error) -> Fault {
         (Some(ValueError::Refused { message, hint }), Some(option)) => {
             return CliError::Usage {
                 id: config_id(option),
-                object: Some(option.clone()),
+                object: Some(given_as(option, typed)),
                 message: message.clone(),
                 hint: Some(hint.clone()),
             }
@@ -37,7 +39,7 @@ pub fn usage_error(error: &clap::Error) -> Fault {
 
     let (id, object, message, hint): (Cow<'static, str>, _, _, _) = match error.kind() {
         Clap::InvalidValue | Clap::ValueValidation | Clap::InvalidUtf8 if option.is_some() => {
-            let object = option.unwrap_or_default();
+            let option = option.unwrap_or_default();
             let message = match &value {
                 Some(value) => format!("`{value}` is not one of its values"),
                 None => "it needs a value".to_owned(),
@@ -45,30 +47,43 @@ pub fn usage_error(error: &clap::Error) -> Fault {
             let values =
                 get(ContextKind::ValidValue).map(|values| format!("its values are {values}"));
             (
-                config_id(&object),
-                Some(object),
+                config_id(&option),
+                Some(given_as(&option, typed)),
                 message,
                 values.or_else(help),
             )
         }
         Clap::UnknownArgument => {
-            let suggestion = did_you_mean(get(ContextKind::SuggestedArg)).or_else(help);
+            let new_name = option
+                .as_deref()
+                .and_then(|option| renamed::new_name(typed, option));
+            let (message, hint) = match new_name {
+                Some(name) => ("the option has another name", Some(format!("write {name}"))),
+                None => (
+                    "there is no such option or argument",
+                    did_you_mean(get(ContextKind::SuggestedArg)).or_else(help),
+                ),
+            };
             (
                 "usage-unknown-option".into(),
                 option,
-                "there is no such option or argument".to_owned(),
-                suggestion,
+                message.to_owned(),
+                hint,
             )
         }
         Clap::InvalidSubcommand => {
             let verb = get(ContextKind::InvalidSubcommand);
-            let suggestion = did_you_mean(get(ContextKind::SuggestedSubcommand)).or_else(help);
-            (
-                "usage-unknown-verb".into(),
-                verb,
-                "there is no such verb".to_owned(),
-                suggestion,
-            )
+            let (message, hint) = match verb.as_deref().and_then(renamed::new_verb) {
+                Some(name) => (
+                    "the verb has another name",
+                    Some(format!("write shardmill {name}")),
+                ),
+                None => (
+                    "there is no such verb",
+                    did_you_mean(get(ContextKind::SuggestedSubcommand)).or_else(help),
+                ),
+            };
+            ("usage-unknown-verb".into(), verb, message.to_owned(), hint)
         }
         Clap::MissingRequiredArgument => {
             let missing = argument.map(|missing| format!("missing: {missing}"));
@@ -107,12 +122,31 @@ pub fn usage_error(error: &clap::Error) -> Fault {
     .into()
 }
 
+/// Returns the name of the environment variable that sets an option, if the option is not in the command line. Otherwise
+/// returns the option.
+fn given_as(option: &str, typed: &[OsString]) -> String {
+    let name = option.trim_start_matches('-');
+    let variable = format!("SHARDMILL_{}", name.replace('-', "_").to_ascii_uppercase());
+    let is_typed = typed.iter().any(|word| {
+        let word = word.to_string_lossy();
+        word.starts_with(option) || name == "jobs" && word.starts_with("-j")
+    });
+    match !is_typed && std::env::var_os(&variable).is_some() {
+        true => variable,
+        false => option.to_owned(),
+    }
+}
+
 /// Returns the id of the error in an option's value: `config-nulls` for `--nulls`.
 fn config_id(option: &str) -> Cow<'static, str> {
     let name = option
         .trim_start_matches('-')
         .trim_matches(['<', '>', '[', ']', '.']);
-    Cow::Owned(format!("config-{}", name.to_ascii_lowercase()))
+    match name {
+        // The errors of conversions have this id too.
+        "key-column" => Cow::Borrowed("config-key"),
+        _ => Cow::Owned(format!("config-{}", name.to_ascii_lowercase())),
+    }
 }
 
 fn text(value: &ContextValue) -> String {

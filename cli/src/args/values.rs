@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use shardmill_convert::{ColumnSpec, Part, SplitSpec};
@@ -211,82 +210,6 @@ pub fn bandwidth(text: &str) -> Parsed<u64> {
     }
 }
 
-/// Parses a duration such as `30ms`, `0.5s` or `2min`. A number without a unit means seconds. The maximum is one hour.
-pub fn short_time(text: &str) -> Parsed<Duration> {
-    let wrong = |fact: &str| {
-        refused(
-            format!("`{}` is {fact}", escape(text)),
-            "write 500us, 30ms, 1.5s or 2min",
-        )
-    };
-    let units = [
-        ("us", 1e-6),
-        ("ms", 1e-3),
-        ("min", 60.0),
-        ("s", 1.0),
-        ("", 1.0),
-    ];
-    let found = units.iter().find_map(|(unit, factor)| {
-        let number = text.strip_suffix(unit)?.trim_end();
-        let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        let number: f64 = number.parse().ok().filter(|_| plain)?;
-        Some(number * factor)
-    });
-    match found {
-        Some(found) if found > 3600.0 => Err(wrong("more than an hour")),
-        found => found
-            .and_then(|found| Duration::try_from_secs_f64(found).ok())
-            .ok_or_else(|| wrong("not a time")),
-    }
-}
-
-/// An age, and the text that the user typed.
-#[derive(Clone, Debug)]
-pub struct Age {
-    pub text: String,
-    pub duration: Duration,
-}
-
-/// Parses an age: a whole number with the unit `s`, `m`, `h` or `d`, or `0`.
-pub fn age(text: &str) -> Parsed<Age> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "s" => Some(1),
-        "m" => Some(60),
-        "h" => Some(60 * 60),
-        "d" => Some(24 * 60 * 60),
-        "" if number == "0" => Some(1),
-        _ => None,
-    };
-    let number: Option<u64> = number.parse().ok();
-    let parsed = number
-        .zip(seconds)
-        .and_then(|(number, unit)| number.checked_mul(unit));
-    let age = parsed.map(|seconds| Age {
-        text: text.to_owned(),
-        duration: Duration::from_secs(seconds),
-    });
-    age.ok_or_else(|| {
-        refused(
-            format!("`{}` is not a length of time", escape(text)),
-            "write a whole number with s, m, h or d: 24h",
-        )
-    })
-}
-
-/// Parses a number of seconds, at most a day.
-pub fn patience(text: &str) -> Parsed<Duration> {
-    let seconds = text.parse().ok().filter(|seconds| *seconds <= 86_400.0);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| {
-        refused(
-            format!("`{}` is not a number of seconds", escape(text)),
-            "pass a number from 0 to 86400",
-        )
-    })
-}
-
 /// Parses a text that is not empty.
 pub fn not_empty(text: &str) -> Parsed<String> {
     match text.trim().is_empty() {
@@ -426,10 +349,24 @@ pub fn hash(text: &str) -> Parsed<HashAlgo> {
     Ok(text.parse::<HashAlgo>()?)
 }
 
-/// Parses the maximum number of samples in a shard.
-pub fn samples_per_shard(text: &str) -> Parsed<u64> {
+/// Parses a number of samples or rows.
+pub fn sample_count(text: &str) -> Parsed<u64> {
+    parse_sample_count(text).map_err(|_| {
+        refused(
+            format!("`{}` is not a whole number", escape(text)),
+            "write 1000, 10k or 1.5m",
+        )
+    })
+}
+
+/// Parses a number of samples above 0.
+pub fn samples(text: &str) -> Parsed<u64> {
     match parse_sample_count(text) {
         Ok(samples) if samples > 0 => Ok(samples),
+        _ if text.contains('=') => Err(refused(
+            format!("`{}` is not a number of samples", escape(text)),
+            "limits for reading files are set by --safety-limit NAME=VALUE",
+        )),
         _ => Err(refused(
             format!("`{}` is not a number of samples above 0", escape(text)),
             "write 1000, 10k or 1.5m",
@@ -447,7 +384,7 @@ pub fn shard_pattern(text: &str) -> Parsed<ShardPattern> {
 
 /// Parses the number of rows that determine column types.
 pub fn infer_rows(text: &str) -> Parsed<usize> {
-    match usize::try_from(number(text)?) {
+    match usize::try_from(sample_count(text)?) {
         Ok(rows) if rows > 0 => Ok(rows),
         _ => Err(refused(
             "types need at least one row",
@@ -661,27 +598,6 @@ mod tests {
         assert_eq!(unescaped("\\r\\n").unwrap(), "\r\n");
         for bad in ["", "\\", "\\x"] {
             assert!(unescaped(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn times_have_units() {
-        for (text, seconds) in [
-            ("30ms", 0.03),
-            ("500us", 0.0005),
-            ("1.5s", 1.5),
-            ("2 min", 120.0),
-            ("2", 2.0),
-            ("0", 0.0),
-            ("3600s", 3600.0),
-        ] {
-            let found = short_time(text).unwrap().as_secs_f64();
-            assert!((found - seconds).abs() < 1e-9, "{text}: {found}");
-        }
-        for bad in [
-            "", "ms", "-1s", "1e3s", "inf", "NaN", "1h", "3601s", "1.2.3s", "s1",
-        ] {
-            assert!(short_time(bad).is_err(), "{bad}");
         }
     }
 

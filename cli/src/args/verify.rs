@@ -24,7 +24,7 @@ pub struct VerifyArgs {
     pub strict: bool,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", value_parser = values::jobs)]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
     pub jobs: Option<usize>,
 
     /// Hash that index.json must have: `sha256:` and 64 hex digits

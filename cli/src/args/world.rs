@@ -102,7 +102,7 @@ pub struct SampleOrderArgs {
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        help_heading = "Order", value_parser = values::number)]
+        help_heading = "Order", value_parser = values::sample_count)]
     pub epoch_size: Option<u64>,
 
     /// Shuffle the samples
@@ -136,7 +136,7 @@ pub struct SampleOrderArgs {
         long,
         allow_hyphen_values = true,
         value_name = "N",
-        help_heading = "Order", value_parser = values::number)]
+        help_heading = "Order", value_parser = values::sample_count)]
     pub shuffle_block_size: Option<u64>,
 
     /// Number of fixed parts of the samples that keep the order independent of the number of machines

@@ -70,7 +70,7 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     let options = BatchOptions {
         rank: args.rank,
         worker: args.worker,
-        threads: args.threads,
+        threads: args.jobs,
         queue: args.queue,
     };
     let opening = Instant::now();
@@ -92,8 +92,8 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         );
     }
     let pace = Pace {
-        step: Duration::from_millis(args.step_time),
-        most: args.batches.unwrap_or(u64::MAX),
+        step: args.step_time,
+        most: args.max_batches.unwrap_or(u64::MAX),
         digest: args.digest,
     };
     let progress = Arc::new(Progress::new());
@@ -128,7 +128,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
             false => Path::new(folder).to_owned(),
         });
         opened.push(StreamOptions {
-            split: args.split.clone(),
+            split: args.subset.clone(),
             weight: stream.weight,
             keep_zip: args.cache.keep_zip,
             with_deleted: args.world.streams.with_deleted,
@@ -155,7 +155,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
         Err(error) => Stop::from(error),
     };
     let is_missing = matches!(&failed, Stop::Fault(fault) if fault.kind == ErrorKind::NotFound);
-    if is_missing && args.split.is_none() {
+    if is_missing && args.subset.is_none() {
         for stream in world::streams(&args.world) {
             dataset::refuse_several(&stream.location, &args.world.storage)?;
         }

@@ -14,7 +14,7 @@ use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, SampleName};
 use super::tars::{TarCat, Tars};
-use crate::args::{CatArgs, Samples};
+use crate::args::CatArgs;
 use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, count, many, write_string, write_text_value, write_value};
 
@@ -25,7 +25,6 @@ const SHOWN: u64 = 10;
 const WHOLE: u64 = 8;
 
 pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let samples = args.range;
     let max_bytes = args
         .max_bytes
         .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -36,7 +35,7 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     }
     let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     if let Some(tars) = Tars::find(&dataset_location, &limits, args.with_deleted)? {
-        return run_tars(args, &tars, samples, max_bytes, out);
+        return run_tars(args, &tars, max_bytes, out);
     }
     let dataset = dataset::open(&args.dataset, &dataset_location, limits, args.with_deleted)?;
     let cat = Cat {
@@ -48,20 +47,15 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     for column in &args.columns {
         cat.check_column(column)?;
     }
-    let range = match (samples, &args.key) {
-        (_, Some(key)) => {
+    let range = match &args.key {
+        Some(key) => {
             cat.check_column(&args.key_column)?;
             let sample = cat.find(key)?;
             sample..sample + 1
         }
-        (Some(samples), None) => samples.resolve(&args.dataset, dataset.len())?,
-        (None, None) if args.raw => {
-            let hint = "give its number or its key";
-            return Err(CliError::option("raw", "it writes one sample", hint).into());
-        }
-        (None, None) => 0..dataset.len().min(SHOWN),
+        None => selected(args, dataset.len())?,
     };
-    let implied = args.range.is_none() && args.key.is_none() && range.end < dataset.len();
+    let implied = is_default(args) && range.end < dataset.len();
 
     if args.raw {
         check_one(&range)?;
@@ -103,7 +97,6 @@ pub fn key_of(
 fn run_tars(
     args: &CatArgs,
     tars: &Tars,
-    samples: Option<Samples>,
     max_bytes: Option<usize>,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
@@ -116,17 +109,12 @@ fn run_tars(
         cat.check_column(column)?;
     }
     let total = tars.samples();
-    let range = match (samples, &args.key) {
-        (_, Some(key)) => {
+    let range = match &args.key {
+        Some(key) => {
             let sample = cat.find(key)?;
             sample..sample + 1
         }
-        (Some(samples), None) => samples.resolve(&args.dataset, total)?,
-        (None, None) if args.raw => {
-            let hint = "give its number or its key";
-            return Err(CliError::option("raw", "it writes one sample", hint).into());
-        }
-        (None, None) => 0..total.min(SHOWN),
+        None => selected(args, total)?,
     };
     if args.raw {
         check_one(&range)?;
@@ -140,10 +128,33 @@ fn run_tars(
         }
         None => cat.print(range.clone(), max_bytes, out)?,
     }
-    if args.range.is_none() && args.key.is_none() && range.end < total {
+    if is_default(args) && range.end < total {
         note_shown(total, out)?;
     }
     Ok(Exit::Done)
+}
+
+/// Returns whether the default number of samples is shown.
+const fn is_default(args: &CatArgs) -> bool {
+    args.range.is_none() && args.key.is_none() && args.limit.is_none()
+}
+
+/// Returns the samples that the range and `--limit` select.
+fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, CliError> {
+    let range = match args.range {
+        Some(range) => range.samples_of(&args.dataset, total)?,
+        None if is_default(args) && args.raw => {
+            let hint = "give its number or its key";
+            return Err(CliError::option("raw", "it writes one sample", hint));
+        }
+        None => 0..total,
+    };
+    let most = if is_default(args) {
+        SHOWN
+    } else {
+        args.limit.unwrap_or(u64::MAX)
+    };
+    Ok(range.start..range.end.min(range.start.saturating_add(most)))
 }
 
 /// Checks that `--raw` selects exactly one sample.

@@ -1,8 +1,9 @@
 //! The command `shardmill completions`: prints completions for a shell.
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 
-use crate::args::{Cli, CompletionsArgs};
+use crate::args::CompletionsArgs;
+use crate::command::{self, is_shown};
 use crate::error::Stop;
 use crate::output::{Exit, Output};
 
@@ -16,10 +17,9 @@ pub fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Exit, Stop> {
 
 /// Returns the command line without the hidden commands.
 fn visible() -> Command {
-    let whole = Cli::command();
-    let verbs = whole.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let whole = command::command();
+    let verbs = whole.get_subcommands().filter(|verb| is_shown(verb));
     Command::new("shardmill")
-        .disable_help_subcommand(true)
         .args(whole.get_arguments().cloned())
         .subcommands(verbs.cloned())
 }

@@ -46,7 +46,7 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
 /// Prints the options of the command line and of its file.
 fn print_config(out: &mut Output) -> Result<Exit, Stop> {
     let words = with_config(std::env::args_os().collect())?;
-    let text = effective_config(&words).map_err(|error| usage_error(&error))?;
+    let text = effective_config(&words).map_err(|error| usage_error(&error, &words))?;
     out.text(text)?;
     Ok(Exit::Done)
 }
@@ -91,10 +91,10 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
     read.query.filter.clone_from(&query.filter);
     read.query.sql.clone_from(&query.sql);
     read.schema.rule = query.schema;
-    read.delta.version = query.version;
-    read.delta.timestamp_ms = query.timestamp;
+    read.delta.version = query.delta_version;
+    read.delta.timestamp_ms = query.delta_timestamp;
     read.tree.group = query.group;
-    read.tree.key_column.clone_from(&query.key);
+    read.tree.key_column.clone_from(&query.key_column);
     read.tree.follow_links = query.follow_links;
     read.text.infer_rows = csv.infer_rows;
     read.csv.delimiter = csv.csv_delimiter;

@@ -65,7 +65,7 @@ pub fn run(args: &DiffArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         _ => (None, false),
     };
     let options = DiffOptions {
-        key: args.key.clone(),
+        key: args.key_column.clone(),
         listed: usize::try_from(args.listed).unwrap_or(usize::MAX),
         temp_dir: args.temp_dir.clone(),
         rows_are_identical: is_identical,

@@ -1,4 +1,4 @@
-//! The command `shardmill fix`: rewrites tar files so that all readers understand them.
+//! The command `shardmill tar fix`: rewrites tar files so that all readers understand them.
 
 use shardmill_convert::RewriteKind;
 use shardmill_core::Limits;

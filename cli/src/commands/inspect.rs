@@ -15,8 +15,8 @@ use shardmill_writer::{INDEX_NAME, default_target};
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::delta::DeltaTable;
-use super::options;
 use super::tars::{TarFacts, Tars};
+use super::{ls, options};
 use crate::args::InspectArgs;
 use crate::error::Stop;
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, ratio};
@@ -28,12 +28,16 @@ const PROVENANCE_BYTES: u64 = 64 << 20;
 
 pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
+    if args.shards {
+        let with_deleted = args.with_deleted;
+        return ls::list(&args.location, &dataset_location, limits, with_deleted, out);
+    }
     let mut travel = SourceOptions {
         remote: options::remote(&args.storage)?,
         ..SourceOptions::default()
     };
-    travel.delta.version = args.version;
-    travel.delta.timestamp_ms = args.timestamp;
+    travel.delta.version = args.delta_version;
+    travel.delta.timestamp_ms = args.delta_timestamp;
     // Objects are read as in a conversion.
     travel.text.raw_objects = true;
     // Shows the union of all columns. `convert` decides whether nulls may replace missing columns.

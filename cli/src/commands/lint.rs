@@ -1,4 +1,4 @@
-//! The command `shardmill lint`: finds problems in tar files.
+//! The command `shardmill tar lint`: finds problems in tar files.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         for finding in lint.shard(&survey, &facts) {
             stop = stop.take().or(report.add(Some(&path), &finding).err());
         }
-        if args.splits {
+        if args.show_keys {
             for reader in &readers {
                 let shown = show_splits(&path, *reader, &splits(&survey, *reader), report.out);
                 stop = stop.take().or(shown.err());

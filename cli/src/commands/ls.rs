@@ -1,4 +1,4 @@
-//! The command `shardmill ls`: lists shards or samples.
+//! The command `shardmill inspect --shards`, also called `shardmill ls`: lists the shards of a dataset.
 
 use serde::Serialize;
 use shardmill_core::{Format, Limits, escape};
@@ -24,11 +24,22 @@ struct JsonShard<'a> {
 }
 
 pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
-    if let Some(tars) = Tars::find(&dataset_location, &limits, args.with_deleted)? {
+    let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
+    list(&args.dataset, &location, limits, args.with_deleted, out)
+}
+
+/// Lists the shards of the dataset at `location`, which the user typed as `typed`.
+pub fn list(
+    typed: &str,
+    location: &DatasetLocation,
+    limits: Limits,
+    with_deleted: bool,
+    out: &mut Output,
+) -> Result<Exit, Stop> {
+    if let Some(tars) = Tars::find(location, &limits, with_deleted)? {
         return list_tars(&tars, out);
     }
-    let dataset = dataset::open(&args.dataset, &dataset_location, limits, args.with_deleted)?;
+    let dataset = dataset::open(typed, location, limits, with_deleted)?;
     for (number, shard) in dataset.index().shards.iter().enumerate() {
         let samples = dataset.samples_of(number);
         let (data, meta) = dataset::stored_files(shard);

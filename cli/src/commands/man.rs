@@ -1,13 +1,14 @@
 //! The command `shardmill man`: prints manual pages.
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use shardmill_core::{Diagnostic, ErrorKind};
 use shardmill_storage::{Dir, PublishMode};
 
 use super::markdown::headed;
-use crate::args::{Cli, ManArgs};
+use crate::args::ManArgs;
+use crate::command::{self, is_shown};
 use crate::error::Stop;
 use crate::output::{Exit, Output};
 
@@ -28,7 +29,7 @@ pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
 
 /// Returns the file name and the roff text of every page.
 fn pages() -> Result<Vec<(String, Vec<u8>)>, PageError> {
-    let mut command = Cli::command();
+    let mut command = command::command();
     command.build();
     let mut pages = Vec::new();
     collect(&command, "shardmill", &mut pages)?;
@@ -42,7 +43,7 @@ fn collect(
 ) -> Result<(), PageError> {
     let roff = page(command).map_err(PageError)?;
     pages.push((format!("{name}.1"), roff));
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+    for verb in command.get_subcommands().filter(|verb| is_shown(verb)) {
         collect(verb, &format!("{name}-{}", verb.get_name()), pages)?;
     }
     Ok(())
@@ -51,7 +52,8 @@ fn collect(
 /// Renders one page. By default, clap_mangen would put the examples into a section EXTRA and fill their lines.
 fn page(command: &Command) -> Result<Vec<u8>, std::io::Error> {
     let after = command
-        .get_after_help()
+        .get_after_long_help()
+        .or_else(|| command.get_after_help())
         .map(ToString::to_string)
         .unwrap_or_default();
     let version = concat!("shardmill ", env!("CARGO_PKG_VERSION"));

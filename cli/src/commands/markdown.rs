@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use clap::{Arg, ArgAction, Command};
 
-use crate::args::Cli;
+use crate::command::{self, is_shown};
 use crate::error::Stop;
 use crate::output::{Exit, Output};
 
 pub fn run(out: &mut Output) -> Result<Exit, Stop> {
-    let mut command = Cli::command();
+    let mut command = command::command();
     command.build();
     let mut page = String::from(
         "# Command line\n\n<!-- Made by `shardmill markdown-help`. Edit the definitions in cli/src/args. -->\n",
@@ -34,7 +34,7 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
 
     let verbs: Vec<&Command> = command
         .get_subcommands()
-        .filter(|verb| !verb.is_hide_set())
+        .filter(|verb| is_shown(verb))
         .collect();
     if !verbs.is_empty() {
         page.push('\n');
@@ -73,7 +73,10 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
         }
     }
 
-    if let Some(after) = command.get_after_help() {
+    if let Some(after) = command
+        .get_after_long_help()
+        .or_else(|| command.get_after_help())
+    {
         for (title, text) in headed(&after.to_string()) {
             writeln!(page, "\n{title}:\n\n```text\n{text}\n```")?;
         }
@@ -153,6 +156,9 @@ fn argument(arg: &Arg, page: &mut String) -> std::fmt::Result {
         .collect();
     if arg.get_action().takes_values() && !defaults.is_empty() {
         write!(text, " (default `{}`)", defaults.join(" "))?;
+    }
+    if let Some(variable) = arg.get_env() {
+        write!(text, " (variable `{}`)", variable.to_string_lossy())?;
     }
     writeln!(page, "- `{spelled}`: {text}")
 }

@@ -35,7 +35,7 @@ mod verify;
 mod which;
 mod world;
 
-use crate::args::{Cli, Verb};
+use crate::args::{Cli, TarVerb, Verb};
 use crate::error::Stop;
 use crate::output::{Exit, Output};
 
@@ -51,9 +51,11 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),
         Verb::Index(args) => index::run(args, limits, out),
-        Verb::Lint(args) => lint::run(args, limits, out),
-        Verb::Fix(args) => fix::run(args, limits, out),
-        Verb::Repair(args) => repair::run(args, limits, out),
+        Verb::Tar(args) => match &args.verb {
+            TarVerb::Lint(args) => lint::run(args, limits, out),
+            TarVerb::Fix(args) => fix::run(args, limits, out),
+            TarVerb::Repair(args) => repair::run(args, limits, out),
+        },
         Verb::Order(args) => order::run(args, limits, out),
         Verb::Plan(args) => plan::run(args, limits, out),
         Verb::Which(args) => which::run(args, limits, out),

@@ -12,7 +12,7 @@ use crate::args::{MOST_JOBS, StorageArgs};
 use crate::error::{CliError, Fault};
 use crate::output::{Output, seconds};
 
-/// Returns the limits with the values of `--limit`.
+/// Returns the limits with the values of `--safety-limit`.
 pub fn limits(typed: &[(String, u64)]) -> Limits {
     let mut limits = Limits::default();
     for (name, value) in typed {
@@ -101,7 +101,7 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
                 "writer {owner} has this lease; waiting until {until} for its heartbeat; without one, this run takes the lease over"
             ),
             Some(format!(
-                "--takeover-after SECONDS changes the waiting time of {patience}"
+                "--takeover-after TIME changes the waiting time of {patience}"
             )),
         );
     }));

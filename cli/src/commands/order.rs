@@ -49,7 +49,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             }
             .into());
         }
-        return requests::run(out);
+        return requests::run(args.jobs, out);
     }
 
     let state = args.resume.as_deref().map(load).transpose()?;
@@ -63,7 +63,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     }
     let epoch = Epoch::new(&config)?;
     let batches = match batches {
-        Some(batches) => batches.resolve(epoch.batches())?,
+        Some(batches) => batches.batches_of(epoch.batches())?,
         None => 0..epoch.batches(),
     };
     let repeats = print(&epoch, &config, rank, batches.clone(), out)?;

@@ -1,4 +1,4 @@
-//! The command `shardmill repair`: saves the intact samples of damaged tar files.
+//! The command `shardmill tar repair`: saves the intact samples of damaged tar files.
 
 use shardmill_convert::RewriteKind;
 use shardmill_core::Limits;

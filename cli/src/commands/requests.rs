@@ -32,8 +32,9 @@ const MOST_IDS: u64 = 1 << 25;
 /// The maximum number of picks from which a part of a stream is drawn: 1 GiB of them.
 const MOST_PICKS: u64 = 1 << 28;
 
-pub fn run(out: &mut Output) -> Result<Exit, Stop> {
-    let jobs = options::jobs(None);
+/// Answers the configurations on standard input with this number of threads.
+pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
+    let jobs = options::jobs(jobs);
     let queue = Arc::new(Queue::default());
     let (answers, answered) = sync_channel(jobs);
     for job in 0..jobs {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
+use clap::builder::styling::{AnsiColor, Style};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use shardmill_core::ErrorKind;
@@ -16,10 +17,14 @@ use crate::error::Fault;
 /// The address of the manual, where every error id has an entry of its own. It is `site_url` in `mkdocs.yml`.
 const DOCS_URL: &str = "https://shardmill.github.io/shardmill/";
 
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+
 /// Standard error. Lines are written one at a time, above the progress bar if there is one.
 pub struct Console {
     json: bool,
     quiet: bool,
+    color: bool,
     bar: Mutex<Option<ProgressBar>>,
 }
 
@@ -53,10 +58,12 @@ struct WarningFields<'a> {
 }
 
 impl Console {
-    pub const fn new(json: bool, quiet: bool) -> Self {
+    pub fn new(json: bool, quiet: bool) -> Self {
+        let choice = anstream::AutoStream::choice(&io::stderr());
         Self {
             json,
             quiet,
+            color: choice != anstream::ColorChoice::Never,
             bar: Mutex::new(None),
         }
     }
@@ -100,7 +107,7 @@ impl Console {
                 },
             });
         } else {
-            self.line(format_args!("error{fault}"));
+            self.fault("error", ERROR, fault);
         }
     }
 
@@ -129,7 +136,15 @@ impl Console {
                 },
             });
         } else {
-            self.line(format_args!("warning{fault}"));
+            self.fault("warning", WARNING, &fault);
+        }
+    }
+
+    /// Writes the line of an error or a warning.
+    fn fault(&self, word: &str, style: Style, fault: &Fault) {
+        match self.color {
+            true => self.line(format_args!("{style}{word}{style:#}{fault}")),
+            false => self.line(format_args!("{word}{fault}")),
         }
     }
 

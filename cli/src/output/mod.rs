@@ -23,8 +23,18 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::args::{GlobalArgs, ProgressName};
+use crate::args::{ColorName, GlobalArgs, ProgressName};
 use crate::error::Stop;
+
+/// Decides whether the text of this process has colors. `Auto` follows NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
+pub fn set_color(color: ColorName) {
+    let choice = match color {
+        ColorName::Auto => anstream::ColorChoice::Auto,
+        ColorName::Always => anstream::ColorChoice::Always,
+        ColorName::Never => anstream::ColorChoice::Never,
+    };
+    choice.write_global();
+}
 
 /// The output of a command.
 pub struct Output {

@@ -92,8 +92,8 @@ fn values() -> Vec<Case> {
         ("--to", "config-to", &["parquet", "MDS"]),
         ("--from", "config-from", &["orc", "CSV"]),
         (
-            "--limit",
-            "config-limit",
+            "--safety-limit",
+            "config-safety-limit",
             &["shards", "shards=many", "nothing=1", "=1"],
         ),
         (
@@ -194,7 +194,7 @@ fn values() -> Vec<Case> {
         ),
         with("--newline \\n", 2, "config-newline", &["--newline", "mds"]),
         with("--to jsonl --newline x", 2, "config-newline", &["x"]),
-        with("--key=", 2, "config-key", &["--key"]),
+        with("--key-column=", 2, "config-key", &["--key-column"]),
         with("--separator=", 2, "config-separator", &["--separator"]),
     ]);
     cases
@@ -213,7 +213,7 @@ fn option_name(option: &str) -> &'static str {
         "--null-as",
         "--to",
         "--from",
-        "--limit",
+        "--safety-limit",
         "--column",
     ];
     NAMES.into_iter().find(|name| *name == option).unwrap()

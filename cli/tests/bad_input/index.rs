@@ -545,22 +545,22 @@ fn fields() -> Vec<Case> {
 fn limits() -> Vec<Case> {
     vec![
         case("more shards than the limit", Place::mds).fails(
-            "ls shards --limit shards=1",
+            "ls shards --safety-limit shards=1",
             3,
             "limit-shards",
-            &[IN, "--limit shards=2"],
+            &[IN, "--safety-limit shards=2"],
         ),
         case("more columns than the limit", Place::mds).fails(
-            "ls shards --limit columns=4",
+            "ls shards --safety-limit columns=4",
             3,
             "limit-columns",
-            &[IN, "--limit columns=5"],
+            &[IN, "--safety-limit columns=5"],
         ),
         case("more bytes than the limit", Place::mds).fails(
-            "verify shards --limit index-bytes=100",
+            "verify shards --safety-limit index-bytes=100",
             3,
             "limit-index-bytes",
-            &[IN, "--limit index-bytes="],
+            &[IN, "--safety-limit index-bytes="],
         ),
         set(
             "a string of 65 KiB",

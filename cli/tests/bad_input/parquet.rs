@@ -110,14 +110,14 @@ fn files() -> Vec<Case> {
             &[
                 FILE,
                 "4294967295",
-                "--limit parquet-footer-bytes=4294967295",
+                "--safety-limit parquet-footer-bytes=4294967295",
             ],
         ),
         case("parquet: a footer above a limit of the user", |place| {
             place.source()
         })
         .unconvertible(
-            "--limit parquet-footer-bytes=16",
+            "--safety-limit parquet-footer-bytes=16",
             3,
             "parquet-limit",
             &[FILE, "above the limit of 16"],
@@ -126,10 +126,10 @@ fn files() -> Vec<Case> {
             place.source()
         })
         .unconvertible(
-            "--limit parquet-page-bytes=1",
+            "--safety-limit parquet-page-bytes=1",
             3,
             "parquet-limit",
-            &[FILE, "--limit parquet-page-bytes="],
+            &[FILE, "--safety-limit parquet-page-bytes="],
         ),
         spoilt("a footer of no bytes", |bytes| {
             set_footer_length(bytes, |_| 0)
@@ -386,16 +386,16 @@ fn sets() -> Vec<Case> {
         case("a Delta version that is not there", |place| {
             delta(place, &[&format!("{PROTOCOL}\n{METADATA}")]);
         })
-        .unconvertible("--version 7", 2, "delta-version", &["in", "versions 0 to 0"]),
+        .unconvertible("--delta-version 7", 2, "delta-version", &["in", "versions 0 to 0"]),
         case("a Delta version that is no number", |place| {
             delta(place, &[&format!("{PROTOCOL}\n{METADATA}")]);
         })
-        .unconvertible("--version last", 2, "config-version|config-option", &["--version"]),
+        .unconvertible("--delta-version last", 2, "config-delta-version", &["--delta-version"]),
         case("a version of something else", |place| place.source()).unconvertible(
-            "--version 1",
+            "--delta-version 1",
             2,
             "source-option",
-            &["--version", "Delta"],
+            &["--delta-version", "Delta"],
         ),
         case("a file whose name says nothing", |place| {
             place.write("rows.bin", "PAR1")

@@ -251,19 +251,19 @@ fn samples() -> Vec<Case> {
         .undecodable("sample-truncated", &[SHARD, "sample 0"]),
         case("a sample above the limit", Place::mds)
             .fails(
-                "verify shards --limit sample-bytes=20",
+                "verify shards --safety-limit sample-bytes=20",
                 3,
                 "limit-sample-bytes",
                 &[SHARD],
             )
             .fails(
-                "cat shards .. --limit sample-bytes=20",
+                "cat shards .. --safety-limit sample-bytes=20",
                 3,
                 "limit-sample-bytes",
                 &[SHARD],
             ),
         case("a shard above the limit", Place::mds).fails(
-            "verify shards --limit shard-bytes=1000",
+            "verify shards --safety-limit shard-bytes=1000",
             3,
             "limit-shard-bytes",
             &["shard 0"],

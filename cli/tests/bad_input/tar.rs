@@ -52,7 +52,7 @@ fn found(case: Case, ids: &'static str) -> Case {
     case.fails("verify in", 3, ids, &["0.tar"])
         .unconvertible("", 3, ids, &["0.tar"])
         .unconvertible("--to webdataset", 3, ids, &["0.tar"])
-        .fails("fix in out", 3, ids, &["0.tar"])
+        .fails("tar fix in out", 3, ids, &["0.tar"])
         .fails("index export in --for open_clip", 3, ids, &["0.tar"])
 }
 
@@ -145,8 +145,8 @@ pub fn cases() -> Vec<Case> {
         })
         .fails("verify shards", 3, "path-traversal|name-traversal|index-name", &["index.json"]),
         case("a folder without tar files", |place| place.write("in/a.txt", "x"))
-            .fails("lint in", 2, "index-missing", &["in"])
-            .fails("fix in out", 2, "index-missing", &["in"])
+            .fails("tar lint in", 2, "index-missing", &["in"])
+            .fails("tar fix in out", 2, "index-missing", &["in"])
             .fails("index export in --for wids", 2, "index-missing", &["in"])
             .unconvertible("--from webdataset", 2, "index-missing", &["in"]),
         case("tar files without a sample", |place| place.write("in/0.tar", [0; 1024]))
@@ -155,8 +155,8 @@ pub fn cases() -> Vec<Case> {
             place.write("in/0.tar", shard());
             place.write("out/a", "x");
         })
-        .fails("fix in out", 4, "dest-not-empty", &["out"])
-        .fails("repair in out", 4, "dest-not-empty", &["out"]),
+        .fails("tar fix in out", 4, "dest-not-empty", &["out"])
+        .fails("tar repair in out", 4, "dest-not-empty", &["out"]),
     ];
     type Change = fn(&mut Vec<u8>);
     let changes: [(&str, &str, Change); 14] = [
@@ -252,7 +252,7 @@ pub fn cases() -> Vec<Case> {
             table(place, "id,txt\na,x\nb,y\na,z\n")
         })
         .unconvertible(
-            "--to webdataset --key id",
+            "--to webdataset --key-column id",
             3,
             "sample-key-twice",
             &["column id", "row 2", "`a`"],
@@ -261,7 +261,7 @@ pub fn cases() -> Vec<Case> {
             table(place, "id,txt\na,x\na.b,y\n")
         })
         .unconvertible(
-            "--to webdataset --key id",
+            "--to webdataset --key-column id",
             3,
             "sample-key",
             &["column id", "row 1", "a.b"],
@@ -270,7 +270,7 @@ pub fn cases() -> Vec<Case> {
             table(place, "id,txt\n../a,x\n")
         })
         .unconvertible(
-            "--to webdataset --key id",
+            "--to webdataset --key-column id",
             3,
             "sample-key",
             &["column id", "row 0"],
@@ -279,7 +279,7 @@ pub fn cases() -> Vec<Case> {
             table(place, "id,txt\na,x\n,y\n")
         })
         .unconvertible(
-            "--to webdataset --key id",
+            "--to webdataset --key-column id",
             3,
             "value-null",
             &["column id", "row 1"],
@@ -287,12 +287,17 @@ pub fn cases() -> Vec<Case> {
         case("a key of more than 100 bytes", |place| {
             table(place, &format!("id,txt\n{},x\n", "k".repeat(120)));
         })
-        .unconvertible("--to webdataset --key id", 3, "tar-long-name", &["row 0"]),
+        .unconvertible(
+            "--to webdataset --key-column id",
+            3,
+            "tar-long-name",
+            &["row 0"],
+        ),
         case("a key that is a fraction", |place| {
             table(place, "id,txt\n0.5,x\n")
         })
         .unconvertible(
-            "--to webdataset --key id",
+            "--to webdataset --key-column id",
             3,
             "type-unsupported",
             &["column id"],
@@ -301,10 +306,10 @@ pub fn cases() -> Vec<Case> {
             table(place, "id,txt\na,x\n")
         })
         .unconvertible(
-            "--to webdataset --key no",
+            "--to webdataset --key-column no",
             2,
             "config-key",
-            &["--key", "no"],
+            &["--key-column", "no"],
         ),
         case("a field with capitals", |place| {
             table(place, "id,Txt\na,x\n")
@@ -390,7 +395,7 @@ pub fn cases() -> Vec<Case> {
             place.write("in/0.tar", shard())
         })
         .fails("verify in/{0,0}.tar", 2, "pattern-names", &["0.tar"])
-        .fails("lint in/{0,0}.tar", 2, "pattern-names", &["0.tar"]),
+        .fails("tar lint in/{0,0}.tar", 2, "pattern-names", &["0.tar"]),
         case("a pattern that names what is not there", |place| {
             place.write("in/0.tar", shard())
         })
@@ -404,7 +409,7 @@ pub fn cases() -> Vec<Case> {
         case("an unknown reader", |place| {
             place.write("in/0.tar", shard())
         })
-        .fails("lint in --for nobody", 2, "config-for", &["nobody"]),
+        .fails("tar lint in --for nobody", 2, "config-for", &["nobody"]),
     ]);
     cases
 }

@@ -116,7 +116,7 @@ fn csv() -> Vec<Case> {
             format!("id\n{}\n", "x".repeat(2 << 20)),
         )
         .unconvertible(
-            "--limit sample-bytes=1MiB",
+            "--safety-limit sample-bytes=1MiB",
             3,
             "limit-sample-bytes",
             &["row 0"],

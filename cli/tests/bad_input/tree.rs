@@ -136,7 +136,7 @@ fn trees() -> Vec<Case> {
             place.write("in/a/2.bin", vec![0; 10_000])
         })
         .unconvertible(
-            "--limit sample-bytes=5000",
+            "--safety-limit sample-bytes=5000",
             3,
             "limit-sample-bytes",
             &["a/2"],

@@ -339,7 +339,7 @@ fn bytes() -> Vec<Case> {
             "--column x:json",
             3,
             "limit-json-depth",
-            &["column x", "row 1", FILE, "--limit json-depth"],
+            &["column x", "row 1", FILE, "--safety-limit json-depth"],
         ),
         values(
             "a PNG as JPEG",
@@ -434,10 +434,10 @@ fn bytes() -> Vec<Case> {
             column(StringArray::from(vec!["a".to_owned(), "b".repeat(1000)]))
         })
         .unconvertible(
-            "--limit sample-bytes=100",
+            "--safety-limit sample-bytes=100",
             3,
             "limit-sample-bytes",
-            &["row 1", FILE, "1004", "--limit sample-bytes="],
+            &["row 1", FILE, "1004", "--safety-limit sample-bytes="],
         ),
     ]
 }

@@ -103,7 +103,7 @@ pub const SETTINGS: [Setting; 9] = [
         options: &[
             "--to",
             "webdataset",
-            "--key",
+            "--key-column",
             "id",
             "--compression",
             "zstd:1",

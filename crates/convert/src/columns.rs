@@ -302,7 +302,7 @@ pub(crate) fn compile(
                 "there are {} columns, and readers take at most {most}",
                 encoders.len()
             ),
-            "choose some with --column or --select, or raise the limit with --limit columns=N",
+            "choose some with --column or --select, or raise the limit with --safety-limit columns=N",
         ));
     }
     let most = options.source.limits.string_bytes;
@@ -319,7 +319,7 @@ pub(crate) fn compile(
                 shardmill_core::escape(&head),
                 long.len()
             ),
-            "give it another name with --column or --select, or raise the limit with --limit string-bytes=N",
+            "give it another name with --column or --select, or raise the limit with --safety-limit string-bytes=N",
         ));
     }
     encoders.sort_by(|a, b| a.name().cmp(b.name()));

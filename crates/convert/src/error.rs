@@ -321,7 +321,7 @@ fn option_id(option: &str) -> &'static str {
         "sql" => "config-sql",
         "memory-limit" => "config-memory-limit",
         "jobs" => "config-jobs",
-        "key" => "config-key",
+        "key-column" => "config-key",
         "index-for" => "config-index-for",
         "group" => "config-group",
         "schema" => "config-schema",

@@ -326,7 +326,7 @@ fn key_column(
             return Ok(None);
         }
         return Err(ConvertError::option(
-            "key",
+            "key-column",
             format!("there is no column `{}`", escape(name)),
         ));
     };
@@ -607,7 +607,7 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
             "the files of a tree",
         ),
         (
-            "key",
+            "key-column",
             options.source.tree.key_column != DEFAULT_KEY && !has_keys,
             "trees and tar files, and sources of them",
         ),

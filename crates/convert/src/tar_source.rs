@@ -169,9 +169,9 @@ impl TarSource {
         }
         if fields.contains_key(options.tree.key_column.as_str()) {
             return Err(ConvertError::option_hint(
-                "key",
+                "key-column",
                 format!("the samples have a field `{}`", options.tree.key_column),
-                "call the column of the keys otherwise with --key",
+                "call the column of the keys otherwise with --key-column",
             ));
         }
         columns.push(Field::new(&options.tree.key_column, DataType::Utf8, false));

@@ -200,7 +200,7 @@ impl LimitExceeded {
     #[must_use]
     pub fn hint(&self) -> String {
         format!(
-            "if the file is to be trusted, pass --limit {}={}",
+            "if the file is to be trusted, pass --safety-limit {}={}",
             self.name, self.value
         )
     }
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(error.to_string(), "shards is 6, above the limit of 5");
         assert_eq!(
             error.hint(),
-            "if the file is to be trusted, pass --limit shards=6"
+            "if the file is to be trusted, pass --safety-limit shards=6"
         );
     }
 }

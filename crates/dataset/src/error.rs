@@ -902,7 +902,7 @@ impl Diagnostic for DatasetError {
             }
             Self::ShardMissing { .. } => "fetch or write the file again",
             Self::ShardLength { place, .. } if FileClass::of(&place.file) == FileClass::Tar => {
-                "write or fetch the shard again, or keep the samples that are whole with `shardmill repair`"
+                "write or fetch the shard again, or keep the samples that are whole with `shardmill tar repair`"
             }
             Self::ShardLength { .. } => {
                 "the file was cut short, or belongs to another index; fetch or write it again"

@@ -698,7 +698,7 @@ impl Diagnostic for SourceError {
                 "`shardmill inspect` shows which versions there are"
             }
             Self::DeltaFileMissing { .. } => {
-                "read a later version with --version, or bring the file back from a backup"
+                "read a later version with --delta-version, or bring the file back from a backup"
             }
             Self::MixedFiles { classes, .. } => return Some(choices(*classes)),
             Self::Mixed { .. } => "convert them one by one, or say what they hold with --from",

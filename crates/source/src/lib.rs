@@ -213,7 +213,7 @@ pub fn over(
 ///
 /// [`SourceProblem::Option`] for any other text.
 pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
-    time::parse_time(text).map_err(|reason| SourceProblem::Option.at("--timestamp", reason))
+    time::parse_time(text).map_err(|reason| SourceProblem::Option.at("--delta-timestamp", reason))
 }
 
 fn with_options(
@@ -232,11 +232,11 @@ fn with_options(
     )?))
 }
 
-/// Refuses `--version` and `--timestamp` for anything but a Delta table.
+/// Refuses `--delta-version` and `--delta-timestamp` for anything but a Delta table.
 fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceError> {
     let option = match (options.delta.version, options.delta.timestamp_ms) {
-        (Some(_), _) => "--version",
-        (None, Some(_)) => "--timestamp",
+        (Some(_), _) => "--delta-version",
+        (None, Some(_)) => "--delta-timestamp",
         (None, None) => return Ok(()),
     };
     if kind == SourceKind::Delta {
@@ -260,7 +260,7 @@ fn check_options(options: &SourceOptions) -> Result<(), SourceError> {
         return wrong("--csv-delimiter", "may not be a quote or the end of a line");
     }
     if options.tree.key_column.is_empty() {
-        return wrong("--key", "needs a name");
+        return wrong("--key-column", "needs a name");
     }
     Ok(())
 }

@@ -69,7 +69,7 @@ impl WriteProblem {
             Self::NumberedNames => (
                 InvalidInput,
                 "tar-long-name",
-                Some("name a column of keys with --key"),
+                Some("name a column of keys with --key-column"),
             ),
             Self::DatasetExists => (
                 Conflict,
@@ -438,11 +438,11 @@ impl Diagnostic for WriteError {
                     "make the key shorter, or write --names any, which not every reader understands"
                 }
                 None => {
-                    "compute another key: --column KEY=EXPR --key KEY; --names any allows what webdataset itself reads"
+                    "compute another key: --column KEY=EXPR --key-column KEY; --names any allows what webdataset itself reads"
                 }
             },
             Self::DuplicateKey { .. } => {
-                "choose a column whose values differ with --key, or leave --key out to number the samples"
+                "choose a column whose values differ with --key-column, or leave it out to number the samples"
             }
             Self::Interrupted { .. } => "run the same command again to continue",
             Self::PartMissing { parts, .. } => {

@@ -18,7 +18,7 @@ use crate::report::{MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
 use crate::side_files::{Converted, SideFiles};
 use crate::verify::VerifyOptions;
 
-/// Findings that make a sample unusable for no reader: only `lint` reports them.
+/// Findings that make a sample unusable for no reader: only `tar lint` reports them.
 const MATTERS_OF_STYLE: [&str; 1] = ["tar-padding"];
 
 /// Checks every tar file: its existence, length, hashes and decompression, whether the archive is complete and

@@ -246,7 +246,12 @@ fn the_limits_hold() {
     };
     let error = with("index-bytes", 10).unwrap_err();
     assert_eq!(error.id(), "limit-index-bytes");
-    assert!(error.hint().unwrap().contains("--limit index-bytes="));
+    assert!(
+        error
+            .hint()
+            .unwrap()
+            .contains("--safety-limit index-bytes=")
+    );
     assert_eq!(
         id(with("shard-bytes", 10).and_then(|dataset| dataset.shard(0).map(|_| ()))),
         "limit-shard-bytes"

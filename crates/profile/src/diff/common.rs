@@ -100,6 +100,6 @@ fn key_error(key: &str, message: String) -> SourceError {
         id: "column-unknown",
         object: Some(key.to_owned()),
         message,
-        hint: Some("choose a column that both datasets have with --key".to_owned()),
+        hint: Some("choose a column that both datasets have with --key-column".to_owned()),
     }
 }

@@ -125,7 +125,7 @@ fn the_table<'a>(
         return Err(SourceProblem::Option.at("SOURCE", "a Delta table is read alone"));
     };
     if options.delta.version.is_some() && options.delta.timestamp_ms.is_some() {
-        return Err(SourceProblem::Option.at("--version", "goes without --timestamp"));
+        return Err(SourceProblem::Option.at("--delta-version", "goes without --delta-timestamp"));
     }
     let name = place(given);
     let is_table = match given {

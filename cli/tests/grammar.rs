@@ -1,0 +1,478 @@
+//! Tests that one spelling means one thing in all verbs, and that old spellings name the new ones.
+
+use crate::common::Place;
+
+/// Runs a command line that is refused, and returns the error line.
+fn refused(words: &[&str]) -> String {
+    let place = Place::new();
+    let ran = place.run(words);
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (2, ""),
+        "{words:?}: {}",
+        ran.stderr
+    );
+    ran.stderr.trim().to_owned()
+}
+
+#[test]
+fn old_spellings_name_the_new_ones() {
+    for (words, old, new) in [
+        (
+            &["convert", "a", "b", "--version", "3"][..],
+            "--version",
+            "--delta-version",
+        ),
+        (
+            &["convert", "a", "b", "--version=3"],
+            "--version",
+            "--delta-version",
+        ),
+        (
+            &["inspect", "a", "--version", "3"],
+            "--version",
+            "--delta-version",
+        ),
+        (&["bench", "a", "--split", "train"], "--split", "--subset"),
+        (
+            &["bench", "a", "--batches", "3"],
+            "--batches",
+            "--max-batches",
+        ),
+        (&["bench", "a", "--threads", "3"], "--threads", "--jobs"),
+        (
+            &["tar", "lint", "a", "--for", "hf", "--splits"],
+            "--splits",
+            "--show-keys",
+        ),
+        (
+            &["ls", "a", "--limit", "shards=3"],
+            "--limit",
+            "--safety-limit",
+        ),
+        (
+            &["--limit=shards=3", "ls", "a"],
+            "--limit",
+            "--safety-limit",
+        ),
+    ] {
+        assert_eq!(
+            refused(words),
+            format!("error[usage-unknown-option]: {old}: the option has another name; write {new}"),
+            "{words:?}"
+        );
+    }
+}
+
+#[test]
+fn an_old_spelling_is_old_only_in_its_verb() {
+    // `order --batches` and `convert --split` are not old.
+    let place = Place::with_shards();
+    place.ok(&["order", "shards", "--batches", "0"]);
+    place.ok(&["convert", "data", "halves", "--split", "a=0.5,b=0.5"]);
+    let line = refused(&["cat", "a", "--split", "train"]);
+    assert!(line.contains("there is no such option"), "{line}");
+}
+
+#[test]
+fn a_limit_is_a_number_of_samples() {
+    let place = Place::with_shards();
+    let ids = |words: &[&str]| {
+        let all = [&["cat", "shards", "--column", "id"], words].concat();
+        place
+            .ok(&all)
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let every = ids(&["0.."]);
+    assert_eq!(ids(&["--limit", "12"]), every[..12]);
+    assert_eq!(ids(&["5..", "--limit", "3"]), every[5..8]);
+    assert_eq!(ids(&["5..7", "--limit", "1k"]), every[5..7]);
+    for (value, hint) in [
+        ("0", "write 1000, 10k or 1.5m"),
+        (
+            "shards=3",
+            "limits for reading files are set by --safety-limit NAME=VALUE",
+        ),
+    ] {
+        let line = refused(&["cat", "a", "--limit", value]);
+        assert!(line.starts_with("error[config-limit]: --limit: "), "{line}");
+        assert!(line.ends_with(hint), "{line}");
+    }
+    for words in [["head", "shards"], ["stats", "data"]] {
+        for json in [&["--json"][..], &[]] {
+            let long = place.ok(&[&words[..], &["--limit", "3"], json].concat());
+            assert_eq!(long, place.ok(&[&words[..], &["-n", "3"], json].concat()));
+        }
+    }
+    let line = refused(&["cat", "a", "--limit", "3", "--key", "x"]);
+    assert!(line.starts_with("error[usage-conflict]"), "{line}");
+}
+
+#[test]
+fn a_key_is_of_one_sample_and_a_key_column_has_all_keys() {
+    let place = Place::with_shards();
+    let convert = [
+        "convert",
+        "data",
+        "tars",
+        "--to",
+        "webdataset",
+        "--key-column",
+        "id",
+    ];
+    place.ok(&convert);
+    // The old name still works.
+    place.ok(&[
+        "convert",
+        "data",
+        "tars2",
+        "--to",
+        "webdataset",
+        "--key",
+        "id",
+    ]);
+    assert_eq!(
+        place.ok(&["cat", "tars", "--key", "7"]),
+        place.ok(&["cat", "tars2", "--key", "7"])
+    );
+    place.ok(&["cat", "shards", "--key", "7", "--key-column", "id"]);
+    // Its errors name the new one.
+    let line = refused(&["convert", "a", "b", "--key", ""]);
+    assert!(
+        line.starts_with("error[config-key]: --key-column: "),
+        "{line}"
+    );
+}
+
+#[test]
+fn jobs_are_threads_in_every_verb() {
+    for words in [
+        &["convert", "a", "b"][..],
+        &["verify", "a"],
+        &["tar", "lint", "a"],
+        &["tar", "fix", "a", "b"],
+        &["tar", "repair", "a", "b"],
+        &["index", "rebuild", "a"],
+        &["index", "export", "a", "--for", "wids"],
+        &["bench", "a"],
+        &["order", "--json"],
+    ] {
+        let line = refused(&[words, &["--jobs", "9999"]].concat());
+        assert!(line.contains("config-jobs"), "{line}");
+    }
+    let place = Place::with_shards();
+    for jobs in ["0", "2"] {
+        place.ok(&["bench", "shards", "--jobs", jobs]);
+    }
+}
+
+#[test]
+fn durations_have_one_grammar() {
+    for (words, id) in [
+        (&["plan", "a", "--latency"][..], "config-latency"),
+        (&["plan", "a", "--step-time"], "config-step-time"),
+        (&["bench", "a", "--step-time"], "config-step-time"),
+        (&["gc", "a", "--older-than"], "config-older-than"),
+        (&["gc", "a", "--takeover-after"], "config-takeover-after"),
+        (
+            &["commit", "a", "--takeover-after"],
+            "config-takeover-after",
+        ),
+    ] {
+        for text in ["", "-1", "soon", "1x", "1h30"] {
+            let line = refused(&[words, &[text]].concat());
+            assert!(line.starts_with(&format!("error[{id}]")), "{line}");
+        }
+        // A valid one gets as far as the missing dataset.
+        for text in ["1min 30s", "1.5s", "500ms", "0"] {
+            let ran = Place::new().run(&[words, &[text]].concat());
+            assert!(!ran.stderr.contains(id), "{text}: {}", ran.stderr);
+        }
+    }
+    // A number without a unit means seconds, except where it meant something else.
+    for words in [
+        ["bench", "a", "--step-time", "100"],
+        ["gc", "a", "--older-than", "24"],
+    ] {
+        let line = refused(&words);
+        assert!(line.contains("has no unit"), "{line}");
+    }
+    for words in [
+        ["plan", "a", "--step-time", "0.1"],
+        ["gc", "a", "--takeover-after", "2"],
+    ] {
+        let ran = Place::new().run(&words);
+        assert!(!ran.stderr.contains("config-"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn ranges_have_one_grammar() {
+    let place = Place::with_shards();
+    for range in ["0", "-1", "1..2", "1..", "..2", "-2..", ".."] {
+        place.ok(&["cat", "shards", range, "--column", "id"]);
+        place.ok(&["order", "shards", "--batch-size", "8", "--batches", range]);
+    }
+    for range in ["x", "1...2", "1.5"] {
+        for words in [
+            ["cat", "shards", range].as_slice(),
+            &["order", "shards", "--batches", range],
+        ] {
+            let line = place.shown(words);
+            assert!(line.contains("error[config-range]"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn numbers_of_samples_have_one_grammar() {
+    let place = Place::with_shards();
+    place.ok(&[
+        "order",
+        "shards",
+        "--epoch-size",
+        "1k",
+        "--shuffle",
+        "--shuffle-block-size",
+        "262k",
+        "-q",
+    ]);
+    place.ok(&[
+        "convert",
+        "data",
+        "out",
+        "--samples-per-shard",
+        "1k",
+        "--infer-rows",
+        "100k",
+    ]);
+    place.ok(&["bench", "shards", "--local", "cache", "--predownload", "1k"]);
+}
+
+#[test]
+fn sizes_have_one_grammar() {
+    for (words, id) in [
+        (
+            &["convert", "a", "b", "--size-limit"][..],
+            "config-size-limit",
+        ),
+        (
+            &["convert", "a", "b", "--memory-limit"],
+            "config-memory-limit",
+        ),
+        (&["plan", "a", "--cache-limit"], "config-cache-limit"),
+        (&["plan", "a", "--bandwidth"], "config-bandwidth"),
+        (&["bench", "a", "--cache-limit"], "config-cache-limit"),
+        (&["cat", "a", "--max-bytes"], "config-max-bytes"),
+    ] {
+        for text in ["64mb", "64MiB", "1.5GB", "1000000"] {
+            let ran = Place::new().run(&[words, &[text]].concat());
+            assert!(!ran.stderr.contains(id), "{text}: {}", ran.stderr);
+        }
+        let line = refused(&[words, &["much"]].concat());
+        assert!(line.starts_with(&format!("error[{id}]")), "{line}");
+    }
+}
+
+#[test]
+fn old_verbs_name_the_new_ones() {
+    for verb in ["lint", "fix", "repair"] {
+        assert_eq!(
+            refused(&[verb, "a"]),
+            format!(
+                "error[usage-unknown-verb]: {verb}: the verb has another name; write shardmill tar {verb}"
+            )
+        );
+    }
+}
+
+#[test]
+fn inspect_lists_shards() {
+    for place in [Place::with_shards(), Place::with_tars()] {
+        let name = if place.exists("tars") {
+            "tars"
+        } else {
+            "shards"
+        };
+        for more in [&[][..], &["--json"], &["--with-deleted"]] {
+            let new = place.ok(&[&["inspect", name, "--shards"], more].concat());
+            assert!(new.lines().count() > 1, "{new}");
+            assert_eq!(new, place.ok(&[&["ls", name], more].concat()));
+        }
+    }
+    let line = refused(&["inspect", "a", "--shards", "--delta-version", "1"]);
+    assert!(line.starts_with("error[usage-conflict]"), "{line}");
+}
+
+/// Runs a command with environment variables. Returns its exit code and standard error.
+fn with_variables(words: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
+    let place = Place::with_shards();
+    let mut command = place.command();
+    let output = command
+        .args(words)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), stderr)
+}
+
+#[test]
+fn variables_are_defaults_of_options() {
+    let verify = ["verify", "shards"];
+    for (variable, value, words, id) in [
+        ("SHARDMILL_JOBS", "many", &verify[..], "config-jobs"),
+        (
+            "SHARDMILL_MEMORY_LIMIT",
+            "0",
+            &["convert", "data", "out"],
+            "config-memory-limit",
+        ),
+        (
+            "SHARDMILL_TAKEOVER_AFTER",
+            "soon",
+            &["commit", "out"],
+            "config-takeover-after",
+        ),
+        ("SHARDMILL_PROGRESS", "much", &verify, "config-progress"),
+        ("SHARDMILL_COLOR", "blue", &verify, "config-color"),
+    ] {
+        let (code, errors) = with_variables(words, &[(variable, value)]);
+        assert_eq!(code, 2, "{variable}: {errors}");
+        // The error names the variable, not an option that was not given.
+        let begin = format!("error[{id}]: {variable}: ");
+        assert!(errors.starts_with(&begin), "{errors}");
+        // An empty variable counts as unset.
+        let (_, errors) = with_variables(words, &[(variable, "")]);
+        assert!(!errors.contains(id), "{errors}");
+    }
+    let (code, errors) = with_variables(
+        &["convert", "data", "out"],
+        &[("SHARDMILL_TEMP_DIR", "s3://b/x")],
+    );
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.starts_with("error[url-scheme]"), "{errors}");
+}
+
+#[test]
+fn options_win_over_variables() {
+    let jobs = [("SHARDMILL_JOBS", "many")];
+    assert_eq!(
+        with_variables(&["verify", "shards", "-j2"], &jobs),
+        (0, String::new())
+    );
+    // These verbs do not read it, because `--jobs` conflicts with other options or has another default.
+    assert_eq!(
+        with_variables(&["order", "shards", "-q"], &jobs),
+        (0, String::new())
+    );
+    assert_eq!(
+        with_variables(&["bench", "shards", "-q"], &jobs),
+        (0, String::new())
+    );
+    let progress = [("SHARDMILL_PROGRESS", "json")];
+    let convert = ["convert", "data", "out", "--progress", "none"];
+    assert_eq!(with_variables(&convert, &progress), (0, String::new()));
+    let (_, errors) = with_variables(&convert[..3], &progress);
+    assert!(errors.starts_with('{'), "{errors}");
+}
+
+#[test]
+fn colors_are_for_terminals_or_on_request() {
+    let red = "\u{1b}[1m\u{1b}[31merror\u{1b}[0m[not-found]: nowhere";
+    let plain = "error[not-found]: nowhere";
+    for (words, variables, expected) in [
+        (&["ls", "nowhere"][..], &[][..], plain),
+        (&["ls", "nowhere", "--color", "always"], &[], red),
+        (
+            &["ls", "nowhere", "--color=always"],
+            &[("NO_COLOR", "1")],
+            red,
+        ),
+        (
+            &["ls", "nowhere", "--color", "never"],
+            &[("CLICOLOR_FORCE", "1")],
+            plain,
+        ),
+        (&["ls", "nowhere"], &[("CLICOLOR_FORCE", "1")], red),
+        (
+            &["ls", "nowhere"],
+            &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")],
+            plain,
+        ),
+        (&["ls", "nowhere"], &[("SHARDMILL_COLOR", "always")], red),
+        (
+            &["ls", "nowhere", "--json", "--color=always"],
+            &[],
+            "{\"error\":",
+        ),
+    ] {
+        let (code, errors) = with_variables(words, variables);
+        assert_eq!(code, 2);
+        assert!(
+            errors.starts_with(expected),
+            "{words:?} {variables:?}: {errors:?}"
+        );
+    }
+    // Errors of parsing and help have colors too.
+    let (_, errors) = with_variables(&["--color=always", "convertt"], &[]);
+    assert!(errors.starts_with("\u{1b}[1m"), "{errors:?}");
+    let place = Place::new();
+    assert!(
+        place
+            .ok(&["--help", "--color", "always"])
+            .contains('\u{1b}')
+    );
+    assert!(!place.ok(&["--help"]).contains('\u{1b}'));
+}
+
+#[test]
+fn help_names_a_verb() {
+    let place = Place::new();
+    for words in [&["convert"][..], &["tar", "lint"], &["index"]] {
+        assert_eq!(
+            place.ok(&[&["help"], words].concat()),
+            place.ok(&[words, &["--help"]].concat())
+        );
+    }
+    assert_eq!(place.ok(&["help"]), place.ok(&["--help"]));
+    let line = refused(&["help", "convertt"]);
+    assert!(
+        line.starts_with("error[usage-unknown-verb]: convertt"),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_short_help_fits_one_screen() {
+    let place = Place::new();
+    for words in [
+        &["convert"][..],
+        &["inspect"],
+        &["cat"],
+        &["verify"],
+        &["order"],
+        &["plan"],
+        &["bench"],
+        &["gc"],
+        &["tar"],
+        &["tar", "lint"],
+        &["index", "rebuild"],
+    ] {
+        let short = place.ok(&[words, &["-h"]].concat());
+        assert!(
+            short.lines().count() <= 50,
+            "{words:?}: {} lines\n{short}",
+            short.lines().count()
+        );
+        let long = place.ok(&[words, &["--help"]].concat());
+        assert!(long.len() > short.len(), "{words:?}");
+    }
+    let short = place.ok(&["convert", "-h"]);
+    assert!(
+        short.contains("--where") && !short.contains("--csv-null"),
+        "{short}"
+    );
+}
