@@ -343,6 +343,15 @@ fn convert() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     EXAMPLES:
       Convert a Parquet dataset with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
         shardmill convert data/ shards/
@@ -428,6 +437,15 @@ fn inspect() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     EXAMPLES:
       Inspect a dataset:
         shardmill inspect shards/
@@ -473,6 +491,15 @@ fn ls() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     EXAMPLES:
       Number, samples, raw bytes, stored bytes, name and first hash of each shard:
@@ -543,6 +570,15 @@ fn cat() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     EXAMPLES:
       The first 10 samples, without long values:

@@ -40,6 +40,15 @@ fn lint() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     EXAMPLES:
       Problems of these shards with any reader:
         shardmill tar lint tars/
@@ -168,6 +177,15 @@ fn index_export() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     EXAMPLES:
       shardmill index export tars/ --for wids,dali,energon,open_clip
       shardmill index export 'tars/train-{000000..000146}.tar' --for wids
@@ -181,6 +199,8 @@ fn doctor() {
     exit 0
     --- stdout
     Check which operations work at a location with your settings: list, put, read, create, delete
+
+    Names where the credentials came from, such as a profile or a machine, and when they expire.
 
     Writes objects whose names begin with `.shardmill-probe-` and deletes them again. Without permission
     to write, reads an existing object. The exit status is 0 if datasets can be read, whether or not
@@ -202,12 +222,24 @@ fn doctor() {
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
 
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
+
     EXAMPLES:
       Can this machine read and write there, and how long does it take:
         shardmill doctor s3://bucket/sets
 
       The same for another endpoint:
-        shardmill doctor s3://bucket --storage-option AWS_ENDPOINT_URL=https://minio.example.com
+        shardmill doctor s3://bucket --endpoint-url https://minio.example.com
+
+      With a profile of ~/.aws/config:
+        shardmill doctor s3://bucket --profile train
     ");
 }
 
@@ -244,6 +276,15 @@ fn commit() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     EXAMPLES:
       Four machines, or four tasks of a job array, and one commit when all are done:
@@ -299,6 +340,15 @@ fn gc() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     EXAMPLES:
       The leftovers of an abandoned conversion:
@@ -403,6 +453,15 @@ fn verify() {
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
+
+          --profile <NAME>
+              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
+
+          --region <REGION>
+              The region of S3, like AWS_REGION
+
+          --endpoint-url <URL>
+              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     EXAMPLES:
       Check lengths and hashes of all shards:
