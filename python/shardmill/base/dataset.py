@@ -278,7 +278,7 @@ class StreamingDataset(
         self._epoch_size_given = check.epoch_samples(epoch_size)
         retries = check.count('download_retry', 2 if download_retry is None else download_retry)
         timeout = DEFAULT_TIMEOUT if download_timeout is None else download_timeout
-        default = {
+        default: dict[str, Any] = {
             'remote': remote,
             'local': local,
             'split': check.path_or_none('split', split),
