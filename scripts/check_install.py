@@ -28,7 +28,7 @@ def main():
     home.mkdir(parents=True)
     venv = work / "venv"
     # Neither cargo nor an installed shardmill: only the tools of the system, and of the environment.
-    clean = {"HOME": str(home), "PATH": f"{venv}/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    clean = {"HOME": str(home), "PIP_ROOT_USER_ACTION": "ignore", "PATH": f"{venv}/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
     # How pip reaches its index.
     passed = ("PIP_", "SSL_", "REQUESTS_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
     clean.update({name: value for name, value in os.environ.items() if name.upper().startswith(passed)})
