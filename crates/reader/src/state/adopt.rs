@@ -1,4 +1,4 @@
-//! Takes the options of an order from the state that was made for it.
+//! Fills order options that are still at their defaults with the values that a run state records.
 
 use shardmill_order::{EpochConfig, ShuffleOptions, Weight, World, weights};
 

@@ -1,4 +1,4 @@
-//! The lease of a commit, and the temporary files in the work folder that it protects.
+//! Acquires and releases the lease of a commit, and removes temporary files of killed processes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-"""The implementation of both partition algorithms."""
+"""Checks the arguments of `get_partitions`, and calls the Rust code that computes the partition."""
 
 from __future__ import annotations
 

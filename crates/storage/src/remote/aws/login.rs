@@ -7,12 +7,11 @@ use crate::error::StorageError;
 use crate::remote::credential_source::CredentialSource;
 use crate::remote::profile::Profile;
 
-const MFA: &str = "log in with `aws configure export-credentials --format env`, or give the profile a single sign-on or a credential_process";
+const MFA: &str = "log in with `aws configure export-credentials`, or give the profile a single sign-on or a credential_process";
 
 const ROLE: &str = "use source_profile, or credential_source = Ec2InstanceMetadata or EcsContainer";
 
-const OTHER: &str =
-    "run `aws configure export-credentials --format env`, and set the variables that it prints";
+const OTHER: &str = "run `aws configure export-credentials`, and set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN from its output";
 
 /// The login of a profile: the files, which are read again for each renewal.
 #[derive(Clone)]
