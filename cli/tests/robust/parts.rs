@@ -313,7 +313,7 @@ fn gc_lists_parts_and_removes_one() {
         done(&run(lab.command().args(["commit", dest])));
         let done_now = gc(&["--older-than", "0"]);
         assert!(
-            done_now.output().contains("nothing is left"),
+            done_now.output().contains("no leftovers"),
             "{}",
             done_now.output()
         );
