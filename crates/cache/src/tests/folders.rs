@@ -356,7 +356,7 @@ fn bad_fetches_are_repeated_twice() {
     let text = format!("{} {}", error.object().unwrap(), chain(&error));
     assert!(
         text.contains("blob.00001.zstd")
-            && text.contains("3 times")
+            && text.contains("3 fetches")
             && text.contains("samples 4 to 7"),
         "{text}"
     );
