@@ -43,11 +43,13 @@ def convert(
     columns: Union[Mapping[str, Union[str, Column, None]], Sequence[str], None] = None,
     to: str = 'mds',
     source_kind: str = 'auto',
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     select: Optional[str] = None,
     where: Optional[str] = None,
     sql: Optional[str] = None,
     delta_version: Optional[int] = None,
-    timestamp: Optional[str] = None,
+    delta_timestamp: Optional[str] = None,
     key: Optional[str] = None,
     schema: str = 'widen',
     group: str = 'stem',
@@ -91,11 +93,13 @@ def convert(
             By default all columns are written, in the default encodings of their types.
         to: The format: ``mds``, ``webdataset``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
         source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
+        include: Patterns of the files to read, relative to the source. Defaults to all files.
+        exclude: Patterns of files to leave out, relative to the source; they win over ``include``.
         select: SQL expressions to read, as between SELECT and FROM.
         where: Keeps the rows for which this SQL expression is true.
         sql: A whole SQL query; the table is called ``source``.
         delta_version: The version of a Delta table; defaults to the latest.
-        timestamp: Reads the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
+        delta_timestamp: Reads the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
         key: The column with the keys of the samples. Defaults to ``__key__``.
         schema: What to do if Parquet or Arrow files have different columns: ``widen``, ``union`` or ``strict``.
         group: Which files of a tree form a sample: ``stem``, ``key`` or ``file``.
@@ -146,7 +150,7 @@ def convert(
         where=where,
         sql=sql,
         delta_version=delta_version,
-        delta_timestamp=timestamp,
+        delta_timestamp=delta_timestamp,
         key_column=key,
         schema=schema,
         group=group,
@@ -175,6 +179,8 @@ def convert(
         takeover_after=takeover_after,
     )
     options.append(f'--from={source_kind}')
+    options += [f'--include={pattern}' for pattern in check.texts('include', include)]
+    options += [f'--exclude={pattern}' for pattern in check.texts('exclude', exclude)]
     options += [f'--column={_column(name, column)}' for name, column in _pairs(columns)]
     options += [f'--csv-null={text}' for text in check.texts('csv_nulls', csv_nulls)]
     options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
@@ -192,7 +198,7 @@ def inspect(
     location: Path,
     *,
     delta_version: Optional[int] = None,
-    timestamp: Optional[str] = None,
+    delta_timestamp: Optional[str] = None,
     with_deleted: bool = False,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> InspectReport:
@@ -203,7 +209,7 @@ def inspect(
     Args:
         location: A dataset, a folder of datasets or a source, in a directory or in a store.
         delta_version: The version of a Delta table; defaults to the latest.
-        timestamp: Inspects the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
+        delta_timestamp: Inspects the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
         with_deleted: Whether to also count deleted samples.
         storage_options: Store settings that are not in the environment.
 
@@ -216,7 +222,7 @@ def inspect(
     """
     options = _options(
         delta_version=delta_version,
-        delta_timestamp=timestamp,
+        delta_timestamp=delta_timestamp,
         with_deleted=check.flag('with_deleted', with_deleted),
     )
     place = check.path('location', location)

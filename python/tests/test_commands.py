@@ -276,17 +276,20 @@ def test_the_program_ends_with_its_parent(tmp_path: Path) -> None:
 
 def test_every_option_of_the_program_has_a_keyword() -> None:
     """And every keyword has an option: what a guide says about one of them is true for both."""
+    # `storage_options` takes the settings of these.
+    store = {'storage-option', 'profile', 'region', 'endpoint-url'}
     others = {
         # Of programs that run on several machines, and of shells.
-        'convert': {'dry-run', 'part', 'storage-option'},
-        'inspect': {'storage-option'},
-        'verify': {'storage-option'},
-        'plan': {'storage-option', 'stream', 'no-shuffle'},
+        'convert': {'dry-run', 'part', 'config', 'print-config', *store},
+        # The report has the shards.
+        'inspect': {'shards', *store},
+        'verify': store,
+        'plan': {'stream', 'no-shuffle', *store},
     }
     renamed = {
         'columns': 'column',
         'source_kind': 'from',
-        'delta_version': 'version',
+        'key': 'key-column',
         'csv_nulls': 'csv-null',
         'csv_header': 'csv-no-header',
         'num_nodes': 'nodes',
@@ -330,3 +333,15 @@ def test_a_converted_table_is_the_table(tmp_path: Path, nulls: str) -> None:
     for name in ('id', 'text', 'data', 'list'):
         assert found.schema.field(name).type == table.schema.field(name).type
     assert found['score'].null_count == table['score'].null_count
+
+
+def test_patterns_choose_the_files_of_a_tree(tmp_path: Path) -> None:
+    source = tmp_path / 'files'
+    for name in ('a/1.txt', 'a/2.txt', 'b/3.txt'):
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    report = shardmill.convert(
+        source, tmp_path / 'out', include=['a/*', 'b/*'], exclude=['*/2.txt']
+    )
+    assert report.samples == 2

@@ -54,6 +54,7 @@ SEVERAL_TYPES = {
     'location',  # `plan` accepts several.
     'names',
     'out',  # Writers accept a folder and a URL.
+    'sample',  # A sample to write, or the number of one to find.
     'samples_per_shard',
     'shards',
     'split',  # `convert` takes the shares of the splits.

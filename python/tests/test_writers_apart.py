@@ -53,8 +53,8 @@ class Recorder(uploads.CloudUploader):
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Recorder]]:
-    def get(*args: Any) -> Recorder:
-        return Recorder(*args)
+    def get(*args: Any, **options: Any) -> Recorder:
+        return Recorder(*args, **options)
 
     monkeypatch.setattr(uploads.CloudUploader, 'get', get)
     Recorder.events = []

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from typing_extensions import TypeVar
 
@@ -39,7 +39,7 @@ class WriterOptions(TypedDict, total=False):
     retry: int
     exist_ok: bool
     jobs: Optional[int]
-    storage_options: Optional[dict[str, str]]
+    storage_options: Optional[Mapping[str, str]]
 
 
 class DatasetOptions(TypedDict, total=False):
@@ -70,4 +70,4 @@ class DatasetOptions(TypedDict, total=False):
     with_deleted: bool
     skip: Optional[Iterable[SkippedStep]]
     skip_samples: Optional[Iterable[int]]
-    storage_options: Optional[dict[str, str]]
+    storage_options: Optional[Mapping[str, str]]
