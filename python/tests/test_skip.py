@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
 
@@ -138,19 +138,26 @@ def test_what_cannot_be_skipped(shards: Path) -> None:
     def make(**options: Any) -> StreamingDataset[Any]:
         return StreamingDataset(local=str(shards), batch_size=24, **options)
 
-    for options, error in [
+    cases: list[tuple[dict[str, Any], Optional[str]]] = [
         ({'skip': [-1]}, 'config-value'),
         ({'skip_samples': [300]}, 'config-value'),
         ({'skip': range(2000)}, 'config-skip'),
         ({'skip_samples': range(1, 299)}, None),
-    ]:
+    ]
+    for options, error in cases:
         if error is None:
             make(**options)
             continue
         with pytest.raises(UsageError) as raised:
             make(**options)
         assert raised.value.id == error, options
-    for wrong in [{'skip': ['x']}, {'skip': 'abc'}, {'skip': 7}, {'skip_samples': [1.5]}]:
+    wrong_types: list[dict[str, Any]] = [
+        {'skip': ['x']},
+        {'skip': 'abc'},
+        {'skip': 7},
+        {'skip_samples': [1.5]},
+    ]
+    for wrong in wrong_types:
         with pytest.raises(TypeError):
             make(**wrong)
     # A state of steps that are not steps of this world.

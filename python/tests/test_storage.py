@@ -39,7 +39,7 @@ from shardmill.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MIB = 1 << 20
@@ -402,7 +402,7 @@ class TestSettings:
         client = CacheClient('s3://bucket/set', str(tmp_path / 'cache'), storage_options=options)
         assert 'index.json' in client.names()
         assert self.signer(bucket) == ('two', 'r2')
-        for wrong in (
+        calls: tuple[Callable[[dict[str, str]], Any], ...] = (
             lambda options: _core.download('s3://bucket/x', str(tmp_path / 'x'), options),
             lambda options: StreamingDataset(
                 remote='s3://bucket/set', local=str(tmp_path / 'new'), storage_options=options
@@ -411,15 +411,17 @@ class TestSettings:
             lambda options: MDSWriter(
                 out='s3://bucket/other', columns={'a': 'int'}, storage_options=options
             ),
-        ):
+        )
+        for wrong in calls:
             with pytest.raises(UsageError) as caught:
                 wrong({'AWS_SECRET': 'hush'})
             assert (caught.value.id, caught.value.object) == ('url-setting', 'storage_options')
             assert 'AWS_SECRET' in str(caught.value)
             assert 'hush' not in str(caught.value)
-        for options in ({'AWS_REGION': 5}, ['AWS_REGION'], {5: 'x'}):
+        not_options: tuple[Any, ...] = ({'AWS_REGION': 5}, ['AWS_REGION'], {5: 'x'})
+        for value in not_options:
             with pytest.raises(TypeError, match='storage_options'):
-                Stream(remote='s3://bucket/set', storage_options=options)  # type: ignore[arg-type]
+                Stream(remote='s3://bucket/set', storage_options=value)
 
     def test_requesters_pay_for_the_buckets_that_are_named(
         self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

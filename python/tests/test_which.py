@@ -48,7 +48,7 @@ def ids(found: StepSamples) -> list[int]:
 
 @pytest.mark.parametrize('algo', ['py1e', 'py1br', 'py1s', 'py2s', 'naive', 'shardmill'])
 def test_steps_are_the_batches_of_the_loader(shards: str, algo: str) -> None:
-    made = {
+    made: dict[str, Any] = {
         'local': shards,
         'shuffle': True,
         'shuffle_algo': algo,
@@ -129,7 +129,7 @@ def test_samples_of_a_mix(tmp_path: Any, shards: str) -> None:
 def test_what_does_not_exist_is_an_error(tmp_path: Any, shards: str) -> None:
     dataset = StreamingDataset(local=shards, batch_size=8)
     steps = len(batches(dataset))
-    for arguments, error in [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({'step': steps}, 'no-such-step'),
         ({'sample': 211}, 'no-such-sample'),
         ({'step': 0, 'rank': 1}, 'config-world'),
@@ -138,12 +138,13 @@ def test_what_does_not_exist_is_an_error(tmp_path: Any, shards: str) -> None:
         ({'sample': 0, 'rank': 0}, 'config-value'),
         ({'step': 0, 'state': dataset.state_dict(8), 'epoch': 0}, 'config-value'),
         ({'step': -1}, 'config-value'),
-    ]:
+    ]
+    for arguments, error in wrong:
         with pytest.raises(UsageError) as raised:
             dataset.which(**arguments)
         assert raised.value.id == error, arguments
     with pytest.raises(TypeError):
-        dataset.which('first')
+        dataset.which('first')  # type: ignore[call-overload]
     other = StreamingDataset(local=write(tmp_path / 'other', [30]), batch_size=8)
     with pytest.raises(FileExistsError, match='state-foreign'):
         dataset.which(0, state=other.state_dict(8))

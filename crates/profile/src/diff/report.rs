@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// Options of [`diff`].
+/// Options of [`diff`](crate::diff).
 #[derive(Clone, Debug, Default)]
 pub struct DiffOptions {
     /// The column whose values identify rows; `None` to compare rows at the same position.
