@@ -383,20 +383,17 @@ class TestSettings:
         ) as writer:
             writer.write({'a': 7})
         assert self.signer(bucket) == ('two', 'r2')
-        for at, dataset in enumerate(
-            [
-                lambda local: StreamingDataset(
-                    remote='s3://bucket/set', local=local, batch_size=1, storage_options=options
-                ),
-                lambda local: StreamingDataset(
-                    streams=[
-                        Stream(remote='s3://bucket/set', local=local, storage_options=options)
-                    ],
-                    storage_options={'AWS_PROFILE': 'default'},
-                    batch_size=1,
-                ),
-            ]
-        ):
+        datasets: tuple[Callable[[str], StreamingDataset[Any]], ...] = (
+            lambda local: StreamingDataset(
+                remote='s3://bucket/set', local=local, batch_size=1, storage_options=options
+            ),
+            lambda local: StreamingDataset(
+                streams=[Stream(remote='s3://bucket/set', local=local, storage_options=options)],
+                storage_options={'AWS_PROFILE': 'default'},
+                batch_size=1,
+            ),
+        )
+        for at, dataset in enumerate(datasets):
             assert list(dataset(str(tmp_path / f'local{at}'))) == [{'a': 7}]
             assert self.signer(bucket) == ('two', 'r2')
         client = CacheClient('s3://bucket/set', str(tmp_path / 'cache'), storage_options=options)
