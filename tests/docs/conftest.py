@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import boto3
@@ -54,12 +55,13 @@ def environment(tmp_path, scratch, store):
     (programs / "shardmill").symlink_to(find_binary())
     (programs / "pip").symlink_to(ROOT / "tests/docs/installed.py")
     (tmp_path / "home").mkdir()
-    (tmp_path / "tmp").mkdir()
+    # The paths of sockets have at most 107 bytes, of which torch's workers need some for themselves.
+    temporary = tempfile.TemporaryDirectory(prefix="docs-")
     environment = {
         "PATH": f"{programs}:{ROOT / '.venv/bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "python"),
         "HOME": str(tmp_path / "home"),
-        "TMPDIR": str(tmp_path / "tmp"),
+        "TMPDIR": temporary.name,
         "LANG": "C.UTF-8",
         "COLUMNS": "100",
         "AWS_ENDPOINT_URL": store,
@@ -70,7 +72,8 @@ def environment(tmp_path, scratch, store):
         "OMP_NUM_THREADS": "1",
     }
     fill_bucket(store, scratch)
-    return environment
+    with temporary:
+        yield environment
 
 
 def fill_bucket(store, scratch):
