@@ -235,6 +235,11 @@ fn convert() {
           --null-as <NAME=VALUE>
               Value to store for the nulls of one column; repeatable
 
+          --shuffle <SEED>
+              Write the rows in a random order that depends only on this number and the source
+
+              All rows are first written, uncompressed, to files in the directory for temporary files.
+
           --split <NAME=SHARE,...>
               Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
 

@@ -56,6 +56,8 @@ mod reference;
 mod refusals;
 #[cfg(test)]
 mod schemas;
+#[cfg(test)]
+mod shuffle;
 mod sources;
 #[cfg(test)]
 mod stats;

@@ -60,6 +60,7 @@ def convert(
     infer_rows: int = 100_000,
     nulls: str = 'error',
     null_as: Optional[Mapping[str, Any]] = None,
+    shuffle: Optional[int] = None,
     split: Optional[Mapping[str, float]] = None,
     split_key: Optional[str] = None,
     compression: Optional[str] = None,
@@ -110,6 +111,7 @@ def convert(
         infer_rows: The number of rows from which types are inferred, in CSV and JSON lines files above 64 MiB.
         nulls: What to do with nulls: ``error``, ``mask``, ``drop``, or ``omit`` for WebDataset.
         null_as: The values to store for nulls, by column.
+        shuffle: Writes the rows in a random order that depends only on this number and the source.
         split: The shares of subdirectories, which add up to 1, such as ``{'train': 0.9, 'val': 0.1}``.
         split_key: Rows with the same value in this column go to the same split.
         compression: The compression, such as ``zstd:3``, or ``none``. Defaults to ``zstd:3``, for WebDataset to none.
@@ -159,6 +161,7 @@ def convert(
         csv_no_header=not check.flag('csv_header', csv_header),
         infer_rows=infer_rows,
         nulls=nulls,
+        shuffle=shuffle,
         split=','.join(f'{name}={share}' for name, share in (split or {}).items()) or None,
         split_key=split_key,
         compression=compression,

@@ -170,6 +170,12 @@ pub struct RowArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::null_as, help_heading = "Columns and rows")]
     pub null_as: Vec<(String, String)>,
 
+    /// Write the rows in a random order that depends only on this number and the source
+    ///
+    /// All rows are first written, uncompressed, to files in the directory for temporary files.
+    #[arg(long, allow_hyphen_values = true, value_name = "SEED", value_parser = values::number, help_heading = "Columns and rows")]
+    pub shuffle: Option<u64>,
+
     /// Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
     #[arg(long, value_name = "NAME=SHARE,...", value_parser = values::splits, help_heading = "Columns and rows")]
     pub split: Option<List<SplitSpec>>,

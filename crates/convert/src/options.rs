@@ -138,6 +138,8 @@ pub struct ColumnOptions {
     pub nulls: Nulls,
     /// Values that replace the nulls of single columns, as text.
     pub null_as: Vec<(String, String)>,
+    /// The seed of a random order of the rows. `None` keeps the order of the source.
+    pub shuffle: Option<u64>,
     /// The splits. Empty for a single dataset.
     pub split: Vec<SplitSpec>,
     /// The column whose value determines the split. `None` means the number of the row.
@@ -260,6 +262,10 @@ impl ConvertOptions {
         // A query that spills to disk may return its rows in another order.
         if self.source.query.sql.is_some() {
             put("memory_limit", json!(self.source.resources.memory_limit));
+        }
+        // Conversions in the order of the source keep the fingerprint of earlier versions.
+        if let Some(seed) = self.columns.shuffle {
+            put("shuffle", json!(seed));
         }
         put("key", json!(self.source.tree.key_column));
         put(

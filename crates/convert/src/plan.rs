@@ -6,7 +6,9 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
 use shardmill_core::{check_relative_path, escape};
-use shardmill_source::{SchemaRule, SelectColumn, Source, SourceKind, TextOptions, TreeGroup};
+use shardmill_source::{
+    SchemaRule, SelectColumn, Source, SourceKind, TextOptions, TreeGroup, shuffled,
+};
 use shardmill_storage::Location;
 use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
 
@@ -88,7 +90,10 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     check_options(&options)?;
     options.source.resources.jobs = options.source.resources.jobs.max(1);
     check_overlap(&options)?;
-    let (source, increment) = open_source(&options)?;
+    let (mut source, increment) = open_source(&options)?;
+    if let Some(seed) = options.columns.shuffle {
+        source = shuffled(source, seed, &options.source.resources);
+    }
     if options.run.incremental {
         check_source(&source)?;
     }
@@ -246,6 +251,13 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
             "there is no --split whose key it could be",
         ));
     }
+    if options.columns.shuffle.is_some() && options.run.incremental {
+        return Err(ConvertError::option_hint(
+            "shuffle",
+            "--incremental keeps the order of the table's files",
+            "leave one of them out",
+        ));
+    }
     check_tar_options(options)?;
     check_part(options)?;
     if options.shards.separator.is_some() && options.shards.to != shardmill_core::Format::Xsv.into()
@@ -272,6 +284,7 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
     }
     let other = match () {
         () if options.run.overwrite => "--overwrite",
+        () if options.columns.shuffle.is_some() => "--shuffle",
         () if !options.columns.split.is_empty() => "--split",
         () if !options.shards.tar.index_for.is_empty() => "--index-for",
         () => return Ok(()),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
-use shardmill_writer::{Base, DatasetIndex, TarKeys, publish_index};
+use shardmill_writer::{Base, DatasetIndex, TarKeys, WriteError, publish_index};
 
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
@@ -147,6 +147,9 @@ fn convert(
     let options = &plan.options;
     let resumed = found.is_some();
     target.remove_temporary()?;
+    if !plan.source.prepare(&|| !progress.is_cancelled())? {
+        return Err(WriteError::Interrupted { samples: 0 }.into());
+    }
     // Keys that must be unique are all read again.
     let forgets_keys = !matches!(
         plan.encoder.keys(),

@@ -212,6 +212,9 @@ fn in_order(provenance: &Value, stored: u64) -> (Rows, Option<String>) {
     if is_set("/config/where") || is_set("/config/sql") {
         return lost("the conversion selected rows with a query");
     }
+    if is_set("/config/shuffle") {
+        return lost("the conversion shuffled the rows");
+    }
     if number("/dropped_rows").unwrap_or(0) > 0 {
         return lost("the conversion left out rows with nulls");
     }
@@ -247,7 +250,7 @@ mod tests {
     fn provenance(files: &[&str]) -> Value {
         let files: Vec<Value> = files.iter().map(|path| json!({"path": path})).collect();
         json!({
-            "config": {"where": null, "sql": null},
+            "config": {"where": null, "sql": null, "shuffle": null},
             "split": "",
             "samples": 10,
             "dropped_rows": 0,
@@ -282,10 +285,11 @@ mod tests {
 
     #[test]
     fn rows_that_were_left_out_make_it_unknown() {
-        let changes: [(&str, Value, &str); 6] = [
+        let changes: [(&str, Value, &str); 7] = [
             ("/split", json!("train"), "splits"),
             ("/config/where", json!("a > 1"), "query"),
             ("/config/sql", json!("select"), "query"),
+            ("/config/shuffle", json!(7), "shuffled"),
             ("/dropped_rows", json!(1), "nulls"),
             ("/samples", json!(9), "number of rows"),
             ("/source/rows", Value::Null, "number of rows"),

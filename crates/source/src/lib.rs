@@ -96,6 +96,9 @@ mod expr; // Computed columns and filtered rows.
 mod casts; // Types that expressions cast columns to.
 mod sql; // Whole queries.
 
+mod key_files; // Rows with random keys in temporary files.
+mod shuffle; // Sources in a random order.
+
 use std::sync::Arc;
 
 use shardmill_storage::{Location, RemoteOptions};
@@ -204,6 +207,16 @@ pub fn over(
     check_travel(source.description().kind, options)?;
     let source = with_options(Arc::new(adapter::SourceAdapter::new(source)), options)?;
     Ok(media::bytes_of_media(source))
+}
+
+/// Returns the rows of a source in a random order that depends only on the source and the seed.
+///
+/// [`Source::prepare`], or opening the first unit, reads the whole source and writes its rows, uncompressed, to unnamed
+/// files in [`temp_dir`](ResourceOptions::temp_dir). Each thread holds at most 64 MiB of rows, or a quarter of its share
+/// of [`memory_limit`](ResourceOptions::memory_limit), but at least 1 MiB and one row.
+#[must_use]
+pub fn shuffled(source: Arc<dyn Source>, seed: u64, options: &ResourceOptions) -> Arc<dyn Source> {
+    Arc::new(shuffle::Shuffled::new(source, seed, options))
 }
 
 /// Parses a timestamp into milliseconds since 1970. Accepts RFC 3339, or a date with or without a time, which is

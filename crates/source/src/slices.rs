@@ -22,13 +22,7 @@ impl Slices {
     /// Adds the next batch. The previous one must be used up.
     pub(crate) fn push(&mut self, batch: RecordBatch) {
         let rows = batch.num_rows();
-        // Count the bytes that the batch uses, not those allocated: columns may share one large buffer.
-        let bytes = batch.columns().iter().map(|column| {
-            let data = column.to_data();
-            data.get_slice_memory_size()
-                .unwrap_or_else(|_| column.get_array_memory_size())
-        });
-        let per_row = (bytes.sum::<usize>() / rows.max(1)).max(1);
+        let per_row = (used_bytes(&batch) / rows.max(1)).max(1);
         self.rows = (self.bytes / per_row).max(1);
         self.rest = (rows > 0).then_some(batch);
     }
@@ -44,6 +38,16 @@ impl Slices {
         self.rest = Some(batch.slice(self.rows, batch.num_rows() - self.rows));
         Some(slice)
     }
+}
+
+/// Returns the bytes that a batch uses, not those allocated: columns may share one large buffer.
+pub(crate) fn used_bytes(batch: &RecordBatch) -> usize {
+    let bytes = batch.columns().iter().map(|column| {
+        let data = column.to_data();
+        data.get_slice_memory_size()
+            .unwrap_or_else(|_| column.get_array_memory_size())
+    });
+    bytes.sum()
 }
 
 #[cfg(test)]

@@ -23,6 +23,16 @@ pub trait Source: Send + Sync {
     /// Returns the units in the order of the dataset.
     fn units(&self) -> &[Unit];
 
+    /// Does the work that comes before the first unit, such as sorting. Without this call, opening a unit does it.
+    /// Calls `go_on` often, from any thread, and returns `false` soon after `go_on` returned `false`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Source::open_unit`] and [`Rows::next_batch`].
+    fn prepare(&self, go_on: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+        Ok(go_on())
+    }
+
     /// Starts to read one unit. Different threads may read units at the same time, in any order, and more than once.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod measure;
 mod parquet;
 mod remote;
 mod schemas;
+mod shuffle;
 mod sql;
 mod text;
 mod tree;

@@ -1,0 +1,104 @@
+//! Tests `convert --shuffle`: the same random order with any number of jobs, in every format, and what it excludes.
+
+use serde_json::Value;
+
+use crate::common::Place;
+
+/// A place with a folder `rows` of 3,000 rows in three CSV files.
+fn place() -> Place {
+    let place = Place::new();
+    std::fs::create_dir(place.path().join("rows")).unwrap();
+    for file in 0..3 {
+        let rows = (file * 1000..(file + 1) * 1000).map(|id| format!("{id},t{id}\n"));
+        let text = format!("id,text\n{}", rows.collect::<String>());
+        std::fs::write(place.path().join(format!("rows/{file}.csv")), text).unwrap();
+    }
+    place
+}
+
+fn ids(place: &Place, dataset: &str) -> Vec<u64> {
+    let lines = place.ok(&["cat", dataset, ".."]);
+    let ids = lines.lines().map(|line| {
+        let sample: Value = serde_json::from_str(line).unwrap();
+        let id = sample["id"].as_u64();
+        id.or_else(|| sample["id.int"].as_u64()).unwrap()
+    });
+    ids.collect()
+}
+
+#[test]
+fn the_order_is_random_and_the_same_with_any_number_of_jobs() {
+    let place = place();
+    for (dest, jobs) in [("one", "1"), ("four", "4")] {
+        let command = [
+            "convert",
+            "rows",
+            dest,
+            "--shuffle",
+            "7",
+            "--samples-per-shard",
+            "700",
+        ];
+        place.ok(&[&command[..], &["--jobs", jobs]].concat());
+        place.ok(&["verify", dest, "--deep"]);
+    }
+    assert_eq!(place.read("one/index.json"), place.read("four/index.json"));
+    let order = ids(&place, "one");
+    assert_ne!(order[..20], (0..20).collect::<Vec<_>>());
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    assert!(sorted.into_iter().eq(0..3000));
+    // Another seed gives another order, and the same command finds nothing to do.
+    place.ok(&["convert", "rows", "other", "--shuffle", "8"]);
+    assert_ne!(ids(&place, "other"), order);
+    let again = place.ok(&["convert", "rows", "other", "--shuffle", "8", "--json"]);
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(again["outcome"], "already_done");
+}
+
+#[test]
+fn datasets_and_trees_are_shuffled_too() {
+    let place = place();
+    place.ok(&["convert", "rows", "mds"]);
+    place.ok(&["convert", "mds", "again", "--shuffle", "7"]);
+    let mut found = ids(&place, "again");
+    assert_ne!(found[..20], (0..20).collect::<Vec<_>>());
+    found.sort_unstable();
+    assert!(found.into_iter().eq(0..3000));
+    place.ok(&[
+        "convert",
+        "rows",
+        "tree",
+        "--from",
+        "tree",
+        "--shuffle",
+        "7",
+        "--to",
+        "webdataset",
+    ]);
+    assert_eq!(place.ok(&["cat", "tree"]).lines().count(), 3);
+}
+
+#[test]
+fn lineage_does_not_guess_rows() {
+    let place = place();
+    place.ok(&["convert", "rows/0.csv", "shuffled", "--shuffle", "7"]);
+    let answer = place.run(&["which", "shuffled", "--step", "0", "--batch-size", "2"]);
+    let text = answer.stdout + &answer.stderr;
+    assert!(text.contains("the conversion shuffled the rows"), "{text}");
+}
+
+#[test]
+fn parts_and_increments_keep_the_order() {
+    let place = place();
+    for other in [&["--part", "0/2"][..], &["--incremental"]] {
+        let ran = place.run(&[&["convert", "rows", "out", "--shuffle", "7"], other].concat());
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("--shuffle") || ran.stderr.contains("[config-shuffle]"),
+            "{}",
+            ran.stderr
+        );
+    }
+    assert!(!place.path().join("out").exists());
+}

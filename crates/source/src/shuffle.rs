@@ -1,0 +1,157 @@
+//! A source in a random order that depends only on the source and a seed.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::SchemaRef;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::key_files::{KeyBuffer, KeyFile, KeyFiles, MOST_FILES, RowStore, SortedRows};
+use crate::{ResourceOptions, RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
+
+/// Stored bytes of the source for each file of rows. Rows in memory often take several times as many.
+const BYTES_PER_FILE: u64 = 16 << 20;
+
+/// The rows of a source in a random order.
+///
+/// The key of a row is a hash of the seed, of its unit and of its number in the unit. Rows are in the order of their
+/// keys, so the order does not depend on threads or memory. A unit is a range of keys. Before the first unit is read, all
+/// rows are written to temporary files, one for each unit.
+pub(crate) struct Shuffled {
+    source: Arc<dyn Source>,
+    seed: u64,
+    jobs: usize,
+    store: Arc<RowStore>,
+    units: Vec<Unit>,
+    /// The files of the units; `None` until they are written.
+    files: Mutex<Option<Arc<[KeyFile]>>>,
+}
+
+impl Shuffled {
+    pub(crate) fn new(source: Arc<dyn Source>, seed: u64, options: &ResourceOptions) -> Self {
+        let bytes = source.description().bytes;
+        let count = (bytes / BYTES_PER_FILE).clamp(1, MOST_FILES);
+        let unit = Unit {
+            bytes: bytes / count,
+            ..Unit::default()
+        };
+        Self {
+            store: Arc::new(RowStore::new(source.schema(), options)),
+            units: (0..count).map(|_| unit).collect(),
+            files: Mutex::new(None),
+            jobs: options.jobs.max(1),
+            seed,
+            source,
+        }
+    }
+
+    /// Returns the files of the units, and writes them if they do not exist yet. Returns `None` if `go_on` returned
+    /// `false`.
+    fn files(
+        &self,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Arc<[KeyFile]>>, SourceError> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.is_none() {
+            *files = self.write_files(go_on)?.map(Arc::from);
+        }
+        Ok(files.clone())
+    }
+
+    fn write_files(
+        &self,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Vec<KeyFile>>, SourceError> {
+        let files = KeyFiles::new(&self.store, self.units.len())?;
+        let next_unit = AtomicUsize::new(0);
+        let stopped = AtomicBool::new(false);
+        let work = || {
+            let written = self.write_units(&files, &next_unit, &|| {
+                !stopped.load(Ordering::Relaxed) && go_on()
+            });
+            if !matches!(written, Ok(true)) {
+                stopped.store(true, Ordering::Relaxed);
+            }
+            written
+        };
+        let complete = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
+            // All threads are joined before the first error is returned.
+            let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            results.into_iter().try_fold(true, |complete, result| {
+                let panicked = |_| Err(SourceError::bug("a thread that shuffles rows panicked"));
+                Ok::<_, SourceError>(complete & result.unwrap_or_else(panicked)?)
+            })
+        })?;
+        match complete {
+            true => files.finish().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Writes the rows of units until none is left. Returns `false` if `go_on` returned `false`.
+    fn write_units(
+        &self,
+        files: &KeyFiles<'_>,
+        next_unit: &AtomicUsize,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool, SourceError> {
+        let mut buffer = KeyBuffer::new(files);
+        loop {
+            let unit = next_unit.fetch_add(1, Ordering::Relaxed);
+            if unit >= self.source.units().len() {
+                buffer.flush()?;
+                return Ok(true);
+            }
+            let mut rows = self.source.open_unit(unit)?;
+            let mut first = 0;
+            while let Some(batch) = rows.next_batch()? {
+                if !go_on() {
+                    return Ok(false);
+                }
+                let end = first + batch.num_rows() as u64;
+                let keys = (first..end).map(|row| key(self.seed, unit as u64, row));
+                buffer.push(self.store.with_keys(&batch, keys)?)?;
+                first = end;
+            }
+        }
+    }
+}
+
+/// Returns the random key of a row of a unit.
+fn key(seed: u64, unit: u64, row: u64) -> u128 {
+    xxh3_128([seed, unit, row].map(u64::to_le_bytes).as_flattened())
+}
+
+impl Source for Shuffled {
+    fn schema(&self) -> SchemaRef {
+        self.source.schema()
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn prepare(&self, go_on: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+        Ok(self.files(go_on)?.is_some())
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        let files = self.files(&|| true)?;
+        let file = files.as_ref().and_then(|files| files.get(unit));
+        let file = file.ok_or_else(|| SourceError::no_unit(unit))?;
+        Ok(Box::new(SortedRows::new(Arc::clone(&self.store), file)?))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.source.null_count(column)
+    }
+
+    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+        self.source.first_null(column)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        self.source.description()
+    }
+}
