@@ -29,6 +29,7 @@ __all__ = [
     'hash_names',
     'instances',
     'mapping',
+    'not_given',
     'number',
     'path',
     'path_or_none',
@@ -492,6 +493,21 @@ def encodings(
                 name,
             )
     return found
+
+
+def not_given(instead: str, **given: Any) -> None:
+    """Requires that no argument is given that another one replaces.
+
+    Args:
+        instead: The names of the argument that replaces them.
+        given: The arguments by name.
+
+    Raises:
+        ValueError: One is given.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f'give either `{instead}` or `{name}`', 'config-value', name)
 
 
 def given_together(**given: Any) -> None:

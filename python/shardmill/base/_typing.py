@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from torch.distributed.device_mesh import DeviceMesh
     from typing_extensions import TypeVar
 
     from shardmill.base._fields import FieldDecoder
@@ -65,6 +66,10 @@ class DatasetOptions(TypedDict, total=False):
     local_world_size: Optional[int]
     worker: Optional[int]
     num_workers: Optional[int]
+    mesh: Optional[DeviceMesh]
+    data_dims: Union[str, Sequence[str], None]
+    data_rank: Optional[int]
+    data_world_size: Optional[int]
     threads: int
     decode: Union[str, bool, FieldDecoder, None]
     with_deleted: bool

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from shardmill import _core, _torch
 from shardmill.base import _arguments as check
 from shardmill.base._counts import Counts
+from shardmill.base._data_ranks import data_rank_of
 from shardmill.base._deleted import default_deleted, live_shards, stored_shards
 from shardmill.base._fetching import Fetcher
 from shardmill.base._fields import field_decoder
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.utils.data import IterableDataset as _IterableDataset
 
     from shardmill.base._fields import FieldDecoder
@@ -144,6 +146,11 @@ class StreamingDataset(
         local_world_size: The number of ranks per node. Defaults to all ranks.
         worker: The number of this loader process within its rank, for loaders other than torch's.
         num_workers: The number of loader processes per rank, for loaders other than torch's.
+        mesh: The ``DeviceMesh`` of the processes, if tensor, context or pipeline parallel ranks share samples.
+        data_dims: The dimensions of the mesh along which samples differ, such as ``('dp_replicate', 'dp_shard')``.
+            Defaults to all of them.
+        data_rank: Instead of ``mesh``, the number of this process among those that receive different samples.
+        data_world_size: How many processes receive different samples.
         threads: Threads that prepare batches ahead, in a process that is not a worker.
         decode: How to decode fields of WebDataset streams. By default fields are bytes. ``True`` decodes text,
             numbers, JSON and arrays by extension. ``'pil'``, ``'rgb8'``, ``'torchrgb'`` and similar also decode
@@ -202,6 +209,10 @@ class StreamingDataset(
         local_world_size: Optional[int] = None,
         worker: Optional[int] = None,
         num_workers: Optional[int] = None,
+        mesh: Optional[DeviceMesh] = None,
+        data_dims: Union[str, Sequence[str], None] = None,
+        data_rank: Optional[int] = None,
+        data_world_size: Optional[int] = None,
         threads: int = 1,
         decode: Union[str, bool, FieldDecoder, None] = None,
         with_deleted: bool = False,
@@ -225,6 +236,10 @@ class StreamingDataset(
         rank = check.whole_or_none('rank', rank)
         world_size = check.whole_or_none('world_size', world_size, 1)
         local_world_size = check.whole_or_none('local_world_size', local_world_size)
+        shared = data_rank_of(mesh, data_dims, data_rank, data_world_size)
+        if shared is not None:
+            check.not_given('mesh` or `data_rank', rank=rank, replication=replication)
+            rank, world_size, local_world_size = shared
         num_workers = check.whole_or_none('num_workers', num_workers, 1)
         worker = check.whole_or_none('worker', worker)
         if worker is not None and num_workers is not None and worker >= num_workers:

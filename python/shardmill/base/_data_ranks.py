@@ -1,0 +1,101 @@
+"""Finds which samples a process receives if several processes train one replica of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+
+from shardmill import _core
+from shardmill.base import _arguments as check
+from shardmill.base.world import World
+from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+__all__ = ['DataRank', 'data_rank_of']
+
+
+class DataRank(NamedTuple):
+    """A process among those that receive different samples."""
+
+    rank: int
+    world_size: int
+    local_world_size: int
+
+
+def data_rank_of(
+    mesh: Optional[DeviceMesh],
+    data_dims: Union[str, Sequence[str], None],
+    data_rank: Optional[int],
+    data_world_size: Optional[int],
+) -> Optional[DataRank]:
+    """Returns the rank of this process by its samples; `None` if no argument is given.
+
+    Args:
+        mesh: The mesh of all processes, or a part of it.
+        data_dims: The dimensions of the mesh along which samples differ; by default all of them.
+        data_rank: The rank, instead of a mesh.
+        data_world_size: The number of ranks that receive different samples.
+
+    Raises:
+        ValueError: Arguments contradict each other, or this process or a dimension is not in the mesh.
+    """
+    check.given_together(data_rank=data_rank, data_world_size=data_world_size)
+    if mesh is None and data_dims is not None:
+        raise UsageError('`data_dims` needs `mesh`', 'config-value', 'data_dims')
+    if mesh is not None and data_rank is not None:
+        raise UsageError(
+            'give either `mesh`, or `data_rank` and `data_world_size`', 'config-value', 'mesh'
+        )
+    if mesh is not None:
+        data_rank, data_world_size = _in_mesh(mesh, data_dims)
+    rank = check.whole_or_none('data_rank', data_rank)
+    world_size = check.whole_or_none('data_world_size', data_world_size, 1)
+    if rank is None or world_size is None:
+        return None
+    if not 0 <= rank < world_size:
+        raise UsageError(
+            f'`data_rank` is {rank} and `data_world_size` is {world_size}: ranks count from 0',
+            'config-world',
+            'data_rank',
+        )
+    return DataRank(rank, world_size, _per_node(world_size))
+
+
+def _in_mesh(mesh: Any, data_dims: Union[str, Sequence[str], None]) -> tuple[int, int]:
+    """Returns the number of this process along some dimensions of a mesh, and their product.
+
+    The first dimension of the mesh varies slowest.
+    """
+    names = tuple(mesh.mesh_dim_names or ())
+    wanted = (
+        names if data_dims is None else (data_dims,) if isinstance(data_dims, str) else data_dims
+    )
+    unknown = [name for name in wanted if name not in names]
+    if unknown or not wanted:
+        problem = (
+            f'the mesh has no dimension {unknown[0]!r}' if unknown else 'no dimension is named'
+        )
+        raise UsageError(
+            f'{problem}: it has {", ".join(map(repr, names)) or "no names"}',
+            'config-world',
+            'data_dims',
+            'pass `mesh_dim_names` to `init_device_mesh`',
+        )
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        raise UsageError('this process is not in the mesh', 'config-world', 'mesh')
+    rank, size = 0, 1
+    for name, number, length in zip(names, coordinate, mesh.shape):
+        if name in wanted:
+            rank, size = rank * length + number, size * length
+    return rank, size
+
+
+def _per_node(world_size: int) -> int:
+    """Returns how many of the ranks count as one node, as `World.replicate` does."""
+    world = World.detect()
+    if world.num_ranks % world_size:
+        return world_size
+    return _core.replicate(world.num_nodes, world.ranks_per_node, world.num_ranks // world_size)[1]
