@@ -57,6 +57,7 @@ SEVERAL_TYPES = {
     'sample',  # A sample to write, or the number of one to find.
     'samples_per_shard',
     'shards',
+    'shuffle',  # `convert` takes the seed, as its option does.
     'split',  # `convert` takes the shares of the splits.
 }
 
