@@ -91,17 +91,17 @@ fn parts_and_splits_have_their_own() {
         let whole = converted(&place, &format!("whole-{to}"), &["--to", to]);
         // The number of the part, in keys that are numbers, is no part of it either.
         assert_eq!(compared(&place, &parts)["content"], whole["content"]);
-        let sets = format!("sets-{to}");
+        let dest = format!("dest-{to}");
         place.ok(&[
             "convert",
             "data",
-            &sets,
+            &dest,
             "--to",
             to,
             "--split",
             "a=0.5,b=0.5",
         ]);
-        let own = ["a", "b"].map(|split| compared(&place, &format!("{sets}/{split}")));
+        let own = ["a", "b"].map(|split| compared(&place, &format!("{dest}/{split}")));
         assert_ne!(own[0]["content"], own[1]["content"]);
     }
 }

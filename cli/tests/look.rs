@@ -317,17 +317,17 @@ fn indexes_of_other_readers_are_written_there_too() {
 fn splits_are_found_beneath_a_prefix() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(60));
-    place.ok(&["convert", "data", "sets", "--split", "train=0.8,val=0.2"]);
+    place.ok(&["convert", "data", "splits", "--split", "train=0.8,val=0.2"]);
     let shelf = Shelf::new(place);
-    let (told, _) = shelf.same("inspect", "sets", &[]);
+    let (told, _) = shelf.same("inspect", "splits", &[]);
     assert!(
         told.1.contains("train") && told.1.contains("val"),
         "{told:?}"
     );
-    shelf.same("verify", "sets", &[]);
-    let (told, _) = shelf.same("ls", "sets", &[]);
+    shelf.same("verify", "splits", &[]);
+    let (told, _) = shelf.same("ls", "splits", &[]);
     assert!(told.2.contains("several-datasets"), "{told:?}");
-    shelf.same("ls", "sets/train", &[]);
+    shelf.same("ls", "splits/train", &[]);
 }
 
 #[test]

@@ -631,7 +631,7 @@ fn what_cat_cannot_show_of_tar_files_is_named() {
 #[test]
 fn a_place_is_tried() {
     let place = Place::new();
-    place.write("sets/file", "somebody's");
+    place.write("sets/file", "a user's");
     let told: serde_json::Value =
         serde_json::from_str(&place.ok(&["doctor", "sets", "--json"])).unwrap();
     assert_eq!(told["verdict"], "read-write");

@@ -228,4 +228,4 @@ pub const ONE_VERSION: &[&str] = &[
 
 /// The number of words with a plain replacement (see the module `glossary`) that each area still has. The numbers only
 /// go down.
-pub const REPLACED_WORDS: &[(&str, usize)] = &[("cli", 22), ("crates/order", 1)];
+pub const REPLACED_WORDS: &[(&str, usize)] = &[];

@@ -58,7 +58,7 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
     let shown: Vec<&Arg> = command
         .get_arguments()
         .filter(|arg| !arg.is_hide_set() && (top || !arg.is_global_set()))
-        .filter(|arg| top || !is_told_once(arg))
+        .filter(|arg| top || !is_on_every_page(arg))
         .collect();
     let mut headings: Vec<&str> = Vec::new();
     for arg in &shown {
@@ -93,7 +93,7 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
 }
 
 /// Returns whether every command has this option.
-fn is_told_once(arg: &Arg) -> bool {
+fn is_on_every_page(arg: &Arg) -> bool {
     matches!(
         arg.get_action(),
         ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version

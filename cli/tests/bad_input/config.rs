@@ -87,7 +87,7 @@ fn values() -> Vec<Case> {
         (
             "--null-as",
             "config-null-as",
-            &["x", "=1", "nobody=1", "id=x", "id=1.5"],
+            &["x", "=1", "absent=1", "id=x", "id=1.5"],
         ),
         ("--to", "config-to", &["parquet", "MDS"]),
         ("--from", "config-from", &["orc", "CSV"]),
@@ -138,10 +138,10 @@ fn values() -> Vec<Case> {
             &["--column", "id"],
         ),
         with(
-            "--column nobody",
+            "--column absent",
             2,
             "source-column",
-            &["--column", "nobody"],
+            &["--column", "absent"],
         ),
         with(
             "--column nome",
@@ -162,10 +162,10 @@ fn values() -> Vec<Case> {
             &["--split"],
         ),
         with(
-            "--split a=0.5,b=0.5 --split-key nobody",
+            "--split a=0.5,b=0.5 --split-key absent",
             2,
             "config-split-key|source-column",
-            &["--split-key", "nobody"],
+            &["--split-key", "absent"],
         ),
         with(
             "--separator |",
@@ -237,10 +237,10 @@ fn queries() -> Vec<Case> {
         ),
         with_words(
             "where: an unknown column",
-            &["--where", "nobody = 1"],
+            &["--where", "absent = 1"],
             2,
             "sql-plan|source-column",
-            &["--where", "nobody"],
+            &["--where", "absent"],
         ),
         with_words(
             "where: an unknown function",
@@ -439,10 +439,10 @@ fn queries() -> Vec<Case> {
         ),
         with_words(
             "sql: another column",
-            &["--sql", "SELECT nobody FROM source"],
+            &["--sql", "SELECT absent FROM source"],
             2,
             "source-column",
-            &["--sql", "nobody"],
+            &["--sql", "absent"],
         ),
         with_words(
             "sql: the schema of the engine",
@@ -547,14 +547,14 @@ fn command_lines() -> Vec<Case> {
             &["x"],
         ),
         line(
-            "cat shards 0 --column nobody",
+            "cat shards 0 --column absent",
             "column-unknown",
-            &["nobody"],
+            &["absent"],
         ),
         line(
-            "cat shards --key nobody --key-column name",
+            "cat shards --key absent --key-column name",
             "key-not-found",
-            &["nobody"],
+            &["absent"],
         ),
         line(
             "cat shards --key 1 --key-column pair",

@@ -26,7 +26,7 @@ fn text(name: &str, change: impl Fn(String) -> String + Send + Sync + 'static) -
 }
 
 /// A case in which a field of the first shard has another value.
-fn set(name: &str, path: &'static str, value: Value) -> Case {
+fn with_field(name: &str, path: &'static str, value: Value) -> Case {
     case(name, move |place: &Place| {
         place.mds();
         place.set(path, value.clone());
@@ -35,7 +35,7 @@ fn set(name: &str, path: &'static str, value: Value) -> Case {
 
 /// A case in which the first data file has another name.
 fn named(name: &str, basename: &str) -> Case {
-    set(name, "raw_data.basename", basename.into())
+    with_field(name, "raw_data.basename", basename.into())
 }
 
 /// Where the error is, in every case of a field.
@@ -168,7 +168,7 @@ fn structure() -> Vec<Case> {
             "{\"shards\": [], \"version\": 2, \"version\": 2}",
         )
         .unreadable(3, "index-duplicate-field", &[IN, "version"]),
-        set("a shard of version 1", "version", json!(1)).unreadable(
+        with_field("a shard of version 1", "version", json!(1)).unreadable(
             3,
             "index-version",
             &[IN, "shard 0"],
@@ -194,17 +194,17 @@ fn structure() -> Vec<Case> {
             )
         })
         .unreadable(3, "index-duplicate-field", &[IN, "shard 0", "sha256"]),
-        set("an unknown field", "owner", json!("me")).unreadable(
+        with_field("an unknown field", "owner", json!("me")).unreadable(
             3,
             "index-unknown-field",
             &[IN, "shard 0", "owner"],
         ),
-        set("an unknown field of a file", "raw_data.etag", json!("x")).unreadable(
+        with_field("an unknown field of a file", "raw_data.etag", json!("x")).unreadable(
             3,
             "index-unknown-field",
             &[IN, "shard 0", "etag"],
         ),
-        set("a field of another format", "newline", json!("\n")).unreadable(
+        with_field("a field of another format", "newline", json!("\n")).unreadable(
             3,
             "index-unknown-field",
             &[IN, "shard 0", "newline"],
@@ -403,19 +403,19 @@ fn fields() -> Vec<Case> {
         })
     };
     vec![
-        set(
+        with_field(
             "a name too few",
             "column_names",
             list(["blob", "id", "name", "pair"]),
         )
         .unreadable(3, "index-columns", &[IN, "shard 0"]),
-        set(
+        with_field(
             "a size too few",
             "column_sizes",
             list([Value::Null, json!(8), Value::Null, json!(8)]),
         )
         .unreadable(3, "index-columns", &[IN, "shard 0"]),
-        set(
+        with_field(
             "an encoding too many",
             "column_encodings",
             list([
@@ -428,25 +428,25 @@ fn fields() -> Vec<Case> {
             ]),
         )
         .unreadable(3, "index-columns", &[IN, "shard 0"]),
-        set(
+        with_field(
             "two columns of one name",
             "column_names",
             list(["blob", "id", "id", "pair", "score"]),
         )
         .unreadable(3, "index-columns", &[IN, "shard 0", "id"]),
-        set(
+        with_field(
             "the wrong size",
             "column_sizes",
             list([Value::Null, json!(4), Value::Null, json!(8), json!(8)]),
         )
         .unreadable(3, "index-columns", &[IN, "shard 0", "id", "4"]),
-        set(
+        with_field(
             "no size",
             "column_sizes",
             json!([null, null, null, null, null]),
         )
         .unreadable(3, "index-columns", &[IN, "shard 0", "id"]),
-        set("a size as text", "column_sizes", list(["8"])).unreadable(
+        with_field("a size as text", "column_sizes", list(["8"])).unreadable(
             3,
             "index-field",
             &[IN, "shard 0", "column_sizes"],
@@ -478,23 +478,23 @@ fn fields() -> Vec<Case> {
             "encoding-shape",
             &[IN, "shard 0"],
         ),
-        set("an unknown format", "format", json!("parquet")).unreadable(
+        with_field("an unknown format", "format", json!("parquet")).unreadable(
             3,
             "index-format",
             &[IN, "shard 0", "parquet"],
         ),
-        set("an unknown compression", "compression", json!("lz4")).unreadable(
+        with_field("an unknown compression", "compression", json!("lz4")).unreadable(
             3,
             "compression-unknown",
             &[IN, "shard 0", "lz4"],
         ),
-        set(
+        with_field(
             "a level that does not exist",
             "compression",
             json!("zstd:23"),
         )
         .unreadable(3, "compression-unknown", &[IN, "shard 0", "zstd:23"]),
-        set("compressed, but no file is", "compression", json!("zstd:3")).unreadable(
+        with_field("compressed, but no file is", "compression", json!("zstd:3")).unreadable(
             3,
             "index-field",
             &[IN, "shard 0", "zip_data"],
@@ -504,36 +504,36 @@ fn fields() -> Vec<Case> {
             place.set("compression", Value::Null);
         })
         .unreadable(3, "index-field", &[IN, "shard 0", "zip_data"]),
-        set("an unknown hash", "hashes", list(["crc32"])).unreadable(
+        with_field("an unknown hash", "hashes", list(["crc32"])).unreadable(
             3,
             "hash-unknown",
             &[IN, "shard 0", "crc32"],
         ),
-        set(
+        with_field(
             "an unknown hash of a file",
             "raw_data.hashes",
             json!({"crc32": "00000000"}),
         )
         .unreadable(3, "hash-unknown", &[IN, "shard 0", "crc32"]),
-        set(
+        with_field(
             "a hash that is too short",
             "raw_data.hashes.sha256",
             json!("00ff"),
         )
         .unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
-        set(
+        with_field(
             "a hash that is not hexadecimal",
             "raw_data.hashes.sha256",
             json!("z".repeat(64)),
         )
         .unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
-        set(
+        with_field(
             "a hash in upper case",
             "raw_data.hashes.sha256",
             json!("A".repeat(64)),
         )
         .unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
-        set("a hash as a number", "raw_data.hashes.sha256", json!(0)).unreadable(
+        with_field("a hash as a number", "raw_data.hashes.sha256", json!(0)).unreadable(
             3,
             "index-field",
             &[IN, "shard 0", "raw_data.hashes"],
@@ -562,7 +562,7 @@ fn limits() -> Vec<Case> {
             "limit-index-bytes",
             &[IN, "--safety-limit index-bytes="],
         ),
-        set(
+        with_field(
             "a string of 65 KiB",
             "column_names",
             list(["x".repeat(65 << 10)]),

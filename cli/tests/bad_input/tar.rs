@@ -409,7 +409,7 @@ pub fn cases() -> Vec<Case> {
         case("an unknown reader", |place| {
             place.write("in/0.tar", shard())
         })
-        .fails("tar lint in --for nobody", 2, "config-for", &["nobody"]),
+        .fails("tar lint in --for absent", 2, "config-for", &["absent"]),
     ]);
     cases
 }

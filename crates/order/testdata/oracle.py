@@ -45,7 +45,7 @@ def stand_in(config):
             raise RuntimeError("stream contains no samples")
     Stream.validate_weights(streams)
     shards = [len(given["shards"]) for given in config["streams"]]
-    data = SimpleNamespace(
+    dataset = SimpleNamespace(
         streams=streams,
         num_streams=len(streams),
         samples_per_shard=np.array(sizes, np.int64),
@@ -54,14 +54,14 @@ def stand_in(config):
         initial_physical_nodes=None,
         epoch_seed_change=config["shuffle"] and config["sampling_method"] == "balanced",
     )
-    data.sample_offset_per_shard = data.samples_per_shard.cumsum() - data.samples_per_shard
+    dataset.sample_offset_per_shard = dataset.samples_per_shard.cumsum() - dataset.samples_per_shard
     for name in ("sampling_method", "sampling_granularity", "partition_algo", "num_canonical_nodes", "batch_size",
                  "shuffle", "shuffle_algo", "shuffle_seed", "shuffle_block_size", "batching_method", "replication"):
-        setattr(data, name, config[name])
-    data.epoch_size = Stream.apply_weights(streams, np.array(samples, np.int64), config["epoch_size"],
+        setattr(dataset, name, config[name])
+    dataset.epoch_size = Stream.apply_weights(streams, np.array(samples, np.int64), config["epoch_size"],
                                            config["shuffle_seed"])
-    data.resample_streams = lambda *args: StreamingDataset.resample_streams(data, *args)
-    return data
+    dataset.resample_streams = lambda *args: StreamingDataset.resample_streams(dataset, *args)
+    return dataset
 
 
 class Shared:
@@ -80,18 +80,18 @@ def work(config):
     """The tensor of an epoch: [node][rank of node][worker][batch][sample]."""
     import streaming.base.dataset as module
 
-    data = stand_in(config)
+    dataset = stand_in(config)
     world = world_of(config, 0, 0)
     if config["replication"] is not None:
         world = world.replicate(config["replication"])
-    data._set_shuffle_block_size = lambda world: StreamingDataset._set_shuffle_block_size(data, world)
-    data._shm_prefix_int = 0
+    dataset._set_shuffle_block_size = lambda world: StreamingDataset._set_shuffle_block_size(dataset, world)
+    dataset._shm_prefix_int = 0
     before, module.SharedMemory = module.SharedMemory, Shared(config["resume"])
     try:
-        epoch, sample = StreamingDataset._resume(data, world, config["epoch"])
+        epoch, sample = StreamingDataset._resume(dataset, world, config["epoch"])
     finally:
         module.SharedMemory = before
-    return generate_work(config["batching_method"], data, world, epoch, sample)
+    return generate_work(config["batching_method"], dataset, world, epoch, sample)
 
 
 def orders(config):
