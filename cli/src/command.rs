@@ -9,95 +9,58 @@ use clap::{Arg, Command, CommandFactory as _, FromArgMatches as _, ValueEnum as 
 use crate::args::{Cli, ColorName};
 
 /// The options and arguments that `-h` shows, for verbs with many. `--help` shows all of them.
-const SHORT_HELP: [(&str, &[&str]); 5] = [
+const SHORT_HELP: [(&str, &str); 5] = [
     (
         "convert",
-        &[
-            "sources",
-            "dest",
-            "from",
-            "to",
-            "columns",
-            "filter",
-            "split",
-            "compression",
-            "size_limit",
-            "jobs",
-            "dry_run",
-            "overwrite",
-            "incremental",
-            "config",
-        ],
+        "sources dest from to columns filter split compression size_limit jobs dry_run \
+         overwrite incremental config",
     ),
     (
         "cat",
-        &[
-            "dataset",
-            "range",
-            "limit",
-            "key",
-            "columns",
-            "raw",
-            "extract",
-            "max_bytes",
-        ],
+        "dataset range limit key columns raw extract max_bytes",
     ),
     (
         "order",
-        &[
-            "datasets",
-            "streams",
-            "nodes",
-            "ranks_per_node",
-            "batch_size",
-            "shuffle",
-            "shards",
-            "epoch",
-            "rank",
-            "batches",
-        ],
+        "datasets streams nodes ranks_per_node batch_size shuffle shards epoch rank batches",
     ),
     (
         "plan",
-        &[
-            "datasets",
-            "streams",
-            "nodes",
-            "ranks_per_node",
-            "batch_size",
-            "shuffle",
-            "epochs",
-            "cache_limit",
-            "bandwidth",
-            "step_time",
-            "svg",
-        ],
+        "datasets streams nodes ranks_per_node batch_size shuffle epochs cache_limit \
+         bandwidth step_time svg",
     ),
     (
         "bench",
-        &[
-            "datasets",
-            "streams",
-            "subset",
-            "local",
-            "cache_limit",
-            "nodes",
-            "ranks_per_node",
-            "rank",
-            "batch_size",
-            "shuffle",
-            "epochs",
-            "max_batches",
-            "jobs",
-            "step_time",
-        ],
+        "datasets streams subset local cache_limit nodes ranks_per_node rank batch_size \
+         shuffle epochs max_batches jobs step_time",
     ),
+];
+
+/// The names of values that may begin with a hyphen, as in `-1`. They reach their parsers, which name what they accept;
+/// otherwise clap would take them for options.
+const MAY_BEGIN_WITH_HYPHEN: &[&str] = &[
+    "N",
+    "N,...",
+    "K",
+    "R",
+    "I/N",
+    "A..B",
+    "INDEX|A..B",
+    "SIZE",
+    "SIZE/s",
+    "TIME",
+    "CHAR",
+    "TEXT",
+    "EXPR",
+    "EXPRS",
+    "QUERY",
+    "KEY",
 ];
 
 /// Returns the definition of the whole command line.
 pub fn command() -> Command {
-    let mut command = Cli::command();
+    let mut command = with_hyphens(Cli::command());
     for (verb, shown) in SHORT_HELP {
+        let shown: Vec<&str> = shown.split(' ').collect();
         command = command.mut_subcommand(verb, |verb| {
             verb.mut_args(|arg| {
                 let is_hidden = !shown.contains(&arg.get_id().as_str());
@@ -106,6 +69,17 @@ pub fn command() -> Command {
         });
     }
     command
+}
+
+fn with_hyphens(command: Command) -> Command {
+    let allow = |arg: Arg| {
+        let mut names = arg.get_value_names().unwrap_or_default().iter();
+        match names.any(|name| MAY_BEGIN_WITH_HYPHEN.contains(&name.as_str())) {
+            true => arg.allow_hyphen_values(true),
+            false => arg,
+        }
+    };
+    command.mut_args(allow).mut_subcommands(with_hyphens)
 }
 
 /// Returns whether the reference and the completions have a verb. They leave out hidden ones, and the `help` of clap.
@@ -173,7 +147,7 @@ mod tests {
         let command = command();
         for (verb, shown) in SHORT_HELP {
             let verb = command.find_subcommand(verb).expect("a verb");
-            for id in shown {
+            for id in shown.split(' ') {
                 let is_known = verb.get_arguments().any(|arg| arg.get_id() == id);
                 assert!(is_known, "{}: {id}", verb.get_name());
             }

@@ -26,66 +26,35 @@ pub struct BenchArgs {
     pub cache: BenchCacheArgs,
 
     /// The rank that reads
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "0",
-        help_heading = "World", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "World", value_parser = values::number)]
     pub rank: u64,
 
     /// The loader process of the rank that reads
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "0",
-        help_heading = "World", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "World", value_parser = values::number)]
     pub worker: u64,
 
     /// Number of epochs
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "1", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::number)]
     pub epochs: u64,
 
     /// The first epoch
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "0", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::number)]
     pub epoch: u64,
 
     /// Stop each epoch after this number of batches [default: at its end]
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::number)]
+    #[arg(long, value_name = "N", value_parser = values::number)]
     pub max_batches: Option<u64>,
 
     /// Threads that prepare batches ahead; with 0, the reading thread does the work
-    #[arg(
-        long,
-        short,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "1", value_parser = values::threads)]
+    #[arg(long, short, value_name = "N", default_value = "1", value_parser = values::threads)]
     pub jobs: usize,
 
     /// Maximum number of batches to prepare ahead
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "16", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = values::number)]
     pub queue: u64,
 
     /// Simulated duration of a training step, between two batches; with a unit
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "TIME",
-        default_value = "0", value_parser = duration::step)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::step)]
     pub step_time: Duration,
 
     /// Print a hash of the ids and values in their order, to compare runs
@@ -95,34 +64,27 @@ pub struct BenchArgs {
 
 // The cache of fetched shards. No doc comment: it would become the text of the verb.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Cache")]
 pub struct BenchCacheArgs {
     /// Fetch shards to this folder and read them there; several streams get folders 0, 1, … in it
-    #[arg(long, value_name = "DIR", help_heading = "Cache")]
+    #[arg(long, value_name = "DIR")]
     pub local: Option<String>,
 
     /// Maximum bytes of cached shards [default: no limit]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "SIZE",
-        help_heading = "Cache", value_parser = values::byte_size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::byte_size)]
     pub cache_limit: Option<u64>,
 
     /// Also keep the compressed files of fetched shards
-    #[arg(long, help_heading = "Cache")]
+    #[arg(long)]
     pub keep_zip: bool,
 
     /// Hash to check of every shard
     /// [default: the strongest hash of a fetched shard, none for a shard that was not fetched]
-    #[arg(long, value_name = "HASH", help_heading = "Cache", value_parser = values::hash)]
+    #[arg(long, value_name = "HASH", value_parser = values::hash)]
     pub validate_hash: Option<HashAlgo>,
 
     /// Maximum number of samples to fetch ahead [default: limited by the space in the cache]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        help_heading = "Cache", value_parser = values::sample_count)]
+    #[arg(long, value_name = "N", value_parser = values::sample_count)]
     pub predownload: Option<u64>,
 }
 

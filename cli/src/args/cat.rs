@@ -23,20 +23,15 @@ pub struct CatArgs {
 
     /// Which samples: `7`, `-1` (the last), `10..20` (20 not included), `10..`, `..20`
     /// [default: the first 10]
-    #[arg(value_name = "INDEX|A..B", allow_hyphen_values = true, value_parser = IndexRange::parse)]
+    #[arg(value_name = "INDEX|A..B", value_parser = IndexRange::parse)]
     pub range: Option<IndexRange>,
 
     /// Print the first sample with this key; reads the dataset from the start
-    #[arg(
-        long,
-        value_name = "KEY",
-        allow_hyphen_values = true,
-        conflicts_with = "range"
-    )]
+    #[arg(long, value_name = "KEY", conflicts_with = "range")]
     pub key: Option<String>,
 
     /// Print at most this number of samples of the range
-    #[arg(long, value_name = "N", allow_hyphen_values = true, conflicts_with = "key", value_parser = values::samples)]
+    #[arg(long, value_name = "N", conflicts_with = "key", value_parser = values::samples)]
     pub limit: Option<u64>,
 
     /// The column with the keys, for `--key` and `--by-key`

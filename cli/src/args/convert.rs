@@ -13,7 +13,7 @@ use shardmill_webdataset::Consumer;
 use shardmill_writer::{ShardFormat, ShardPattern};
 
 use super::values::{self, List, OrNone};
-use super::{StorageArgs, TakeoverArgs};
+use super::{JobsArgs, StorageArgs, TakeoverArgs};
 
 /// Convert tables or a tree of files to compressed, hashed, indexed shards
 ///
@@ -73,101 +73,100 @@ pub struct ConvertArgs {
 
 // Which files are read. No doc comment: it would become the text of the verb. So for the groups that follow.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Columns and rows")]
 pub struct FileArgs {
     /// Read only the files below a source folder that match this pattern, such as `*.jpg`; repeatable
     ///
     /// `*` and `?` match characters within a name, `**` any number of folders. A pattern without `/` is compared with the
     /// file's name, any other with its path relative to the source. The kind of a source is detected from all its files.
-    #[arg(long, value_name = "GLOB", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "GLOB", value_parser = values::not_empty)]
     pub include: Vec<String>,
 
     /// Ignore the files below a source folder that match this pattern, such as `drafts/**`; repeatable
-    #[arg(long, value_name = "GLOB", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "GLOB", value_parser = values::not_empty)]
     pub exclude: Vec<String>,
 }
 
 // How the sources are read.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Columns and rows")]
 pub struct QueryArgs {
     /// SQL expressions to read, as between SELECT and FROM
-    #[arg(long, allow_hyphen_values = true, value_name = "EXPRS", conflicts_with = "sql", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "EXPRS", conflicts_with = "sql", value_parser = values::not_empty)]
     pub select: Option<String>,
 
     /// Keep the rows for which this SQL expression is true
-    #[arg(long = "where", allow_hyphen_values = true, value_name = "EXPR", conflicts_with = "sql", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    #[arg(long = "where", value_name = "EXPR", conflicts_with = "sql", value_parser = values::not_empty)]
     pub filter: Option<String>,
 
     /// A whole SQL query; the table is called `source`
-    #[arg(long, allow_hyphen_values = true, value_name = "QUERY", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "QUERY", value_parser = values::not_empty)]
     pub sql: Option<String>,
 
     /// In a Delta table: the version to read [default: the latest]
-    #[arg(long, allow_hyphen_values = true, value_name = "N", conflicts_with = "delta_timestamp", value_parser = values::table_version, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "N", conflicts_with = "delta_timestamp", value_parser = values::table_version)]
     pub delta_version: Option<u64>,
 
     /// In a Delta table: read the latest version at this time, such as 2026-01-31T12:00:00Z
     ///
     /// A time without a zone is UTC. A date means its first instant. The time of a version is that of its commit, if
     /// the table records it, and otherwise the modification time of the commit's file.
-    #[arg(long, alias = "timestamp", allow_hyphen_values = true, value_name = "TIME", value_parser = values::table_time, help_heading = "Columns and rows")]
+    #[arg(long, alias = "timestamp", value_name = "TIME", value_parser = values::table_time)]
     pub delta_timestamp: Option<i64>,
 
     /// Column with the keys of the samples; trees and tar files as sources have one. Without it, the samples of
     /// `--to webdataset` are numbered
-    #[arg(long, alias = "key", value_name = "COLUMN", default_value = "__key__", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    #[arg(long, alias = "key", value_name = "COLUMN", default_value = "__key__", value_parser = values::not_empty)]
     pub key_column: String,
 
     /// If Parquet or Arrow files have different columns: widen numbers and times to a type that holds the values of
     /// all files (`widen`), also read columns that a file lacks as null (`union`), or reject every difference
     /// (`strict`)
-    #[arg(long, value_name = "RULE", default_value = "widen", value_parser = schema_rules(), help_heading = "Columns and rows")]
+    #[arg(long, value_name = "RULE", default_value = "widen", value_parser = values::named(&[SchemaRule::Widen, SchemaRule::Union, SchemaRule::Strict], SchemaRule::name))]
     pub schema: SchemaRule,
 
     /// In a tree of files: group files whose names are the same up to their last dot (`stem`) or up to their first dot,
     /// as in tar shards (`key`), or make each file a sample (`file`)
-    #[arg(long, value_name = "HOW", default_value = "stem", value_parser = groups(), help_heading = "Columns and rows")]
+    #[arg(long, value_name = "HOW", default_value = "stem", value_parser = groups())]
     pub group: TreeGroup,
 
     /// In a tree of files: follow symbolic links
-    #[arg(long, help_heading = "Columns and rows")]
+    #[arg(long)]
     pub follow_links: bool,
 }
 
 // How CSV and JSON lines are read.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Columns and rows")]
 pub struct CsvArgs {
     /// In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv` files]
-    #[arg(long, allow_hyphen_values = true, value_name = "CHAR", value_parser = values::csv_delimiter, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "CHAR", value_parser = values::csv_delimiter)]
     pub csv_delimiter: Option<u8>,
 
     /// In CSV: an unquoted text that means null, such as `NA`; repeatable [default: an empty text]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "TEXT",
-        help_heading = "Columns and rows"
-    )]
+    #[arg(long, value_name = "TEXT")]
     pub csv_null: Vec<String>,
 
     /// In CSV: the first line is data; columns are called column_1, column_2, …
-    #[arg(long, help_heading = "Columns and rows")]
+    #[arg(long)]
     pub csv_no_header: bool,
 
     /// In CSV and JSON lines: rows of each file above 64 MiB from which column types are inferred
-    #[arg(long, allow_hyphen_values = true, value_name = "N", default_value = "100000", value_parser = values::infer_rows, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = values::infer_rows)]
     pub infer_rows: usize,
 }
 
 // Nulls and splits.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Columns and rows")]
 pub struct RowArgs {
     /// How to handle nulls: stop with an error, store zero and a column `NAME__is_null`, drop the row, or, with
     /// `--to webdataset`, omit the field
-    #[arg(long, value_name = "HOW", default_value = "error", value_parser = nulls(), help_heading = "Columns and rows")]
+    #[arg(long, value_name = "HOW", default_value = "error", value_parser = values::named(&[Nulls::Error, Nulls::Mask, Nulls::Drop, Nulls::Omit], Nulls::name))]
     pub nulls: Nulls,
 
     /// Value to store for the nulls of one column; repeatable
-    #[arg(long, value_name = "NAME=VALUE", value_parser = values::null_as, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::null_as)]
     pub null_as: Vec<(String, String)>,
 
     /// Write the rows in a random order that depends only on this number and the source
@@ -177,84 +176,85 @@ pub struct RowArgs {
     pub shuffle: Option<u64>,
 
     /// Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
-    #[arg(long, value_name = "NAME=SHARE,...", value_parser = values::splits, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "NAME=SHARE,...", value_parser = values::splits)]
     pub split: Option<List<SplitSpec>>,
 
     /// Rows with the same value in this column go to the same split
-    #[arg(long, value_name = "COLUMN", requires = "split", value_parser = values::not_empty, help_heading = "Columns and rows")]
+    #[arg(long, value_name = "COLUMN", requires = "split", value_parser = values::not_empty)]
     pub split_key: Option<String>,
 }
 
 // The form of the shards.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Shards")]
 pub struct ShardArgs {
     /// Compression of the shards: zstd, gz, br, bz2 with an optional `:LEVEL`, snappy, or none [default: zstd:3,
     /// none for webdataset, which supports zstd and gz]
-    #[arg(long, value_name = "NAME[:LEVEL]", help_heading = "Shards")]
+    #[arg(long, value_name = "NAME[:LEVEL]")]
     pub compression: Option<String>,
 
     /// Hashes to record, separated by commas, or none
-    #[arg(long, value_name = "NAME,...", default_value = "sha256", value_parser = values::hashes, help_heading = "Shards")]
+    #[arg(long, value_name = "NAME,...", default_value = "sha256", value_parser = values::hashes)]
     pub hashes: List<HashAlgo>,
 
     /// Maximum raw bytes of a shard, or none
-    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", default_value = "64MiB", value_parser = values::byte_size_or_none, help_heading = "Shards")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = values::byte_size_or_none)]
     pub size_limit: OrNone<u64>,
 
     /// Maximum number of samples in a shard
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::samples, help_heading = "Shards")]
+    #[arg(long, value_name = "N", value_parser = values::samples)]
     pub samples_per_shard: Option<u64>,
 
     /// Names of the tar files of `--to webdataset`, with a placeholder for the number [default: shard-%06d.tar]
-    #[arg(long, value_name = "PATTERN", value_parser = values::shard_pattern, help_heading = "Shards")]
+    #[arg(long, value_name = "PATTERN", value_parser = values::shard_pattern)]
     pub shard_pattern: Option<ShardPattern>,
 
     /// Keys and fields allowed in `--to webdataset`: those that every known reader returns unchanged, or all that
     /// webdataset itself reads
-    #[arg(long, value_name = "WHICH", default_value = "portable", value_parser = tar_names(), help_heading = "Shards")]
+    #[arg(long, value_name = "WHICH", default_value = "portable", value_parser = values::named(&[TarNames::Portable, TarNames::Any], TarNames::name))]
     pub names: TarNames,
 
     /// Also write the indexes of other readers, for `--to webdataset`: wids, dali, energon, open_clip
-    #[arg(long, value_name = "READER,...", value_parser = values::consumers, help_heading = "Shards")]
+    #[arg(long, value_name = "READER,...", value_parser = values::consumers)]
     pub index_for: Option<List<Consumer>>,
 
     /// Text between two values, for `--to xsv`; `\t` and similar escapes work
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT", value_parser = values::unescaped, help_heading = "Shards")]
+    #[arg(long, value_name = "TEXT", value_parser = values::unescaped)]
     pub separator: Option<String>,
 
     /// Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and similar escapes work [default: \n]
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT", value_parser = values::unescaped, help_heading = "Shards")]
+    #[arg(long, value_name = "TEXT", value_parser = values::unescaped)]
     pub newline: Option<String>,
 }
 
 // What the run does.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Running")]
 pub struct RunArgs {
-    /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs, help_heading = "Running")]
-    pub jobs: Option<usize>,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
 
     /// Memory for waiting samples and for queries [default: what the shards of all jobs need]
-    #[arg(long, allow_hyphen_values = true, value_name = "SIZE", env = "SHARDMILL_MEMORY_LIMIT", hide_env_values = true, value_parser = values::memory_limit, help_heading = "Running")]
+    #[arg(long, value_name = "SIZE", env = "SHARDMILL_MEMORY_LIMIT", hide_env_values = true, value_parser = values::memory_limit)]
     pub memory_limit: Option<u64>,
 
     /// Read options from this TOML file, under their names on the command line; typed options win
     ///
     /// `sources` is a list, `dest` a text. The table `[columns]` maps the names of columns to encodings, or to
     /// `{ encoding = "...", expr = "..." }`. Options without a value are `true` or `false`.
-    #[arg(long, value_name = "FILE", value_parser = values::local_path, help_heading = "Running")]
+    #[arg(long, value_name = "FILE", value_parser = values::local_path)]
     pub config: Option<PathBuf>,
 
     /// Print all options as such a file, and convert nothing
-    #[arg(long, help_heading = "Running")]
+    #[arg(long)]
     pub print_config: bool,
 
     /// Print the plan and write nothing
-    #[arg(long, help_heading = "Running")]
+    #[arg(long)]
     pub dry_run: bool,
 
     /// Replace an existing dataset at the destination
-    #[arg(long, help_heading = "Running")]
+    #[arg(long)]
     pub overwrite: bool,
 
     /// Bring the dataset up to date with its Delta table: add new rows, list deleted ones
@@ -262,28 +262,29 @@ pub struct RunArgs {
     /// The first run converts the table, and records which samples came from which of its files. Later runs read the
     /// files that were added since, append shards, and list the samples whose rows were deleted or changed in
     /// `index.tombstones`. Changed rows are added as new samples.
-    #[arg(long, help_heading = "Running")]
+    #[arg(long)]
     pub incremental: bool,
 
     /// Also convert samples of a dataset that were deleted from its table
     ///
     /// A dataset that follows a Delta table lists them in `index.tombstones`. By default they are left out.
-    #[arg(long, help_heading = "Running")]
+    #[arg(long)]
     pub with_deleted: bool,
 
     /// Write one of several parts, counted from 0; `shardmill commit` publishes all of them
     ///
     /// Parts may be written on different machines, at any time, and again after a failure. The source is divided among
     /// them at the ends of files and row groups.
-    #[arg(long, allow_hyphen_values = true, value_name = "I/N", value_parser = values::part, help_heading = "Running")]
+    #[arg(long, value_name = "I/N", value_parser = values::part)]
     pub part: Option<Part>,
 }
 
 // Access to stores.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Stores")]
 pub struct DestArgs {
     /// Directory for temporary files of uploads and downloads [default: the system's]
-    #[arg(long, value_name = "DIR", env = "SHARDMILL_TEMP_DIR", hide_env_values = true, value_parser = values::local_path, help_heading = "Stores")]
+    #[arg(long, value_name = "DIR", env = "SHARDMILL_TEMP_DIR", hide_env_values = true, value_parser = values::local_path)]
     pub temp_dir: Option<PathBuf>,
 
     #[command(flatten)]
@@ -310,26 +311,12 @@ fn formats() -> impl TypedValueParser<Value = ShardFormat> {
     ])
 }
 
-fn schema_rules() -> impl TypedValueParser<Value = SchemaRule> {
-    let rules = [SchemaRule::Widen, SchemaRule::Union, SchemaRule::Strict];
-    values::choice(rules.map(|rule| (rule.name(), rule)))
-}
-
 fn groups() -> impl TypedValueParser<Value = TreeGroup> {
     values::choice([
         ("stem", TreeGroup::Stem),
         ("key", TreeGroup::Key),
         ("file", TreeGroup::File),
     ])
-}
-
-fn nulls() -> impl TypedValueParser<Value = Nulls> {
-    let all = [Nulls::Error, Nulls::Mask, Nulls::Drop, Nulls::Omit];
-    values::choice(all.map(|nulls| (nulls.name(), nulls)))
-}
-
-fn tar_names() -> impl TypedValueParser<Value = TarNames> {
-    values::choice([TarNames::Portable, TarNames::Any].map(|names| (names.name(), names)))
 }
 
 const AFTER_HELP: &str = "\

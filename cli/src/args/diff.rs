@@ -28,7 +28,7 @@ pub struct DiffArgs {
     pub key_column: Option<String>,
 
     /// The most samples to list; all differences are counted
-    #[arg(long = "limit", short = 'n', value_name = "N", default_value = "10", allow_hyphen_values = true, value_parser = values::sample_count)]
+    #[arg(long = "limit", short = 'n', value_name = "N", default_value = "10", value_parser = values::sample_count)]
     pub listed: u64,
 
     /// Directory for temporary files [default: the system's]

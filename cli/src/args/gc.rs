@@ -27,7 +27,7 @@ pub struct GcArgs {
     pub part: Option<Part>,
 
     /// Keep files of parts that are younger than this: `90m`, `24h`, `7d`; `0` if no part is running
-    #[arg(long, allow_hyphen_values = true, value_name = "TIME", default_value = "24h", value_parser = duration::age)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::age)]
     pub older_than: TypedDuration,
 
     #[command(flatten)]

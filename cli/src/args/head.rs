@@ -18,7 +18,7 @@ pub struct HeadArgs {
     pub location: String,
 
     /// The number of samples
-    #[arg(long = "limit", short = 'n', value_name = "N", default_value = "5", allow_hyphen_values = true, value_parser = values::sample_count)]
+    #[arg(long = "limit", short = 'n', value_name = "N", default_value = "5", value_parser = values::sample_count)]
     pub samples: u64,
 
     /// Show only this column; repeatable, in the order given

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use shardmill_mds::HashAlgo;
 use shardmill_webdataset::Consumer;
 
-use super::StorageArgs;
 use super::values::{self, List};
+use super::{JobsArgs, StorageArgs};
 
 /// Rebuild or merge index.json files, and write the indexes of other readers
 #[derive(Args, Debug)]
@@ -43,9 +43,8 @@ pub struct RebuildArgs {
     #[arg(long, value_name = "NAME,...", value_parser = values::hashes)]
     pub hashes: Option<List<HashAlgo>>,
 
-    /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
-    pub jobs: Option<usize>,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
 }
 
 /// Write one index.json over several datasets; their shards stay where they are
@@ -87,9 +86,8 @@ pub struct ExportArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
-    pub jobs: Option<usize>,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,

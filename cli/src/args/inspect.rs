@@ -22,15 +22,11 @@ pub struct InspectArgs {
     pub shards: bool,
 
     /// In a Delta table: the version to inspect [default: the latest]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        conflicts_with = "delta_timestamp", value_parser = values::table_version)]
+    #[arg(long, value_name = "N", conflicts_with = "delta_timestamp", value_parser = values::table_version)]
     pub delta_version: Option<u64>,
 
     /// In a Delta table: inspect the latest version at this time, such as 2026-01-31T12:00:00Z
-    #[arg(long, alias = "timestamp", allow_hyphen_values = true, value_name = "TIME", value_parser = values::table_time)]
+    #[arg(long, alias = "timestamp", value_name = "TIME", value_parser = values::table_time)]
     pub delta_timestamp: Option<i64>,
 
     /// Also count deleted samples

@@ -29,42 +29,28 @@ pub struct OrderArgs {
     pub world: WorldArgs,
 
     /// Sizes of the shards of a stream, instead of a dataset; repeatable
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N,...",
-        conflicts_with = "streams",
-        help_heading = "Order", value_parser = values::sizes)]
+    #[arg(long, value_name = "N,...", conflicts_with = "streams", help_heading = "Order", value_parser = values::sizes)]
     pub shards: Vec<List<u64>>,
 
     /// The epoch
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "0",
-        help_heading = "Order", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Order", value_parser = values::number)]
     pub epoch: u64,
 
     /// Resume from a state, a JSON file as returned by `state_dict`
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "epoch",
-        help_heading = "Order", value_parser = values::local_path)]
+    #[arg(long, value_name = "FILE", conflicts_with = "epoch", help_heading = "Order", value_parser = values::local_path)]
     pub resume: Option<PathBuf>,
 
     /// Only this rank, counted from 0 over all nodes
-    #[arg(long, allow_hyphen_values = true, value_name = "R", value_parser = values::number)]
+    #[arg(long, value_name = "R", value_parser = values::number)]
     pub rank: Option<u64>,
 
     /// Only these batches: `7`, `-1` (the last), `10..20` (20 not included), `10..`, `..20`; 0 is the first batch, or the
     /// next one after a state
-    #[arg(long, allow_hyphen_values = true, value_name = "A..B", value_parser = IndexRange::parse)]
+    #[arg(long, value_name = "A..B", value_parser = IndexRange::parse)]
     pub batches: Option<IndexRange>,
 
     /// Threads that answer the configurations on standard input [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", conflicts_with_all = ["datasets", "streams", "shards"], value_parser = values::jobs)]
+    #[arg(long, short, value_name = "N", conflicts_with_all = ["datasets", "streams", "shards"], value_parser = values::jobs)]
     pub jobs: Option<usize>,
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{StorageArgs, values};
+use super::{JobsArgs, StorageArgs, values};
 
 /// Measure the columns of a dataset or a source: counts, nulls, distinct values, extremes, means, histograms
 ///
@@ -22,12 +22,11 @@ pub struct StatsArgs {
     pub columns: Vec<String>,
 
     /// Read only the first samples
-    #[arg(long = "limit", short = 'n', value_name = "N", allow_hyphen_values = true, value_parser = values::sample_count)]
+    #[arg(long = "limit", short = 'n', value_name = "N", value_parser = values::sample_count)]
     pub samples: Option<u64>,
 
-    /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
-    pub jobs: Option<usize>,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,

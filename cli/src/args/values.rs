@@ -1,7 +1,6 @@
 //! Parses the values of options and arguments to the types of the libraries.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use shardmill_convert::{ColumnSpec, Part, SplitSpec};
@@ -73,15 +72,15 @@ pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> ValueErro
     }
 }
 
-/// Accepts names that the library parses.
-pub fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+/// Accepts the names of these values.
+pub fn named<T>(all: &[T], name: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
 where
-    T: FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
+    T: Copy + PartialEq + Send + Sync + 'static,
 {
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+    choice(all.iter().map(|value| (name(*value), *value)))
 }
 
-/// Accepts the names of these values. A second name of a value is not shown.
+/// Accepts these names of values. A second name of a value is not shown.
 pub fn choice<T>(
     pairs: impl IntoIterator<Item = (&'static str, T)>,
 ) -> impl TypedValueParser<Value = T>

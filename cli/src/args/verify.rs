@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{StorageArgs, values};
+use super::{JobsArgs, StorageArgs};
 
 /// Check a dataset: structure, lengths, hashes; with --deep every sample
 ///
@@ -23,9 +23,8 @@ pub struct VerifyArgs {
     #[arg(long)]
     pub strict: bool,
 
-    /// Threads [default: one for each core]
-    #[arg(long, short, allow_hyphen_values = true, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
-    pub jobs: Option<usize>,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
 
     /// Hash that index.json must have: `sha256:` and 64 hex digits
     #[arg(long, value_name = "sha256:HEX")]

@@ -24,42 +24,27 @@ pub struct WhichArgs {
     pub world: WorldArgs,
 
     /// Name the samples of this step
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::number)]
+    #[arg(long, value_name = "N", value_parser = values::number)]
     pub step: Option<u64>,
 
     /// Name the steps that delivered this sample
-    #[arg(long, allow_hyphen_values = true, value_name = "K", value_parser = values::number)]
+    #[arg(long, value_name = "K", value_parser = values::number)]
     pub sample: Option<u64>,
 
     /// Only this rank, counted from 0 over all nodes
-    #[arg(long, allow_hyphen_values = true, value_name = "R", value_parser = values::number)]
+    #[arg(long, value_name = "R", value_parser = values::number)]
     pub rank: Option<u64>,
 
     /// The epoch
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "0",
-        help_heading = "Order", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Order", value_parser = values::number)]
     pub epoch: u64,
 
     /// Count steps from a state, a JSON file as returned by `state_dict`
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "epoch",
-        help_heading = "Order", value_parser = values::local_path)]
+    #[arg(long, value_name = "FILE", conflicts_with = "epoch", help_heading = "Order", value_parser = values::local_path)]
     pub state: Option<PathBuf>,
 
     /// Number of epochs to search for a sample
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "N",
-        default_value = "1",
-        conflicts_with = "step",
-        help_heading = "Order", value_parser = values::up_to(1000))]
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "step", help_heading = "Order", value_parser = values::up_to(1000))]
     pub epochs: u64,
 
     /// The column with the keys

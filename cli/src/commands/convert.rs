@@ -103,7 +103,7 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
     if !csv.csv_null.is_empty() {
         read.csv.nulls.clone_from(&csv.csv_null);
     }
-    read.resources.jobs = options::jobs(args.run.jobs);
+    read.resources.jobs = args.run.jobs.count();
     read.resources.memory_limit = args.run.memory_limit;
     read.resources.temp_dir.clone_from(&args.stores.temp_dir);
     Ok(read)

@@ -7,11 +7,11 @@ use serde::Serialize;
 use shardmill_core::{Limits, Progress, escape};
 use shardmill_profile::{ChangeKind, Diff, DiffOptions, RowChange};
 
+use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::rows::{self, RowsFound};
 use super::tars::Tars;
-use super::{dataset, options};
-use crate::args::DiffArgs;
+use crate::args::{self, DiffArgs};
 use crate::error::Stop;
 use crate::output::{Align, Display, Exit, Output, Table, count, many};
 use crate::signals;
@@ -49,7 +49,7 @@ impl ShardDiff {
 }
 
 pub fn run(args: &DiffArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let jobs = options::jobs(None);
+    let jobs = args::jobs(None);
     let open = |location| rows::open(location, &args.storage, limits.clone(), jobs);
     let (before, after) = (open(&args.before)?, open(&args.after)?);
     let shards = (

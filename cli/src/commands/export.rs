@@ -28,7 +28,7 @@ pub fn run(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     };
     let options = ExportOptions {
         readers: args.readers.clone(),
-        jobs: options::jobs(args.jobs),
+        jobs: args.jobs.count(),
         replace: args.force,
         limits,
         remote: options::remote(&args.storage)?,

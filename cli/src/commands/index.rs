@@ -45,7 +45,7 @@ pub fn run(args: &IndexArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
 fn rebuild(args: &RebuildArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let options = RebuildOptions {
         limits,
-        jobs: options::jobs(args.jobs),
+        jobs: args.jobs.count(),
     };
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());

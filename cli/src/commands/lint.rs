@@ -112,7 +112,7 @@ impl Report<'_> {
 
 pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let readers = args.readers.clone().unwrap_or_default();
-    let jobs = options::jobs(args.jobs);
+    let jobs = args.jobs.count();
     let remote = options::remote(&args.storage)?;
     let set = TarSet::open_at(&args.paths.concat(), &limits, &remote)?;
     let progress = Arc::new(Progress::new());

@@ -12,7 +12,6 @@ mod diff;
 mod doctor;
 mod export;
 mod extract;
-mod fix;
 mod gc;
 mod head;
 mod index;
@@ -25,7 +24,6 @@ mod options;
 mod order;
 mod picture;
 mod plan;
-mod repair;
 mod requests;
 mod rewrite;
 mod rows;
@@ -34,6 +32,8 @@ mod tars;
 mod verify;
 mod which;
 mod world;
+
+use shardmill_convert::RewriteKind;
 
 use crate::args::{Cli, TarVerb, Verb};
 use crate::error::Stop;
@@ -53,8 +53,8 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Index(args) => index::run(args, limits, out),
         Verb::Tar(args) => match &args.verb {
             TarVerb::Lint(args) => lint::run(args, limits, out),
-            TarVerb::Fix(args) => fix::run(args, limits, out),
-            TarVerb::Repair(args) => repair::run(args, limits, out),
+            TarVerb::Fix(args) => rewrite::run(args, RewriteKind::Fix, limits, out),
+            TarVerb::Repair(args) => rewrite::run(args, RewriteKind::Repair, limits, out),
         },
         Verb::Order(args) => order::run(args, limits, out),
         Verb::Plan(args) => plan::run(args, limits, out),

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::SystemTime;
 
 use shardmill_core::{Limits, escape};
 use shardmill_storage::{LeaseWait, RemoteOptions, settings_of};
 
-use crate::args::{MOST_JOBS, StorageArgs};
+use crate::args::StorageArgs;
 use crate::error::{CliError, Fault};
 use crate::output::{Output, seconds};
 
@@ -20,12 +19,6 @@ pub fn limits(typed: &[(String, u64)]) -> Limits {
         let _ = limits.set(name, *value);
     }
     limits
-}
-
-/// Returns the number of threads. The default is one for each core.
-pub fn jobs(typed: Option<usize>) -> usize {
-    let cores = || available_parallelism().map_or(1, usize::from);
-    typed.unwrap_or_else(|| cores().min(MOST_JOBS))
 }
 
 /// The environment variable with storage options as a JSON object of texts, for programs that run this one. They are not

@@ -17,7 +17,7 @@ use serde_json::Value;
 use shardmill_core::{Diagnostic, ErrorKind, io_error_id};
 use shardmill_order::{EpochConfig, Request, orders, weights};
 
-use super::options;
+use crate::args;
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, count};
 
@@ -34,7 +34,7 @@ const MOST_PICKS: u64 = 1 << 28;
 
 /// Answers the configurations on standard input with this number of threads.
 pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
-    let jobs = options::jobs(jobs);
+    let jobs = args::jobs(jobs);
     let queue = Arc::new(Queue::default());
     let (answers, answered) = sync_channel(jobs);
     for job in 0..jobs {

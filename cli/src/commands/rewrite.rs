@@ -1,4 +1,4 @@
-//! The shared implementation of `fix` and `repair`.
+//! The commands `shardmill tar fix` and `shardmill tar repair`: write tar files anew.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct JsonReport<'a> {
     report: &'a Rewritten,
 }
 
-pub fn rewrite(
+pub fn run(
     args: &RewriteArgs,
     kind: RewriteKind,
     limits: Limits,
@@ -29,7 +29,7 @@ pub fn rewrite(
     let options = RewriteOptions {
         kind,
         hashes: args.hashes.clone(),
-        jobs: options::jobs(args.jobs),
+        jobs: args.jobs.count(),
         limits,
     };
     let progress = Arc::new(Progress::new());

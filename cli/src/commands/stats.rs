@@ -20,7 +20,7 @@ struct JsonStats<'a> {
 }
 
 pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let jobs = options::jobs(args.jobs);
+    let jobs = args.jobs.count();
     let columns = (!args.columns.is_empty()).then_some(&args.columns[..]);
     let source = rows::open(&args.location, &args.storage, limits.clone(), jobs)?;
     let schema = source.schema();

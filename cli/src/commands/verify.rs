@@ -26,7 +26,7 @@ struct JsonReport<'a> {
 pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let options = VerifyOptions {
         deep: args.deep,
-        jobs: options::jobs(args.jobs),
+        jobs: args.jobs.count(),
         ..VerifyOptions::default()
     };
     let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;

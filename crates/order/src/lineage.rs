@@ -114,5 +114,4 @@ fn delivery(plan: &BatchPlan, step: u64, entry: u64, repeated: bool) -> Delivery
 }
 
 #[cfg(test)]
-#[path = "lineage_tests.rs"]
 mod tests;

@@ -145,5 +145,4 @@ fn py1e(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
 }
 
 #[cfg(test)]
-#[path = "reference_tests.rs"]
 mod tests;

@@ -322,5 +322,4 @@ fn total(option: &'static str, sizes: &[u64]) -> Result<u64, OrderError> {
 }
 
 #[cfg(test)]
-#[path = "tables_tests.rs"]
 mod tests;

@@ -1,33 +1,32 @@
-//! The options for stores that several commands share.
+//! The options that several commands share.
 
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::Args;
 use shardmill_storage::LEASE_PATIENCE;
 
-use super::duration;
+use super::values::MOST_JOBS;
+use super::{duration, values};
 
 /// Settings for accessing stores.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Stores")]
 pub struct StorageArgs {
     /// A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000; repeatable
-    #[arg(
-        long = "storage-option",
-        value_name = "NAME=VALUE",
-        help_heading = "Stores"
-    )]
+    #[arg(long = "storage-option", value_name = "NAME=VALUE")]
     pub storage_options: Vec<String>,
 
     /// The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-    #[arg(long, value_name = "NAME", help_heading = "Stores")]
+    #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
 
     /// The region of S3, like AWS_REGION
-    #[arg(long, value_name = "REGION", help_heading = "Stores")]
+    #[arg(long, value_name = "REGION")]
     pub region: Option<String>,
 
     /// The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-    #[arg(long, value_name = "URL", help_heading = "Stores")]
+    #[arg(long, value_name = "URL")]
     pub endpoint_url: Option<String>,
 }
 
@@ -47,15 +46,10 @@ impl StorageArgs {
 
 /// When the lease of another writer is taken over.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Stores")]
 pub struct TakeoverArgs {
     /// Take over the lease of another writer in a store after this time without a heartbeat [default: 15s]
-    #[arg(
-        long,
-        allow_hyphen_values = true,
-        value_name = "TIME",
-        help_heading = "Stores",
-        env = "SHARDMILL_TAKEOVER_AFTER",
-        hide_env_values = true, value_parser = duration::up_to_a_day)]
+    #[arg(long, value_name = "TIME", env = "SHARDMILL_TAKEOVER_AFTER", hide_env_values = true, value_parser = duration::up_to_a_day)]
     pub takeover_after: Option<Duration>,
 }
 
@@ -64,4 +58,25 @@ impl TakeoverArgs {
     pub fn patience(&self) -> Duration {
         self.takeover_after.unwrap_or(LEASE_PATIENCE)
     }
+}
+
+/// The number of threads.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct JobsArgs {
+    /// Threads [default: one for each core]
+    #[arg(long, short, value_name = "N", env = "SHARDMILL_JOBS", hide_env_values = true, value_parser = values::jobs)]
+    jobs: Option<usize>,
+}
+
+impl JobsArgs {
+    /// Returns the number of threads.
+    pub fn count(self) -> usize {
+        jobs(self.jobs)
+    }
+}
+
+/// Returns a number of threads. The default is one for each core.
+pub fn jobs(typed: Option<usize>) -> usize {
+    let cores = || available_parallelism().map_or(1, usize::from);
+    typed.unwrap_or_else(|| cores().min(MOST_JOBS))
 }
