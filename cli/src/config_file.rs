@@ -15,7 +15,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::command;
-use crate::error::CliError;
+use crate::error::{Fault, one_line};
 
 /// The verb that has a file of options.
 const VERB: &str = "convert";
@@ -28,7 +28,7 @@ const NOT_IN_FILES: [&str; 4] = ["config", "print-config", "column", "help"];
 
 /// Adds the options of the file that `--config` names to the words of a command line, of which the first is the name of
 /// the program.
-pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, CliError> {
+pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     // The sources and the destination may be in the file, so they are not required here. Other mistakes are reported when
     // the words are parsed with those of the file.
     let lenient = command::definition().mut_subcommand(VERB, |verb| {
@@ -60,23 +60,21 @@ pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, CliError> 
     Ok(typed)
 }
 
-fn read(path: &Path) -> Result<String, CliError> {
-    let shown = escape(&path.display().to_string()).into_owned();
-    let error = |message: String| CliError::Usage {
-        id: "config-config".into(),
-        object: Some(shown.clone()),
-        message,
-        hint: Some("--config names a TOML file with options".to_owned()),
+fn read(path: &Path) -> Result<String, Fault> {
+    let error = |message: &str| {
+        Fault::usage("config-config", message)
+            .about(&path.display().to_string())
+            .with_hint("--config names a TOML file with options")
     };
     let metadata =
-        std::fs::metadata(path).map_err(|source| error(format!("cannot read it: {source}")))?;
+        std::fs::metadata(path).map_err(|source| error(&format!("cannot read it: {source}")))?;
     if metadata.len() > MOST_BYTES {
-        return Err(error(format!(
+        return Err(error(&format!(
             "it has {} bytes, and at most {MOST_BYTES} are read",
             metadata.len()
         )));
     }
-    std::fs::read_to_string(path).map_err(|source| error(format!("cannot read it: {source}")))
+    std::fs::read_to_string(path).map_err(|source| error(&format!("cannot read it: {source}")))
 }
 
 /// The words of a file.
@@ -94,7 +92,7 @@ struct File<'a> {
 
 impl File<'_> {
     /// Returns the words for the options that were not typed.
-    fn words(&self, typed: &ArgMatches) -> Result<Words, CliError> {
+    fn words(&self, typed: &ArgMatches) -> Result<Words, Fault> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             self.error(at, format!("it is not TOML: {}", error.message()), None)
@@ -143,7 +141,7 @@ impl File<'_> {
         name: &str,
         arg: &Arg,
         value: &Spanned<DeValue<'_>>,
-    ) -> Result<Vec<OsString>, CliError> {
+    ) -> Result<Vec<OsString>, Fault> {
         if !arg.get_action().takes_values() {
             return match value.get_ref() {
                 DeValue::Boolean(true) => Ok(vec![format!("--{name}").into()]),
@@ -159,14 +157,14 @@ impl File<'_> {
     }
 
     /// Returns a list of texts; a single text is a list of one.
-    fn texts(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, CliError> {
+    fn texts(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Fault> {
         match value.get_ref() {
             DeValue::Array(items) => items.iter().map(|item| self.text(name, item)).collect(),
             _ => Ok(vec![self.text(name, value)?]),
         }
     }
 
-    fn text(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, CliError> {
+    fn text(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, Fault> {
         match value.get_ref() {
             DeValue::String(text) => Ok(text.clone().into_owned()),
             DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
@@ -176,7 +174,7 @@ impl File<'_> {
     }
 
     /// Returns the columns in the form of `--column`, in the order of the file.
-    fn columns(&self, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, CliError> {
+    fn columns(&self, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Fault> {
         const FORM: &str = "a table of names and encodings, such as image = \"jpeg\"";
         let DeValue::Table(table) = value.get_ref() else {
             return Err(self.wrong("columns", value, FORM));
@@ -215,7 +213,7 @@ impl File<'_> {
         Ok(columns)
     }
 
-    fn unknown(&self, name: &str, at: usize, known: &[&Arg]) -> CliError {
+    fn unknown(&self, name: &str, at: usize, known: &[&Arg]) -> Fault {
         let names = known.iter().filter_map(|arg| arg.get_long());
         let names = names.chain(["sources", "dest", "columns"]);
         let nearest = names.min_by_key(|known| distance(known, name));
@@ -227,7 +225,7 @@ impl File<'_> {
         )
     }
 
-    fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> CliError {
+    fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> Fault {
         let found = value.get_ref().type_str();
         let message = format!("`{}` is of type {found}", escape(name));
         self.error(
@@ -237,17 +235,13 @@ impl File<'_> {
         )
     }
 
-    fn error(&self, at: usize, message: String, hint: Option<String>) -> CliError {
+    fn error(&self, at: usize, message: String, hint: Option<String>) -> Fault {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
-        CliError::Usage {
-            id: "config-config".into(),
-            object: Some(format!(
-                "{}:{line}",
-                escape(&self.path.display().to_string())
-            )),
-            message,
-            hint,
+        Fault {
+            hint: hint.map(|hint| one_line(&hint)),
+            ..Fault::usage("config-config", &message)
+                .about(&format!("{}:{line}", self.path.display()))
         }
     }
 }

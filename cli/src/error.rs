@@ -1,205 +1,12 @@
-//! The errors of the command line itself, and the form in which every error is shown.
+//! The form in which the errors of all crates are shown.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
+use shardmill_core::{Diagnostic, ErrorKind, escape};
 
-/// The errors of this crate: options, and requests that a dataset cannot fulfil.
-#[derive(Debug, thiserror::Error)]
-pub enum CliError {
-    /// The command line cannot be parsed.
-    #[error("{message}")]
-    Usage {
-        id: Cow<'static, str>,
-        object: Option<String>,
-        message: String,
-        hint: Option<String>,
-    },
-    /// The value of an option cannot be used.
-    #[error("{message}")]
-    Option {
-        /// Without the dashes: `size-limit`.
-        option: &'static str,
-        message: String,
-        hint: Option<String>,
-    },
-    /// The location is not a local path.
-    #[error("only local folders and files are supported here, not `{scheme}:`")]
-    Scheme { location: String, scheme: String },
-    #[error("sample {sample} does not exist; the dataset has {samples}")]
-    SampleOutOfRange {
-        dataset: String,
-        sample: String,
-        samples: u64,
-    },
-    #[error("no sample has `{}` in the column `{}`", escape(key), escape(column))]
-    KeyNotFound {
-        dataset: String,
-        key: String,
-        column: String,
-    },
-    #[error("there is no column `{}`", escape(column))]
-    ColumnUnknown {
-        object: String,
-        column: String,
-        known: Vec<String>,
-    },
-    #[error("the file cannot be named after `{}`: {source}", escape(name))]
-    FileName {
-        sample: u64,
-        name: String,
-        source: NameError,
-    },
-    #[error("{}", no_dataset(*.unfinished))]
-    NoDataset {
-        location: String,
-        /// The leftovers of an unfinished conversion to it.
-        unfinished: Option<Unfinished>,
-    },
-    #[error("the index.json files are in subdirectories")]
-    SeveralDatasets {
-        location: String,
-        names: Vec<String>,
-    },
-    #[error("a different index exists")]
-    IndexDiffers { path: String },
-    #[error(
-        "the key `{}` is that of samples {first} and {second}, and files cannot be named after both",
-        escape(key)
-    )]
-    KeyTwice {
-        dataset: String,
-        key: String,
-        first: u64,
-        second: u64,
-    },
-    #[error("the column has encoding {encoding}, which cannot be a key")]
-    KeyEncoding { column: String, encoding: String },
-}
-
-fn no_dataset(unfinished: Option<Unfinished>) -> String {
-    match unfinished {
-        Some(found @ Unfinished::Parts) => found.to_string(),
-        Some(Unfinished::Conversion) => {
-            "there is no `index.json`, and a conversion into it is not finished".to_owned()
-        }
-        None => "there is no `index.json` here or in a subdirectory".to_owned(),
-    }
-}
-
-impl CliError {
-    /// Returns the error that an option cannot have its value. The hint says what is accepted.
-    pub fn option(
-        option: &'static str,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
-        Self::Option {
-            option,
-            message: message.into(),
-            hint: Some(hint.into()),
-        }
-    }
-
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Usage { .. }
-            | Self::Option { .. }
-            | Self::SampleOutOfRange { .. }
-            | Self::Scheme { .. }
-            | Self::ColumnUnknown { .. }
-            | Self::SeveralDatasets { .. }
-            | Self::KeyEncoding { .. } => ErrorKind::InvalidInput,
-            Self::NoDataset {
-                unfinished: Some(Unfinished::Parts),
-                ..
-            } => ErrorKind::Conflict,
-            Self::KeyNotFound { .. } | Self::NoDataset { .. } => ErrorKind::NotFound,
-            Self::FileName { .. } | Self::KeyTwice { .. } => ErrorKind::Corrupt,
-            Self::IndexDiffers { .. } => ErrorKind::Conflict,
-        }
-    }
-
-    fn id(&self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
-            Self::Usage { id, .. } => return id.clone(),
-            Self::Option { option, .. } => return Cow::Owned(format!("config-{option}")),
-            Self::Scheme { .. } => "url-scheme",
-            Self::SampleOutOfRange { .. } => "sample-out-of-range",
-            Self::KeyNotFound { .. } => "key-not-found",
-            Self::ColumnUnknown { .. } => "column-unknown",
-            Self::FileName { source, .. } => source.id(),
-            Self::NoDataset {
-                unfinished: Some(found @ Unfinished::Parts),
-                ..
-            } => found.id(),
-            Self::NoDataset { .. } => "index-missing",
-            Self::IndexDiffers { .. } => "index-exists",
-            Self::SeveralDatasets { .. } => "several-datasets",
-            Self::KeyEncoding { .. } => "key-encoding",
-            Self::KeyTwice { .. } => "key-twice",
-        })
-    }
-
-    fn object(&self) -> Option<String> {
-        match self {
-            Self::Usage { object, .. } => object.clone(),
-            Self::Option { option, .. } => Some(format!("--{option}")),
-            Self::Scheme { location, .. }
-            | Self::NoDataset { location, .. }
-            | Self::SeveralDatasets { location, .. } => Some(location.clone()),
-            Self::SampleOutOfRange { dataset, .. }
-            | Self::KeyNotFound { dataset, .. }
-            | Self::KeyTwice { dataset, .. } => Some(dataset.clone()),
-            Self::ColumnUnknown { object, .. } => Some(object.clone()),
-            Self::FileName { sample, .. } => Some(format!("sample {sample}")),
-            Self::IndexDiffers { path } => Some(path.clone()),
-            Self::KeyEncoding { column, .. } => Some(column.clone()),
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Usage { hint, .. } | Self::Option { hint, .. } => hint.clone(),
-            Self::Scheme { .. } => Some("give the path of a local directory".to_owned()),
-            Self::SampleOutOfRange { samples: 0, .. } => None,
-            Self::SampleOutOfRange { samples, .. } => Some(format!(
-                "samples are numbered from 0 to {}, or from -1 backwards",
-                samples.saturating_sub(1)
-            )),
-            Self::KeyNotFound { .. } => {
-                Some("name the column that holds keys with --key-column".to_owned())
-            }
-            Self::ColumnUnknown { known, .. } => {
-                Some(format!("its columns are {}", known.join(", ")))
-            }
-            Self::FileName { .. } => {
-                Some("leave out --by-key to name the files by sample number".to_owned())
-            }
-            Self::NoDataset {
-                location,
-                unfinished: Some(found),
-            } => Some(found.hint(location)),
-            Self::NoDataset { .. } => {
-                Some("`shardmill index rebuild` makes an index from shards".to_owned())
-            }
-            Self::SeveralDatasets { names, .. } => {
-                Some(format!("name one of them: {}", names.join(", ")))
-            }
-            Self::KeyTwice { .. } => {
-                Some("leave out --by-key to name files by the numbers of the samples".to_owned())
-            }
-            Self::IndexDiffers { .. } => Some("replace it with --force".to_owned()),
-            Self::KeyEncoding { .. } => {
-                Some("choose a column of strings or integers with --key-column".to_owned())
-            }
-        }
-    }
-}
-
-/// An error of any crate in the form in which it is shown.
+/// An error in the form in which it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub kind: ErrorKind,
@@ -209,6 +16,78 @@ pub struct Fault {
     pub hint: Option<String>,
 }
 
+impl Fault {
+    /// Creates an error without an object and a hint. Line breaks and control characters are escaped.
+    pub fn new(kind: ErrorKind, id: impl Into<Cow<'static, str>>, message: &str) -> Self {
+        Self {
+            kind,
+            id: id.into(),
+            object: None,
+            message: one_line(message),
+            hint: None,
+        }
+    }
+
+    /// Creates the error of a command line, of a variable, or of a request that a dataset cannot fulfil.
+    pub fn usage(id: impl Into<Cow<'static, str>>, message: &str) -> Self {
+        Self::new(ErrorKind::InvalidInput, id, message)
+    }
+
+    /// Creates the error of an option that cannot have its value. `option` has no dashes; the hint says what is accepted.
+    pub fn option(option: &str, message: &str, hint: &str) -> Self {
+        Self::usage(format!("config-{option}"), message)
+            .about(&format!("--{option}"))
+            .with_hint(hint)
+    }
+
+    /// Creates the error that a dataset, or a sample of it, has no such column.
+    pub fn unknown_column(
+        object: &str,
+        column: &str,
+        known: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Self {
+        let known: Vec<_> = known.into_iter().collect();
+        let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+        let message = format!("there is no column `{}`", escape(column));
+        Self::usage("column-unknown", &message)
+            .about(object)
+            .with_hint(&format!("its columns are {}", known.join(", ")))
+    }
+
+    /// Creates the error that no sample has a key.
+    pub fn unknown_key(dataset: &str, key: &str, column: &str) -> Self {
+        let (key, column) = (escape(key), escape(column));
+        let message = format!("no sample has `{key}` in the column `{column}`");
+        Self::new(ErrorKind::NotFound, "key-not-found", &message)
+            .about(dataset)
+            .with_hint("name the column that holds keys with --key-column")
+    }
+
+    /// Creates the error that a dataset has no sample of this number.
+    pub fn unknown_sample(dataset: &str, sample: impl fmt::Display, samples: u64) -> Self {
+        let message = format!("sample {sample} does not exist; the dataset has {samples}");
+        let fault = Self::usage("sample-out-of-range", &message).about(dataset);
+        match samples.checked_sub(1) {
+            None => fault,
+            Some(last) => fault.with_hint(&format!(
+                "samples are numbered from 0 to {last}, or from -1 backwards"
+            )),
+        }
+    }
+
+    /// Sets what the error is about.
+    pub fn about(mut self, object: &str) -> Self {
+        self.object = Some(escape(object).into_owned());
+        self
+    }
+
+    /// Sets the remedy.
+    pub fn with_hint(mut self, hint: &str) -> Self {
+        self.hint = Some(one_line(hint));
+        self
+    }
+}
+
 impl<E: Diagnostic> From<E> for Fault {
     fn from(error: E) -> Self {
         Self {
@@ -216,18 +95,6 @@ impl<E: Diagnostic> From<E> for Fault {
             id: Cow::Borrowed(error.id()),
             object: error.object().map(|object| escape(&object).into_owned()),
             message: chain(&error),
-            hint: error.hint().map(|hint| one_line(&hint)),
-        }
-    }
-}
-
-impl From<CliError> for Fault {
-    fn from(error: CliError) -> Self {
-        Self {
-            kind: error.kind(),
-            id: error.id(),
-            object: error.object().map(|object| escape(&object).into_owned()),
-            message: one_line(&error.to_string()),
             hint: error.hint().map(|hint| one_line(&hint)),
         }
     }
@@ -335,11 +202,7 @@ mod tests {
 
     #[test]
     fn a_hint_follows_a_semicolon() {
-        let fault = Fault::from(CliError::option(
-            "jobs",
-            "`0` is not a number of threads",
-            "pass 1 or more",
-        ));
+        let fault = Fault::option("jobs", "`0` is not a number of threads", "pass 1 or more");
         assert_eq!(
             fault.to_string(),
             "[config-jobs]: --jobs: `0` is not a number of threads; pass 1 or more"

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let is_json = typed.iter().any(|word| word == "--json");
     let typed = match config_file::with_config(typed) {
         Ok(typed) => typed,
-        Err(error) => return failed(&error.into(), &Console::new(is_json, false)),
+        Err(error) => return failed(&error, &Console::new(is_json, false)),
     };
     let cli = match command::parse(&typed) {
         Ok(cli) => cli,

@@ -7,7 +7,7 @@ use shardmill_core::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::output::{Console, Signal};
+use crate::output::{Console, Display, Output, Signal};
 
 static FIRST: AtomicU8 = AtomicU8::new(0);
 
@@ -26,9 +26,18 @@ pub fn survive_file_limit() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Makes signals cancel `progress` instead of the previous one. If signals cannot be caught, their default applies.
-pub fn cancel_on_signal(progress: &Arc<Progress>, console: &Arc<Console>) {
-    *current() = Some(Arc::clone(progress));
+/// Runs work that shows its progress and that signals cancel. `verb` names the work, as in `reading`.
+pub fn with_progress<T>(verb: &'static str, out: &Output, work: impl FnOnce(&Progress) -> T) -> T {
+    let progress = cancelled_by_signals(out.console());
+    let _display = Display::start(&progress, out.progress_mode(), verb, out.console());
+    work(&progress)
+}
+
+/// Returns the progress of a piece of work, which signals cancel from now on instead of the previous one. If signals
+/// cannot be caught, their default applies.
+pub fn cancelled_by_signals(console: &Arc<Console>) -> Arc<Progress> {
+    let progress = Arc::new(Progress::new());
+    *current() = Some(Arc::clone(&progress));
     // A signal between two pieces of work cancels the next one.
     if first().is_some() {
         progress.cancel();
@@ -41,6 +50,7 @@ pub fn cancel_on_signal(progress: &Arc<Progress>, console: &Arc<Console>) {
             std::thread::spawn(move || wait(signals, &console));
         }
     });
+    progress
 }
 
 static CURRENT: Mutex<Option<Arc<Progress>>> = Mutex::new(None);

@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use shardmill_core::escape;
-
 use super::values::ValueError;
-use crate::error::CliError;
+use crate::error::Fault;
 use crate::output::count;
 
 /// The typed range. Negative numbers count from the end.
@@ -22,19 +20,16 @@ impl IndexRange {
             .strip_prefix('-')
             .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
         {
-            return Err(CliError::Usage {
-                id: "usage-unknown-option".into(),
-                object: Some(text.to_owned()),
-                message: "there is no such option or argument".to_owned(),
-                hint: Some("see `shardmill --help`".to_owned()),
-            }
-            .into());
+            let fault = Fault::usage(
+                "usage-unknown-option",
+                "there is no such option or argument",
+            );
+            return Err(fault.about(text).with_hint("see `shardmill --help`").into());
         }
-        let error = || CliError::Usage {
-            id: "config-range".into(),
-            object: Some(escape(text).into_owned()),
-            message: "it is neither a number nor a range".to_owned(),
-            hint: Some("write 7, -1, 10..20, 10.. or ..20".to_owned()),
+        let error = || {
+            Fault::usage("config-range", "it is neither a number nor a range")
+                .about(text)
+                .with_hint("write 7, -1, 10..20, 10.. or ..20")
         };
         let number = |text: &str| text.parse::<i64>().map_err(|_| error());
         let end = |text: &str| match text.is_empty() {
@@ -48,20 +43,18 @@ impl IndexRange {
     }
 
     /// Returns the selected samples of a dataset with `samples` samples. All typed numbers must be in range.
-    pub fn samples_of(self, dataset: &str, samples: u64) -> Result<Range<u64>, CliError> {
-        self.resolve(samples, |number| CliError::SampleOutOfRange {
-            dataset: dataset.to_owned(),
-            sample: number.to_string(),
-            samples,
+    pub fn samples_of(self, dataset: &str, samples: u64) -> Result<Range<u64>, Fault> {
+        self.resolve(samples, |number| {
+            Fault::unknown_sample(dataset, number, samples)
         })
     }
 
     /// Returns the selected batches of an epoch with `batches` batches. All typed numbers must be in range.
-    pub fn batches_of(self, batches: u64) -> Result<Range<u64>, CliError> {
+    pub fn batches_of(self, batches: u64) -> Result<Range<u64>, Fault> {
         self.resolve(batches, |number| {
-            CliError::option(
+            Fault::option(
                 "batches",
-                format!(
+                &format!(
                     "batch {number} does not exist; there are {}",
                     count(batches)
                 ),
@@ -71,7 +64,7 @@ impl IndexRange {
     }
 
     /// Returns the selected numbers below `total`.
-    fn resolve(self, total: u64, error: impl Fn(i64) -> CliError) -> Result<Range<u64>, CliError> {
+    fn resolve(self, total: u64, error: impl Fn(i64) -> Fault) -> Result<Range<u64>, Fault> {
         let place = |number: i64, most: u64| {
             let place = if number < 0 {
                 total.checked_sub(number.unsigned_abs())
@@ -92,12 +85,8 @@ impl IndexRange {
                 let start = first.map_or(Ok(0), |first| place(first, total))?;
                 let end = last.map_or(Ok(total), |last| place(last, total))?;
                 if start > end {
-                    return Err(CliError::Usage {
-                        id: "config-range".into(),
-                        object: Some(format!("{start}..{end}")),
-                        message: "the range ends before it begins".to_owned(),
-                        hint: None,
-                    });
+                    let fault = Fault::usage("config-range", "the range ends before it begins");
+                    return Err(fault.about(&format!("{start}..{end}")));
                 }
                 Ok(start..end)
             }

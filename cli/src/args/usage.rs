@@ -5,9 +5,11 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 
+use shardmill_core::escape;
+
 use super::renamed;
 use super::values::ValueError;
-use crate::error::{CliError, Fault};
+use crate::error::{Fault, one_line};
 
 /// Converts an error of clap for the command line `typed`. A value that its parser rejected keeps the parser's message.
 pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Fault {
@@ -22,13 +24,9 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Fault {
     match (own, &option) {
         (Some(ValueError::Other(fault)), _) => return fault.clone(),
         (Some(ValueError::Refused { message, hint }), Some(option)) => {
-            return CliError::Usage {
-                id: config_id(option),
-                object: Some(given_as(option, typed)),
-                message: message.clone(),
-                hint: Some(hint.clone()),
-            }
-            .into();
+            return Fault::usage(config_id(option), message)
+                .about(&given_as(option, typed))
+                .with_hint(hint);
         }
         _ => {}
     }
@@ -113,13 +111,11 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Fault {
             ("usage".into(), None, message, help())
         }
     };
-    CliError::Usage {
-        id,
-        object,
-        message,
-        hint,
+    Fault {
+        object: object.map(|object| escape(&object).into_owned()),
+        hint: hint.map(|hint| one_line(&hint)),
+        ..Fault::usage(id, &message)
     }
-    .into()
 }
 
 /// Returns the name of the environment variable that sets an option, if the option is not in the command line. Otherwise

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use shardmill_convert::{ColumnSpec, Part, SplitSpec};
 use shardmill_core::{
-    ByteSize, Diagnostic, ErrorKind, Limits, check_relative_path, escape, parse_sample_count,
+    ByteSize, Diagnostic, Limits, check_relative_path, escape, parse_sample_count,
 };
 use shardmill_dataset::TarPattern;
 use shardmill_mds::HashAlgo;
@@ -13,7 +13,7 @@ use shardmill_storage::Location;
 use shardmill_webdataset::{Consumer, WebdatasetError};
 use shardmill_writer::ShardPattern;
 
-use crate::error::{CliError, Fault};
+use crate::error::Fault;
 
 /// A value that cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -36,9 +36,9 @@ impl<E: Diagnostic> From<E> for ValueError {
     }
 }
 
-impl From<CliError> for ValueError {
-    fn from(error: CliError) -> Self {
-        Self::Other(error.into())
+impl From<Fault> for ValueError {
+    fn from(fault: Fault) -> Self {
+        Self::Other(fault)
     }
 }
 
@@ -46,13 +46,9 @@ impl From<ValueError> for Fault {
     fn from(error: ValueError) -> Self {
         match error {
             ValueError::Other(fault) => fault,
-            ValueError::Refused { message, hint } => Self {
-                kind: ErrorKind::InvalidInput,
-                id: "usage-value".into(),
-                object: None,
-                message,
-                hint: Some(hint),
-            },
+            ValueError::Refused { message, hint } => {
+                Self::usage("usage-value", &message).with_hint(&hint)
+            }
         }
     }
 }
@@ -77,7 +73,7 @@ pub fn named<T>(all: &[T], name: fn(T) -> &'static str) -> impl TypedValueParser
 where
     T: Copy + PartialEq + Send + Sync + 'static,
 {
-    choice(all.iter().map(|value| (name(*value), *value)))
+    choice(all.iter().map(move |value| (name(*value), *value)))
 }
 
 /// Accepts these names of values. A second name of a value is not shown.
@@ -229,20 +225,16 @@ pub fn local_path(text: &str) -> Parsed<PathBuf> {
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
     {
-        return Err(CliError::Scheme {
-            location: without_secrets(scheme, rest),
-            scheme: scheme.to_owned(),
-        }
-        .into());
+        let message = format!("only local folders and files are supported here, not `{scheme}:`");
+        return Err(Fault::usage("url-scheme", &message)
+            .about(&without_secrets(scheme, rest))
+            .with_hint("give the path of a local directory")
+            .into());
     }
     if text.is_empty() {
-        return Err(CliError::Usage {
-            id: "usage-value".into(),
-            object: None,
-            message: "a location is empty".to_owned(),
-            hint: Some("give the path of a file or directory".to_owned()),
-        }
-        .into());
+        return Err(Fault::usage("usage-value", "a location is empty")
+            .with_hint("give the path of a file or directory")
+            .into());
     }
     Ok(PathBuf::from(text))
 }

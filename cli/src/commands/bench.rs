@@ -1,7 +1,6 @@
 //! The command `shardmill bench`: reads a dataset as a training run does, and measures the speed.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -16,7 +15,7 @@ use shardmill_reader::{
 
 use super::{dataset, options, world};
 use crate::args::BenchArgs;
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, rate, seconds};
 use crate::signals;
 
@@ -88,7 +87,7 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             options.worker, config.world.workers_per_rank
         );
         return Err(
-            CliError::option("worker", fact, "count from 0, and see --workers-per-rank").into(),
+            Fault::option("worker", &fact, "count from 0, and see --workers-per-rank").into(),
         );
     }
     let pace = Pace {
@@ -96,8 +95,7 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         most: args.max_batches.unwrap_or(u64::MAX),
         digest: args.digest,
     };
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
+    let progress = signals::cancelled_by_signals(out.console());
     let mut report = Report {
         samples: reader.samples(),
         shards: reader.shards() as u64,

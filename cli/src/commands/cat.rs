@@ -15,7 +15,7 @@ use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, SampleName};
 use super::tars::{TarCat, Tars};
 use crate::args::CatArgs;
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, count, many, write_string, write_text_value, write_value};
 
 /// The number of samples shown by default.
@@ -29,9 +29,7 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
         .max_bytes
         .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     if args.raw && args.columns.len() != 1 {
-        return Err(
-            CliError::option("raw", "it writes one column", "name it with --column").into(),
-        );
+        return Err(Fault::option("raw", "it writes one column", "name it with --column").into());
     }
     let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     if let Some(tars) = Tars::find(&dataset_location, &limits, args.with_deleted)? {
@@ -140,12 +138,12 @@ const fn is_default(args: &CatArgs) -> bool {
 }
 
 /// Returns the samples that the range and `--limit` select.
-fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, CliError> {
+fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, Fault> {
     let range = match args.range {
         Some(range) => range.samples_of(&args.dataset, total)?,
         None if is_default(args) && args.raw => {
             let hint = "give its number or its key";
-            return Err(CliError::option("raw", "it writes one sample", hint));
+            return Err(Fault::option("raw", "it writes one sample", hint));
         }
         None => 0..total,
     };
@@ -158,13 +156,13 @@ fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, CliError> {
 }
 
 /// Checks that `--raw` selects exactly one sample.
-fn check_one(range: &Range<u64>) -> Result<(), CliError> {
+fn check_one(range: &Range<u64>) -> Result<(), Fault> {
     let samples = range.end - range.start;
     if samples == 1 {
         return Ok(());
     }
     let fact = format!("it writes one sample, but {} are selected", count(samples));
-    Err(CliError::option("raw", fact, "give one number or a key"))
+    Err(Fault::option("raw", &fact, "give one number or a key"))
 }
 
 /// Notes that there are more samples than the default shows.
@@ -193,7 +191,7 @@ enum Shown<'a> {
 
 impl Cat<'_> {
     /// Checks that at least one shard has the column.
-    fn check_column(&self, column: &str) -> Result<(), CliError> {
+    fn check_column(&self, column: &str) -> Result<(), Fault> {
         let mut configs = self
             .dataset
             .index()
@@ -208,11 +206,10 @@ impl Cat<'_> {
             new && config.column_names().any(|name| name == column)
         });
         match self.dataset.index().shards.first() {
-            Some(first) if !found => Err(CliError::ColumnUnknown {
-                object: self.name.to_owned(),
-                column: column.to_owned(),
-                known: first.config.column_names().map(str::to_owned).collect(),
-            }),
+            Some(first) if !found => {
+                let known = first.config.column_names();
+                Err(Fault::unknown_column(self.name, column, known))
+            }
             _ => Ok(()),
         }
     }
@@ -268,7 +265,7 @@ impl Cat<'_> {
         sample: &Sample,
         items: Vec<T>,
         name: impl Fn(&T) -> &str,
-    ) -> Result<Vec<T>, CliError> {
+    ) -> Result<Vec<T>, Fault> {
         if self.columns.is_empty() {
             return Ok(items);
         }
@@ -281,11 +278,11 @@ impl Cat<'_> {
             match found.and_then(Option::take) {
                 Some(item) => chosen.push(item),
                 None => {
-                    return Err(CliError::ColumnUnknown {
-                        object: format!("sample {}", sample.number()),
-                        column: column.clone(),
-                        known: sample.config().column_names().map(str::to_owned).collect(),
-                    });
+                    let (object, known) = (
+                        format!("sample {}", sample.number()),
+                        sample.config().column_names(),
+                    );
+                    return Err(Fault::unknown_column(&object, column, known));
                 }
             }
         }
@@ -322,19 +319,16 @@ impl Cat<'_> {
                 return Ok(number);
             }
         }
-        Err(CliError::KeyNotFound {
-            dataset: self.name.to_owned(),
-            key: key.to_owned(),
-            column: self.key_column.to_owned(),
-        }
-        .into())
+        Err(Fault::unknown_key(self.name, key, self.key_column).into())
     }
 
     /// Returns the key of a sample as text, or `None` if the sample has no key column.
     fn key(&self, sample: &Sample) -> Result<Option<String>, Stop> {
-        let error = |encoding: &str| CliError::KeyEncoding {
-            column: self.key_column.to_owned(),
-            encoding: encoding.to_owned(),
+        let error = |encoding: &str| {
+            let message = format!("the column has encoding {encoding}, which cannot be a key");
+            Fault::usage("key-encoding", &message)
+                .about(self.key_column)
+                .with_hint("choose a column of strings or integers with --key-column")
         };
         if sample.config().mds_columns().is_none() {
             let values = sample.values()?;

@@ -1,9 +1,7 @@
 //! The command `shardmill commit`: publishes the parts of a conversion as one dataset.
 
-use std::sync::Arc;
-
 use shardmill_convert::{CommitPartsOptions, commit};
-use shardmill_core::{Limits, Progress, escape};
+use shardmill_core::{Limits, escape};
 use shardmill_writer::parts::Verify;
 
 use super::options;
@@ -21,8 +19,7 @@ pub fn run(args: &CommitArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     if args.deep {
         options.verify = Verify::Hashes;
     }
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
+    let progress = signals::cancelled_by_signals(out.console());
     let report = commit(&options, &progress)?;
     if out.is_json() {
         out.json(&report)?;

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_convert::{
     ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
     RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions,
 };
-use shardmill_core::{Format, Limits, Progress, escape};
+use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Encoding, TextEncoding};
 use shardmill_source::SourceOptions;
 use shardmill_writer::{FieldEncoding, ShardFormat};
@@ -17,7 +16,7 @@ use shardmill_writer::{FieldEncoding, ShardFormat};
 use super::options;
 use crate::args::{ConvertArgs, ShardArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{
     Align, Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds,
 };
@@ -34,8 +33,7 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         return show_plan(&plan, out);
     }
     // Signals are handled from here on, so that a signal while the source is listed is not lost.
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
+    let progress = signals::cancelled_by_signals(out.console());
     let plan = shardmill_convert::plan(options)?;
     let display = Display::start(&progress, out.progress_mode(), "converting", out.console());
     let report = shardmill_convert::run(plan, &progress);
@@ -109,7 +107,7 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
     Ok(read)
 }
 
-fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, CliError> {
+fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Fault> {
     check_format(args, to)?;
     let default = ShardOptions::default();
     let compression = args.compression.as_deref();
@@ -155,19 +153,19 @@ fn parse_compression<T: FromStr>(
     name: Option<&str>,
     of: &str,
     known: &str,
-) -> Result<Option<T>, CliError> {
+) -> Result<Option<T>, Fault> {
     let Some(name) = name else {
         return Ok(None);
     };
     let parsed = name.parse().map(Some);
     parsed.map_err(|_| {
         let fact = format!("`{}` is not a compression{of}", escape(name));
-        CliError::option("compression", fact, format!("choose {known}"))
+        Fault::option("compression", &fact, &format!("choose {known}"))
     })
 }
 
 /// Checks that the format has what the options are about.
-fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), CliError> {
+fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
     const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
     let is_tar = to == ShardFormat::Webdataset;
     let has_lines = !is_tar && to != Format::Mds.into();
@@ -203,69 +201,51 @@ fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), CliError> {
         () => return Ok(()),
     };
     let (option, fact, hint) = refused;
-    Err(CliError::option(option, fact, hint))
+    Err(Fault::option(option, &fact, hint))
 }
 
 /// Checks that no column is given twice.
 fn check_unique<'a>(
     option: &'static str,
     mut names: impl Iterator<Item = &'a String>,
-) -> Result<(), CliError> {
+) -> Result<(), Fault> {
     let mut seen = BTreeSet::new();
     match names.find(|name| !seen.insert(*name)) {
         Some(name) => {
             let fact = format!("`{}` is given twice", escape(name));
-            Err(CliError::option(option, fact, "give each column once"))
+            Err(Fault::option(option, &fact, "give each column once"))
         }
         None => Ok(()),
     }
 }
 
 /// Checks that no column is given twice, and that the format has the encodings.
-fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), CliError> {
+fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Fault> {
     check_unique("column", columns.iter().map(|column| &column.name))?;
     for column in columns {
         let Some(encoding) = &column.encoding else {
             continue;
         };
-        let error = |fact: String, hint: Option<String>| CliError::Option {
-            option: "column",
-            message: format!("column {}: {fact}", escape(&column.name)),
-            hint,
+        let error = |fact: &dyn std::fmt::Display, hint: &str| {
+            let message = format!("column {}: {fact}", escape(&column.name));
+            Fault::option("column", &message, hint)
         };
-        let to = match to {
-            ShardFormat::Streaming(to) => to,
+        match to {
             ShardFormat::Webdataset => {
                 let parsed: Result<FieldEncoding, _> = encoding.parse();
                 let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
-                parsed.map(drop).map_err(|fact| {
-                    error(
-                        fact.to_string(),
-                        Some(format!("the encodings of webdataset are {names}")),
-                    )
-                })?;
-                continue;
+                let hint = format!("the encodings of webdataset are {names}");
+                parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
             }
-        };
-        match to {
-            Format::Mds => {
+            ShardFormat::Streaming(Format::Mds) => {
                 let parsed: Result<Encoding, _> = encoding.parse();
-                let names = || {
-                    Some(format!(
-                        "the encodings of MDS are {}",
-                        Encoding::NAMES.join(", ")
-                    ))
-                };
-                parsed
-                    .map(drop)
-                    .map_err(|fact| error(fact.to_string(), names()))?;
+                let hint = format!("the encodings of MDS are {}", Encoding::NAMES.join(", "));
+                parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
             }
-            Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
+            ShardFormat::Streaming(to) => {
                 let parsed: Result<TextEncoding, _> = encoding.parse();
-                let names = || Some(format!("columns of {to} are str, int or float"));
-                parsed
-                    .map(drop)
-                    .map_err(|fact| error(fact.to_string(), names()))?;
+                let hint = format!("columns of {to} are str, int or float");
+                parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
             }
         }
     }

@@ -10,7 +10,7 @@ use shardmill_writer::INDEX_NAME;
 
 use super::dataset_location::DatasetLocation;
 use crate::args::StorageArgs;
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 
 /// Opens the dataset at a location. `location` is the text that the user typed.
 pub fn open(
@@ -39,11 +39,12 @@ pub fn refuse_several(location: &str, storage: &StorageArgs) -> Result<(), Stop>
 }
 
 pub fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
-    CliError::SeveralDatasets {
-        location: location.to_owned(),
-        names: splits.into_iter().map(|(name, _)| name).collect(),
-    }
-    .into()
+    let names: Vec<String> = splits.into_iter().map(|(name, _)| name).collect();
+    let message = "the index.json files are in subdirectories";
+    Fault::usage("several-datasets", message)
+        .about(location)
+        .with_hint(&format!("name one of them: {}", names.join(", ")))
+        .into()
 }
 
 /// Opens the dataset at a typed location.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shardmill_core::Limits;
+use shardmill_core::{ErrorKind, Limits, Unfinished};
 use shardmill_dataset::{
     Dataset, OpenOptions, TarPattern, TarSet, folder_holds_tars, holds_tars, is_tar_name,
     unfinished_in,
@@ -13,7 +13,7 @@ use shardmill_writer::INDEX_NAME;
 
 use super::options;
 use crate::args::{StorageArgs, parse_location};
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 
 /// The location of a dataset that a command reads.
 #[derive(Clone)]
@@ -160,19 +160,31 @@ impl DatasetLocation {
     }
 
     /// Returns the error that there is no dataset at this location. `location` is the text that the user typed.
-    pub fn no_dataset(&self, location: &str) -> CliError {
+    pub fn no_dataset(&self, location: &str) -> Fault {
         let folder = match self {
             Self::Local(path) => Dir::open(path).map(Folder::Local),
             Self::Store(dataset_location) => Ok(dataset_location.folder.clone()),
             Self::Pattern(dataset_location) => Ok(dataset_location.folder.clone()),
         };
-        CliError::NoDataset {
-            location: location.to_owned(),
-            // If the folder cannot be read, no interrupted conversion is reported.
-            unfinished: folder
-                .ok()
-                .and_then(|folder| unfinished_in(&folder).unwrap_or_default()),
-        }
+        // If the folder cannot be read, no interrupted conversion is reported.
+        let unfinished = folder.and_then(|folder| unfinished_in(&folder));
+        let unfinished = unfinished.unwrap_or_default();
+        let missing = |message: &str| Fault::new(ErrorKind::NotFound, "index-missing", message);
+        let (fault, hint) = match unfinished {
+            None => (
+                missing("there is no `index.json` here or in a subdirectory"),
+                "`shardmill index rebuild` makes an index from shards".to_owned(),
+            ),
+            Some(found @ Unfinished::Conversion) => (
+                missing("there is no `index.json`, and a conversion into it is not finished"),
+                found.hint(location),
+            ),
+            Some(found @ Unfinished::Parts) => (
+                Fault::new(ErrorKind::Conflict, found.id(), &found.to_string()),
+                found.hint(location),
+            ),
+        };
+        fault.about(location).with_hint(&hint)
     }
 
     /// Returns whether the location contains tar shards. A missing path contains none.
@@ -209,7 +221,7 @@ impl DatasetLocation {
     pub fn pinned_tars(&self, expected: &str, limits: &Limits) -> Result<TarSet, Stop> {
         let no_index = || {
             let hint = "give the folder of the dataset";
-            CliError::option("expect-index", "a tar file has no index", hint)
+            Fault::option("expect-index", "a tar file has no index", hint)
         };
         let folder = match self {
             Self::Local(path) if path.is_file() => {

@@ -1,10 +1,9 @@
 //! The command `shardmill diff`: compares two datasets.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
-use shardmill_core::{Limits, Progress, escape};
+use shardmill_core::{Limits, escape};
 use shardmill_profile::{ChangeKind, Diff, DiffOptions, RowChange};
 
 use super::dataset;
@@ -13,7 +12,7 @@ use super::rows::{self, RowsFound};
 use super::tars::Tars;
 use crate::args::{self, DiffArgs};
 use crate::error::Stop;
-use crate::output::{Align, Display, Exit, Output, Table, count, many};
+use crate::output::{Align, Exit, Output, Table, count, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -70,12 +69,9 @@ pub fn run(args: &DiffArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         temp_dir: args.temp_dir.clone(),
         rows_are_identical: is_identical,
     };
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
-    let display = Display::start(&progress, out.progress_mode(), "comparing", out.console());
-    let diff = shardmill_profile::diff([&*before, &*after], &options, &progress);
-    drop(display);
-    let diff = diff?;
+    let diff = signals::with_progress("comparing", out, |progress| {
+        shardmill_profile::diff([&*before, &*after], &options, progress)
+    })?;
     if out.is_json() {
         out.json(&JsonDiff {
             before: &args.before,

@@ -1,10 +1,9 @@
 //! The command `shardmill doctor`: tests what a location allows: list, read, write.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use shardmill_core::{ErrorKind, Progress};
+use shardmill_core::ErrorKind;
 use shardmill_storage::{CredentialSource, ProbeOutcome, ProbeReport, ProbeVerdict, probe};
 
 use super::options;
@@ -71,8 +70,7 @@ struct JsonStep<'a> {
 
 pub fn run(args: &DoctorArgs, out: &mut Output) -> Result<Exit, Stop> {
     let options = options::remote(&args.storage)?;
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
+    let progress = signals::cancelled_by_signals(out.console());
     let report = probe(&args.location, &options, &mut |_| !progress.is_cancelled())?;
     if out.is_json() {
         out.json(&json(&report))?;

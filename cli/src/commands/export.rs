@@ -1,16 +1,14 @@
 //! The command `shardmill index export`.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use shardmill_convert::{ExportOptions, Exported};
-use shardmill_core::{Limits, Progress, escape};
+use shardmill_core::{Limits, escape};
 use shardmill_dataset::TarPattern;
 
 use super::options;
 use crate::args::{ExportArgs, parse_location};
 use crate::error::Stop;
-use crate::output::{Display, Exit, Output, many};
+use crate::output::{Exit, Output, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -33,15 +31,10 @@ pub fn run(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         limits,
         remote: options::remote(&args.storage)?,
     };
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
-    let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
-    let report = match &pattern {
-        Some(pattern) => shardmill_convert::export_pattern(pattern, &options, &progress),
-        None => shardmill_convert::export(&location, &options, &progress),
-    };
-    drop(display);
-    let report = report?;
+    let report = signals::with_progress("reading", out, |progress| match &pattern {
+        Some(pattern) => shardmill_convert::export_pattern(pattern, &options, progress),
+        None => shardmill_convert::export(&location, &options, progress),
+    })?;
     if out.is_json() {
         out.json(&JsonReport {
             dataset: &args.dataset,

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 
-use shardmill_core::check_relative_path;
+use shardmill_core::{ErrorKind, check_relative_path, escape};
 use shardmill_mds::{DType, ImageKind, NdArray, Value};
 use shardmill_storage::{Dir, PublishMode};
 
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 
 /// A directory that receives files. Files are written only inside it, and existing files are not overwritten.
 pub struct Extractor {
@@ -36,18 +36,21 @@ impl Extractor {
     }
 
     /// Begins the files of a sample, and checks that its key is new.
-    pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), CliError> {
+    pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), Fault> {
         let SampleName::Key { sample, key } = sample else {
             return Ok(());
         };
         match self.keys.insert((*key).to_owned(), *sample) {
             None => Ok(()),
-            Some(first) => Err(CliError::KeyTwice {
-                dataset: self.dataset.clone(),
-                key: (*key).to_owned(),
-                first,
-                second: *sample,
-            }),
+            Some(first) => {
+                let message = format!(
+                    "the key `{}` is that of samples {first} and {sample}, and files cannot be named after both",
+                    escape(key)
+                );
+                Err(Fault::new(ErrorKind::Corrupt, "key-twice", &message)
+                    .about(&self.dataset)
+                    .with_hint("leave out --by-key to name files by the numbers of the samples"))
+            }
         }
     }
 
@@ -100,13 +103,7 @@ impl Extractor {
             SampleName::Number(number) => format!("{number}/{number}.{field}"),
             SampleName::Key { .. } => return self.write_bytes(sample, field, field, bytes),
         };
-        check_relative_path(&name).map_err(|source| CliError::FileName {
-            sample: match sample {
-                SampleName::Number(number) | SampleName::Key { sample: number, .. } => *number,
-            },
-            name: name.clone(),
-            source,
-        })?;
+        check_name(sample, &name)?;
         self.publish(&name, bytes)
     }
 
@@ -123,26 +120,33 @@ impl Extractor {
 
 /// Returns a file name: `7/image.jpg` by number. By key, files are named as in a file tree: `a/001.jpg` if the column
 /// has the name of the extension, or if the extension is unknown. Otherwise the name is `a/001.image.jpg`.
-fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, CliError> {
-    let (number, key, name) = match sample {
-        SampleName::Number(number) => (*number, None, format!("{number}/{column}.{extension}")),
-        SampleName::Key { sample, key } if column == extension || extension == "bin" => {
-            (*sample, Some(key), format!("{key}.{column}"))
-        }
-        SampleName::Key { sample, key } => {
-            (*sample, Some(key), format!("{key}.{column}.{extension}"))
+fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, Fault> {
+    let name = match sample {
+        SampleName::Number(number) => format!("{number}/{column}.{extension}"),
+        SampleName::Key { key, .. } => {
+            check_name(sample, key)?;
+            match column == extension || extension == "bin" {
+                true => format!("{key}.{column}"),
+                false => format!("{key}.{column}.{extension}"),
+            }
         }
     };
-    let refuse = |name: &str, source| CliError::FileName {
-        sample: number,
-        name: name.to_owned(),
-        source,
-    };
-    if let Some(key) = key {
-        check_relative_path(key).map_err(|source| refuse(key, source))?;
-    }
-    check_relative_path(&name).map_err(|source| refuse(&name, source))?;
+    check_name(sample, &name)?;
     Ok(name)
+}
+
+/// Checks that a file of a sample can have this name.
+fn check_name(sample: &SampleName<'_>, name: &str) -> Result<(), Fault> {
+    let (SampleName::Number(number) | SampleName::Key { sample: number, .. }) = sample;
+    check_relative_path(name).map_err(|source| {
+        let message = format!(
+            "the file cannot be named after `{}`: {source}",
+            escape(name)
+        );
+        Fault::new(ErrorKind::Corrupt, source.id(), &message)
+            .about(&format!("sample {number}"))
+            .with_hint("leave out --by-key to name the files by sample number")
+    })
 }
 
 const fn image_extension(kind: ImageKind) -> &'static str {

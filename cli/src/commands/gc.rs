@@ -1,9 +1,7 @@
 //! The command `shardmill gc`: finds and removes the leftovers of abandoned conversions.
 
-use std::sync::Arc;
-
 use shardmill_convert::{GcFile, GcOptions, GcReport, gc};
-use shardmill_core::{Limits, Progress, escape, shell_word};
+use shardmill_core::{Limits, escape, shell_word};
 use shardmill_storage::Location;
 
 use super::options;
@@ -21,8 +19,7 @@ pub fn run(args: &GcArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop
     options.lease_patience = args.takeover.patience();
     options.part = args.part;
     options::announce_waits(&mut options.remote, out);
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
+    let progress = signals::cancelled_by_signals(out.console());
     let report = gc(&options, &progress)?;
     if out.is_json() {
         out.json(&report)?;

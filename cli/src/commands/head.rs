@@ -11,7 +11,7 @@ use super::dataset_location::DatasetLocation;
 use super::rows::{self, RowsFound};
 use super::tars::with_field;
 use crate::args::HeadArgs;
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{
     Exit, FitTable, Output, cell_text, terminal_width, text_value_text, write_string,
     write_text_value, write_value,
@@ -82,17 +82,13 @@ impl Sheet {
     }
 
     /// Returns the numbers of the columns to show.
-    fn chosen(&self, args: &HeadArgs) -> Result<Vec<usize>, CliError> {
+    fn chosen(&self, args: &HeadArgs) -> Result<Vec<usize>, Fault> {
         if args.columns.is_empty() || self.rows.is_empty() {
             return Ok((0..self.columns.len()).collect());
         }
         let find = |column: &String| {
             let at = self.columns.iter().position(|name| name == column);
-            at.ok_or_else(|| CliError::ColumnUnknown {
-                object: args.location.clone(),
-                column: column.clone(),
-                known: self.columns.clone(),
-            })
+            at.ok_or_else(|| Fault::unknown_column(&args.location, column, &self.columns))
         };
         args.columns.iter().map(find).collect()
     }

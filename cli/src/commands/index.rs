@@ -1,21 +1,19 @@
 //! The command `shardmill index`: rebuilds, merges and exports indexes.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_convert::ReindexOptions;
-use shardmill_core::{Limits, Progress, escape};
+use shardmill_core::{ErrorKind, Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem};
 use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{Dir, PublishMode, StorageError};
 use shardmill_writer::INDEX_NAME;
 
-use super::options;
 use crate::args::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
-use crate::error::{CliError, Stop};
-use crate::output::{Display, Exit, Output, many};
+use crate::error::{Fault, Stop};
+use crate::output::{Exit, Output, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -47,12 +45,8 @@ fn rebuild(args: &RebuildArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         limits,
         jobs: args.jobs.count(),
     };
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
-    let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
-    let made = made(args, options, &progress);
-    drop(display);
-    let (text, samples, shards) = made?;
+    let (text, samples, shards) =
+        signals::with_progress("reading", out, |progress| made(args, options, progress))?;
     let outcome = publish(&args.dataset, &text, args.force)?;
     show(&args.dataset, outcome, samples, shards, out)
 }
@@ -68,7 +62,7 @@ fn made(
         Err(error @ DatasetError::Unfinished { .. }) => return Err(error.into()),
         _ if args.hashes.is_some() => {
             let fact = "the headers of these shards say which hashes their index has";
-            return Err(CliError::option("hashes", fact, "leave it out").into());
+            return Err(Fault::option("hashes", fact, "leave it out").into());
         }
         index => {
             let index = index?;
@@ -99,9 +93,9 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
         }
         (_, None) => {
             let fact = format!("there are {} directories to merge", args.dirs.len());
-            return Err(CliError::option(
+            return Err(Fault::option(
                 "out",
-                fact,
+                &fact,
                 "name the directory of the merged index with --out",
             )
             .into());
@@ -177,11 +171,7 @@ fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
     match there {
         Ok(true) => return Ok(Outcome::Unchanged),
         Ok(false) if !force => {
-            let path = dir.path_of(INDEX_NAME);
-            return Err(CliError::IndexDiffers {
-                path: path.display().to_string(),
-            }
-            .into());
+            return Err(differs(&dir.path_of(INDEX_NAME)).into());
         }
         Ok(false) => {}
         Err(error) if error.is_not_found() => {}
@@ -194,15 +184,22 @@ fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
     };
     match dir.publish_bytes(None, INDEX_NAME, text.as_bytes(), mode) {
         // Another process has published an index in the meantime.
-        Err(StorageError::Exists { path }) => Err(CliError::IndexDiffers {
-            path: path.display().to_string(),
-        }
-        .into()),
+        Err(StorageError::Exists { path }) => Err(differs(&path).into()),
         published => {
             published?;
             Ok(Outcome::Written)
         }
     }
+}
+
+fn differs(index: &Path) -> Fault {
+    Fault::new(
+        ErrorKind::Conflict,
+        "index-exists",
+        "a different index exists",
+    )
+    .about(&index.display().to_string())
+    .with_hint("replace it with --force")
 }
 
 fn show(

@@ -4,7 +4,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_core::{ErrorKind, Limits, escape};
 use shardmill_dataset::{RepeatedKey, RepeatedKeys, TarFile, TarSet, each_in_order};
 use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits};
 
@@ -115,8 +115,7 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let jobs = args.jobs.count();
     let remote = options::remote(&args.storage)?;
     let set = TarSet::open_at(&args.paths.concat(), &limits, &remote)?;
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
+    let progress = signals::cancelled_by_signals(out.console());
     let shards = set.shards();
     progress.set_totals(0, 0, shards.len() as u64);
     let display = Display::start(&progress, out.progress_mode(), "reading", out.console());

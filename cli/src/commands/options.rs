@@ -8,7 +8,7 @@ use shardmill_core::{Limits, escape};
 use shardmill_storage::{LeaseWait, RemoteOptions, settings_of};
 
 use crate::args::StorageArgs;
-use crate::error::{CliError, Fault};
+use crate::error::Fault;
 use crate::output::{Output, seconds};
 
 /// Returns the limits with the values of `--safety-limit`.
@@ -37,13 +37,7 @@ pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, Fault> {
         .with_options(&args.storage_options)?;
     for (option, setting, value) in args.settings() {
         if value.trim().is_empty() {
-            return Err(CliError::Usage {
-                id: "usage-value".into(),
-                object: Some(option.to_owned()),
-                message: "the value is empty".to_owned(),
-                hint: None,
-            }
-            .into());
+            return Err(Fault::usage("usage-value", "the value is empty").about(option));
         }
         let setting = BTreeMap::from([(setting.to_owned(), value.to_owned())]);
         options = options.with_checked(setting, option)?;
@@ -52,17 +46,15 @@ pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, Fault> {
 }
 
 /// Returns the value of the variable as `NAME=VALUE` texts. The error does not contain the value.
-fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, CliError> {
+fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, Fault> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(Vec::new());
     };
-    let settings: BTreeMap<String, String> =
-        serde_json::from_str(value).map_err(|_| CliError::Usage {
-            id: "usage-value".into(),
-            object: Some(SETTINGS_VARIABLE.to_owned()),
-            message: "the value is not a JSON object of texts".to_owned(),
-            hint: Some(r#"write e.g. {"AWS_REGION": "eu-west-1"}"#.to_owned()),
-        })?;
+    let settings: BTreeMap<String, String> = serde_json::from_str(value).map_err(|_| {
+        Fault::usage("usage-value", "the value is not a JSON object of texts")
+            .about(SETTINGS_VARIABLE)
+            .with_hint(r#"write e.g. {"AWS_REGION": "eu-west-1"}"#)
+    })?;
     let texts = settings.into_iter();
     Ok(texts
         .map(|(name, value)| format!("{name}={value}"))

@@ -10,7 +10,7 @@ use shardmill_reader::{ReaderError, RunState};
 
 use super::{dataset, requests, world};
 use crate::args::OrderArgs;
-use crate::error::{CliError, Fault, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, count, many};
 
 #[derive(Serialize)]
@@ -29,25 +29,17 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
 
     if world::streams(&args.world).is_empty() && args.shards.is_empty() {
         if !out.is_json() {
-            return Err(CliError::Usage {
-                id: "usage-missing-argument".into(),
-                object: None,
-                message: "missing: <DATASET>...".to_owned(),
-                hint: Some(
-                    "name a dataset, give sizes with --shards, or configurations on standard input with --json".to_owned(),
-                ),
-            }
-            .into());
+            let hint = "name a dataset, give sizes with --shards, or configurations on standard input with --json";
+            let fault = Fault::usage("usage-missing-argument", "missing: <DATASET>...");
+            return Err(fault.with_hint(hint).into());
         }
         let nothing = EpochConfig::new(Vec::new(), config.batch_size, World::SINGLE);
         if config != nothing || rank.is_some() || batches.is_some() || args.resume.is_some() {
-            return Err(CliError::Usage {
-                id: "usage-conflict".into(),
-                object: None,
-                message: "without a dataset, standard input describes the orders, and options have no effect".to_owned(),
-                hint: Some("name a dataset, or leave the options out".to_owned()),
-            }
-            .into());
+            let message = "without a dataset, standard input describes the orders, and options have no effect";
+            let fault = Fault::usage("usage-conflict", message);
+            return Err(fault
+                .with_hint("name a dataset, or leave the options out")
+                .into());
         }
         return requests::run(args.jobs, out);
     }

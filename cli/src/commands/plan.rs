@@ -11,7 +11,7 @@ use shardmill_storage::{Dir, PublishMode};
 
 use super::{dataset, picture, world};
 use crate::args::{PlanArgs, StorageArgs, Stream};
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, seconds};
 
 /// The share of waiting time from which the plan mentions it.
@@ -172,9 +172,9 @@ fn title(data: &Data) -> String {
 /// Publishes the drawing atomically.
 fn publish(path: &Path, bytes: &[u8]) -> Result<(), Stop> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        return Err(CliError::option(
+        return Err(Fault::option(
             "svg",
-            format!("`{}` names no file", escape(&path.display().to_string())),
+            &format!("`{}` names no file", escape(&path.display().to_string())),
             "give the path of a file: plan.svg",
         )
         .into());

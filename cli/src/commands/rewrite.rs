@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_convert::{RewriteKind, RewriteOptions, Rewritten};
-use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_core::{ErrorKind, Limits, escape};
 
-use super::options;
 use crate::args::RewriteArgs;
 use crate::error::{Fault, Stop, one_line};
-use crate::output::{Display, Exit, Output, many};
+use crate::output::{Exit, Output, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -32,13 +31,9 @@ pub fn run(
         jobs: args.jobs.count(),
         limits,
     };
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
-    let display = Display::start(&progress, out.progress_mode(), "rewriting", out.console());
-    let report =
-        shardmill_convert::rewrite_tars(args.source.clone(), &args.dest, &options, &progress);
-    drop(display);
-    let report = report?;
+    let report = signals::with_progress("rewriting", out, |progress| {
+        shardmill_convert::rewrite_tars(args.source.clone(), &args.dest, &options, progress)
+    })?;
     let ok = report.lost.is_empty();
     if out.is_json() {
         out.json(&JsonReport {

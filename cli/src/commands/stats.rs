@@ -1,15 +1,13 @@
 //! The command `shardmill stats`: measures the columns of a dataset or a source.
 
-use std::sync::Arc;
-
 use serde::Serialize;
-use shardmill_core::{Limits, Progress, escape};
+use shardmill_core::{Limits, escape};
 use shardmill_profile::{Bin, ColumnStats, Measure, Number, Stats, StatsOptions};
 
-use super::{options, rows};
+use super::rows;
 use crate::args::StatsArgs;
-use crate::error::{CliError, Stop};
-use crate::output::{Align, Display, Exit, Output, Table, count, many};
+use crate::error::{Fault, Stop};
+use crate::output::{Align, Exit, Output, Table, count, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -27,12 +25,7 @@ pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     for column in &args.columns {
         let mut known = schema.fields().iter().map(|field| field.name());
         if !known.clone().any(|name| name == column) {
-            return Err(CliError::ColumnUnknown {
-                object: args.location.clone(),
-                column: column.clone(),
-                known: known.by_ref().cloned().collect(),
-            }
-            .into());
+            return Err(Fault::unknown_column(&args.location, column, known.by_ref()).into());
         }
     }
     let options = StatsOptions {
@@ -41,12 +34,9 @@ pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         columns: columns.map(<[String]>::to_vec),
         limits,
     };
-    let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
-    let display = Display::start(&progress, out.progress_mode(), "measuring", out.console());
-    let stats = shardmill_profile::stats(&*source, &options, &progress);
-    drop(display);
-    let stats = stats?;
+    let stats = signals::with_progress("measuring", out, |progress| {
+        shardmill_profile::stats(&*source, &options, progress)
+    })?;
     if out.is_json() {
         out.json(&JsonStats {
             dataset: &args.location,

@@ -14,7 +14,7 @@ use shardmill_webdataset::{
 
 use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, SampleName};
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{Output, write_string, write_value};
 
 /// The known properties of a shard, from its index or else from its headers.
@@ -167,7 +167,7 @@ pub struct TarCat<'a> {
 
 impl TarCat<'_> {
     /// Checks that at least one sample has the column.
-    pub fn check_column(&self, column: &str) -> Result<(), CliError> {
+    pub fn check_column(&self, column: &str) -> Result<(), Fault> {
         let has = |facts: &TarFacts| {
             let mut fields = facts.fields.always.iter().chain(&facts.fields.sometimes);
             fields.any(|field| &**field == column)
@@ -184,11 +184,7 @@ impl TarCat<'_> {
                 }
             }
         }
-        Err(CliError::ColumnUnknown {
-            object: self.name.to_owned(),
-            column: column.to_owned(),
-            known,
-        })
+        Err(Fault::unknown_column(self.name, column, known))
     }
 
     /// Returns the number of the first sample with this key.
@@ -201,14 +197,7 @@ impl TarCat<'_> {
             }
             Ok(found.is_none())
         })?;
-        found.ok_or_else(|| {
-            CliError::KeyNotFound {
-                dataset: self.name.to_owned(),
-                key: key.to_owned(),
-                column: KEY_COLUMN.to_owned(),
-            }
-            .into()
-        })
+        found.ok_or_else(|| Fault::unknown_key(self.name, key, KEY_COLUMN).into())
     }
 
     /// Calls `show` with the key and the requested fields of each sample.
@@ -278,12 +267,10 @@ impl TarCat<'_> {
             Ok(())
         })?;
         match self.columns.first() {
-            Some(column) if !found => Err(CliError::ColumnUnknown {
-                object: format!("sample {number}"),
-                column: column.clone(),
-                known: Vec::new(),
+            Some(column) if !found => {
+                let object = format!("sample {number}");
+                Err(Fault::unknown_column(&object, column, Vec::<String>::new()).into())
             }
-            .into()),
             _ => Ok(()),
         }
     }
@@ -311,19 +298,16 @@ impl TarCat<'_> {
         Ok(extractor.files())
     }
 
+    /// Adds the path of the shard that contains a sample to an error.
     fn tar(&self, number: u64, source: shardmill_webdataset::WebdatasetError) -> Stop {
         let mut first = 0_u64;
-        for (shard, facts) in self.tars.set.shards().iter().zip(&self.tars.facts) {
+        let mut shards = self.tars.set.shards().iter().zip(&self.tars.facts);
+        let shard = shards.find(|(_, facts)| {
             first = first.saturating_add(facts.samples);
-            if number < first {
-                return DatasetError::tar_file(&shard.path(), source).into();
-            }
-        }
-        CliError::NoDataset {
-            location: self.name.to_owned(),
-            unfinished: None,
-        }
-        .into()
+            number < first
+        });
+        let path = shard.map_or_else(|| self.name.into(), |(shard, _)| shard.path());
+        DatasetError::tar_file(&path, source).into()
     }
 }
 

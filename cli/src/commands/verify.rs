@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_core::{ErrorKind, Limits, escape};
 use shardmill_dataset::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
 
+use super::dataset;
 use super::dataset_location::DatasetLocation;
-use super::{dataset, options};
 use crate::args::VerifyArgs;
-use crate::error::{CliError, Fault, Stop, one_line};
-use crate::output::{Display, Exit, Output, bytes, count, many, rate, seconds};
+use crate::error::{Fault, Stop, one_line};
+use crate::output::{Exit, Output, bytes, count, many, rate, seconds};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -38,7 +38,7 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     };
     if several && args.expect_index.is_some() {
         let hint = "verify the datasets one by one";
-        return Err(CliError::option(
+        return Err(Fault::option(
             "expect-index",
             "there are several datasets here, each with an index",
             hint,
@@ -70,17 +70,14 @@ fn one(
     out: &mut Output,
 ) -> Result<Exit, Stop> {
     let start = Instant::now();
-    let progress = Arc::new(Progress::new());
     let report = if dataset_location.holds_tars(limits)? {
         let set = match &args.expect_index {
             Some(expected) => dataset_location.pinned_tars(expected, limits)?,
             None => dataset_location.tars(limits)?,
         };
-        signals::cancel_on_signal(&progress, out.console());
-        let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
-        let report = shardmill_dataset::verify_tars(&set, options, limits, &progress);
-        drop(display);
-        report?
+        signals::with_progress("verifying", out, |progress| {
+            shardmill_dataset::verify_tars(&set, options, limits, progress)
+        })?
     } else {
         let dataset = dataset_location.dataset(&OpenOptions {
             limits: limits.clone(),
@@ -89,11 +86,9 @@ fn one(
             with_deleted: true,
             ..OpenOptions::default()
         })?;
-        signals::cancel_on_signal(&progress, out.console());
-        let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
-        let report = shardmill_dataset::verify(&dataset, options, &progress);
-        drop(display);
-        report?
+        signals::with_progress("verifying", out, |progress| {
+            shardmill_dataset::verify(&dataset, options, progress)
+        })?
     };
     let is_clean = report.is_clean() && !(args.strict && report.warning_count > 0);
     let shown = dataset_location.shown();

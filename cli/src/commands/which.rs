@@ -11,7 +11,7 @@ use shardmill_reader::RunState;
 use super::dataset_location::DatasetLocation;
 use super::{cat, dataset, order, world};
 use crate::args::WhichArgs;
-use crate::error::{CliError, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{Align, Exit, Output, Table, count, many};
 
 /// One dataset of the mix.
@@ -134,14 +134,11 @@ impl Streams {
         for typed in world::streams(&args.world) {
             let location = DatasetLocation::parse(&typed.location, &args.world.storage)?;
             if location.holds_tars(limits)? {
-                return Err(CliError::Usage {
-                    id: "usage-value".into(),
-                    object: Some(escape(&typed.location).into_owned()),
-                    message: "`which` reads MDS, JSON and XSV datasets, and these are tar shards"
-                        .to_owned(),
-                    hint: Some("use `StreamingDataset.which` in Python".to_owned()),
-                }
-                .into());
+                let message = "`which` reads MDS, JSON and XSV datasets, and these are tar shards";
+                return Err(Fault::usage("usage-value", message)
+                    .about(&typed.location)
+                    .with_hint("use `StreamingDataset.which` in Python")
+                    .into());
             }
             let with_deleted = args.world.streams.with_deleted;
             let dataset = dataset::open(&typed.location, &location, limits.clone(), with_deleted)?;
@@ -194,12 +191,9 @@ impl Streams {
             .partition_point(|stream| stream.first <= sample);
         let number = after.saturating_sub(1);
         let stream = self.streams.get(number).ok_or_else(|| {
-            let samples = self.streams.last();
-            CliError::SampleOutOfRange {
-                dataset: String::new(),
-                sample: sample.to_string(),
-                samples: samples.map_or(0, |last| last.first + last.dataset.len()),
-            }
+            let last = self.streams.last();
+            let samples = last.map_or(0, |last| last.first + last.dataset.len());
+            Fault::unknown_sample("", sample, samples)
         })?;
         let dataset = &stream.dataset;
         let in_stream = sample - stream.first;
