@@ -1,13 +1,14 @@
-//! How long the first batch of a large epoch takes, and in how much memory.
+//! Measures the time and memory that a large epoch needs for its first batch, and for finding a step and a sample.
 //!
 //! ```text
 //! first_batch ALGO SAMPLES [SHARD_SIZE [CANONICAL_NODES [THREADS [RESUME_SHARE [BATCHES [WALK]]]]]]
 //! ```
 //!
-//! `WALK` is a file with the generator's walk: made where it is missing, else read instead of walking.
+//! `WALK` is a file with the checkpoints of the generator. It is written if it does not exist, and read otherwise.
 //!
-//! One line: making the epoch (the generator's walk), the first batch, the first batch of a run resumed at
-//! `RESUME_SHARE` of the epoch, processor seconds of all threads beside it, `BATCHES` further batches in nanoseconds a sample, and the peak resident set.
+//! Prints the seconds until the epoch exists, until the first batch (that of a run resumed at `RESUME_SHARE` of the epoch)
+//! and the processor seconds of all threads; the nanoseconds per sample of `BATCHES` further batches; the seconds for
+//! reading one step and for finding the deliveries of one sample, which must contain that step; and the peak memory.
 
 use std::fs;
 use std::time::Instant;
@@ -29,11 +30,11 @@ fn peak_mib() -> Result<u64, Failure> {
         .lines()
         .find(|line| line.starts_with("VmHWM"))
         .ok_or("no VmHWM")?;
-    let kib: u64 = line.split_whitespace().nth(1).ok_or("no figure")?.parse()?;
+    let kib: u64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;
     Ok(kib / 1024)
 }
 
-/// Processor seconds of this process, all threads together, to a hundredth.
+/// Returns the processor seconds of all threads of this process, in hundredths.
 fn processor_seconds() -> Result<f64, Failure> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let after = stat.rsplit(')').next().ok_or("no name")?;
@@ -73,7 +74,7 @@ fn main() -> Result<(), Failure> {
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
-        reason = "any batch about there will do"
+        reason = "an approximate batch is enough"
     )]
     let first = (share * epoch.batches() as f64) as u64;
     cursor.read(first, &mut out);
@@ -93,11 +94,25 @@ fn main() -> Result<(), Failure> {
     let each = began.elapsed().as_secs_f64() * 1e9 / f64::from(read.max(1));
     let each_used = (processor_seconds()? - used) * 1e9 / f64::from(read.max(1));
     let (total, walk) = (ready.as_secs_f64(), walked.as_secs_f64());
-    #[expect(clippy::print_stdout, reason = "this is what it is for")]
+
+    let step = epoch.batches() / 3 * 2;
+    let started = Instant::now();
+    let entries = epoch.step_of_rank(step, 0)?;
+    let step_seconds = started.elapsed().as_secs_f64();
+    let sample = entries.first().ok_or("the step has no samples")?.sample;
+    let started = Instant::now();
+    let deliveries = epoch.deliveries(sample)?;
+    let sample_seconds = started.elapsed().as_secs_f64();
+    let mut places = deliveries.iter().map(|found| (found.step, found.position));
+    if !places.any(|place| place == (step, 0)) {
+        return Err("the deliveries of a sample of a step lack the step".into());
+    }
+    #[expect(clippy::print_stdout, reason = "it prints what it measures")]
     {
         println!(
             "{algo} {samples} samples, {} shards, {canonical_nodes} canonical nodes, from {share}: first batch {total:.3} s, {used:.2} s \
-             of processors (walk {walk:.3} s), then {each:.0} ns a sample, {each_used:.0} of processors, for {read}, peak {} MiB, {} checkpoints, sum {sum}",
+             of processors (walk {walk:.3} s), then {each:.0} ns a sample, {each_used:.0} of processors, for {read}, \
+             a step {step_seconds:.3} s, a sample {sample_seconds:.3} s, peak {} MiB, {} checkpoints, sum {sum}",
             shards.len(),
             peak_mib()?,
             epoch.checkpoints(),

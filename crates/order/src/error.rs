@@ -5,25 +5,20 @@ use shardmill_core::{Diagnostic, ErrorKind};
 /// Why an order cannot be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum OrderError {
     /// A value out of range: zero for a count, or a product beyond the supported size.
     #[error("is {value}, which is not {expected}")]
     BadValue {
-        /// The option's name.
         option: &'static str,
-        /// The value.
         value: u64,
-        /// The valid values.
         expected: &'static str,
     },
     /// A name that is not in the list of known names.
     #[error("{value:?} is none of {known}")]
     UnknownName {
-        /// The option's name.
         option: &'static str,
-        /// The given name.
         value: String,
-        /// The known names.
         known: &'static str,
     },
     /// The configuration has no streams.
@@ -31,180 +26,96 @@ pub enum OrderError {
     NoStreams,
     /// A stream has no samples.
     #[error("has no samples")]
-    EmptyStream {
-        /// The stream, from 0.
-        stream: usize,
-    },
+    EmptyStream { stream: usize },
     /// Only some streams have proportions, or an epoch size is combined with absolute weights.
     #[error("{reason}")]
-    MixedWeights {
-        /// The stream, from 0.
-        stream: usize,
-        /// The conflict.
-        reason: &'static str,
-    },
+    MixedWeights { stream: usize, reason: &'static str },
     /// A stream has several weights.
     #[error("more than one of proportion, repeat and choose")]
-    SeveralWeights {
-        /// The stream, from 0.
-        stream: usize,
-    },
+    SeveralWeights { stream: usize },
     /// A weight is negative, not a number, or too large.
     #[error("{weight} is {value}, which is not a number from 0 to 2^63")]
     BadWeight {
-        /// The stream, from 0.
         stream: usize,
-        /// `proportion` or `repeat`.
         weight: &'static str,
-        /// The value.
         value: f64,
     },
     /// The sum of the proportions is not a positive finite number.
     #[error("proportions add up to {sum}")]
-    NoWeight {
-        /// The sum.
-        sum: f64,
-    },
+    NoWeight { sum: f64 },
     /// The weights leave an epoch without samples.
     #[error("no samples are left to choose")]
-    NothingChosen {
-        /// The empty stream, or `None` for the whole epoch.
-        stream: Option<usize>,
-    },
+    NothingChosen { stream: Option<usize> },
     /// More distinct values are wanted than exist.
     #[error("{wanted} distinct values wanted of {of}")]
-    ChooseTooMany {
-        /// How many are wanted.
-        wanted: u64,
-        /// How many exist.
-        of: u64,
-    },
+    ChooseTooMany { wanted: u64, of: u64 },
     /// A range of integers is empty, because the shuffle block is too small for the algorithm.
     #[error("no integer is at least {low} and below {high}")]
-    EmptyRange {
-        /// The lower bound.
-        low: u64,
-        /// The upper bound, exclusive.
-        high: u64,
-    },
+    EmptyRange { low: u64, high: u64 },
     /// Neither the canonical nodes divide the physical nodes, nor the reverse.
     #[error("{canonical_nodes} canonical and {nodes} physical nodes: neither divides the other")]
-    NodesDoNotDivide {
-        /// Canonical nodes.
-        canonical_nodes: u64,
-        /// Physical nodes of this run or of the first one.
-        nodes: u64,
-    },
+    NodesDoNotDivide { canonical_nodes: u64, nodes: u64 },
     /// There are more canonical nodes than samples, and the shuffle needs a sample in each.
     #[error("{samples} samples for {canonical_nodes} canonical nodes")]
-    EmptyCanonicalNode {
-        /// Samples of the epoch or stream.
-        samples: u64,
-        /// Canonical nodes.
-        canonical_nodes: u64,
-    },
+    EmptyCanonicalNode { samples: u64, canonical_nodes: u64 },
     /// The devices of the first run cannot share the global batch equally.
     #[error(
         "a global batch of {global_batch} samples cannot be divided over the {devices} devices of the first run"
     )]
-    GlobalBatch {
-        /// Samples of a global batch.
-        global_batch: u64,
-        /// Devices of the first run.
-        devices: u64,
-    },
+    GlobalBatch { global_batch: u64, devices: u64 },
     /// The position to resume from is beyond the end of the epoch.
     #[error("position {position} is beyond the {samples} samples of the epoch")]
-    BeyondEnd {
-        /// The position.
-        position: u64,
-        /// The number of samples.
-        samples: u64,
-    },
+    BeyondEnd { position: u64, samples: u64 },
     /// There are too few samples to repeat as padding of a canonical node.
     #[error(
         "{samples} samples are too few to pad {canonical_nodes} canonical nodes over {nodes} nodes"
     )]
     TooFewToPad {
-        /// Samples of the epoch or stream.
         samples: u64,
-        /// Canonical nodes.
         canonical_nodes: u64,
-        /// Physical nodes.
         nodes: u64,
     },
     /// A stream cannot fill one batch.
     #[error("{samples} samples do not fill a batch of {batch}")]
     StreamTooSmall {
-        /// The stream, from 0.
         stream: usize,
-        /// The number of samples available.
         samples: u64,
-        /// The number of samples that a batch needs.
         batch: u64,
     },
     /// A stream's share of a global batch or of the shuffle block is 0.
     #[error("its share of {what} {of} is 0")]
     NoShare {
-        /// The stream, from 0.
         stream: usize,
-        /// What is shared.
         what: &'static str,
-        /// Its size.
         of: u64,
     },
     /// A state lacks a field that is needed to resume.
     #[error("has no {field}")]
-    StateField {
-        /// The field.
-        field: &'static str,
-    },
+    StateField { field: &'static str },
     /// There is not enough memory.
     #[error("{bytes} bytes for {what} cannot be had")]
-    Memory {
-        /// The purpose of the memory.
-        what: &'static str,
-        /// The number of bytes.
-        bytes: u64,
-    },
+    Memory { what: &'static str, bytes: u64 },
     /// The epoch has no such step.
     #[error("there is no step {step}: the epoch has {steps} from where it starts")]
-    StepBeyond {
-        /// The step, from the start of the epoch or of its resumption.
-        step: u64,
-        /// How many exist.
-        steps: u64,
-    },
+    StepBeyond { step: u64, steps: u64 },
     /// A range of skipped samples does not consist of whole steps.
     #[error(
         "the samples {from} to {to} of the epoch are not whole steps: a step has {global_batch}, counted from sample {start}"
     )]
     SkipsPartOfStep {
-        /// The first sample of the epoch that is skipped.
         from: u64,
-        /// The end, exclusive.
         to: u64,
-        /// Samples of a step of all ranks.
         global_batch: u64,
-        /// Where the epoch starts.
         start: u64,
     },
     /// The streams have no such sample.
     #[error("there is no sample {sample}: the streams have {samples}")]
-    SampleBeyond {
-        /// The sample.
-        sample: u64,
-        /// Samples of all streams.
-        samples: u64,
-    },
+    SampleBeyond { sample: u64, samples: u64 },
     /// A rank or worker is outside the world.
     #[error("{what} {value} of {of}")]
     OutsideWorld {
-        /// `rank` or `worker`.
         what: &'static str,
-        /// The given number.
         value: u64,
-        /// How many exist.
         of: u64,
     },
 }
