@@ -216,7 +216,7 @@ impl File<'_> {
     fn unknown(&self, name: &str, at: usize, known: &[&Arg]) -> Fault {
         let names = known.iter().filter_map(|arg| arg.get_long());
         let names = names.chain(["sources", "dest", "columns"]);
-        let nearest = names.min_by_key(|known| distance(known, name));
+        let nearest = names.min_by_key(|known| strsim::levenshtein(known, name));
         let hint = nearest.map(|nearest| format!("did you mean `{nearest}`?"));
         self.error(
             at,
@@ -276,25 +276,6 @@ fn options(command: &Command) -> Vec<&Arg> {
                 .is_some_and(|name| !NOT_IN_FILES.contains(&name))
         })
         .collect()
-}
-
-/// Returns the number of characters to insert, remove or replace to turn one text into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (at, left) in a.chars().enumerate() {
-        let mut diagonal = at;
-        let mut before = at + 1;
-        let mut next = vec![before];
-        for (right, above) in b.iter().zip(row.iter().skip(1)) {
-            let replaced = diagonal + usize::from(left != *right);
-            diagonal = *above;
-            before = replaced.min(before + 1).min(above + 1);
-            next.push(before);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 /// Returns the options of a command line of `convert` as the text of a file.
@@ -388,14 +369,6 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn similar_names_are_near() {
-        assert_eq!(distance("size-limit", "size_limit"), 1);
-        assert_eq!(distance("jobs", "jobs"), 0);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
-    }
 
     #[test]
     fn texts_are_quoted() {

@@ -64,27 +64,26 @@ pub struct BenchArgs {
 
 // The cache of fetched shards. No doc comment: it would become the text of the verb.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Cache")]
 pub struct BenchCacheArgs {
     /// Fetch shards to this folder and read them there; several streams get folders 0, 1, … in it
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Cache")]
     pub local: Option<String>,
 
     /// Maximum bytes of cached shards [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = values::byte_size)]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache", value_parser = values::byte_size)]
     pub cache_limit: Option<u64>,
 
     /// Also keep the compressed files of fetched shards
-    #[arg(long)]
+    #[arg(long, help_heading = "Cache")]
     pub keep_zip: bool,
 
     /// Hash to check of every shard
     /// [default: the strongest hash of a fetched shard, none for a shard that was not fetched]
-    #[arg(long, value_name = "HASH", value_parser = values::hash)]
+    #[arg(long, value_name = "HASH", help_heading = "Cache", value_parser = values::hash)]
     pub validate_hash: Option<HashAlgo>,
 
     /// Maximum number of samples to fetch ahead [default: limited by the space in the cache]
-    #[arg(long, value_name = "N", value_parser = values::sample_count)]
+    #[arg(long, value_name = "N", help_heading = "Cache", value_parser = values::sample_count)]
     pub predownload: Option<u64>,
 }
 

@@ -14,37 +14,36 @@ use super::{WorldArgs, duration, values};
 /// comparison, and advice.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
-#[command(next_help_heading = "Run")]
 pub struct PlanArgs {
     #[command(flatten)]
     pub world: WorldArgs,
 
     /// Number of epochs
-    #[arg(long, value_name = "N", default_value = "3", value_parser = values::up_to(1000))]
+    #[arg(long, value_name = "N", default_value = "3", help_heading = "Run", value_parser = values::up_to(1000))]
     pub epochs: u64,
 
     /// Maximum bytes of the cache of a node [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = values::byte_size)]
+    #[arg(long, value_name = "SIZE", help_heading = "Run", value_parser = values::byte_size)]
     pub cache_limit: Option<u64>,
 
     /// Network bandwidth of a node: a size per second
-    #[arg(long, value_name = "SIZE/s", default_value = "1GB/s", value_parser = values::bandwidth)]
+    #[arg(long, value_name = "SIZE/s", default_value = "1GB/s", help_heading = "Run", value_parser = values::bandwidth)]
     pub bandwidth: u64,
 
     /// Time from a request to its first byte
-    #[arg(long, value_name = "TIME", default_value = "30ms", value_parser = duration::up_to_an_hour)]
+    #[arg(long, value_name = "TIME", default_value = "30ms", help_heading = "Run", value_parser = duration::up_to_an_hour)]
     pub latency: Duration,
 
     /// Number of shards that a node fetches at a time
-    #[arg(long, value_name = "N", default_value = "64", value_parser = values::up_to(10_000))]
+    #[arg(long, value_name = "N", default_value = "64", help_heading = "Run", value_parser = values::up_to(10_000))]
     pub connections: u64,
 
     /// Duration of a training step, without waiting for data
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration::up_to_an_hour)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", help_heading = "Run", value_parser = duration::up_to_an_hour)]
     pub step_time: Duration,
 
     /// Draw resident bytes, fetch rate and waiting over time to this file
-    #[arg(long, value_name = "FILE", value_parser = values::local_path)]
+    #[arg(long, value_name = "FILE", help_heading = "Run", value_parser = values::local_path)]
     pub svg: Option<PathBuf>,
 }
 

@@ -11,22 +11,25 @@ use super::{duration, values};
 
 /// Settings for accessing stores.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Stores")]
 pub struct StorageArgs {
     /// A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000; repeatable
-    #[arg(long = "storage-option", value_name = "NAME=VALUE")]
+    #[arg(
+        long = "storage-option",
+        value_name = "NAME=VALUE",
+        help_heading = "Stores"
+    )]
     pub storage_options: Vec<String>,
 
     /// The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Stores")]
     pub profile: Option<String>,
 
     /// The region of S3, like AWS_REGION
-    #[arg(long, value_name = "REGION")]
+    #[arg(long, value_name = "REGION", help_heading = "Stores")]
     pub region: Option<String>,
 
     /// The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = "Stores")]
     pub endpoint_url: Option<String>,
 }
 
@@ -46,10 +49,9 @@ impl StorageArgs {
 
 /// When the lease of another writer is taken over.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Stores")]
 pub struct TakeoverArgs {
     /// Take over the lease of another writer in a store after this time without a heartbeat [default: 15s]
-    #[arg(long, value_name = "TIME", env = "SHARDMILL_TAKEOVER_AFTER", hide_env_values = true, value_parser = duration::up_to_a_day)]
+    #[arg(long, value_name = "TIME", env = "SHARDMILL_TAKEOVER_AFTER", hide_env_values = true, help_heading = "Stores", value_parser = duration::up_to_a_day)]
     pub takeover_after: Option<Duration>,
 }
 

@@ -44,77 +44,75 @@ pub struct StreamArgs {
 
 // The machines and processes of a run.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "World")]
 pub struct RankArgs {
     /// Number of machines
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "World", value_parser = values::number)]
     pub nodes: u64,
 
     /// Training processes (devices) per machine
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "World", value_parser = values::number)]
     pub ranks_per_node: u64,
 
     /// Loader processes per rank
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "World", value_parser = values::number)]
     pub workers_per_rank: u64,
 
     /// Samples per rank and step
-    #[arg(long, value_name = "N", default_value = "32", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "32", help_heading = "World", value_parser = values::number)]
     pub batch_size: u64,
 
     /// Number of consecutive ranks that receive the same samples
-    #[arg(long, value_name = "N", value_parser = values::number)]
+    #[arg(long, value_name = "N", help_heading = "World", value_parser = values::number)]
     pub replication: Option<u64>,
 }
 
 // The order of the samples.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Order")]
 pub struct SampleOrderArgs {
     /// Samples per epoch [default: all, weighted by the shares of their streams]
-    #[arg(long, value_name = "N", value_parser = values::sample_count)]
+    #[arg(long, value_name = "N", help_heading = "Order", value_parser = values::sample_count)]
     pub epoch_size: Option<u64>,
 
     /// Shuffle the samples
-    #[arg(long, overrides_with = "no_shuffle")]
+    #[arg(long, overrides_with = "no_shuffle", help_heading = "Order")]
     pub shuffle: bool,
 
     /// Keep the samples in the order of the shards; the default
-    #[arg(long, overrides_with = "shuffle")]
+    #[arg(long, overrides_with = "shuffle", help_heading = "Order")]
     pub no_shuffle: bool,
 
     /// The shuffle algorithm
-    #[arg(long, value_name = "ALGO", default_value = "py1e", value_parser = values::named(ShuffleAlgo::ALL, ShuffleAlgo::name))]
+    #[arg(long, value_name = "ALGO", default_value = "py1e", help_heading = "Order", value_parser = values::named(ShuffleAlgo::ALL, ShuffleAlgo::name))]
     pub shuffle_algo: ShuffleAlgo,
 
     /// Seed of the shuffle and of the sampling
-    #[arg(long, value_name = "N", default_value = "9176", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "9176", help_heading = "Order", value_parser = values::number)]
     pub shuffle_seed: u64,
 
     /// Maximum distance that a sample moves, in samples
     /// [default: 4,000,000 divided by the canonical nodes, at least 262,144]
-    #[arg(long, value_name = "N", value_parser = values::sample_count)]
+    #[arg(long, value_name = "N", help_heading = "Order", value_parser = values::sample_count)]
     pub shuffle_block_size: Option<u64>,
 
     /// Number of fixed parts of the samples that keep the order independent of the number of machines
     /// [default: one for each node, or 64 for py1s and py2s]
-    #[arg(long, value_name = "N", value_parser = values::number)]
+    #[arg(long, value_name = "N", help_heading = "Order", value_parser = values::number)]
     pub num_canonical_nodes: Option<u64>,
 
     /// How the streams are combined into batches
-    #[arg(long, value_name = "METHOD", default_value = "random", value_parser = values::named(BatchingMethod::ALL, BatchingMethod::name))]
+    #[arg(long, value_name = "METHOD", default_value = "random", help_heading = "Order", value_parser = values::named(BatchingMethod::ALL, BatchingMethod::name))]
     pub batching_method: BatchingMethod,
 
     /// Which samples are drawn from a shard that is used in part: different ones in every epoch, or the same
-    #[arg(long, value_name = "METHOD", default_value = "balanced", value_parser = values::named(SamplingMethod::ALL, SamplingMethod::name))]
+    #[arg(long, value_name = "METHOD", default_value = "balanced", help_heading = "Order", value_parser = values::named(SamplingMethod::ALL, SamplingMethod::name))]
     pub sampling_method: SamplingMethod,
 
     /// Number of samples drawn at a time from a shard that is used in part
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::number)]
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "Order", value_parser = values::number)]
     pub sampling_granularity: u64,
 
     /// How samples are distributed to nodes, ranks and workers
-    #[arg(long, value_name = "ALGO", default_value = "relaxed", value_parser = values::named(PartitionAlgo::ALL, PartitionAlgo::name))]
+    #[arg(long, value_name = "ALGO", default_value = "relaxed", help_heading = "Order", value_parser = values::named(PartitionAlgo::ALL, PartitionAlgo::name))]
     pub partition_algo: PartitionAlgo,
 }
 

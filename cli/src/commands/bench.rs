@@ -16,7 +16,7 @@ use shardmill_reader::{
 use super::{dataset, options, world};
 use crate::args::BenchArgs;
 use crate::error::{Fault, Stop};
-use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, rate, seconds};
+use crate::output::{Exit, Output, Table, bytes, count, many, percent, rate, seconds};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -272,16 +272,8 @@ fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
         seconds(report.open_seconds),
         report.rank,
     ))?;
-    let mut table = Table::with_heading(&[
-        ("epoch", Align::Right),
-        ("samples", Align::Right),
-        ("time", Align::Right),
-        ("samples/s", Align::Right),
-        ("speed", Align::Right),
-        ("first batch", Align::Right),
-        ("waiting", Align::Right),
-        ("fetched", Align::Right),
-    ]);
+    let mut table =
+        Table::headed(">epoch|>samples|>time|>samples/s|>speed|>first batch|>waiting|>fetched");
     for epoch in &report.epochs {
         let millis = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0)).as_millis();
         let part = |millis: u128| u64::try_from(millis).unwrap_or(u64::MAX);

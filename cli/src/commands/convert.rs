@@ -327,12 +327,7 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     row("nulls", plan.options.columns.nulls.name().to_owned());
     row("jobs", count(plan.options.source.resources.jobs as u64));
     out.text(table)?;
-    let mut table = Table::with_heading(&[
-        ("column", Align::Left),
-        ("type", Align::Left),
-        ("nulls", Align::Right),
-        ("encoding", Align::Left),
-    ]);
+    let mut table = Table::headed("column|type|>nulls|encoding");
     for column in &plan.columns {
         table.row([
             escape(&column.name).into_owned(),
@@ -462,13 +457,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     }
     out.text(table)?;
     if report.splits.iter().any(|split| !split.name.is_empty()) {
-        let mut table = Table::with_heading(&[
-            ("  split", Align::Left),
-            ("samples", Align::Right),
-            ("shards", Align::Right),
-            ("raw", Align::Right),
-            ("stored", Align::Right),
-        ]);
+        let mut table = Table::headed("  split|>samples|>shards|>raw|>stored");
         for split in &report.splits {
             table.row([
                 format!("  {}", escape(&split.name)),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use shardmill_source::{DeltaSummary, SourceDescription};
 
-use crate::output::{Align, Table, bytes, count, many};
+use crate::output::{Table, bytes, count, many};
 
 /// The upper bounds of the file size classes. Larger files are in a further class.
 const STEPS: [u64; 6] = [64 << 10, 1 << 20, 16 << 20, 128 << 20, 512 << 20, 1 << 30];
@@ -127,11 +127,7 @@ impl<'a> DeltaTable<'a> {
 
     /// Returns a table of the number of files by size.
     pub fn sizes(&self) -> Table {
-        let mut table = Table::with_heading(&[
-            ("  file size", Align::Left),
-            ("files", Align::Right),
-            ("bytes", Align::Right),
-        ]);
+        let mut table = Table::headed("  file size|>files|>bytes");
         for size in self.file_sizes.iter().filter(|size| size.files > 0) {
             let range = match (size.below, STEPS.last()) {
                 (Some(below), _) => format!("  below {}", bytes(below)),

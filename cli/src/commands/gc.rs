@@ -59,13 +59,7 @@ fn show_parts(report: &GcReport, out: &mut Output) -> Result<(), Stop> {
     if report.parts.is_empty() {
         return Ok(());
     }
-    let mut table = Table::with_heading(&[
-        ("uncommitted part", Align::Left),
-        ("conversion", Align::Left),
-        ("samples", Align::Right),
-        ("shards", Align::Right),
-        ("bytes", Align::Right),
-    ]);
+    let mut table = Table::headed("uncommitted part|conversion|>samples|>shards|>bytes");
     for part in &report.parts {
         // The first digits are enough to distinguish conversions.
         let conversion = part.conversion.get(..8).unwrap_or(&part.conversion);

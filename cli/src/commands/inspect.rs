@@ -19,7 +19,7 @@ use super::tars::{TarFacts, Tars};
 use super::{ls, options};
 use crate::args::InspectArgs;
 use crate::error::Stop;
-use crate::output::{Align, Exit, Output, Table, bytes, count, many, ratio};
+use crate::output::{Exit, Output, Table, bytes, count, many, ratio};
 
 const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
 
@@ -427,14 +427,6 @@ fn provenance(dir: &Folder, out: &Output) -> Result<Option<Value>, Stop> {
     Ok(None)
 }
 
-fn facts(rows: Vec<(&str, String)>) -> Table {
-    let mut table = Table::new(&[Align::Left, Align::Left]);
-    for (name, value) in rows {
-        table.row([format!("  {name}"), escape(&value).into_owned()]);
-    }
-    table
-}
-
 fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
     let (samples, shards) = (
         many(summary.samples, "sample"),
@@ -479,14 +471,14 @@ fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
     match (&summary.first, summary.other_layouts.as_slice()) {
         (Some(layout), []) => {
             rows.extend(layout_facts(layout));
-            out.text(facts(rows))?;
+            out.text(Table::facts("  ", rows))?;
             out.text(format_args!("\n{}", columns(layout)))?;
         }
         (first, others) => {
-            out.text(facts(rows))?;
+            out.text(Table::facts("  ", rows))?;
             for layout in first.iter().chain(others) {
                 let shards = many(layout.layout_shards, "shard");
-                let (facts, columns) = (facts(layout_facts(layout)), columns(layout));
+                let (facts, columns) = (Table::facts("  ", layout_facts(layout)), columns(layout));
                 out.text(format_args!("\n{shards}:\n{facts}\n{columns}"))?;
             }
         }
@@ -516,11 +508,7 @@ fn layout_facts(layout: &LayoutSummary) -> Vec<(&'static str, String)> {
 }
 
 fn columns(layout: &LayoutSummary) -> Table {
-    let mut table = Table::with_heading(&[
-        ("  column", Align::Left),
-        ("encoding", Align::Left),
-        ("bytes", Align::Right),
-    ]);
+    let mut table = Table::headed("  column|encoding|>bytes");
     for column in &layout.columns {
         let size = column.bytes.map_or_else(|| "varies".to_owned(), count);
         table.row([
@@ -597,7 +585,7 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
     if rows.is_empty() {
         return Ok(());
     }
-    let table = facts(rows);
+    let table = Table::facts("  ", rows);
     out.text(format_args!("\n{table}"))
 }
 
@@ -610,14 +598,7 @@ fn show_splits(splits: &Splits<'_>, out: &mut Output) -> Result<(), Stop> {
         "{}: {samples} in {datasets}",
         escape(splits.location)
     ))?;
-    let mut table = Table::with_heading(&[
-        ("  name", Align::Left),
-        ("samples", Align::Right),
-        ("shards", Align::Right),
-        ("raw", Align::Right),
-        ("stored", Align::Right),
-        ("format", Align::Left),
-    ]);
+    let mut table = Table::headed("  name|>samples|>shards|>raw|>stored|format");
     for part in &splits.datasets {
         table.row([
             format!("  {}", escape(&part.name)),
@@ -743,15 +724,10 @@ fn show_source(summary: &SourceSummary<'_>, out: &mut Output) -> Result<(), Stop
         summary.kind
     ))?;
     if let Some(delta) = &summary.delta {
-        out.text(facts(delta.facts()))?;
+        out.text(Table::facts("  ", delta.facts()))?;
         out.text(format_args!("\n{}\n", delta.sizes()))?;
     }
-    let mut table = Table::with_heading(&[
-        ("  column", Align::Left),
-        ("type", Align::Left),
-        ("nulls", Align::Right),
-        ("encoding", Align::Left),
-    ]);
+    let mut table = Table::headed("  column|type|>nulls|encoding");
     for column in &summary.columns {
         let nulls = match (column.nulls, column.nullable) {
             (Some(nulls), _) => count(nulls),

@@ -305,14 +305,7 @@ fn facts(data: &Data, config: &EpochConfig, options: &ForecastOptions) -> Result
 }
 
 fn epochs(found: &Forecast) -> Table {
-    let right = Align::Right;
-    let mut table = Table::with_heading(&[
-        ("epoch", right),
-        ("samples", right),
-        ("steps", right),
-        ("padded", right),
-        ("dropped", right),
-    ]);
+    let mut table = Table::headed(">epoch|>samples|>steps|>padded|>dropped");
     let known = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), count);
     for epoch in &found.epochs {
         table.row([
@@ -327,20 +320,9 @@ fn epochs(found: &Forecast) -> Table {
 }
 
 fn caches(found: &Forecast) -> Table {
-    let right = Align::Right;
-    let mut table = Table::with_heading(&[
-        ("node", right),
-        ("epoch", right),
-        ("fetched", right),
-        ("shards", right),
-        ("uses", right),
-        ("hits", right),
-        ("hit by LRU", right),
-        ("evicted", right),
-        ("uncached", right),
-        ("waited", right),
-        ("took", right),
-    ]);
+    let mut table = Table::headed(
+        ">node|>epoch|>fetched|>shards|>uses|>hits|>hit by LRU|>evicted|>uncached|>waited|>took",
+    );
     for node in &found.nodes {
         for (epoch, lru) in node.belady.epochs.iter().zip(&node.lru.epochs) {
             table.row([
@@ -362,15 +344,8 @@ fn caches(found: &Forecast) -> Table {
 }
 
 fn sizes(found: &Forecast) -> Table {
-    let right = Align::Right;
-    let mut table = Table::with_heading(&[
-        ("node", right),
-        ("first batch", right),
-        ("most resident", right),
-        ("needed at once", right),
-        ("in an epoch", right),
-        ("in the run", right),
-    ]);
+    let mut table =
+        Table::headed(">node|>first batch|>most resident|>needed at once|>in an epoch|>in the run");
     for node in &found.nodes {
         table.row([
             count(node.node),

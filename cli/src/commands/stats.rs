@@ -7,7 +7,7 @@ use shardmill_profile::{Bin, ColumnStats, Measure, Number, Stats, StatsOptions};
 use super::rows;
 use crate::args::StatsArgs;
 use crate::error::{Fault, Stop};
-use crate::output::{Align, Exit, Output, Table, count, many};
+use crate::output::{Exit, Output, Table, count, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -56,17 +56,7 @@ fn show(location: &str, stats: &Stats, out: &mut Output) -> Result<(), Stop> {
         many(stats.rows, "sample"),
         many(stats.columns.len() as u64, "column"),
     ))?;
-    let mut table = Table::with_heading(&[
-        ("  column", Align::Left),
-        ("type", Align::Left),
-        ("nulls", Align::Right),
-        ("distinct", Align::Right),
-        ("of", Align::Left),
-        ("min", Align::Right),
-        ("mean", Align::Right),
-        ("max", Align::Right),
-        ("histogram", Align::Left),
-    ]);
+    let mut table = Table::headed("  column|type|>nulls|>distinct|of|>min|>mean|>max|histogram");
     for column in &stats.columns {
         let distinct = match column.distinct.exact {
             true => count(column.distinct.count),

@@ -12,7 +12,7 @@ use super::dataset_location::DatasetLocation;
 use super::{cat, dataset, order, world};
 use crate::args::WhichArgs;
 use crate::error::{Fault, Stop};
-use crate::output::{Align, Exit, Output, Table, count, many};
+use crate::output::{Exit, Output, Table, count, many};
 
 /// One dataset of the mix.
 struct Stream {
@@ -297,7 +297,7 @@ fn show_step(
             streams: streams.facts_of_streams(),
         });
     }
-    let mut table = heading(&[("rank", Align::Right), ("position", Align::Right)]);
+    let mut table = heading(">rank|>position|");
     for member in &found {
         let mut cells = vec![member.rank.to_string(), member.position.to_string()];
         cells.extend(cells_of(&member.facts, member.repeated));
@@ -366,14 +366,12 @@ fn show_sample(
             streams: streams.facts_of_streams(),
         });
     }
-    let mut table = heading(&[]);
+    let mut table = heading("");
     table.row(cells_of(&facts, false));
     out.text(&table)?;
     if !found.is_empty() {
         out.line("")?;
-        let right = |name| (name, Align::Right);
-        let names = ["epoch", "step", "rank", "position"].map(right);
-        let mut table = Table::with_heading(&names);
+        let mut table = Table::headed(">epoch|>step|>rank|>position");
         for step in &found {
             let star = if step.repeated { "*" } else { "" };
             table.row([
@@ -413,17 +411,8 @@ fn found_step(epoch: &Epoch, delivery: Delivery, rank: u64) -> FoundStep {
 }
 
 /// Returns a table with these columns, followed by those of a sample.
-fn heading(before: &[(&'static str, Align)]) -> Table {
-    let mut names = before.to_vec();
-    names.extend([
-        ("sample", Align::Right),
-        ("shard", Align::Left),
-        ("index", Align::Right),
-        ("key", Align::Left),
-        ("file", Align::Left),
-        ("row", Align::Right),
-    ]);
-    Table::with_heading(&names)
+fn heading(before: &str) -> Table {
+    Table::headed(&format!("{before}>sample|shard|>index|key|file|>row"))
 }
 
 fn cells_of(facts: &SampleFacts, repeated: bool) -> Vec<String> {

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _};
 
 use shardmill_core::escape;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The width of a table that is not written to a terminal.
 const PLAIN_WIDTH: usize = 100;
@@ -147,7 +148,7 @@ fn cut(text: &str, width: usize) -> String {
     let mut cut = String::new();
     let mut used = 0;
     for letter in text.chars() {
-        let wide = letter_width(letter);
+        let wide = letter.width().unwrap_or(0);
         if used + wide + 1 > width {
             break;
         }
@@ -160,26 +161,7 @@ fn cut(text: &str, width: usize) -> String {
 
 /// Returns the number of columns that a terminal uses for a text.
 fn columns(text: &str) -> usize {
-    text.chars().map(letter_width).sum()
-}
-
-/// Returns the number of columns of a character: 2 for East Asian wide characters and emoji, 0 for combining marks.
-///
-/// Source: Unicode Standard Annex 11, the large blocks of `EastAsianWidth.txt`.
-const fn letter_width(letter: char) -> usize {
-    match letter as u32 {
-        0x300..=0x36f | 0x200b..=0x200f | 0xfe00..=0xfe0f => 0,
-        0x1100..=0x115f
-        | 0x2e80..=0xa4cf
-        | 0xac00..=0xd7a3
-        | 0xf900..=0xfaff
-        | 0xfe30..=0xfe6f
-        | 0xff00..=0xff60
-        | 0xffe0..=0xffe6
-        | 0x1f300..=0x1faff
-        | 0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
+    text.width()
 }
 
 #[cfg(test)]

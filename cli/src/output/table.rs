@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use shardmill_core::escape;
+
 /// The alignment of the cells of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -25,12 +27,28 @@ impl Table {
         }
     }
 
-    /// Creates a table with a heading row.
-    pub fn with_heading(columns: &[(&str, Align)]) -> Self {
+    /// Creates a table with these headings, separated by `|`. A `>` before a heading aligns its column to the right.
+    pub fn headed(headings: &str) -> Self {
+        let headings = headings.split('|');
+        let (align, names) = headings
+            .map(|heading| match heading.strip_prefix('>') {
+                Some(name) => (Align::Right, name.to_owned()),
+                None => (Align::Left, heading.to_owned()),
+            })
+            .unzip();
         Self {
-            align: columns.iter().map(|(_, align)| *align).collect(),
-            rows: vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect()],
+            align,
+            rows: vec![names],
         }
+    }
+
+    /// Creates a table of facts: a name and a value on each line, after `indent`.
+    pub fn facts(indent: &str, facts: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        let mut table = Self::new(&[Align::Left, Align::Left]);
+        for (name, value) in facts {
+            table.row([format!("{indent}{name}"), escape(&value).into_owned()]);
+        }
+        table
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -48,16 +66,16 @@ impl fmt::Display for Table {
         for row in &self.rows {
             let mut line = String::new();
             for ((cell, align), width) in row.iter().zip(&self.align).zip(&widths) {
-                let blanks = width.saturating_sub(cell.chars().count());
+                let spaces = width.saturating_sub(cell.chars().count());
                 if !line.is_empty() {
                     line.push_str("  ");
                 }
                 if *align == Align::Right {
-                    line.extend(std::iter::repeat_n(' ', blanks));
+                    line.extend(std::iter::repeat_n(' ', spaces));
                 }
                 line.push_str(cell);
                 if *align == Align::Left {
-                    line.extend(std::iter::repeat_n(' ', blanks));
+                    line.extend(std::iter::repeat_n(' ', spaces));
                 }
             }
             writeln!(f, "{}", line.trim_end())?;
@@ -72,11 +90,7 @@ mod tests {
 
     #[test]
     fn cells_line_up() {
-        let mut table = Table::with_heading(&[
-            ("name", Align::Left),
-            ("samples", Align::Right),
-            ("hash", Align::Left),
-        ]);
+        let mut table = Table::headed("name|>samples|hash");
         table.row(["é".to_owned(), "1,000".to_owned(), "ab".to_owned()]);
         table.row(["long name".to_owned(), "1".to_owned(), String::new()]);
         assert_eq!(
