@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-__all__ = ['install_as_streaming']
-
 _ALIAS = 'streaming'
 _OURS = __name__.partition('.')[0]
 

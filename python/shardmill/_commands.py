@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shardmill.base._typing import Path
     from shardmill.reports import InspectReport
 
-__all__ = ['Column', 'convert', 'inspect', 'plan', 'verify']
-
 
 class Column(NamedTuple):
     """A column to write.

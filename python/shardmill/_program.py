@@ -9,8 +9,6 @@ from pathlib import Path
 
 from shardmill.errors import NotFoundError
 
-__all__ = ['find_program']
-
 _NAME = 'shardmill'
 
 
@@ -19,9 +17,6 @@ def find_program() -> Path:
 
     The program that was installed with this package comes first, then the one that the environment variable
     ``SHARDMILL_BIN`` names, then the one on the ``PATH``.
-
-    Raises:
-        NotFoundError: No program was found, or ``SHARDMILL_BIN`` names none.
     """
     installed = [folder / _NAME for folder in _script_folders()]
     for program in installed:

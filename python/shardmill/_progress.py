@@ -11,8 +11,6 @@ from shardmill._text import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ['progress_bar']
-
 #: What a command does, at the start of its bar.
 _WORDS = {'convert': 'converting', 'verify': 'verifying'}
 
@@ -26,12 +24,7 @@ class Bar(Protocol):
 
 @contextlib.contextmanager
 def progress_bar(verb: str, shown: Optional[bool]) -> Iterator[Bar]:
-    """Returns the bar of a run, which is removed at the end.
-
-    Args:
-        verb: The command.
-        shown: Whether to show it; ``None`` for a terminal or a notebook only.
-    """
+    """Returns the bar of a run, which is removed at the end."""
     word = _WORDS.get(verb, verb)
     if not (_is_interactive() if shown is None else shown):
         yield _Hidden()

@@ -18,8 +18,6 @@ from shardmill.errors import CLASS_OF_KIND, InternalError, ShardmillError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ['Finished', 'in_keywords', 'run']
-
 #: The environment variable with store settings as a JSON object. Unlike arguments, other users cannot read it.
 SETTINGS = 'SHARDMILL_STORAGE_OPTIONS'
 
@@ -67,16 +65,6 @@ def run(
 
     If the wait is interrupted, by Ctrl-C for example, the program stops at the next point from which it can continue,
     and the exception is raised again.
-
-    Args:
-        verb: The command.
-        options: Its options.
-        places: Its arguments, which may begin with a dash.
-        storage_options: Store settings that are not in the environment.
-        progress: Whether to show a progress bar; ``None`` for a terminal or a notebook only.
-
-    Raises:
-        ShardmillError: The command failed without a report.
     """
     command = [str(find_program()), verb, *options, '--json', '--progress', 'json', '--', *places]
     environment = dict(os.environ)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ['Shard', 'Table', 'check_part', 'open_table', 'read_shard', 'schema_of']
-
 _INDEX = 'index.json'
 #: The Arrow types of encodings, without numbers and arrays.
 _TYPES = {
@@ -89,13 +87,7 @@ class Table:
 def open_table(
     dest: str, storage_options: Optional[Mapping[str, str]] = None
 ) -> tuple[Table, list[Shard]]:
-    """Reads the index of a dataset.
-
-    Raises:
-        MissingIndexError: The dataset has no index.
-        DataError: The index is invalid.
-        UnsupportedError: The dataset is neither MDS nor WebDataset.
-    """
+    """Reads the index of a dataset."""
     settings = dict(storage_options) if storage_options else None
     if _is_local(dest):
         dest = os.path.abspath(dest)
@@ -146,11 +138,7 @@ def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
 
 
 def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
-    """Opens a folder with an index as a dataset.
-
-    Raises:
-        DataError: The index is invalid.
-    """
+    """Opens a folder with an index as a dataset."""
     stream = _core.StreamOptions(local=folder, validate_hash=validate_hash)
     return _core.Reader([stream], _core.ReaderOptions(), _decode, _line)
 
@@ -173,12 +161,7 @@ def _beneath(dest: str, name: str) -> str:
 
 
 def schema_of(table: Table, columns: Optional[Sequence[str]] = None) -> pa.Schema:
-    """Returns the Arrow schema of a table.
-
-    Raises:
-        UnsupportedError: A column has no Arrow type.
-        UsageError: A column does not exist.
-    """
+    """Returns the Arrow schema of a table."""
     import pyarrow as pa
 
     if isinstance(columns, str):
@@ -201,11 +184,7 @@ def _no_column(table: Table, name: str) -> UsageError:
 
 
 def matching(table: Table, names: Sequence[str]) -> list[str]:
-    """Finds columns by name, ignoring case unless a name matches exactly.
-
-    Raises:
-        UsageError: A column does not exist or is ambiguous.
-    """
+    """Finds columns by name, ignoring case unless a name matches exactly."""
     found = []
     for name in names:
         alike = [each for each in table.columns if each.lower() == name.lower()]
@@ -221,11 +200,7 @@ def matching(table: Table, names: Sequence[str]) -> list[str]:
 
 
 def check_part(staging: parts.Staging, options: Mapping[str, Any], rows: pa.Table) -> None:
-    """Checks that a job can write such rows, and append them to an existing dataset. Writes nothing there.
-
-    Raises:
-        ShardmillError: It cannot.
-    """
+    """Checks that a job can write such rows, and append them to an existing dataset. Writes nothing there."""
     parts.PartWriter(staging, 0, **options).check(rows)
     said = json.loads(staging.text)
     if said['mode'] != 'append' or said['base'] is None or said['names'] != 'mds':
@@ -320,18 +295,7 @@ def read_shard(
     batch_size: int = 1024,
     tensors: Optional[Callable[[list[Any]], Any]] = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the samples of a shard as batches, in order.
-
-    Args:
-        table: The table.
-        shard: One of its shards.
-        columns: The columns; ``None`` for all.
-        batch_size: Maximum samples per batch.
-        tensors: Converts NumPy arrays to a column; by default they become lists.
-
-    Raises:
-        DataError: The shard is damaged.
-    """
+    """Yields the samples of a shard as batches, in order."""
     import pyarrow as pa
 
     schema = schema_of(table, columns)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ['html_table', 'size_text']
-
 
 def size_text(size: int) -> str:
     """Formats a number of bytes, such as ``64.0 MiB``."""

@@ -26,16 +26,7 @@ def is_installed() -> bool:
 
 
 def adopt(cls: type, name: str, *, load: bool = False) -> bool:
-    """Replaces the placeholder among the bases of ``cls`` by ``torch.utils.data.<name>``.
-
-    Args:
-        cls: The class, one of whose direct bases is ``Placeholder``.
-        name: The class of ``torch.utils.data`` to derive from.
-        load: Whether to import torch if necessary; otherwise nothing changes until it is imported.
-
-    Returns:
-        Whether ``cls`` now derives from torch's class.
-    """
+    """Replaces the placeholder among the bases of ``cls`` by ``torch.utils.data.<name>``."""
     if Placeholder not in cls.__bases__:
         return True
     if 'torch.utils.data' not in sys.modules and not (load and is_installed()):

@@ -159,11 +159,7 @@ class ShardmillDataSource(DataSource):
 
 
 def _checked(options: Any, there: frozenset[str]) -> dict[str, str]:
-    """Returns the options with names in lower case.
-
-    Raises:
-        UsageError: An option is unknown.
-    """
+    """Returns the options with names in lower case."""
     known = {name.lower(): value for name, value in options.items()}
     unknown = sorted(name for name in known if name not in there and not name.startswith(_STORAGE))
     if 'pattern' in unknown and 'shard_pattern' in there:
@@ -322,11 +318,7 @@ class _Reader(DataSourceReader):
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Converts a batch to the requested names and types.
-
-    Raises:
-        UsageError: A column cannot be converted.
-    """
+    """Converts a batch to the requested names and types."""
     import pyarrow as pa
 
     columns = []

@@ -8,9 +8,6 @@ class Block:
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The lengths of the dimensions."""
-
+    def shape(self) -> tuple[int, ...]: ...
     @property
-    def nbytes(self) -> int:
-        """The size in bytes."""
+    def nbytes(self) -> int: ...

@@ -2,5 +2,4 @@
 
 from typing import Any
 
-def decode_field(field: str, data: bytes) -> tuple[str, Any]:
-    """Decodes a field of a WebDataset sample to its kind and value."""
+def decode_field(field: str, data: bytes) -> tuple[str, Any]: ...

@@ -89,16 +89,11 @@ class ReaderOptions:
         settings: Optional[dict[str, str]] = None,
     ) -> ReaderOptions: ...
     @property
-    def attempts(self) -> int:
-        """The maximum number of requests for one object or part."""
-
+    def attempts(self) -> int: ...
     @property
-    def idle_timeout(self) -> float:
-        """The longest time without new data, in seconds."""
-
+    def idle_timeout(self) -> float: ...
     @property
-    def total_timeout(self) -> float:
-        """The deadline for one object or part with all its retries, in seconds."""
+    def total_timeout(self) -> float: ...
 
 class ResumePoint:
     """The position that a run resumes from."""

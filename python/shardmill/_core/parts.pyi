@@ -40,17 +40,10 @@ class PartWriter:
         options: PartOptions,
         settings: Optional[dict[str, str]] = None,
     ) -> PartWriter: ...
-    def check(self, object: Any) -> None:
-        """Checks that the columns of an Arrow table, batch or stream can be written. Writes nothing."""
-
-    def write_arrow(self, object: Any) -> int:
-        """Adds the rows of an Arrow table, batch or stream. Returns the number of rows."""
-
-    def finish(self) -> str:
-        """Writes the last shard and returns the manifest."""
-
-    def abort(self) -> None:
-        """Ends the attempt and removes what it has written. Does nothing after the attempt has ended."""
+    def check(self, object: Any) -> None: ...
+    def write_arrow(self, object: Any) -> int: ...
+    def finish(self) -> str: ...
+    def abort(self) -> None: ...
 
 def parts_begin(
     dest: str,
@@ -59,9 +52,7 @@ def parts_begin(
     job: str,
     mode: str,
     settings: Optional[dict[str, str]] = None,
-) -> str:
-    """Inspects a destination and returns the settings for all tasks of a job, as text."""
-
+) -> str: ...
 def parts_commit(
     dest: str,
     staging: str,
@@ -69,20 +60,12 @@ def parts_commit(
     parts: Optional[int],
     hashes: bool,
     settings: Optional[dict[str, str]] = None,
-) -> tuple[int, int, int, bool]:
-    """Publishes the parts of a job.
-
-    Returns shards, samples, samples of the whole dataset, and whether an earlier call had published it.
-    """
-
-def parts_abort(dest: str, staging: str, settings: Optional[dict[str, str]] = None) -> int:
-    """Removes what a job has written and not committed. Returns the number of files and folders."""
-
+) -> tuple[int, int, int, bool]: ...
+def parts_abort(dest: str, staging: str, settings: Optional[dict[str, str]] = None) -> int: ...
 def parts_gc(
     dest: str,
     delete: bool,
     older_than: Optional[float],
     pattern: Optional[str] = None,
     settings: Optional[dict[str, str]] = None,
-) -> list[tuple[str, int, str]]:
-    """Finds files that no dataset needs, and removes them if `delete` is set. Returns names, bytes and reasons."""
+) -> list[tuple[str, int, str]]: ...

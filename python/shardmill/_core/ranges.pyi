@@ -5,6 +5,4 @@ from typing import Any, Optional
 class Ranges:
     """Reads ranges of samples in the order of their numbers. An epoch that is being read is not disturbed."""
 
-    def read(self, start: int, stop: int, only: Optional[set[str]] = None) -> tuple[int, Any]:
-        """Returns the samples from ``start`` to ``stop``, exclusive, as their number and their columns, as
-        `Batches.next_columns` does. With ``only``, other columns are not decoded."""
+    def read(self, start: int, stop: int, only: Optional[set[str]] = None) -> tuple[int, Any]: ...

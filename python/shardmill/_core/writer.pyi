@@ -37,48 +37,23 @@ class SampleWriter:
     """Writes a dataset to a folder, with background threads that do not use Python."""
 
     def __new__(cls, folder: str, options: WriterOptions) -> SampleWriter: ...
-    def write(self, sample: Any) -> None:
-        """Encodes a sample and adds it. A sample that cannot be encoded is not added."""
-
-    def push(self, sample: bytes) -> None:
-        """Adds an encoded sample."""
-
-    def encode(self, sample: Any) -> bytes:
-        """Encodes a sample without adding it."""
-
-    def write_arrow(self, object: Any) -> int:
-        """Adds the rows of an Arrow table, batch or stream. Returns the number of rows."""
-
-    def finish(self) -> None:
-        """Finishes all shards and publishes the index."""
-
-    def abort(self) -> None:
-        """Stops without writing an index."""
-
-    def index(self) -> str:
-        """Returns the index of the finished shards as text. Waits until they are published."""
-
-    def open_samples(self) -> list[bytes]:
-        """Returns the encoded samples of the current shard."""
-
-    def open_bytes(self) -> int:
-        """Returns the size of the current shard in bytes, as counted for the size limit."""
-
+    def write(self, sample: Any) -> None: ...
+    def push(self, sample: bytes) -> None: ...
+    def encode(self, sample: Any) -> bytes: ...
+    def write_arrow(self, object: Any) -> int: ...
+    def finish(self) -> None: ...
+    def abort(self) -> None: ...
+    def index(self) -> str: ...
+    def open_samples(self) -> list[bytes]: ...
+    def open_bytes(self) -> int: ...
     @property
-    def samples(self) -> int:
-        """The number of added samples."""
-
-    def config(self) -> str:
-        """Returns the configuration as stored in every shard."""
-
-    def published(self) -> PublishedFiles:
-        """Returns the names of shard files as they are published."""
+    def samples(self) -> int: ...
+    def config(self) -> str: ...
+    def published(self) -> PublishedFiles: ...
 
 class PublishedFiles:
     """The names of files as they are published, for one thread."""
 
-    def next(self) -> Optional[list[str]]:
-        """Waits for the next names; ``None`` at the end."""
+    def next(self) -> Optional[list[str]]: ...
 
-def is_encoding(encoding: str) -> bool:
-    """Returns whether an MDS encoding is one of the format's, in its usual spelling."""
+def is_encoding(encoding: str) -> bool: ...

@@ -16,35 +16,6 @@ from shardmill import _core
 from shardmill.base._sizes import bytes_to_int, number_abbrev_to_int
 from shardmill.errors import ArgumentTypeError, UnknownEncodingError, UnknownNameError, UsageError
 
-__all__ = [
-    'byte_size',
-    'choice',
-    'count',
-    'encodings',
-    'epoch_samples',
-    'flag',
-    'function',
-    'given_together',
-    'hash_name',
-    'hash_names',
-    'instances',
-    'mapping',
-    'not_given',
-    'number',
-    'path',
-    'path_or_none',
-    'place',
-    'place_to_write',
-    'public_location',
-    'refuse_type',
-    'refuse_value',
-    'sample_number',
-    'text',
-    'texts',
-    'whole',
-    'whole_or_none',
-]
-
 _MOST = (1 << 63) - 1
 #: Maximum characters of a value in an error.
 _SHOWN = 80
@@ -64,20 +35,12 @@ def _shown(value: Any) -> str:
 
 
 def refuse_value(name: str, value: Any, allowed: str) -> NoReturn:
-    """Raises an error for an invalid value.
-
-    Raises:
-        ValueError: Always.
-    """
+    """Raises an error for an invalid value."""
     raise UsageError(f'`{name}` must be {allowed}, but got: {_shown(value)}.', 'config-value', name)
 
 
 def refuse_type(name: str, value: Any, allowed: str) -> NoReturn:
-    """Raises an error for a value of the wrong type.
-
-    Raises:
-        TypeError: Always. The error is also a ValueError.
-    """
+    """Raises an error for a value of the wrong type."""
     kind = type(value).__name__
     raise ArgumentTypeError(
         f'`{name}` must be {allowed}, but got: {_shown(value)} ({kind}).', 'config-type', name
@@ -103,12 +66,7 @@ def _index(value: Any) -> Optional[int]:
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = _MOST) -> int:
-    """Checks an integer of Python, NumPy or torch.
-
-    Raises:
-        TypeError: It is not an integer. Floats are rejected, whatever their value.
-        ValueError: It is out of range.
-    """
+    """Checks an integer of Python, NumPy or torch."""
     kind = 'positive integer' if least == 1 else 'non-negative integer'
     kind = f'{kind} of 64 bits' if least in (0, 1) else f'integer from {least}'
     allowed = f'a {kind}' if most == _MOST else f'an integer from {least} to {most}'
@@ -126,12 +84,7 @@ def whole_or_none(name: str, value: Any, least: int = 0, most: int = _MOST) -> O
 
 
 def count(name: str, value: Any, least: int = 0) -> int:
-    """Checks an integer like `whole`, but also accepts floats without a fraction, such as ``64.0``.
-
-    Raises:
-        TypeError: It is not a number.
-        ValueError: It is out of range or has a fraction.
-    """
+    """Checks an integer like `whole`, but also accepts floats without a fraction, such as ``64.0``."""
     return whole(name, _without_fraction(name, value), least)
 
 
@@ -149,18 +102,7 @@ def _is_real(value: Any) -> bool:
 
 
 def number(name: str, value: Any, *, above: Optional[float] = None, least: float = 0) -> float:
-    """Checks a finite number, whole or not.
-
-    Args:
-        name: The argument.
-        value: Its value.
-        above: The exclusive lower bound.
-        least: The inclusive lower bound.
-
-    Raises:
-        TypeError: It is not a number.
-        ValueError: It is infinite, NaN, or out of range.
-    """
+    """Checks a finite number, whole or not, at least `least` or else larger than `above`."""
     allowed = f'a number from {least}' if above is None else f'a number above {above}'
     if not least:
         allowed = 'a non-negative number' if above is None else 'a positive number'
@@ -189,12 +131,7 @@ def _parsed(
 
 
 def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
-    """Checks a number of bytes, or parses text such as ``'64mb'``; ``None`` remains ``None``. Rounds down.
-
-    Raises:
-        TypeError: It is neither a number nor text.
-        ValueError: It is negative, between 0 and 1, more than `most`, or invalid text.
-    """
+    """Checks a number of bytes, or parses text such as ``'64mb'``; ``None`` remains ``None``. Rounds down."""
     if value is None:
         return None
     allowed = "a number of bytes or a text such as '64mb'"
@@ -212,12 +149,7 @@ def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
 
 
 def epoch_samples(value: Any, name: str = 'epoch_size') -> Optional[int]:
-    """Checks the samples of an epoch, or parses text such as ``'100k'``; ``None`` for ``None`` and 0.
-
-    Raises:
-        TypeError: It is neither a number nor text.
-        ValueError: It is negative, has a fraction, or is invalid text.
-    """
+    """Checks the samples of an epoch, or parses text such as ``'100k'``; ``None`` for ``None`` and 0."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -238,12 +170,7 @@ def epoch_samples(value: Any, name: str = 'epoch_size') -> Optional[int]:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Checks a boolean: ``True``, ``False``, 0 or 1, of Python or NumPy. ``None`` is ``False``.
-
-    Raises:
-        TypeError: It is another type, such as the text ``'no'``, which is true in Python.
-        ValueError: It is another number.
-    """
+    """Checks a boolean: ``True``, ``False``, 0 or 1, of Python or NumPy. ``None`` is ``False``."""
     if value is None or isinstance(value, bool):
         return bool(value)
     allowed = 'True or False'
@@ -258,22 +185,14 @@ def flag(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    """Checks that a value is text.
-
-    Raises:
-        TypeError: It is not text.
-    """
+    """Checks that a value is text."""
     if not isinstance(value, str):
         refuse_type(name, value, 'a text')
     return value
 
 
 def path(name: str, value: Any) -> str:
-    """Checks a path or a URL: text, or an object such as `pathlib.Path`.
-
-    Raises:
-        TypeError: It is another type, such as bytes.
-    """
+    """Checks a path or a URL: text, or an object such as `pathlib.Path`."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if not isinstance(value, str):
@@ -289,12 +208,7 @@ def path_or_none(name: str, value: Any) -> Optional[str]:
 
 
 def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
-    """Checks that a value is one of the allowed words.
-
-    Raises:
-        TypeError: It is not text.
-        KeyError: The word is not allowed. The error is also a ValueError.
-    """
+    """Checks that a value is one of the allowed words."""
     known = list(allowed)
     quoted = ', '.join(repr(word) for word in known)
     if not isinstance(value, str):
@@ -311,12 +225,7 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
 
 
 def hash_name(name: str, value: Any) -> Optional[str]:
-    """Checks the name of a hash; ``None`` for ``None`` and empty text.
-
-    Raises:
-        TypeError: It is not text.
-        ValueError: The hash is unknown.
-    """
+    """Checks the name of a hash; ``None`` for ``None`` and empty text."""
     if value is None or value == '':
         return None
     known = ', '.join(sorted(_core.hash_names()))
@@ -330,12 +239,7 @@ def hash_name(name: str, value: Any) -> Optional[str]:
 
 
 def hash_names(name: str, value: Any) -> list[str]:
-    """Checks names of hashes, which must be sorted and unique.
-
-    Raises:
-        TypeError: It is not a sequence of texts.
-        ValueError: A hash is unknown, or the names are not sorted and unique.
-    """
+    """Checks names of hashes, which must be sorted and unique."""
     found = texts(name, value or (), 'a list of names of hashes')
     for each in found:
         hash_name(name, each or '(empty)')
@@ -350,11 +254,7 @@ def hash_names(name: str, value: Any) -> list[str]:
 
 
 def texts(name: str, value: Any, allowed: str = 'a list of texts') -> list[str]:
-    """Checks an iterable of texts; a single text is not accepted.
-
-    Raises:
-        TypeError: It is another type.
-    """
+    """Checks an iterable of texts; a single text is not accepted."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         refuse_type(name, value, allowed)
     found = list(value)
@@ -365,22 +265,12 @@ def texts(name: str, value: Any, allowed: str = 'a list of texts') -> list[str]:
 
 
 def sample_number(value: Any, size: int) -> int:
-    """Checks the number of a sample, from 0.
-
-    Raises:
-        TypeError: It is not an integer.
-        IndexError: The sample does not exist.
-    """
+    """Checks the number of a sample, from 0."""
     return place('sample_id', value, size, 'sample')
 
 
 def place(name: str, value: Any, size: int, what: str) -> int:
-    """Checks the number of one of `size` objects, from 0.
-
-    Raises:
-        TypeError: It is not an integer.
-        IndexError: The object does not exist.
-    """
+    """Checks the number of one of `size` objects, from 0. A missing object is an IndexError."""
     found = _index(value)
     if found is None:
         refuse_type(name, value, 'an integer')
@@ -393,22 +283,14 @@ def place(name: str, value: Any, size: int, what: str) -> int:
 
 
 def function(name: str, value: Optional[T]) -> Optional[T]:
-    """Checks that a value is callable or ``None``.
-
-    Raises:
-        TypeError: It is neither.
-    """
+    """Checks that a value is callable or ``None``."""
     if value is not None and not callable(value):
         refuse_type(name, value, 'callable or None')
     return value
 
 
 def mapping(name: str, value: Any, allowed: str = 'a dict') -> dict[str, Any]:
-    """Checks a mapping with text keys, and returns it as a dict.
-
-    Raises:
-        TypeError: It is another type, or a key is not text.
-    """
+    """Checks a mapping with text keys, and returns it as a dict."""
     if not isinstance(value, Mapping):
         refuse_type(name, value, allowed)
     for key in value:
@@ -418,11 +300,7 @@ def mapping(name: str, value: Any, allowed: str = 'a dict') -> dict[str, Any]:
 
 
 def storage_options(value: Any) -> Optional[dict[str, str]]:
-    """Checks the settings of a store, and returns them as a dict; ``None`` for none. Rust checks their names.
-
-    Raises:
-        TypeError: It is no mapping of texts to texts. The message does not show a value.
-    """
+    """Checks the settings of a store, and returns them as a dict; ``None`` for none. Rust checks their names."""
     if value is None:
         return None
     name = 'storage_options'
@@ -434,11 +312,7 @@ def storage_options(value: Any) -> Optional[dict[str, str]]:
 
 
 def instances(name: str, value: Any, kind: type[T]) -> Sequence[T]:
-    """Checks a sequence of instances of a class.
-
-    Raises:
-        TypeError: It is another type, or contains another object.
-    """
+    """Checks a sequence of instances of a class."""
     allowed = f'a list of {kind.__name__} objects'
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         refuse_type(name, value, allowed)
@@ -449,12 +323,7 @@ def instances(name: str, value: Any, kind: type[T]) -> Sequence[T]:
 
 
 def place_to_write(name: str, value: Any) -> Union[str, tuple[str, str]]:
-    """Checks the destination of a writer: a folder or a URL, or a local folder and a URL.
-
-    Raises:
-        TypeError: It is another type.
-        ValueError: It is empty, or is not two places.
-    """
+    """Checks the destination of a writer: a folder or a URL, or a local folder and a URL."""
     if isinstance(value, (tuple, list)):
         if len(value) != 2:
             # COMPAT: programs match the beginning of this message.
@@ -470,13 +339,7 @@ def place_to_write(name: str, value: Any) -> Union[str, tuple[str, str]]:
 def encodings(
     columns: Any, is_encoding: Callable[[str], bool], known: Iterable[str]
 ) -> dict[str, str]:
-    """Checks the encodings of columns, by name.
-
-    Raises:
-        TypeError: It is not a dict with text keys.
-        ValueError: There are no columns.
-        UnknownEncodingError: An encoding is unknown.
-    """
+    """Checks the encodings of columns, by name."""
     found = mapping('columns', columns, 'a dict of encodings by the names of columns')
     if not found:
         refuse_value('columns', columns, 'a dict with at least one column')
@@ -496,26 +359,14 @@ def encodings(
 
 
 def not_given(instead: str, **given: Any) -> None:
-    """Requires that no argument is given that another one replaces.
-
-    Args:
-        instead: The names of the argument that replaces them.
-        given: The arguments by name.
-
-    Raises:
-        ValueError: One is given.
-    """
+    """Requires that no argument is given that another one replaces."""
     for name, value in given.items():
         if value is not None:
             raise UsageError(f'give either `{instead}` or `{name}`', 'config-value', name)
 
 
 def given_together(**given: Any) -> None:
-    """Requires that either all or none of several arguments are given.
-
-    Raises:
-        ValueError: Some are given and some are not.
-    """
+    """Requires that either all or none of several arguments are given."""
     if len({value is None for value in given.values()}) > 1:
         names = ' and '.join(f'`{name}`' for name in given)
         missing = [f'`{name}`' for name, value in given.items() if value is None]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from shardmill.schema import ColumnSchema
 
-__all__ = ['Column', 'lists', 'mask_of', 'record_batch', 'stored_value']
-
 
 def stored_value(encoding: str, data: bytes) -> Any:
     """Returns a value that the extension module does not decode as it is stored: bytes, or a list of files."""
@@ -49,19 +47,7 @@ def record_batch(
     first: int,
     schema: pa.Schema,
 ) -> pa.RecordBatch:
-    """Builds a record batch.
-
-    Args:
-        columns: Its columns.
-        batch: Values by column, or a list of samples.
-        samples: The number of samples.
-        first: The number of the first one, for errors.
-        schema: The schema of the record batch.
-
-    Raises:
-        DataError: A value does not fit its column.
-        UnsupportedError: Arrays of a column have different types or numbers of dimensions.
-    """
+    """Builds a record batch."""
     import pyarrow as pa
 
     arrays = []
@@ -204,11 +190,7 @@ def _depth(kind: Any) -> tuple[int, Any]:
 
 
 def lists(name: str, values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array:
-    """Converts NumPy arrays to lists of variable lengths, copying the numbers of all arrays at once.
-
-    Raises:
-        UnsupportedError: An array has another number of dimensions than the type, or there are too many numbers.
-    """
+    """Converts NumPy arrays to lists of variable lengths, copying the numbers of all arrays at once."""
     import numpy as np
     import pyarrow as pa
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from shardmill import _core
     from shardmill.base.spanner import Spanner
 
-__all__ = ['Counts']
-
 
 class Counts:
     """Tables that are computed on first use."""

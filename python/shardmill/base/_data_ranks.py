@@ -13,8 +13,6 @@ from shardmill.errors import UsageError
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ['DataRank', 'data_rank_of']
-
 
 class DataRank(NamedTuple):
     """A process among those that receive different samples."""
@@ -30,17 +28,7 @@ def data_rank_of(
     data_rank: Optional[int],
     data_world_size: Optional[int],
 ) -> Optional[DataRank]:
-    """Returns the rank of this process by its samples; `None` if no argument is given.
-
-    Args:
-        mesh: The mesh of all processes, or a part of it.
-        data_dims: The dimensions of the mesh along which samples differ; by default all of them.
-        data_rank: The rank, instead of a mesh.
-        data_world_size: The number of ranks that receive different samples.
-
-    Raises:
-        ValueError: Arguments contradict each other, or this process or a dimension is not in the mesh.
-    """
+    """Returns the rank of this process by its samples; `None` if no argument is given."""
     check.given_together(data_rank=data_rank, data_world_size=data_world_size)
     if mesh is None and data_dims is not None:
         raise UsageError('`data_dims` needs `mesh`', 'config-value', 'data_dims')

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from shardmill.base.stream import Stream
     from shardmill.base.world import World
 
-__all__ = ['default_deleted', 'live_shards', 'stored_shards']
-
 
 def default_deleted(streams: Iterable[Stream], with_deleted: bool) -> None:
     """Sets whether deleted samples are read, for streams that do not specify it.
@@ -34,12 +32,7 @@ def stored_shards(
 
 
 def live_shards(reader: _core.Reader, shards: Sequence[Sequence[Reader]]) -> list[Reader]:
-    """Returns the shards of all streams in one list, without samples that are not read.
-
-    Args:
-        reader: A reader of the same streams.
-        shards: The shards of each stream as described by its index.
-    """
+    """Returns the shards of all streams in one list, without samples that are not read."""
     from shardmill.base.format.base.reader import leave_out
 
     for number, own in enumerate(shards):

@@ -13,8 +13,6 @@ from shardmill.base._arguments import refuse_type
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ['FieldDecoder', 'field_decoder']
-
 FieldDecoder = Callable[[str, bytes], Any]
 
 #: Extensions that webdataset can write but does not decode.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from shardmill.base.stream import Stream
 
-__all__ = ['folders_of']
-
 #: The remote that each folder was opened with. An index without hashes can match several datasets, so the folder
 #: alone does not show whose shards it holds.
 _REMOTES: dict[str, str] = {}
@@ -25,9 +23,6 @@ def folders_of(streams: Sequence[Stream]) -> Iterator[None]:
     """Registers the local folders of the streams that are opened in this context.
 
     A folder whose index was removed can be used again.
-
-    Raises:
-        ValueError: A folder holds the shards of another remote.
     """
     owned = {}
     for stream in streams:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from shardmill.base._fetching import Fetcher
     from shardmill.base._state import Progress
 
-__all__ = ['Carried', 'later', 'samples_of', 'warn_of_shuffle']
-
 
 class _Iterated(Protocol):
     """A dataset whose next epoch can be begun."""

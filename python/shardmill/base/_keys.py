@@ -10,8 +10,6 @@ from shardmill.base import _arguments as check
 if TYPE_CHECKING:
     from shardmill import _core
 
-__all__ = ['KeyAccess']
-
 
 class _Numbered(Protocol):
     """A dataset with numbered samples."""

@@ -10,8 +10,6 @@ from shardmill.base.dataset import StreamingDataset
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ['NamedDataset', 'NamedDatasetOptions', 'shows_options']
-
 
 class NamedDatasetOptions(TypedDict, total=False):
     """The arguments that all named datasets share; see `StreamingDataset`."""

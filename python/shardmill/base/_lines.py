@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any, Optional
 
-__all__ = ['decode_line']
-
 
 def decode_line(layout: tuple[str, list[str], list[str], Optional[str], str], line: bytes) -> Any:
     """Decodes a line of a shard of JSON or separated values.

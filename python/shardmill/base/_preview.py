@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from shardmill import _core
     from shardmill.schema import Schema
 
-__all__ = ['Preview', 'preview_html', 'read_preview']
-
 #: How many samples a notebook shows.
 _SAMPLES = 5
 #: Maximum characters of a value.

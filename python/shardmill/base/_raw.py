@@ -50,11 +50,6 @@ def as_listed(number: int, digest: Optional[str], before: Optional[_core.Reader]
 
     Files may have been added or removed since the first listing. A forked child takes the list from its parent's
     reader, which it must not use otherwise. Other processes list the files again, and the result must be the same.
-
-    Args:
-        number: The number of the stream.
-        digest: The digest of the first listing; ``None`` before it.
-        before: The reader of the parent, if any.
     """
     if digest is None:
         return {}

@@ -10,8 +10,6 @@ from shardmill.base._arguments import public_location
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ['dataset_facts', 'dataset_representation', 'representation', 'stream_representation']
-
 
 #: How many columns are named.
 _COLUMNS = 20

@@ -14,8 +14,6 @@ from shardmill.base import _arguments as check
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ['retry']
-
 logger = logging.getLogger(__name__)
 
 F = TypeVar('F', bound=Callable[..., Any])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ['packed']
-
 #: NumPy's number types, as codes for `numpy.dtype`. PERF: pickling one scalar takes much longer than copying its bytes.
 _CODES = '?bhilqBHILQefd'
 
@@ -22,14 +20,7 @@ class _Rows:
 
 
 def packed(batch: Any) -> Any:
-    """Returns the object to pickle in place of a batch.
-
-    Args:
-        batch: The result of a ``collate_fn``.
-
-    Returns:
-        For a list of dicts with NumPy numbers, an object that unpickles as this list; otherwise the batch itself.
-    """
+    """Returns the object to pickle in place of a batch: a list of dicts with NumPy numbers is pickled by column."""
     if type(batch) is not list or not batch or type(batch[0]) is not dict:
         return batch
     names = list(batch[0])

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import CodeType
 
-__all__ = ['RankLayout', 'Split', 'check_own_state', 'find_split', 'in_slots', 'is_split_length']
-
 #: Classes that keep the samples of one rank and discard the others.
 _SHARDS = (
     ('accelerate.data_loader', 'IterableDatasetShard'),
@@ -68,15 +66,7 @@ class Split(NamedTuple):
         return self.is_direct and not self.is_dispatched
 
     def order(self, world: World, replication: Optional[int]) -> RankLayout:
-        """Returns the order in which this process yields samples.
-
-        Args:
-            world: The world of this process.
-            replication: How many consecutive ranks receive the same samples from the dataset.
-
-        Raises:
-            ValueError: The library gives different samples to ranks that the dataset should give the same ones.
-        """
+        """Returns the order in which this process yields samples."""
         if not self.is_placed:
             self._check_replication(replication, 1)
             whole = World(1, 1, world.workers_per_rank, world.worker_of_rank)
@@ -145,12 +135,7 @@ def _caller(codes: dict[CodeType, Any]) -> Optional[tuple[CodeType, Any]]:
 
 
 def find_split(dataset: Any, is_plain: bool) -> Optional[Split]:
-    """Returns how the iterating library splits the samples of a dataset; `None` if it does not.
-
-    Args:
-        dataset: The dataset.
-        is_plain: Whether samples are yielded as they are read, so that placeholders may be among them.
-    """
+    """Returns how the iterating library splits the samples of a dataset; `None` if it does not."""
     dispatchers = _codes(_DISPATCHER, '__iter__')
     shards: dict[CodeType, Any] = {}
     for names in _SHARDS:
@@ -181,11 +166,7 @@ def is_split_length() -> bool:
 
 
 def check_own_state() -> None:
-    """Rejects a request for a state from a loader that would store the state of another rank.
-
-    Raises:
-        ValueError: The caller is a `DataLoaderDispatcher` with several ranks.
-    """
+    """Rejects a request for a state from a loader that would store the state of another rank."""
     found = _caller(_codes(_DISPATCHER, '__init__', '__iter__'))
     state = getattr(sys.modules.get('accelerate.state'), 'PartialState', None)
     if found is not None and state is not None and state().num_processes > 1:

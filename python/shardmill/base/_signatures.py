@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Callable, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ['defaults_of', 'lists_arguments']
-
 F = TypeVar('F', bound=Callable[..., None])
 
 
@@ -22,13 +20,7 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 def lists_arguments(
     options: type, defaults: Mapping[str, Any], *, first: bool = False
 ) -> Callable[[F], F]:
-    """Returns a decorator for a constructor with ``**options: Unpack[...]``, whose signature then lists the arguments.
-
-    Args:
-        options: The typed dict.
-        defaults: The default of each argument.
-        first: Whether they come before the constructor's own arguments.
-    """
+    """Returns a decorator that lists the arguments in the signature of a constructor with ``**options: Unpack[...]``."""
 
     def decorate(init: F) -> F:
         signature = inspect.signature(init)

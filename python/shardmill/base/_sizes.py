@@ -9,8 +9,6 @@ from shardmill.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ['BYTES', 'THOUSANDS', 'bytes_to_int', 'number_abbrev_to_int', 'scaled']
-
 #: Units of 1024.
 BYTES = {'b': 1}
 for _power, _letter in enumerate('kmgtpezy', 1):

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     SkippedStep = Union[int, tuple[int, int], StepSamples, Delivery]
 
-__all__ = ['Skips', 'passed']
-
 #: The most skipped samples and skipped steps: a state records them, and has at most 64 KiB.
 MOST = 1_000
 
@@ -51,12 +49,7 @@ class Skips:
     def of_arguments(
         skip: Optional[Iterable[SkippedStep]], skip_samples: Optional[Iterable[int]], size: int
     ) -> Skips:
-        """Checks the arguments of a dataset with so many samples.
-
-        Raises:
-            TypeError: A step or sample has another type.
-            ValueError: A number is out of range, or there are too many.
-        """
+        """Checks the arguments of a dataset with so many samples."""
         steps, places = [], []
         for one in _listed('skip', skip):
             if isinstance(one, (StepSamples, Delivery)):
@@ -103,11 +96,7 @@ class Recorded(NamedTuple):
 
     @staticmethod
     def of_state(state: Optional[Mapping[str, Any]]) -> Recorded:
-        """Returns the skips of a state.
-
-        Raises:
-            ValueError: They are not what `state_dict` returns.
-        """
+        """Returns the skips of a state."""
         record = None if state is None else state.get('skip')
         if record is None:
             return Recorded([], [])

@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from shardmill.base._shared_state import SharedState
     from shardmill.base.world import World
 
-__all__ = [
-    'Progress',
-    'check_order',
-    'check_state',
-    'config_of',
-    'counted',
-    'in_known_words',
-    'in_known_words_of_streams',
-    'is_counted',
-    'mark_order',
-    'own_state',
-    'refuse_low_limit',
-    'take_own_state',
-]
-
 
 class _Ordered(Protocol):
     """A dataset with a sample order, and the progress of this process in it."""
@@ -107,17 +92,7 @@ def in_known_words(error: UsageError) -> UsageError:
 
 
 def refuse_low_limit(limit: int, indexes: int, largest: int, cache: int) -> None:
-    """Rejects a cache limit that `streaming` or the cache would reject, naming the minimum that satisfies both.
-
-    Args:
-        limit: The limit.
-        indexes: Size of all indexes in bytes.
-        largest: Size of the largest shard in bytes, raw and compressed.
-        cache: The minimum limit of the cache.
-
-    Raises:
-        ValueError: The limit is too low.
-    """
+    """Rejects a cache limit that `streaming` or the cache would reject, naming the minimum that satisfies both."""
     least = max(4 * largest, indexes + 1, cache)
     if limit >= least:
         return
@@ -188,9 +163,6 @@ def check_order(dataset: _Ordered, state: dict[str, Any], order: RankLayout) -> 
     """Rejects a state made with other shards or in another order.
 
     States of ``streaming`` and of earlier versions do not contain an identity, and are accepted.
-
-    Raises:
-        FileExistsError: The state was made with other shards or in another order.
     """
     mark = state.get('shardmill')
     if mark is None:
@@ -265,9 +237,6 @@ def own_state(dataset: _Ordered) -> dict[str, Any]:
 
     Workers yield the batches of their rank in turn. The state of a worker counts the samples of the others as if they
     had progressed equally. A worker that resumes from it therefore begins with its own next batch.
-
-    Raises:
-        ValueError: The loader has prefetched, or stores the state of another process.
     """
     if not is_counted():
         raise UsageError(
@@ -291,11 +260,7 @@ def own_state(dataset: _Ordered) -> dict[str, Any]:
 
 
 def take_own_state(dataset: _Ordered, state: dict[str, Any]) -> bool:
-    """Makes a worker process resume from its own state. Returns whether the state is of a worker.
-
-    Raises:
-        ValueError: The state is of another worker.
-    """
+    """Makes a worker process resume from its own state. Returns whether the state is of a worker."""
     worker = state.get('worker')
     if worker is None:
         return False

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ['TableAccess']
-
 #: Bytes of samples in a record batch, by their average size.
 _BATCH_BYTES = 16 << 20
 _MOST_SAMPLES = 1 << 16

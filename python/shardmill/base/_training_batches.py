@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from shardmill.base.world import World
     from shardmill.schema import Schema
 
-__all__ = ['BatchIterator', 'TrainingBatches']
-
 #: Encodings whose values are Python objects, even if those of one batch are numbers.
 _OBJECTS = frozenset(('json', 'str_decimal', 'str_float', 'str_int'))
 

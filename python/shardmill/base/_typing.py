@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-__all__ = ['DatasetOptions', 'Destination', 'Path', 'Sample', 'SampleT', 'WriterOptions']
-
 #: One sample: the values of its columns by name.
 Sample = dict[str, Any]
 #: The type of a sample. It defaults to ``Any``, so that subclasses may return any type.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from shardmill.base.world import World
 
-__all__ = ['StepAccess']
-
 #: The column of MDS samples that holds their key.
 _KEY = '__key__'
 

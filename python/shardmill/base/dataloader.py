@@ -135,14 +135,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         self.num_samples_yielded = 0
 
     def _get_batch_size(self, batch: Any) -> int:
-        """Returns the number of samples in a batch.
-
-        Args:
-            batch: A mapping of columns, a tensor, or a sequence of columns.
-
-        Raises:
-            ValueError: The mapping has no columns.
-        """
+        """Returns the number of samples in a batch."""
         if hasattr(batch, 'values') and hasattr(batch, 'keys'):
             for value in batch.values():
                 return len(value)

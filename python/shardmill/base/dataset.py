@@ -579,15 +579,7 @@ class StreamingDataset(
         self.next_epoch = chosen
 
     def _resume(self, world: World, epoch: int) -> tuple[int, int]:
-        """Returns where an epoch starts: at a loaded state, or at its beginning.
-
-        Args:
-            world: The ranks and workers.
-            epoch: The epoch to start unless a loaded state is at this epoch or later.
-
-        Returns:
-            The epoch, and how many of its samples were already delivered.
-        """
+        """Returns the epoch to start, a loaded state's if that is later, and how many of its samples were delivered."""
         offset = 0
         state = self._own_state or self._shared.state
         if state is not None:
@@ -685,11 +677,7 @@ class StreamingDataset(
         return resample_streams(self, epoch, stream_id)
 
     def _begin(self, threads: Optional[int] = None) -> _core.Batches:
-        """Starts the next epoch and returns the batches of this worker.
-
-        Args:
-            threads: Threads that prepare batches ahead; defaults to those of the dataset, or 0 in a worker process.
-        """
+        """Starts the next epoch and returns the batches of this worker."""
         reader = self._here()
         world, config = self._next_config()
         if threads is None:

@@ -335,12 +335,7 @@ class Stream:
         )
 
     def _describe(self, is_fetched_here: bool, **listing: Any) -> _core.StreamOptions:
-        """Describes this stream for the Rust reader.
-
-        Args:
-            is_fetched_here: Whether a subclass fetches the shards.
-            **listing: How raw files are listed, where it differs from the arguments of the stream.
-        """
+        """Describes this stream for the Rust reader."""
         return _core.StreamOptions(**self._arguments(is_fetched_here, **listing))
 
     def _arguments(self, is_fetched_here: bool, **listing: Any) -> dict[str, Any]:
@@ -369,15 +364,7 @@ class Stream:
         return {**_s3.settings(bucket), **(self.storage_options or {})}
 
     def _download_file(self, from_basename: str, to_basename: Optional[str] = None) -> str:
-        """Downloads a file to the local folder.
-
-        Args:
-            from_basename: Its path below ``remote`` and ``split``.
-            to_basename: Its path below ``local`` and ``split``; defaults to the same.
-
-        Returns:
-            The local path.
-        """
+        """Downloads a file to the local folder."""
         remote = None
         if self.remote is not None:
             remote = os.path.join(self.remote, self.split, from_basename)
@@ -405,14 +392,7 @@ class Stream:
     def _decompress_shard_part(
         self, zip_info: FileInfo, zip_filename: str, raw_filename: str, compression: Optional[str]
     ) -> None:
-        """Decompresses a file.
-
-        Args:
-            zip_info: The compressed file's entry in the index.
-            zip_filename: The path of the compressed file.
-            raw_filename: The path of the decompressed file.
-            compression: The compression named in the index.
-        """
+        """Decompresses a file."""
         with open(zip_filename, 'rb') as file:
             data = file.read()
         self._check(zip_info, zip_filename, data)
@@ -429,16 +409,7 @@ class Stream:
         zip_info: Optional[FileInfo] = None,
         compression: Optional[str] = None,
     ) -> int:
-        """Makes a raw file of a shard available in the local folder.
-
-        Args:
-            raw_info: The raw file's entry in the index.
-            zip_info: The compressed file's entry, if there is one.
-            compression: The compression named in the index.
-
-        Returns:
-            The growth of the local folder in bytes.
-        """
+        """Makes a raw file of a shard available in the local folder."""
         folder = os.path.join(self.local, self.split)
         raw = os.path.join(folder, raw_info.basename)
         zipped = None if zip_info is None else os.path.join(folder, zip_info.basename)

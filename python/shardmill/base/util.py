@@ -301,12 +301,7 @@ def _not_merged_index(index_file_path: str, out: str) -> bool:
 
 
 def _format_remote_index_files(remote: str, files: list[str]) -> list[str]:
-    """Returns the URLs of those files that are indexes of partitions.
-
-    Args:
-        remote: The URL or path of the root.
-        files: Paths within its bucket; with a path as root, paths of files.
-    """
+    """Returns the URLs of those files that are indexes of partitions."""
     url = urllib.parse.urlparse(remote)
     if not url.scheme:
         return [file for file in files if file.endswith(_INDEX) and _not_merged_index(file, remote)]

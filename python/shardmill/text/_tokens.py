@@ -11,8 +11,6 @@ from shardmill.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ['TokenizedDataset']
-
 
 class TokenizedDataset(NamedDataset):
     """Tokenized texts. Samples have a column ``text``.
@@ -24,10 +22,6 @@ class TokenizedDataset(NamedDataset):
         tokenizer_name: The name of a Hugging Face tokenizer, or its folder.
         max_seq_len: Tokens per sample: longer texts are truncated, shorter ones padded.
         group_method: Must be ``truncate``.
-
-    Raises:
-        ValueError: The group method is not ``truncate``.
-        ImportError: transformers is not installed.
     """
 
     @shows_options

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ['SETTING', 'UnfitError', 'batches_of', 'rows_of']
-
 logger = logging.getLogger(__name__)
 
 #: The session setting that enables reading files directly.

@@ -72,11 +72,7 @@ def _is_locked(prefix_int: int) -> bool:
 def _check_and_find(
     streams_local: list[str], streams_remote: list[Optional[str]], shm_name: str
 ) -> int:
-    """Returns the first prefix that no run uses for a block of this name.
-
-    Raises:
-        ValueError: A run with a smaller prefix downloads to one of the same folders.
-    """
+    """Returns the first prefix that no run uses for a block of this name."""
     downloaded = {
         local for local, remote in zip(streams_local, streams_remote) if remote is not None
     }

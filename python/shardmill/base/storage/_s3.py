@@ -10,8 +10,6 @@ from shardmill import _core
 from shardmill.base.storage._sdk import sdk
 from shardmill.errors import AccessError, NotFoundError, RemoteError, ShardmillError
 
-__all__ = ['S3Client', 'raise_as_client_error', 'settings', 'split_url']
-
 
 def split_url(url: str) -> tuple[str, str, str]:
     """Splits a URL into scheme, bucket and key, without decoding."""
@@ -93,11 +91,7 @@ class S3Client:
         ExtraArgs: Optional[dict[str, str]] = None,  # noqa: N803
         Callback: Optional[Callable[[int], Any]] = None,  # noqa: N803
     ) -> None:
-        """Uploads a file. The callback receives the number of bytes sent since its last call.
-
-        Raises:
-            ValueError: ``ExtraArgs`` contains a key other than ``ACL``.
-        """
+        """Uploads a file. The callback receives the number of bytes sent since its last call."""
         chosen = self._settings(Bucket)
         extra = dict(ExtraArgs or {})
         if 'ACL' in extra:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ['azure_credential', 'missing_package', 'sdk']
-
 
 def missing_package(module: str, package: str) -> str:
     """Returns the message of an ImportError for a missing module of a package."""
@@ -14,11 +12,7 @@ def missing_package(module: str, package: str) -> str:
 
 
 def sdk(module: str, package: str) -> Any:
-    """Imports a module of a provider.
-
-    Raises:
-        ImportError: It is not installed; the message names the package to install.
-    """
+    """Imports a module of a provider."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

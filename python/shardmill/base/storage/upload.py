@@ -66,11 +66,7 @@ class GCSAuthentication(Enum):
 
 
 def _remote_of(out: _Out) -> str:
-    """Returns the remote part of `out`.
-
-    Raises:
-        ValueError: `out` has an invalid form or an unknown scheme.
-    """
+    """Returns the remote part of `out`."""
     if not isinstance(out, (str, tuple, list)):
         refuse_type('out', out, 'a path, a URL, or a tuple of a local folder and a URL')
     if not isinstance(out, str) and len(out) != 2:

@@ -489,9 +489,6 @@ class Writer(ABC):
     def _name_next_shard(self, extension: Optional[str] = None) -> tuple[str, Optional[str]]:
         """Returns the names of a file of the next shard, raw and compressed; the latter is ``None``
         without compression.
-
-        Args:
-            extension: The suffix after the format.
         """
         parts = ['shard', f'{len(self._shards):05}', self.format]
         if extension:

@@ -630,12 +630,7 @@ def get_mds_encodings() -> set[str]:
 
 
 def _get_coder(encoding: str) -> Optional[Encoding]:
-    """Returns the encoder of an encoding; ``None`` if a name without parameters is unknown.
-
-    Raises:
-        AttributeError: The encoding does not accept parameters.
-        KeyError: The name before the colon is unknown.
-    """
+    """Returns the encoder of an encoding; ``None`` if a name without parameters is unknown."""
     name, colon, parameters = encoding.partition(':')
     if colon:
         with_parameters: Encoding = _encodings[name].from_str(parameters)

@@ -123,12 +123,7 @@ class XSVWriter(SplitWriter):
 
 
 def _check_layout(columns: Mapping[str, str], separator: str, newline: str) -> None:
-    """Rejects names, separators and newlines that make lines or values ambiguous.
-
-    Raises:
-        AssertionError: A name contains the separator or the newline. The error is also a ValueError.
-        ValueError: The separator or the newline is empty, or contains the other.
-    """
+    """Rejects names, separators and newlines that make lines or values ambiguous."""
     if not separator:
         check.refuse_value('separator', separator, 'a text that is not empty')
     if not newline or separator in newline or newline in separator:
