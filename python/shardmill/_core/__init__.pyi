@@ -1,4 +1,5 @@
-"""The extension module: the functions of the Rust crates for the package. Each stub file describes a Rust file.
+"""The extension module: the functions of the Rust crates for the package. Each stub file describes a Rust file,
+which documents the functions.
 
 It raises the errors of `shardmill.errors`.
 """

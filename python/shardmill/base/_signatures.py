@@ -20,7 +20,7 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 def lists_arguments(
     options: type, defaults: Mapping[str, Any], *, first: bool = False
 ) -> Callable[[F], F]:
-    """Returns a decorator that lists the arguments in the signature of a constructor with ``**options: Unpack[...]``."""
+    """Returns a decorator that lists arguments in the signature of a constructor with ``**options: Unpack[...]``."""
 
     def decorate(init: F) -> F:
         signature = inspect.signature(init)

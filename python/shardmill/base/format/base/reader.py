@@ -11,7 +11,8 @@ import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Optional, Union
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any, ClassVar, Optional
 
 from shardmill.base._sizes import bytes_to_int
 from shardmill.base.array import Array
@@ -42,42 +43,57 @@ class FileInfo:
 class Reader(Array, ABC):
     """A shard, as a sequence of its samples.
 
+    The constructor takes the fields of an index entry: those that the class and its bases annotate, after `dirname` and
+    `split` in the order of their names.
+
     Args:
         dirname: The folder of the dataset.
         split: The subfolder that holds the index; ``None`` or ``''`` for none.
-        compression: The compression of the stored files; ``None`` for none.
-        hashes: The names of the hashes of each file.
-        samples: The number of samples.
-        size_limit: The maximum size in bytes that its writer used.
 
     Attributes:
+        compression: The compression of the stored files; ``None`` for none.
+        hashes: The names of the hashes of each file.
         samples: The number of samples, without those that are left out.
+        size_limit: The maximum size in bytes that its writer used.
         file_pairs: The raw and the compressed file of each pair; the latter is ``None`` without compression.
     """
 
     format: ClassVar[str] = ''
 
-    def __init__(
-        self,
-        dirname: str,
-        split: Optional[str],
-        compression: Optional[str],
-        hashes: list[str],
-        samples: int,
-        size_limit: Optional[Union[int, str]],
-    ) -> None:
-        if isinstance(size_limit, str):
-            size_limit = bytes_to_int(size_limit)
-        if size_limit is not None and size_limit < 0:
-            raise ValueError(f'a size limit is not negative: {size_limit}')
-        self.dirname = dirname
-        self.split = split or ''
-        self.compression = compression
-        self.hashes = hashes
-        self.samples = samples
-        self.size_limit = size_limit
+    compression: Optional[str]
+    hashes: list[str]
+    samples: int
+    size_limit: Optional[int]
+
+    #: The files of a shard, as the part of their names after ``raw_`` and ``zip_``.
+    _FILES: ClassVar[tuple[str, ...]] = ()
+    _arguments: ClassVar[Signature]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if '__init__' in vars(cls):
+            return
+        # A field with a value in a class is the same for all its shards.
+        annotated = (vars(each).get('__annotations__', {}) for each in cls.__mro__)
+        fields = {name for names in annotated for name in names if not hasattr(cls, name)}
+        names = ('dirname', 'split', *sorted(fields - {'_arguments'}))
+        cls._arguments = Signature(
+            [Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in names]
+        )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        fields = self._arguments.bind(*args, **kwargs).arguments
+        limit = fields['size_limit']
+        limit = bytes_to_int(limit) if isinstance(limit, str) else limit
+        if limit is not None and limit < 0:
+            raise ValueError(f'a size limit is not negative: {limit}')
+        self.dirname: str = fields['dirname']
+        self.split: str = fields['split'] or ''
+        vars(self).update({**fields, 'split': self.split, 'size_limit': limit})
         self._gaps: tuple[list[int], list[int]] = [], []
-        self.file_pairs: list[tuple[FileInfo, Optional[FileInfo]]] = []
+        self.file_pairs: list[tuple[FileInfo, Optional[FileInfo]]] = [
+            (fields[f'raw_{part}'], fields[f'zip_{part}']) for part in self._FILES
+        ]
 
     @classmethod
     def from_json(cls, dirname: str, split: Optional[str], obj: dict[str, Any]) -> Self:
@@ -96,7 +112,7 @@ class Reader(Array, ABC):
         for name in ('raw_data', 'raw_meta', 'zip_data', 'zip_meta'):
             if fields.get(name):
                 fields[name] = FileInfo(**fields[name])
-        return cls(dirname=dirname, split=split, **fields)
+        return cls(dirname, split, **fields)
 
     def validate(self, allow_unsafe_types: bool) -> None:
         """Checks that samples may be decoded.
@@ -245,26 +261,14 @@ class Reader(Array, ABC):
 class JointReader(Reader):
     """A shard with samples and offset table in one file.
 
-    Args:
+    Attributes:
         raw_data: The raw file.
         zip_data: The compressed file; ``None`` without compression.
     """
 
-    def __init__(
-        self,
-        dirname: str,
-        split: Optional[str],
-        compression: Optional[str],
-        hashes: list[str],
-        raw_data: FileInfo,
-        samples: int,
-        size_limit: Optional[Union[int, str]],
-        zip_data: Optional[FileInfo],
-    ) -> None:
-        super().__init__(dirname, split, compression, hashes, samples, size_limit)
-        self.raw_data = raw_data
-        self.zip_data = zip_data
-        self.file_pairs.append((raw_data, zip_data))
+    _FILES = ('data',)
+    raw_data: FileInfo
+    zip_data: Optional[FileInfo]
 
     def get_sample_data(self, idx: int) -> bytes:
         return self._read_sample(idx, self.raw_data, self.raw_data)
@@ -273,33 +277,18 @@ class JointReader(Reader):
 class SplitReader(Reader):
     """A shard with samples in one file and the offset table in another.
 
-    Args:
+    Attributes:
         raw_data: The raw file of samples.
         raw_meta: The raw file of the offset table.
         zip_data: The compressed file of samples; ``None`` without compression.
         zip_meta: The compressed file of the offset table; ``None`` without compression.
     """
 
-    def __init__(
-        self,
-        dirname: str,
-        split: Optional[str],
-        compression: Optional[str],
-        hashes: list[str],
-        raw_data: FileInfo,
-        raw_meta: FileInfo,
-        samples: int,
-        size_limit: Optional[Union[int, str]],
-        zip_data: Optional[FileInfo],
-        zip_meta: Optional[FileInfo],
-    ) -> None:
-        super().__init__(dirname, split, compression, hashes, samples, size_limit)
-        self.raw_data = raw_data
-        self.raw_meta = raw_meta
-        self.zip_data = zip_data
-        self.zip_meta = zip_meta
-        self.file_pairs.append((raw_meta, zip_meta))
-        self.file_pairs.append((raw_data, zip_data))
+    _FILES = ('meta', 'data')
+    raw_data: FileInfo
+    raw_meta: FileInfo
+    zip_data: Optional[FileInfo]
+    zip_meta: Optional[FileInfo]
 
     def get_sample_data(self, idx: int) -> bytes:
         return self._read_sample(idx, self.raw_data, self.raw_meta)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Optional, Union
+from typing import Any
 
-from shardmill.base.format.base.reader import FileInfo, SplitReader
+from shardmill.base.format.base.reader import SplitReader
 
 __all__ = ['JSONReader']
 
@@ -13,42 +13,14 @@ __all__ = ['JSONReader']
 class JSONReader(SplitReader):
     """A JSON shard, as a sequence of its samples.
 
-    Args:
+    Attributes:
         columns: The encodings of the columns, by name.
         newline: The line ending.
     """
 
     format = 'json'
-
-    def __init__(
-        self,
-        dirname: str,
-        split: Optional[str],
-        columns: dict[str, str],
-        compression: Optional[str],
-        hashes: list[str],
-        newline: str,
-        raw_data: FileInfo,
-        raw_meta: FileInfo,
-        samples: int,
-        size_limit: Optional[Union[int, str]],
-        zip_data: Optional[FileInfo],
-        zip_meta: Optional[FileInfo],
-    ) -> None:
-        super().__init__(
-            dirname,
-            split,
-            compression,
-            hashes,
-            raw_data,
-            raw_meta,
-            samples,
-            size_limit,
-            zip_data,
-            zip_meta,
-        )
-        self.columns = columns
-        self.newline = newline
+    columns: dict[str, str]
+    newline: str
 
     def decode_sample(self, data: bytes) -> dict[str, Any]:
         sample: dict[str, Any] = json.loads(data)

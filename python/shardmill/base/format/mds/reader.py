@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
-from shardmill.base.format.base.reader import FileInfo, JointReader
+from shardmill.base.format.base.reader import JointReader
 from shardmill.base.format.mds.encodings import is_mds_encoding_safe, mds_decode
 
 __all__ = ['MDSReader']
@@ -14,34 +14,16 @@ __all__ = ['MDSReader']
 class MDSReader(JointReader):
     """An MDS shard, as a sequence of its samples.
 
-    Args:
+    Attributes:
         column_encodings: The encoding of each column.
         column_names: The name of each column.
         column_sizes: The size of each column's values in bytes; ``None`` if it varies.
     """
 
     format = 'mds'
-
-    def __init__(
-        self,
-        dirname: str,
-        split: Optional[str],
-        column_encodings: list[str],
-        column_names: list[str],
-        column_sizes: list[Optional[int]],
-        compression: Optional[str],
-        hashes: list[str],
-        raw_data: FileInfo,
-        samples: int,
-        size_limit: Optional[Union[int, str]],
-        zip_data: Optional[FileInfo],
-    ) -> None:
-        super().__init__(
-            dirname, split, compression, hashes, raw_data, samples, size_limit, zip_data
-        )
-        self.column_encodings = column_encodings
-        self.column_names = column_names
-        self.column_sizes = column_sizes
+    column_encodings: list[str]
+    column_names: list[str]
+    column_sizes: list[Optional[int]]
 
     def validate(self, allow_unsafe_types: bool) -> None:
         if allow_unsafe_types:
