@@ -31,8 +31,12 @@ Destination = Union[Path, tuple[Path, Path]]
 
 
 class WriterOptions(TypedDict, total=False):
-    """The arguments that all writers share."""
+    """The arguments that all writers share, in addition to their destination."""
 
+    keep_local: bool
+    compression: Optional[str]
+    hashes: Optional[list[str]]
+    size_limit: Optional[Union[int, str]]
     progress_bar: bool
     max_workers: Optional[int]
     retry: int

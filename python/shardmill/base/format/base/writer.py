@@ -14,7 +14,7 @@ import shutil
 import threading
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
@@ -26,6 +26,7 @@ from shardmill.base.hashing import get_hash
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -33,14 +34,16 @@ if TYPE_CHECKING:
 
     from shardmill.base._typing import Destination
 
-    Columns = list[tuple[str, str, Any, bool]]
-
 __all__ = ['JointWriter', 'SplitWriter']
 
 logger = logging.getLogger(__name__)
 
 #: The defaults of the arguments that all writers share.
 _DEFAULTS: WriterOptions = {
+    'keep_local': False,
+    'compression': None,
+    'hashes': None,
+    'size_limit': 1 << 26,
     'progress_bar': False,
     'max_workers': None,
     'retry': 2,
@@ -153,21 +156,9 @@ class Writer(ABC):
 
     Args:
         out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
-        keep_local: Whether to keep local files after upload.
-        compression: A compression, optionally with a level: ``zstd``, ``zstd:7``, ``gz``,
-            ``snappy``.
-        hashes: The names of the hashes of all files, sorted.
-        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``; ``None``
-            for a single shard.
         extra_bytes_per_shard: Bytes per shard in addition to its samples.
         extra_bytes_per_sample: Bytes per sample in addition to its encoded bytes.
-        progress_bar: Whether to show progress bars for uploads.
-        max_workers: Maximum concurrent uploads.
-        retry: How many times an upload is attempted.
-        exist_ok: Whether to remove an existing local folder first.
-        jobs: Threads that compress, hash and write; ``None`` for one per core.
-        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``,
-            for ``s3:`` locations.
+        **kwargs: The other arguments of `MDSWriter`.
 
     Attributes:
         local: The folder that files are written to.
@@ -179,15 +170,16 @@ class Writer(ABC):
     """
 
     format: ClassVar[str] = ''
+    #: The module with the encodings that Rust also has; ``None`` if Rust cannot encode the columns.
+    _codec: ClassVar[Any] = None
+    columns: Mapping[str, str]
+    newline: str = '\n'
+    separator: Optional[str] = None
 
     def __init__(
         self,
         *,
         out: Destination,
-        keep_local: bool = False,
-        compression: Optional[str] = None,
-        hashes: Optional[list[str]] = None,
-        size_limit: Optional[Union[int, str]] = 1 << 26,
         extra_bytes_per_shard: int = 0,
         extra_bytes_per_sample: int = 0,
         **kwargs: Unpack[WriterOptions],
@@ -202,19 +194,20 @@ class Writer(ABC):
                 None,
                 f'use some of {", ".join(_ARGUMENTS)}',
             )
+        given: WriterOptions = {**_DEFAULTS, **kwargs}
         out = check.place_to_write('out', out)
-        self.keep_local = check.flag('keep_local', keep_local)
-        self.compression = _compression(compression)
-        self.hashes = check.hash_names('hashes', hashes)
-        self.size_limit = check.byte_size('size_limit', size_limit, _MOST_BYTES) or None
-        self._jobs = check.whole_or_none('jobs', kwargs.get('jobs'), 1)
-        exist_ok = check.flag('exist_ok', kwargs.get('exist_ok'))
-        progress_bar = check.flag('progress_bar', kwargs.get('progress_bar'))
-        attempts = check.count('retry', kwargs.get('retry', 2), 1)
-        max_workers = kwargs.get('max_workers')
+        self.keep_local = check.flag('keep_local', given['keep_local'])
+        self.compression = _compression(given['compression'])
+        self.hashes = check.hash_names('hashes', given['hashes'])
+        self.size_limit = check.byte_size('size_limit', given['size_limit'], _MOST_BYTES) or None
+        self._jobs = check.whole_or_none('jobs', given['jobs'], 1)
+        exist_ok = check.flag('exist_ok', given['exist_ok'])
+        progress_bar = check.flag('progress_bar', given['progress_bar'])
+        attempts = check.count('retry', given['retry'], 1)
+        max_workers = given['max_workers']
         if max_workers is not None:
             max_workers = check.count('max_workers', max_workers, 1)
-        settings = check.storage_options(kwargs.get('storage_options'))
+        settings = check.storage_options(given['storage_options'])
         self.extra_bytes_per_shard = extra_bytes_per_shard
         self.extra_bytes_per_sample = extra_bytes_per_sample
 
@@ -266,16 +259,22 @@ class Writer(ABC):
             'size_limit': self.size_limit,
         }
 
-    def _columns(self) -> Optional[Columns]:
-        """Returns the columns for Rust, or ``None`` if Rust cannot encode them.
-
-        Each is a name, an encoding, an encoder, and whether the encoder handles every value.
+    def _columns(self) -> Optional[list[tuple[str, str, Any, bool]]]:
+        """Returns name, encoding and encoder of the columns, and whether Rust must use the encoder for every value;
+        ``None`` if Rust cannot encode them.
         """
-        return None
-
-    def _layout(self) -> tuple[str, Optional[str]]:
-        """Returns the line ending and the separator between values."""
-        return '\n', None
+        codec = self._codec
+        if codec is None:
+            return None
+        names = {encoding: encoding.partition(':')[0] for encoding in self.columns.values()}
+        if any(codec._encodings[name] is not codec._stock.get(name) for name in names.values()):
+            return None
+        if self.format == 'mds' and not all(map(_core.is_encoding, names)):
+            return None
+        return [
+            (name, each, codec._get_coder(each), False)
+            for name, each in sorted(self.columns.items())
+        ]
 
     # Writing.
 
@@ -356,14 +355,13 @@ class Writer(ABC):
         layout = ('format', 'extra_bytes_per_sample')
         if columns is None or any(getattr(self, name) != getattr(stock, name) for name in layout):
             return None
-        newline, separator = self._layout()
         core = _core.SampleWriter(
             self.local,
             _core.WriterOptions(
                 format=self.format,
                 columns=columns,
-                newline=newline,
-                separator=separator,
+                newline=self.newline,
+                separator=self.separator,
                 compression=self.compression,
                 hashes=self.hashes,
                 size_limit=self.size_limit,
@@ -545,22 +543,9 @@ class SplitWriter(Writer):
     extra_bytes_per_shard = 0
     extra_bytes_per_sample = 0
 
-    def __init__(
-        self,
-        *,
-        out: Destination,
-        keep_local: bool = False,
-        compression: Optional[str] = None,
-        hashes: Optional[list[str]] = None,
-        size_limit: Optional[Union[int, str]] = 1 << 26,
-        **kwargs: Unpack[WriterOptions],
-    ) -> None:
+    def __init__(self, *, out: Destination, **kwargs: Unpack[WriterOptions]) -> None:
         super().__init__(
             out=out,
-            keep_local=keep_local,
-            compression=compression,
-            hashes=hashes,
-            size_limit=size_limit,
             extra_bytes_per_shard=self.extra_bytes_per_shard,
             extra_bytes_per_sample=self.extra_bytes_per_sample,
             **kwargs,

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ['is_json_encoded', 'is_json_encoding']
 
 
-class Encoding(ABC):
+class Encoding:
     """A type of values in JSON."""
 
+    _type: ClassVar[type]
+
     @classmethod
-    @abstractmethod
     def is_encoded(cls, obj: Any) -> bool:
         """Returns ``True`` for a value of the type.
 
         Raises:
             AttributeError: The value is of another type.
         """
+        return cls._validate(obj, cls._type)
 
     @staticmethod
     def _validate(data: Any, expected_type: Any) -> bool:
@@ -31,25 +32,19 @@ class Encoding(ABC):
 class Str(Encoding):
     """Text."""
 
-    @classmethod
-    def is_encoded(cls, obj: Any) -> bool:
-        return cls._validate(obj, str)
+    _type = str
 
 
 class Int(Encoding):
     """An integer; booleans are accepted."""
 
-    @classmethod
-    def is_encoded(cls, obj: Any) -> bool:
-        return cls._validate(obj, int)
+    _type = int
 
 
 class Float(Encoding):
     """A float."""
 
-    @classmethod
-    def is_encoded(cls, obj: Any) -> bool:
-        return cls._validate(obj, float)
+    _type = float
 
 
 _encodings: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
@@ -82,3 +77,6 @@ class _Coder:
     def encode(self, obj: Any) -> bytes:
         assert is_json_encoded(self.encoding, obj)
         return json.dumps(obj).encode()
+
+
+_get_coder = _Coder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardmill.base import _arguments as check
 from shardmill.base.format.base.samples import encoded, value_of
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from shardmill.base._typing import Destination, WriterOptions
-    from shardmill.base.format.base.writer import Columns
 
 __all__ = ['JSONWriter']
 
@@ -29,13 +28,7 @@ class JSONWriter(SplitWriter):
         columns: The encodings of the columns, ``str``, ``int`` or ``float``, by name.
         newline: The line ending.
         out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
-        keep_local: Whether to keep local files after upload.
-        compression: A compression, optionally with a level.
-        hashes: The names of the hashes of all files, sorted.
-        size_limit: Maximum raw bytes of the lines per shard, as a number or as text such as
-            ``'64mb'``; ``None`` for a single shard.
-        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as in every
-            writer.
+        **kwargs: The arguments of every writer; see `MDSWriter`.
 
     Raises:
         AssertionError: An encoding is unknown.
@@ -44,6 +37,7 @@ class JSONWriter(SplitWriter):
     """
 
     format = 'json'
+    _codec: ClassVar[Any] = encodings
 
     @lists_writer_arguments
     def __init__(
@@ -52,10 +46,6 @@ class JSONWriter(SplitWriter):
         columns: Mapping[str, str],
         newline: str = '\n',
         out: Destination,
-        keep_local: bool = False,
-        compression: Optional[str] = None,
-        hashes: Optional[list[str]] = None,
-        size_limit: Optional[Union[int, str]] = 1 << 26,
         **kwargs: Unpack[WriterOptions],
     ) -> None:
         # Check before a folder is created or, with `exist_ok`, removed.
@@ -63,14 +53,7 @@ class JSONWriter(SplitWriter):
         newline = check.text('newline', newline)
         if not newline or newline.strip(' \t\r\n'):
             check.refuse_value('newline', newline, 'spaces, tabs, carriage returns or line feeds')
-        super().__init__(
-            out=out,
-            keep_local=keep_local,
-            compression=compression,
-            hashes=hashes,
-            size_limit=size_limit,
-            **kwargs,
-        )
+        super().__init__(out=out, **kwargs)
         self.columns = columns
         self.newline = newline
 
@@ -85,14 +68,3 @@ class JSONWriter(SplitWriter):
 
     def encode_split_shard(self) -> tuple[bytes, bytes]:
         return b''.join(self._samples), table(0, self._samples, self._config_text())
-
-    def _columns(self) -> Optional[Columns]:
-        columns: Columns = []
-        for name, encoding in self.columns.items():
-            if encodings._encodings[encoding] is not encodings._stock.get(encoding):
-                return None
-            columns.append((name, encoding, encodings._Coder(encoding), False))
-        return columns
-
-    def _layout(self) -> tuple[str, Optional[str]]:
-        return self.newline, None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Optional
 
-from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base.format.base.samples import encoded, value_of
 from shardmill.base.format.base.writer import JointWriter, lists_writer_arguments, table
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from shardmill.base._typing import Destination, WriterOptions
-    from shardmill.base.format.base.writer import Columns
 
 __all__ = ['MDSWriter']
 
@@ -34,12 +32,18 @@ class MDSWriter(JointWriter):
         columns: The encodings of the columns, by name.
         out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
         keep_local: Whether to keep local files after upload.
-        compression: A compression, optionally with a level.
+        compression: A compression, optionally with a level: ``zstd``, ``zstd:7``, ``gz``,
+            ``snappy``.
         hashes: The names of the hashes of all files, sorted.
         size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``; ``None``
             for a single shard.
-        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as in every
-            writer.
+        progress_bar: Whether to show progress bars for uploads.
+        max_workers: Maximum concurrent uploads.
+        retry: How many times an upload is attempted.
+        exist_ok: Whether to remove an existing local folder first.
+        jobs: Threads that compress, hash and write; ``None`` for one per core.
+        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``,
+            for ``s3:`` locations.
 
     Attributes:
         column_names: The names of the columns, sorted, which is their order in the shards.
@@ -55,6 +59,7 @@ class MDSWriter(JointWriter):
 
     format = 'mds'
     extra_bytes_per_sample = 4
+    _codec: ClassVar[Any] = encodings
 
     @lists_writer_arguments
     def __init__(
@@ -62,20 +67,12 @@ class MDSWriter(JointWriter):
         *,
         columns: Mapping[str, str],
         out: Destination,
-        keep_local: bool = False,
-        compression: Optional[str] = None,
-        hashes: Optional[list[str]] = None,
-        size_limit: Optional[Union[int, str]] = 1 << 26,
         **kwargs: Unpack[WriterOptions],
     ) -> None:
         # Check before a folder is created or, with `exist_ok`, removed.
         columns = check.encodings(columns, is_mds_encoding, get_mds_encodings())
         super().__init__(
             out=out,
-            keep_local=keep_local,
-            compression=compression,
-            hashes=hashes,
-            size_limit=size_limit,
             extra_bytes_per_sample=self.extra_bytes_per_sample,
             **kwargs,
         )
@@ -116,14 +113,3 @@ class MDSWriter(JointWriter):
         config = self.config_data.decode()
         first = 8 + 4 * len(self._samples) + len(self.config_data)
         return table(first, self._samples, config) + b''.join(self._samples)
-
-    def _columns(self) -> Optional[Columns]:
-        columns: Columns = []
-        for name, encoding in zip(self.column_names, self.column_encodings):
-            plain = encoding.partition(':')[0]
-            if encodings._encodings[plain] is not encodings._stock.get(plain):
-                return None
-            if not _core.is_encoding(encoding):
-                return None
-            columns.append((name, encoding, encodings._get_coder(encoding), False))
-        return columns

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ['is_xsv_encoding', 'xsv_decode', 'xsv_encode']
 
 
-class Encoding(ABC):
+class Encoding:
     """A type of values that are stored as text."""
 
+    _type: ClassVar[type]
+
     @classmethod
-    @abstractmethod
     def encode(cls, obj: Any) -> str:
         """Encodes a value as text.
 
         Raises:
             AttributeError: The value is of another type.
         """
+        cls._validate(obj, cls._type)
+        return obj if cls._type is str else str(obj)
 
     @classmethod
-    @abstractmethod
     def decode(cls, obj: str) -> Any:
         """Decodes a value from text.
 
         Raises:
             ValueError: The text is not a valid value.
         """
+        return cls._type(obj)
 
     @staticmethod
     def _validate(data: Any, expected_type: Any) -> None:
@@ -38,41 +40,19 @@ class Encoding(ABC):
 class Str(Encoding):
     """Text, stored unchanged."""
 
-    @classmethod
-    def encode(cls, obj: Any) -> str:
-        cls._validate(obj, str)
-        text: str = obj
-        return text
-
-    @classmethod
-    def decode(cls, obj: str) -> str:
-        return obj
+    _type = str
 
 
 class Int(Encoding):
     """An integer in decimal digits."""
 
-    @classmethod
-    def encode(cls, obj: Any) -> str:
-        cls._validate(obj, int)
-        return str(obj)
-
-    @classmethod
-    def decode(cls, obj: str) -> int:
-        return int(obj)
+    _type = int
 
 
 class Float(Encoding):
     """A float as the shortest text that restores it exactly."""
 
-    @classmethod
-    def encode(cls, obj: Any) -> str:
-        cls._validate(obj, float)
-        return str(obj)
-
-    @classmethod
-    def decode(cls, obj: str) -> float:
-        return float(obj)
+    _type = float
 
 
 _encodings: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
@@ -114,3 +94,6 @@ class _Coder:
 
     def encode(self, obj: Any) -> bytes:
         return xsv_encode(self.encoding, obj).encode()
+
+
+_get_coder = _Coder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardmill.base import _arguments as check
 from shardmill.base.format.base.samples import encoded, value_of
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from shardmill.base._typing import Destination, WriterOptions
-    from shardmill.base.format.base.writer import Columns
 
 __all__ = ['CSVWriter', 'TSVWriter', 'XSVWriter']
 
@@ -31,13 +30,7 @@ class XSVWriter(SplitWriter):
             makes its position ambiguous.
         newline: The line ending, with the same restrictions.
         out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
-        keep_local: Whether to keep local files after upload.
-        compression: A compression, optionally with a level.
-        hashes: The names of the hashes of all files, sorted.
-        size_limit: Maximum raw bytes of the lines per shard, as a number or as text such as
-            ``'64mb'``; ``None`` for a single shard.
-        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as in every
-            writer.
+        **kwargs: The arguments of every writer; see `MDSWriter`.
 
     Attributes:
         column_names: The names of the columns, sorted, which is their order in the shards.
@@ -50,6 +43,8 @@ class XSVWriter(SplitWriter):
     """
 
     format = 'xsv'
+    _codec: ClassVar[Any] = encodings
+    separator: str
 
     @lists_writer_arguments
     def __init__(
@@ -59,10 +54,6 @@ class XSVWriter(SplitWriter):
         separator: str,
         newline: str = '\n',
         out: Destination,
-        keep_local: bool = False,
-        compression: Optional[str] = None,
-        hashes: Optional[list[str]] = None,
-        size_limit: Optional[Union[int, str]] = 1 << 26,
         **kwargs: Unpack[WriterOptions],
     ) -> None:
         # Check before a folder is created or, with `exist_ok`, removed.
@@ -70,14 +61,7 @@ class XSVWriter(SplitWriter):
         separator = check.text('separator', separator)
         newline = check.text('newline', newline)
         _check_layout(columns, separator, newline)
-        super().__init__(
-            out=out,
-            keep_local=keep_local,
-            compression=compression,
-            hashes=hashes,
-            size_limit=size_limit,
-            **kwargs,
-        )
+        super().__init__(out=out, **kwargs)
         self.columns = columns
         self.column_names = sorted(columns)
         self.column_encodings = [columns[name] for name in self.column_names]
@@ -110,17 +94,6 @@ class XSVWriter(SplitWriter):
         meta = table(len(header), self._samples, self._config_text())
         return header + b''.join(self._samples), meta
 
-    def _columns(self) -> Optional[Columns]:
-        columns: Columns = []
-        for name, encoding in self.columns.items():
-            if encodings._encodings[encoding] is not encodings._stock.get(encoding):
-                return None
-            columns.append((name, encoding, encodings._Coder(encoding), False))
-        return columns
-
-    def _layout(self) -> tuple[str, Optional[str]]:
-        return self.newline, self.separator
-
 
 def _check_layout(columns: Mapping[str, str], separator: str, newline: str) -> None:
     """Rejects names, separators and newlines that make lines or values ambiguous."""
@@ -150,10 +123,6 @@ class _FixedWriter(XSVWriter):
         columns: Mapping[str, str],
         newline: str = '\n',
         out: Destination,
-        keep_local: bool = False,
-        compression: Optional[str] = None,
-        hashes: Optional[list[str]] = None,
-        size_limit: Optional[Union[int, str]] = 1 << 26,
         **kwargs: Unpack[WriterOptions],
     ) -> None:
         super().__init__(
@@ -161,10 +130,6 @@ class _FixedWriter(XSVWriter):
             separator=self.separator,
             newline=newline,
             out=out,
-            keep_local=keep_local,
-            compression=compression,
-            hashes=hashes,
-            size_limit=size_limit,
             **kwargs,
         )
 
