@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill import _core
 from shardmill.base._arguments import whole, whole_or_none
@@ -75,3 +75,17 @@ def work(
     )
     data = _core.work(options, bool(dataset.epoch_seed_change), sources)
     return int64_array(data, (nodes, ranks, world.workers_per_rank, -1, batch_size))
+
+
+def batching_by(method: str, doc: str) -> Callable[[Any, World, int, int], NDArray[np.int64]]:
+    """Returns the function of the module of a batching method, with this documentation."""
+
+    def generate_work(
+        dataset: Any, world: World, epoch: int, sample_in_epoch: int
+    ) -> NDArray[np.int64]:
+        return work(method, dataset, world, epoch, sample_in_epoch)
+
+    generate_work.__doc__ = f'{doc} See `generate_work`.'
+    generate_work.__module__ = f'shardmill.base.batching.{method}'
+    generate_work.__name__ = generate_work.__qualname__ = f'generate_work_{method}_batching'
+    return generate_work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from shardmill import _core
 from shardmill.base._arguments import whole, whole_or_none
@@ -71,6 +71,37 @@ def deal(
             stacklevel=4,
         )
     return int64_array(data, (nodes, ranks, workers, -1, size))
+
+
+def partition_by(algo: str, doc: str) -> Callable[..., NDArray[np.int64]]:
+    """Returns the function of the module of an algorithm, with this documentation."""
+
+    def get_partitions(
+        num_samples: int,
+        num_canonical_nodes: int,
+        num_physical_nodes: int,
+        ranks_per_node: int,
+        workers_per_rank: int,
+        batch_size: int,
+        drop_first: int = 0,
+        initial_physical_nodes: Optional[int] = None,
+    ) -> NDArray[np.int64]:
+        return deal(
+            algo,
+            num_samples,
+            num_canonical_nodes,
+            num_physical_nodes,
+            ranks_per_node,
+            workers_per_rank,
+            batch_size,
+            drop_first,
+            initial_physical_nodes,
+        )
+
+    get_partitions.__doc__ = f'{doc} See `get_partitions`.'
+    get_partitions.__module__ = f'shardmill.base.partition.{algo}'
+    get_partitions.__name__ = get_partitions.__qualname__ = f'get_partitions_{algo}'
+    return get_partitions
 
 
 def _divide(one: int, other: int) -> bool:

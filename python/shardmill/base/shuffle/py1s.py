@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from shardmill.base.shuffle._order import shuffled
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from shardmill.base.shuffle._order import shuffle_by
 
 __all__ = ['divide_spans', 'get_shuffle_py1s']
 
-
-def get_shuffle_py1s(
-    shard_sizes: NDArray[np.int64],
-    num_canonical_nodes: int,
-    seed: int,
-    epoch: int,
-    block_size: int = 1 << 18,
-) -> NDArray[np.int64]:
-    """Shuffles shard parts, then the samples within each part, ignoring `block_size`.
-
-    See `get_shuffle`.
-    """
-    return shuffled('py1s', shard_sizes, num_canonical_nodes, seed, epoch, block_size)
+get_shuffle_py1s = shuffle_by(
+    'py1s', 'Shuffles shard parts, then the samples within each part, ignoring `block_size`.'
+)
 
 
 def divide_spans(
