@@ -288,118 +288,52 @@ class Scalar(Encoding):
         return np.frombuffer(data, self.dtype)[0]
 
 
-class _FixedScalar(Scalar):
-    """A NumPy number of the type that the class names."""
+def _scalar(name: str) -> type[Scalar]:
+    """Returns the class of this name, for the NumPy type of the same name in lower case."""
 
-    name: ClassVar[str]
-
-    def __init__(self) -> None:
+    def init(self: Scalar) -> None:
         import numpy as np
 
-        super().__init__(getattr(np, self.name))
+        Scalar.__init__(self, getattr(np, name.lower()))
+
+    doc = f'A NumPy number of the type `{name.lower()}`.'
+    return type(name, (Scalar,), {'__init__': init, '__doc__': doc, '__module__': __name__})
 
 
-class UInt8(_FixedScalar):
-    """An unsigned integer of 8 bits."""
-
-    name = 'uint8'
-
-
-class UInt16(_FixedScalar):
-    """An unsigned integer of 16 bits."""
-
-    name = 'uint16'
-
-
-class UInt32(_FixedScalar):
-    """An unsigned integer of 32 bits."""
-
-    name = 'uint32'
-
-
-class UInt64(_FixedScalar):
-    """An unsigned integer of 64 bits."""
-
-    name = 'uint64'
-
-
-class Int8(_FixedScalar):
-    """An integer of 8 bits."""
-
-    name = 'int8'
-
-
-class Int16(_FixedScalar):
-    """An integer of 16 bits."""
-
-    name = 'int16'
-
-
-class Int32(_FixedScalar):
-    """An integer of 32 bits."""
-
-    name = 'int32'
-
-
-class Int64(_FixedScalar):
-    """An integer of 64 bits."""
-
-    name = 'int64'
-
-
-class Float16(_FixedScalar):
-    """A float of 16 bits."""
-
-    name = 'float16'
-
-
-class Float32(_FixedScalar):
-    """A float of 32 bits."""
-
-    name = 'float32'
-
-
-class Float64(_FixedScalar):
-    """A float of 64 bits."""
-
-    name = 'float64'
+UInt8, UInt16, UInt32, UInt64 = map(_scalar, ('UInt8', 'UInt16', 'UInt32', 'UInt64'))
+Int8, Int16, Int32, Int64 = map(_scalar, ('Int8', 'Int16', 'Int32', 'Int64'))
+Float16, Float32, Float64 = map(_scalar, ('Float16', 'Float32', 'Float64'))
 
 
 class StrEncoding(Encoding):
     """A number as text, without a limit on its digits."""
 
+    _type: ClassVar[type[Any]]
+
+    def encode(self, obj: Any) -> bytes:
+        self._validate(obj, self._type)
+        return str(obj).encode()
+
+    def decode(self, data: bytes) -> Any:
+        return self._type(data.decode())
+
 
 class StrInt(StrEncoding):
     """A Python integer as text."""
 
-    def encode(self, obj: int) -> bytes:
-        self._validate(obj, int)
-        return str(obj).encode()
-
-    def decode(self, data: bytes) -> int:
-        return int(data.decode())
+    _type = int
 
 
 class StrFloat(StrEncoding):
     """A Python float as the shortest text that restores it exactly."""
 
-    def encode(self, obj: float) -> bytes:
-        self._validate(obj, float)
-        return str(obj).encode()
-
-    def decode(self, data: bytes) -> float:
-        return float(data.decode())
+    _type = float
 
 
 class StrDecimal(StrEncoding):
     """A `decimal.Decimal` as text."""
 
-    def encode(self, obj: Decimal) -> bytes:
-        self._validate(obj, Decimal)
-        return str(obj).encode()
-
-    def decode(self, data: bytes) -> Decimal:
-        return Decimal(data.decode())
+    _type = Decimal
 
 
 def _words(data: bytes, at: int, count: int) -> tuple[int, ...]:
@@ -501,15 +435,18 @@ class JSON(Encoding):
             raise
 
 
-def _lengths(data: bytes, at: int) -> tuple[int, ...]:
-    """Reads the lengths at an offset: their number, then each of them, in 32 bits."""
+def _joined(items: Sequence[bytes]) -> bytes:
+    """Returns the number of items, their lengths in 32 bits each, and the items."""
+    return struct.pack(f'<{len(items) + 1}I', len(items), *map(len, items)) + b''.join(items)
+
+
+def _items(data: bytes, at: int) -> list[bytes]:
+    """Returns the items that `_joined` wrote at an offset."""
     (count,) = _words(data, at, 1)
-    return _words(data, at + 4, count)
-
-
-def _items(data: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
+    lengths = _words(data, at + 4, count)
+    at += 4 + 4 * count
     if len(data) - at < sum(lengths):
-        raise ValueError(f'a list of {len(lengths)} items ends before the last of them')
+        raise ValueError(f'a list of {count} items ends before the last of them')
     items = []
     for length in lengths:
         items.append(data[at : at + length])
@@ -522,55 +459,52 @@ class List(Encoding):
     values.
     """
 
-    @abstractmethod
+    _item: ClassVar[type[Encoding]]
+
     def underlying_encoder(self) -> Encoding:
-        """The encoding of each value."""
+        """Returns the encoding of each value."""
+        return self._item()
 
     def encode(self, obj: list[Any]) -> bytes:
         self._validate(obj, list)
         encoder = self.underlying_encoder()
         items = [encoder.encode(item) for item in obj]
-        return struct.pack(f'<{len(items) + 2}I', 0, len(items), *map(len, items)) + b''.join(items)
+        return bytes(4) + _joined(items)
 
     def decode(self, data: bytes) -> list[Any]:
         encoder = self.underlying_encoder()
-        lengths = _lengths(data, 4)
-        return [encoder.decode(item) for item in _items(data, 8 + 4 * len(lengths), lengths)]
+        return [encoder.decode(item) for item in _items(data, 4)]
 
 
 class PILList(List):
     """A list of Pillow images."""
 
-    def underlying_encoder(self) -> Encoding:
-        return PIL()
+    _item = PIL
 
 
 class JPEGList(List):
     """A list of images as JPEG files."""
 
-    def underlying_encoder(self) -> Encoding:
-        return JPEG()
+    _item = JPEG
 
 
 class PNGList(List):
     """A list of images as PNG files."""
 
-    def underlying_encoder(self) -> Encoding:
-        return PNG()
+    _item = PNG
 
 
 class JPEGArray(Encoding):
     """Encodes JPEG files and decodes images: the number of files, their lengths, the files."""
 
     def encode(self, obj: Sequence[bytes]) -> bytes:
-        lengths = [len(item) for item in obj]
-        return struct.pack(f'<{len(lengths) + 1}I', len(lengths), *lengths) + b''.join(obj)
+        return _joined(obj)
 
     def decode(self, data: bytes) -> list[Image.Image]:
-        lengths = _lengths(data, 0)
-        if not lengths:
+        files = _items(data, 0)
+        if not files:
             raise ValueError('a list of files is empty')
-        return [JPEG().decode(item) for item in _items(data, 4 + 4 * len(lengths), lengths)]
+        return [JPEG().decode(file) for file in files]
 
 
 def stored_items(encoding: str, data: bytes) -> list[bytes]:
@@ -579,9 +513,7 @@ def stored_items(encoding: str, data: bytes) -> list[bytes]:
     Raises:
         ValueError: The list ends before the last of them.
     """
-    at = 0 if encoding in ('jpeg_array', 'jpegarray') else 4
-    lengths = _lengths(data, at)
-    return _items(data, at + 4 + 4 * len(lengths), lengths)
+    return _items(data, 0 if encoding in ('jpeg_array', 'jpegarray') else 4)
 
 
 _encodings: dict[str, Any] = {
