@@ -7,7 +7,7 @@ import re
 from typing import Any, Callable, NoReturn, Optional
 
 from shardmill import _core
-from shardmill.base.storage._sdk import sdk
+from shardmill.base.storage._sdk import increments, sdk
 from shardmill.errors import AccessError, NotFoundError, RemoteError, ShardmillError
 
 
@@ -98,14 +98,7 @@ class S3Client:
             chosen['S3_CANNED_ACL'] = extra.pop('ACL')
         if extra:
             raise ValueError(f'{", ".join(extra)}: only ACL is served in ExtraArgs')
-        through = 0
-
-        def progress(sent: int) -> None:
-            nonlocal through
-            if Callback is not None and sent > through:
-                Callback(sent - through)
-                through = sent
-
+        progress = None if Callback is None else increments(Callback)
         try:
             _core.upload(Filename, f's3://{Bucket}/{Key}', chosen, progress)
         except (NotFoundError, AccessError, RemoteError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Callable
 
 
 def missing_package(module: str, package: str) -> str:
@@ -27,3 +27,16 @@ def azure_credential(key: str) -> Any:
     identity = sdk('azure.identity', 'azure-identity')
     chain = (identity.AzureCliCredential(), identity.DefaultAzureCredential())
     return identity.ChainedTokenCredential(*chain)
+
+
+def increments(advance: Callable[[int], Any]) -> Callable[..., None]:
+    """Returns a function of the number of bytes sent so far that calls `advance` with those since its last call."""
+    through = 0
+
+    def progress(sent: int, *_: Any) -> None:
+        nonlocal through
+        if sent > through:
+            advance(sent - through)
+            through = sent
+
+    return progress

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import logging
 import os
+import shutil
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Optional
@@ -67,23 +68,36 @@ def _whole(local: str) -> Iterator[str]:
             os.remove(unfinished)
 
 
-def _copy(source: Any, path: str) -> None:
-    """Writes the rest of a byte stream to a file."""
-    with open(path, 'wb') as file:
-        while piece := source.read(_PIECE):
-            file.write(piece)
-
-
 class CloudDownloader(abc.ABC):
     """Downloads files of one provider.
 
     Subclasses define their scheme and how to download a file.
     """
 
+    #: The scheme of the provider.
+    _SCHEME: ClassVar[str] = ''
     #: The attribute that holds the client, which must not be shared between processes.
     _CLIENT: ClassVar[str] = ''
+    #: The module of the provider and the package that has it.
+    _SDK: ClassVar[tuple[str, str]] = ('', '')
     #: Store settings that are not in the environment.
     storage_options: Optional[dict[str, str]] = None
+
+    def __init__(self) -> None:
+        if self._SDK[0]:
+            sdk(*self._SDK)
+        if self._CLIENT:
+            setattr(self, self._CLIENT, None)
+
+    def _connect(self, remote: str) -> Any:
+        """Returns a new client."""
+        raise NotImplementedError
+
+    def _connected(self, remote: str) -> Any:
+        """Returns the client, which is created on first use."""
+        if getattr(self, self._CLIENT) is None:
+            setattr(self, self._CLIENT, self._connect(remote))
+        return getattr(self, self._CLIENT)
 
     @classmethod
     def get(cls, remote_dir: Optional[str] = None) -> CloudDownloader:
@@ -135,10 +149,10 @@ class CloudDownloader(abc.ABC):
         self._validate_remote_path(remote)
         self._download_file_impl(remote, local, timeout)
 
-    @staticmethod
-    @abc.abstractmethod
-    def _client_identifier() -> str:
+    @classmethod
+    def _client_identifier(cls) -> str:
         """Returns the scheme of the provider."""
+        return cls._SCHEME
 
     @abc.abstractmethod
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
@@ -170,9 +184,7 @@ class S3Downloader(CloudDownloader):
     """Downloads objects from S3 and compatible stores. ``S3_ENDPOINT_URL`` or ``AWS_ENDPOINT_URL``
     sets another endpoint."""
 
-    @staticmethod
-    def _client_identifier() -> str:
-        return 's3'
+    _SCHEME = 's3'
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         settings = {**_s3.settings(_s3.split_url(remote)[1]), **(self.storage_options or {})}
@@ -207,15 +219,11 @@ class SFTPDownloader(CloudDownloader):
     """
 
     _CLIENT = '_ssh_client'
+    _SDK = ('paramiko', 'paramiko')
+    _ssh_client: Any
+    _host: Optional[tuple[Any, ...]] = None
 
-    def __init__(self) -> None:
-        sdk('paramiko', 'paramiko')
-        self._ssh_client: Any = None
-        self._host: Optional[tuple[Any, ...]] = None
-
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'sftp'
+    _SCHEME = 'sftp'
 
     def clean_up(self) -> None:
         """Closes the connection."""
@@ -269,35 +277,27 @@ class GCSDownloader(CloudDownloader):
     """
 
     _CLIENT = '_gcs_client'
-
-    def __init__(self) -> None:
-        sdk('google.cloud.storage', 'google-cloud-storage')
-        self._gcs_client: Any = None
-
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'gs'
+    _SDK = ('google.cloud.storage', 'google-cloud-storage')
+    _SCHEME = 'gs'
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        if self._gcs_client is None:
-            self._create_gcs_client()
+        client, google = self._connected(remote), sdk(*self._SDK)
         _, bucket, key = _s3.split_url(remote)
-        google = sdk('google.cloud.storage', 'google-cloud-storage')
         with _whole(local) as path:
-            if isinstance(self._gcs_client, google.Client):
-                owner = google.Bucket(self._gcs_client, bucket)
+            if isinstance(client, google.Client):
+                owner = google.Bucket(client, bucket)
                 google.Blob(key, owner).download_to_filename(path)
                 return
             denied = sdk('botocore.exceptions', 'boto3').ClientError
             try:
-                self._gcs_client.download_file(bucket, key, path)
+                client.download_file(bucket, key, path)
             except denied as error:
                 if error.response['Error']['Code'] in BOTOCORE_CLIENT_ERROR_CODES:
                     raise NotFoundError(f'{remote}: no such object', 'not-found') from error
                 raise
 
-    def _create_gcs_client(self) -> None:
-        self._gcs_client = gcs_client()[0]
+    def _connect(self, remote: str) -> Any:
+        return gcs_client()[0]
 
 
 def gcs_client() -> tuple[Any, bool]:
@@ -330,28 +330,21 @@ class OCIDownloader(CloudDownloader):
     """Downloads objects from Oracle Cloud Infrastructure. Needs oci and its configuration file."""
 
     _CLIENT = '_oci_client'
-
-    def __init__(self) -> None:
-        sdk('oci', 'oci')
-        self._oci_client: Any = None
-
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'oci'
+    _SDK = ('oci', 'oci')
+    _SCHEME = 'oci'
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        if self._oci_client is None:
-            self._create_oci_client()
-        namespace = self._oci_client.get_namespace().data
+        client = self._connected(remote)
+        namespace = client.get_namespace().data
         _, bucket, key = _s3.split_url(remote)
         bucket, _, _ = bucket.partition(f'@{namespace}')
-        found = self._oci_client.get_object(namespace, bucket, key.strip('/'))
+        found = client.get_object(namespace, bucket, key.strip('/'))
         with _whole(local) as path, open(path, 'wb') as file:
             for piece in found.data.raw.stream(_PIECE, decode_content=False):
                 file.write(piece)
 
-    def _create_oci_client(self) -> None:
-        self._oci_client = oci_client()
+    def _connect(self, remote: str) -> Any:
+        return oci_client()
 
 
 def oci_client() -> Any:
@@ -381,9 +374,7 @@ def split_hf_url(url: str) -> tuple[str, str]:
 class HFDownloader(CloudDownloader):
     """Downloads files of Hugging Face datasets. Needs huggingface-hub."""
 
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'hf'
+    _SCHEME = 'hf'
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         name, path = split_hf_url(remote)
@@ -396,18 +387,7 @@ class HFDownloader(CloudDownloader):
             )
             os.replace(fetched, local)
         finally:
-            _remove_folder(folder)
-
-
-def _remove_folder(folder: str) -> None:
-    """Removes the files of one download."""
-    for parent, folders, files in os.walk(folder, topdown=False):
-        for name in files:
-            os.remove(os.path.join(parent, name))
-        for name in folders:
-            os.rmdir(os.path.join(parent, name))
-    if os.path.isdir(folder):
-        os.rmdir(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _AzureDownloader(CloudDownloader):
@@ -417,48 +397,33 @@ class _AzureDownloader(CloudDownloader):
     ``AZURE_ACCOUNT_ACCESS_KEY``; without it the credentials of the machine are used.
     """
 
+    _SERVICE: ClassVar[str] = ''
     _DOMAIN: ClassVar[str] = ''
 
     def __init__(self) -> None:
-        self._service()
+        super().__init__()
         self.AZURE_ACCOUNT_NAME = os.environ.get('AZURE_ACCOUNT_NAME')
         self.credential = azure_credential(os.environ.get('AZURE_ACCOUNT_ACCESS_KEY', ''))
 
-    @classmethod
-    def _service(cls) -> Any:
-        """Returns the class of the client."""
-        raise NotImplementedError
-
-    def _client(self, remote: str) -> Any:
-        if getattr(self, self._CLIENT) is None:
-            account = self.AZURE_ACCOUNT_NAME or _s3.split_url(remote)[1].split('.')[0]
-            url = f'https://{account}.{self._DOMAIN}.core.windows.net'
-            service = self._service()
-            setattr(self, self._CLIENT, service(account_url=url, credential=self.credential))
-        return getattr(self, self._CLIENT)
+    def _connect(self, remote: str) -> Any:
+        account = self.AZURE_ACCOUNT_NAME or _s3.split_url(remote)[1].split('.')[0]
+        url = f'https://{account}.{self._DOMAIN}.core.windows.net'
+        service = getattr(sdk(*self._SDK), self._SERVICE)
+        return service(account_url=url, credential=self.credential)
 
 
 class AzureDownloader(_AzureDownloader):
     """Downloads Azure blobs: ``azure://ACCOUNT.../CONTAINER/BLOB``. Needs azure-storage-blob."""
 
     _CLIENT = '_azure_client'
+    _SDK = ('azure.storage.blob', 'azure-storage-blob')
+    _SERVICE = 'BlobServiceClient'
     _DOMAIN = 'blob'
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._azure_client: Any = None
-
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'azure'
-
-    @classmethod
-    def _service(cls) -> Any:
-        return sdk('azure.storage.blob', 'azure-storage-blob').BlobServiceClient
+    _SCHEME = 'azure'
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         container, _, name = _s3.split_url(remote)[2].lstrip('/').partition('/')
-        client = self._client(remote).get_blob_client(container=container, blob=name)
+        client = self._connected(remote).get_blob_client(container=container, blob=name)
         with _whole(local) as path, open(path, 'wb') as file:
             client.download_blob().readinto(file)
 
@@ -468,25 +433,15 @@ class AzureDataLakeDownloader(_AzureDownloader):
     azure-storage-file-datalake."""
 
     _CLIENT = '_azure_dl_client'
+    _SDK = ('azure.storage.filedatalake', 'azure-storage-file-datalake')
+    _SERVICE = 'DataLakeServiceClient'
     _DOMAIN = 'dfs'
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._azure_dl_client: Any = None
-
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'azure-dl'
-
-    @classmethod
-    def _service(cls) -> Any:
-        module = sdk('azure.storage.filedatalake', 'azure-storage-file-datalake')
-        return module.DataLakeServiceClient
+    _SCHEME = 'azure-dl'
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         _, container, name = _s3.split_url(remote)
         missing = sdk('azure.core.exceptions', 'azure-core').ResourceNotFoundError
-        client = self._client(remote).get_file_client(
+        client = self._connected(remote).get_file_client(
             file_system=container, file_path=name.lstrip('/')
         )
         try:
@@ -505,19 +460,20 @@ class _DatabricksDownloader(CloudDownloader):
     """The base of both Databricks file systems. Needs databricks-sdk."""
 
     _CLIENT = '_databricks_client'
+    _databricks_client: Any
+    _SDK = ('databricks.sdk', 'databricks-sdk')
 
-    def __init__(self) -> None:
-        sdk('databricks.sdk', 'databricks-sdk')
-        self._databricks_client: Any = None
+    def _connect(self, remote: str) -> Any:
+        return databricks_client()
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        if self._databricks_client is None:
-            self._databricks_client = databricks_client()
+        client = self._connected(remote)
         failed = sdk('databricks.sdk.errors.base', 'databricks-sdk').DatabricksError
         try:
-            response = self._databricks_client.files.download(urlsplit(remote).path).contents
+            response = client.files.download(urlsplit(remote).path).contents
             with _whole(local) as path, response:
-                _copy(response, path)
+                with open(path, 'wb') as file:
+                    shutil.copyfileobj(response, file, _PIECE)
         except failed as error:
             if error.error_code == 'NOT_FOUND':
                 raise NotFoundError(f'{remote}: no such file', 'not-found') from error
@@ -527,9 +483,7 @@ class _DatabricksDownloader(CloudDownloader):
 class DatabricksUnityCatalogDownloader(_DatabricksDownloader):
     """Downloads files from Databricks volumes: ``dbfs:/Volumes/...``. Needs databricks-sdk."""
 
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'dbfs-uc'
+    _SCHEME = 'dbfs-uc'
 
     def _validate_remote_path(self, remote: str) -> None:
         start = '/'.join(remote.split('/')[:2])
@@ -542,9 +496,7 @@ class DatabricksUnityCatalogDownloader(_DatabricksDownloader):
 class DBFSDownloader(_DatabricksDownloader):
     """Downloads files from the Databricks file system: ``dbfs:/...``. Needs databricks-sdk."""
 
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'dbfs'
+    _SCHEME = 'dbfs'
 
 
 class AlipanDownloader(CloudDownloader):
@@ -553,9 +505,7 @@ class AlipanDownloader(CloudDownloader):
     ``ALIPAN_WEB_REFRESH_TOKEN`` is the token; ``ALIPAN_ENCRYPT_PASSWORD`` is for decryption.
     """
 
-    @staticmethod
-    def _client_identifier() -> str:
-        return 'alipan'
+    _SCHEME = 'alipan'
 
     def _validate_remote_path(self, remote: str) -> None:
         super()._validate_remote_path(remote)
@@ -585,7 +535,7 @@ class AlipanDownloader(CloudDownloader):
             )
             os.replace(os.path.join(folder, os.path.basename(remote_path)), local)
         finally:
-            _remove_folder(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def alipan_api() -> Any:
@@ -603,10 +553,6 @@ def alipan_api() -> Any:
 
 class LocalDownloader(CloudDownloader):
     """Copies files on this machine."""
-
-    @staticmethod
-    def _client_identifier() -> str:
-        return ''
 
     def _validate_remote_path(self, remote: str) -> None:
         if urlsplit(remote).scheme != 'file':

@@ -18,7 +18,7 @@ from shardmill import _core
 from shardmill.base._arguments import refuse_type
 from shardmill.base._retrying import retry as retrying
 from shardmill.base.storage import _s3
-from shardmill.base.storage._sdk import azure_credential, sdk
+from shardmill.base.storage._sdk import azure_credential, increments, sdk
 from shardmill.base.storage.download import (
     BOTOCORE_CLIENT_ERROR_CODES,
     GCS_ERROR_NO_AUTHENTICATION,
@@ -426,6 +426,8 @@ class _AzureUploader(CloudUploader):
     """
 
     _REMOTE = True
+    _SDK: ClassVar[tuple[str, str]] = ('', '')
+    _SERVICE: ClassVar[str] = ''
     _DOMAIN: ClassVar[str] = ''
 
     def _connect(self) -> None:
@@ -433,13 +435,9 @@ class _AzureUploader(CloudUploader):
         self.AZURE_ACCOUNT_NAME = os.environ.get('AZURE_ACCOUNT_NAME', first)
         self.credential = azure_credential(os.environ.get('AZURE_ACCOUNT_ACCESS_KEY', ''))
         url = f'https://{self.AZURE_ACCOUNT_NAME}.{self._DOMAIN}.core.windows.net'
-        self.azure_service = self._service()(account_url=url, credential=self.credential)
+        service = getattr(sdk(*self._SDK), self._SERVICE)
+        self.azure_service = service(account_url=url, credential=self.credential)
         self._check(self.remote or '')
-
-    @classmethod
-    def _service(cls) -> Any:
-        """Returns the class of the client."""
-        raise NotImplementedError
 
     def _check(self, remote: str) -> None:
         """Raises an error if the container does not exist."""
@@ -449,11 +447,9 @@ class _AzureUploader(CloudUploader):
 class AzureUploader(_AzureUploader):
     """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``. Needs azure-storage-blob."""
 
+    _SDK = ('azure.storage.blob', 'azure-storage-blob')
+    _SERVICE = 'BlobServiceClient'
     _DOMAIN = 'blob'
-
-    @classmethod
-    def _service(cls) -> Any:
-        return sdk('azure.storage.blob', 'azure-storage-blob').BlobServiceClient
 
     def _check(self, remote: str) -> None:
         self.check_bucket_exists(remote)
@@ -470,17 +466,10 @@ class AzureUploader(_AzureUploader):
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
         _, container, name = _s3.split_url(remote)
-        through = 0
-
-        def progress(sent: int, _: Optional[int]) -> None:
-            nonlocal through
-            advance(sent - through)
-            through = sent
-
         client = self.azure_service.get_container_client(container=container)
         with open(path, 'rb') as file:
             client.upload_blob(
-                name=name.lstrip('/'), data=file, progress_hook=progress, overwrite=True
+                name=name.lstrip('/'), data=file, progress_hook=increments(advance), overwrite=True
             )
 
 
@@ -488,12 +477,9 @@ class AzureDataLakeUploader(_AzureUploader):
     """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``. Needs
     azure-storage-file-datalake."""
 
+    _SDK = ('azure.storage.filedatalake', 'azure-storage-file-datalake')
+    _SERVICE = 'DataLakeServiceClient'
     _DOMAIN = 'dfs'
-
-    @classmethod
-    def _service(cls) -> Any:
-        module = sdk('azure.storage.filedatalake', 'azure-storage-file-datalake')
-        return module.DataLakeServiceClient
 
     def _check(self, remote: str) -> None:
         self.check_container_exists(remote)
@@ -600,20 +586,13 @@ class AlipanUploader(CloudUploader):
         self.api.refresh()
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
-        through = 0
-
-        def progress(sent: int) -> None:
-            nonlocal through
-            advance(sent - through)
-            through = sent
-
         sdk('alipcs_py.commands.upload', 'AliPCS-Py').upload_file(
             self.api,
             (path, urlsplit(remote).path),
             'overwrite',
             encrypt_password=self.alipan_encrypt_password,
             encrypt_type=self.alipan_encrypt_type,
-            callback_for_monitor=progress,
+            callback_for_monitor=increments(advance),
         )
 
     def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
