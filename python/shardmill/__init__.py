@@ -5,11 +5,11 @@ Importing this package loads neither torch nor NumPy: names are loaded on first 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shardmill._alias import install_as_streaming
 from shardmill._core import __version__
+from shardmill._lazy import lazy
 
 if TYPE_CHECKING:
     from shardmill._commands import Column, convert, inspect, plan, verify
@@ -56,58 +56,22 @@ __all__ = [
     'verify',
 ]
 
-_HOMES = {
-    'BatchIterator': 'shardmill.base._training_batches',
-    'CSVWriter': 'shardmill.base.format',
-    'CacheClient': 'shardmill.caching',
-    'CachedFile': 'shardmill.caching',
-    'Column': 'shardmill._commands',
-    'FileDataset': 'shardmill.files',
-    'FileStream': 'shardmill.files',
-    'JSONWriter': 'shardmill.base.format',
-    'LocalDataset': 'shardmill.base.local',
-    'MDSWriter': 'shardmill.base.format',
-    'Preview': 'shardmill.base._preview',
-    'Sample': 'shardmill.base._typing',
-    'Stream': 'shardmill.base.stream',
-    'StreamingDataLoader': 'shardmill.base.dataloader',
-    'StreamingDataset': 'shardmill.base.dataset',
-    'TSVWriter': 'shardmill.base.format',
-    'XSVWriter': 'shardmill.base.format',
-    'convert': 'shardmill._commands',
-    'inspect': 'shardmill._commands',
-    'plan': 'shardmill._commands',
-    'verify': 'shardmill._commands',
-}
-_MODULES = frozenset(
-    [
-        'base',
-        'caching',
-        'errors',
-        'files',
-        'lineage',
-        'metrics',
-        'multimodal',
-        'parts',
-        'reports',
-        'schema',
-        'stats',
-        'text',
-        'vision',
-    ]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        '_commands': ('Column', 'convert', 'inspect', 'plan', 'verify'),
+        'base.dataloader': ('StreamingDataLoader',),
+        'base.dataset': ('StreamingDataset',),
+        'base.format': ('CSVWriter', 'JSONWriter', 'MDSWriter', 'TSVWriter', 'XSVWriter'),
+        'base.local': ('LocalDataset',),
+        'base.stream': ('Stream',),
+        'base._preview': ('Preview',),
+        'base._training_batches': ('BatchIterator',),
+        'base._typing': ('Sample',),
+        'caching': ('CacheClient', 'CachedFile'),
+        'files': ('FileDataset', 'FileStream'),
+    },
+    (
+        'base caching errors files lineage metrics multimodal parts reports schema stats text vision'
+    ).split(),
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f'{__name__}.{name}')
-    else:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from shardmill._lazy import lazy
 
 if TYPE_CHECKING:
     from shardmill.base.dataloader import StreamingDataLoader
@@ -24,54 +25,17 @@ __all__ = [
     'XSVWriter',
 ]
 
-_HOMES = {
-    'CSVWriter': 'format',
-    'JSONWriter': 'format',
-    'LocalDataset': 'local',
-    'MDSWriter': 'format',
-    'Stream': 'stream',
-    'StreamingDataLoader': 'dataloader',
-    'StreamingDataset': 'dataset',
-    'TSVWriter': 'format',
-    'XSVWriter': 'format',
-}
-_MODULES = frozenset(
-    [
-        'array',
-        'batching',
-        'compression',
-        'constant',
-        'converters',
-        'dataloader',
-        'dataset',
-        'distributed',
-        'format',
-        'hashing',
-        'local',
-        'partition',
-        'registry_utils',
-        'sampling',
-        'shared',
-        'shuffle',
-        'spanner',
-        'storage',
-        'stream',
-        'util',
-        'world',
-    ]
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        'dataloader': ('StreamingDataLoader',),
+        'dataset': ('StreamingDataset',),
+        'format': ('CSVWriter', 'JSONWriter', 'MDSWriter', 'TSVWriter', 'XSVWriter'),
+        'local': ('LocalDataset',),
+        'stream': ('Stream',),
+    },
+    (
+        'array batching compression constant converters dataloader dataset distributed format hashing local partition '
+        'registry_utils sampling shared shuffle spanner storage stream util world'
+    ).split(),
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f'{__name__}.{_HOMES[name]}'), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f'{__name__}.{name}')
-    else:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
