@@ -13,7 +13,14 @@ from typing import Union
 
 from shardmill._text import html_table, size_text
 
-__all__ = ['CacheClientStats', 'CacheStats', 'DatasetStats', 'LoaderStats', 'Stats']
+__all__ = [
+    'CacheClientStats',
+    'CacheStats',
+    'DatasetStats',
+    'Explanation',
+    'LoaderStats',
+    'Stats',
+]
 
 Number = Union[int, float]
 
@@ -62,7 +69,13 @@ class CacheStats(Stats):
         open_shards: Open shards.
         requests: Requests to stores.
         retries: How many of them were repetitions.
+        throttled: Answers of stores that asked for fewer requests.
         received_bytes: Bytes received from stores.
+        fetch_seconds: How long at least one file was being fetched.
+        hash_seconds: How long at least one hash was being checked.
+        decompress_seconds: How long at least one file was being decompressed.
+        store_seconds: How long at least one file was being written to the cache.
+        fill_seconds: How long at least one batch was being filled with samples.
     """
 
     fetched_shards: int = 0
@@ -79,7 +92,13 @@ class CacheStats(Stats):
     open_shards: int = 0
     requests: int = 0
     retries: int = 0
+    throttled: int = 0
     received_bytes: int = 0
+    fetch_seconds: float = 0.0
+    hash_seconds: float = 0.0
+    decompress_seconds: float = 0.0
+    store_seconds: float = 0.0
+    fill_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,3 +152,27 @@ class LoaderStats(DatasetStats):
     loader_last_wait_seconds: float = 0.0
     loader_longest_wait_seconds: float = 0.0
     num_samples_yielded: int = 0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What limits a loader, from the times of its current iteration. As text it is one line.
+
+    Attributes:
+        verdict: ``consumer`` (the program that uses the batches), ``network``, ``throttling`` (the store asks for
+            fewer requests), ``decompression``, ``hashing``, ``disk`` (writing shards to the cache), ``reading``
+            (copying samples from local shards), ``transform`` (Python code) or ``unknown``.
+        text: What this means, and what helps.
+        wait_share: The share of the time that the program waited for batches.
+        shares: For each part of reading, the share of the time that it was in progress. Parts overlap.
+    """
+
+    verdict: str
+    text: str
+    wait_share: float
+    shares: Mapping[str, float]
+
+    def __str__(self) -> str:
+        shares = ', '.join(f'{name} {share:.0%}' for name, share in self.shares.items())
+        times = f' ({self.wait_share:.0%} of the time spent waiting; {shares})' if shares else ''
+        return f'{self.verdict}: {self.text}{times}'

@@ -10,8 +10,8 @@ use shardmill_dataset::{DatasetError, KnownFiles, Schema, SchemaColumn, TarPatte
 use shardmill_mds::Layout;
 use shardmill_order::{EpochConfig, World};
 use shardmill_reader::{
-    BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader, ReaderError,
-    ReaderOptions,
+    Activity, BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader,
+    ReaderError, ReaderOptions,
 };
 use shardmill_storage::{Location, StorageError};
 
@@ -407,11 +407,36 @@ impl Reader {
         dict.set_item("cached_bytes", stats.resident_bytes)?;
         dict.set_item("memory_bytes", stats.memory_bytes)?;
         dict.set_item("open_shards", stats.open_shards)?;
+        for (name, activity) in [
+            ("fetch_seconds", Activity::Fetch),
+            ("hash_seconds", Activity::Hash),
+            ("decompress_seconds", Activity::Decompress),
+            ("store_seconds", Activity::Store),
+            ("fill_seconds", Activity::Fill),
+        ] {
+            dict.set_item(name, self.here()?.busy(activity).as_secs_f64())?;
+        }
         let remote = self.here()?.remote_stats();
         dict.set_item("requests", remote.requests)?;
         dict.set_item("retries", remote.retries)?;
+        dict.set_item("throttled", remote.throttled)?;
         dict.set_item("received_bytes", remote.bytes)?;
         Ok(dict)
+    }
+
+    /// Begins to record the steps of this reader.
+    fn start_trace(&self) -> PyResult<()> {
+        self.here()?.start_trace();
+        Ok(())
+    }
+
+    /// Stops recording. Returns the activity, lane, start and duration in seconds of each step.
+    fn end_trace(&self) -> PyResult<Vec<(&'static str, usize, f64, f64)>> {
+        let steps = self.here()?.end_trace().into_iter().map(|step| {
+            let (start, duration) = (step.start.as_secs_f64(), step.duration.as_secs_f64());
+            (step.activity.name(), step.lane, start, duration)
+        });
+        Ok(steps.collect())
     }
 }
 

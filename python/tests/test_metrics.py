@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -120,3 +123,66 @@ def test_without_mlflow_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, 'mlflow', None)
     with pytest.raises(ImportError, match='mlflow-skinny'):
         metrics.log_to_mlflow(make_loader(folder))
+
+
+def test_metrics_are_openmetrics(folder: Path, tmp_path: Path) -> None:
+    parser = pytest.importorskip('prometheus_client.openmetrics.parser')
+    loader = make_loader(folder)
+    file = tmp_path / 'shardmill.prom'
+    metrics.write_textfile(loader, file, every=4, labels={'rank': 3, 'run': 'a "b"\\c'})
+    read = []
+    for number, _ in enumerate(loader, start=1):
+        assert file.exists() == (number >= 4)
+        if file.exists():
+            families = {
+                each.name: each for each in parser.text_string_to_metric_families(file.read_text())
+            }
+            read.append(families['shardmill_loader_batches'].samples[0].value)
+    assert read == [4] * 4 + [8] * 4 + [12] * 2
+    assert len(families) == len(loader.stats())
+    assert families['shardmill_fetched_bytes'].type == 'counter'
+    assert families['shardmill_fetched_bytes'].documentation == 'Their bytes.'
+    assert families['shardmill_cached_bytes'].type == 'gauge'
+    assert families['shardmill_loader_batches'].samples[0].labels == {
+        'rank': '3',
+        'run': 'a "b"\\c',
+    }
+    assert [each.name for each in tmp_path.iterdir() if each.name != 'data'] == [file.name]
+
+
+def test_metrics_are_served(folder: Path) -> None:
+    loader = make_loader(folder)
+    server = metrics.serve(loader, port=0)
+    try:
+        for _ in loader:
+            pass
+        with urllib.request.urlopen(server.address) as answer:
+            assert answer.headers['Content-Type'] == metrics.CONTENT_TYPE
+            text = answer.read().decode()
+        assert 'shardmill_loader_batches_total 13\n' in text and text.endswith('# EOF\n')
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(server.address + '/other')
+    finally:
+        server.close()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(server.address, timeout=5)
+
+
+def test_a_trace_names_every_step(folder: Path, tmp_path: Path) -> None:
+    dataset = StreamingDataset(remote=str(folder), local=str(tmp_path / 'cache'), batch_size=8)
+    loader = StreamingDataLoader(dataset, batch_size=8)
+    with metrics.trace(loader, tmp_path / 'trace.json', rank=2):
+        for _ in loader:
+            pass
+    written = json.loads((tmp_path / 'trace.json').read_text())
+    events = written['traceEvents']
+    steps = [event for event in events if event['ph'] == 'X']
+    assert {event['name'] for event in steps} >= {'fetch', 'hash', 'fill', 'wait'}
+    assert sum(event['name'] == 'fill' for event in steps) == 13
+    assert {event['pid'] for event in events} == {2}
+    named = {event['tid'] for event in events if event['name'] == 'thread_name'}
+    for lane in named:
+        # Steps of a lane do not overlap, so that viewers show them side by side.
+        own = sorted((each['ts'], each['dur']) for each in steps if each['tid'] == lane)
+        assert all(a + b <= c + 1e-3 for (a, b), (c, _) in zip(own, own[1:]))
+    assert named == {event['tid'] for event in steps}

@@ -10,6 +10,7 @@ use shardmill_storage::{Dir, FileHandle, FileIdentity, StorageError};
 
 use crate::error::CacheError;
 use crate::marker::{MARKER_BYTES, Marker, PostExitHold};
+use crate::timings::Timings;
 
 /// A file of a blob.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +189,8 @@ pub trait Blobs: BlobCatalog {
     /// A blob that can be read.
     type Open: fmt::Debug + Send + Sync + 'static;
 
+    /// Returns where the time of each step is recorded.
+    fn timings(&self) -> &Arc<Timings>;
     /// Starts fetching a file in its stored form. Calls `done` once, on any thread, immediately or later, unless the
     /// returned value was dropped before. The bytes are not checked.
     fn fetch(&self, blob: usize, part: BlobPart, done: Done<Self::Error>) -> Pending;

@@ -16,6 +16,7 @@ use crate::folder::{Evicted, Files, Folder, Lookup};
 use crate::marker::Marker;
 use crate::outcome::Outcome;
 use crate::state::{Place, Stage, State};
+use crate::timings::Activity;
 use crate::verified_stamp::VerifiedStamp;
 
 /// The result of verifying existing files.
@@ -469,6 +470,7 @@ impl<B: Blobs> Engine<B> {
         marker: &Marker,
         raw: &RawBlob,
     ) -> Result<(), StorageError> {
+        let _step = self.blobs.timings().start(Activity::Store);
         let mut files: Vec<(&str, &[u8])> = Vec::with_capacity(4);
         let raws = std::iter::once(&raw.data).chain(&raw.table);
         for (file, bytes) in subject.entry.blob.files().zip(raws) {

@@ -87,6 +87,7 @@ mod ranks;
 mod state;
 #[cfg(test)]
 mod tests;
+mod timings;
 mod uncached;
 mod uncached_blobs;
 mod usage_file;
@@ -106,6 +107,7 @@ pub use forecast::{
 };
 pub use options::{CacheOptions, CacheStats, Cancel, Peers};
 pub use policy::AccessPlan;
+pub use timings::{Activity, MOST_TRACE_STEPS, Step, Timings, TraceStep};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -19,6 +19,7 @@ use shardmill_core::{Diagnostic, ErrorKind, Limits};
 use shardmill_storage::{Dir, FileHandle, StorageError};
 
 use crate::marker::MARKER_BYTES;
+use crate::timings::Timings;
 use crate::{
     Access, AccessPlan, Blob, BlobCatalog, BlobEntry, BlobFile, BlobPart, BlobProblem, BlobSet,
     Blobs, Cache, CacheError, CacheOptions, Cancel, Done, Engine, KnownFiles, Pending, RawBlob,
@@ -193,6 +194,7 @@ impl Set {
             keep_packed: self.keep_packed,
             copies: 1,
             script: Arc::clone(script),
+            timings: Arc::default(),
         }
     }
 
@@ -395,6 +397,7 @@ struct TestBlobs {
     /// How often the set is in the catalog.
     copies: usize,
     script: Arc<Script>,
+    timings: Arc<Timings>,
 }
 
 /// An open blob. Its bytes were read when it was opened.
@@ -489,6 +492,10 @@ impl BlobCatalog for TestBlobs {
 
 impl Blobs for TestBlobs {
     type Open = TestOpen;
+
+    fn timings(&self) -> &Arc<Timings> {
+        &self.timings
+    }
 
     fn fetch(&self, blob: usize, part: BlobPart, done: Done<TestError>) -> Pending {
         let path = self.path(blob, part);

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use shardmill_cache::Activity;
 use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, Kept, OrderError, ShuffleOptions, State};
 
 use crate::batch::Batch;
@@ -346,7 +347,9 @@ impl Batches {
             Some(result) => result,
             None => {
                 let start = Instant::now();
+                let step = self.shared.fill_context.timings.start(Activity::Wait);
                 let result = self.take_or_fill(go_on);
+                drop(step);
                 let waited = start.elapsed();
                 self.stats.waits += 1;
                 self.stats.waited += waited;

@@ -5,6 +5,7 @@ use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use shardmill_cache::{Activity, Timings};
 use shardmill_cache::{
     BlobCatalog, BlobEntry, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache, CacheError,
     CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob,
@@ -23,7 +24,10 @@ pub(crate) type SharedShard = Arc<CachedBlob<OpenShard>>;
 
 /// The shards of a catalog, as the blobs of a cache.
 #[derive(Debug)]
-pub(crate) struct ShardBlobs(Arc<Catalog>);
+pub(crate) struct ShardBlobs {
+    catalog: Arc<Catalog>,
+    timings: Arc<Timings>,
+}
 
 /// Returns the shards of a stream as a set of blobs.
 fn set_of(stream: &Stream) -> BlobSet<'_> {
@@ -40,30 +44,33 @@ impl BlobCatalog for ShardBlobs {
     type Error = DatasetError;
 
     fn len(&self) -> usize {
-        self.0.len()
+        self.catalog.len()
     }
 
     fn sets(&self) -> impl ExactSizeIterator<Item = BlobSet<'_>> {
-        self.0.streams().iter().map(set_of)
+        self.catalog.streams().iter().map(set_of)
     }
 
     fn entry(&self, blob: usize) -> Option<BlobEntry<'_>> {
-        let (stream, number) = self.0.stream_of(blob)?;
+        let (stream, number) = self.catalog.stream_of(blob)?;
         let entry = stream.shards.get(number)?;
         Some(BlobEntry {
             blob: entry.blob(stream.origin.is_some(), stream.keep_zip),
             set: set_of(stream),
-            set_number: origin::stream_number(&self.0, blob)?,
+            set_number: origin::stream_number(&self.catalog, blob)?,
             number,
         })
     }
 
     fn index_bytes(&self, set: usize) -> u64 {
-        self.0.streams().get(set).map_or(0, Stream::index_bytes)
+        self.catalog
+            .streams()
+            .get(set)
+            .map_or(0, Stream::index_bytes)
     }
 
     fn is_divisible(&self, blob: usize) -> bool {
-        let Some((stream, number)) = self.0.stream_of(blob) else {
+        let Some((stream, number)) = self.catalog.stream_of(blob) else {
             return false;
         };
         stream.origin.is_some()
@@ -75,20 +82,20 @@ impl BlobCatalog for ShardBlobs {
     }
 
     fn name(&self, blob: usize) -> String {
-        self.0.place(blob).file
+        self.catalog.place(blob).file
     }
 
     fn contents(&self, blob: usize) -> String {
-        let samples = self.0.entry(blob).map_or(0, Entry::samples);
-        samples_of(self.0.first_sample(blob), samples)
+        let samples = self.catalog.entry(blob).map_or(0, Entry::samples);
+        samples_of(self.catalog.first_sample(blob), samples)
     }
 
     fn error(&self, blob: usize, problem: BlobProblem) -> DatasetError {
         match problem {
-            BlobProblem::Absent => self.0.no_shard(blob),
-            BlobProblem::Changed => self.0.changed(blob),
+            BlobProblem::Absent => self.catalog.no_shard(blob),
+            BlobProblem::Changed => self.catalog.changed(blob),
             BlobProblem::Unverifiable => {
-                let place = self.0.place(blob);
+                let place = self.catalog.place(blob);
                 DatasetProblem::FileUnknown
                     .at(place, "it cannot be checked whether it is the listed file")
             }
@@ -99,18 +106,24 @@ impl BlobCatalog for ShardBlobs {
 impl Blobs for ShardBlobs {
     type Open = OpenShard;
 
+    fn timings(&self) -> &Arc<Timings> {
+        &self.timings
+    }
+
     fn fetch(&self, blob: usize, part: BlobPart, done: Done<DatasetError>) -> Pending {
-        origin::fetch(&self.0, blob, part, |result| {
+        let step = self.timings.start(Activity::Fetch);
+        origin::fetch(&self.catalog, blob, part, |result| {
+            drop(step);
             done(result.map_err(cache_error));
         })
     }
 
     fn unpack(&self, blob: usize, files: Vec<Vec<u8>>) -> BlobResult<RawBlob, DatasetError> {
-        check::unpack(&self.0, blob, files).map_err(cache_error)
+        check::unpack(&self.catalog, &self.timings, blob, files).map_err(cache_error)
     }
 
     fn demands(&self, blob: usize, file: &FileInfo) -> Vec<Digest> {
-        check::demands(&self.0, blob, file)
+        check::demands(&self.catalog, blob, file)
     }
 
     fn check_file(
@@ -121,7 +134,8 @@ impl Blobs for ShardBlobs {
         hashes: bool,
     ) -> BlobResult<(), DatasetError> {
         let trust = if hashes { Trust::Unknown } else { Trust::Known };
-        check::check_file(&self.0, blob, info, file, trust).map_err(cache_error)
+        let _step = self.timings.start(Activity::Hash);
+        check::check_file(&self.catalog, blob, info, file, trust).map_err(cache_error)
     }
 
     fn open_in_place(
@@ -129,7 +143,7 @@ impl Blobs for ShardBlobs {
         blob: usize,
         known: Option<KnownFiles>,
     ) -> BlobResult<(OpenShard, Option<KnownFiles>), DatasetError> {
-        open_in_place(&self.0, blob, known).map_err(cache_error)
+        open_in_place(self, blob, known).map_err(cache_error)
     }
 
     fn map(
@@ -139,11 +153,11 @@ impl Blobs for ShardBlobs {
         data: &FileHandle,
         table: Option<&FileHandle>,
     ) -> BlobResult<OpenShard, DatasetError> {
-        OpenShard::map(&self.0, blob, dir, data, table).map_err(cache_error)
+        OpenShard::map(&self.catalog, blob, dir, data, table).map_err(cache_error)
     }
 
     fn in_memory(&self, blob: usize, raw: RawBlob) -> BlobResult<OpenShard, DatasetError> {
-        OpenShard::in_memory(&self.0, blob, raw.data, raw.table).map_err(cache_error)
+        OpenShard::in_memory(&self.catalog, blob, raw.data, raw.table).map_err(cache_error)
     }
 
     fn is_lasting(&self, error: &DatasetError) -> bool {
@@ -166,10 +180,11 @@ fn cache_error(error: DatasetError) -> CacheError<DatasetError> {
 
 /// Opens a shard of a dataset that is read in place. `known` are its files if this process has checked them.
 fn open_in_place(
-    catalog: &Catalog,
+    blobs: &ShardBlobs,
     shard: usize,
     known: Option<KnownFiles>,
 ) -> Result<(OpenShard, Option<KnownFiles>), DatasetError> {
+    let catalog = &blobs.catalog;
     let absent = || catalog.no_shard(shard);
     let (stream, number) = catalog.stream_of(shard).ok_or_else(absent)?;
     let entry = stream.shards.get(number).ok_or_else(absent)?;
@@ -195,6 +210,7 @@ fn open_in_place(
     };
     let files = [Some((entry.data(), &data)), info.zip(table.as_ref())];
     for (info, file) in files.into_iter().flatten() {
+        let _step = blobs.timings.start(Activity::Hash);
         check::check_file(catalog, shard, info, file, trust)?;
     }
     let open = OpenShard::map(catalog, shard, dir, &data, table.as_ref())?;
@@ -220,6 +236,7 @@ impl Extract {
 /// The cache of a reader's shards.
 pub(crate) struct ShardCache {
     catalog: Arc<Catalog>,
+    timings: Arc<Timings>,
     cache: Cache<ShardBlobs>,
 }
 
@@ -238,10 +255,21 @@ impl Deref for ShardCache {
 }
 
 impl ShardCache {
-    pub(crate) fn new(catalog: Arc<Catalog>, options: &CacheOptions) -> Result<Self, ReaderError> {
-        let blobs = ShardBlobs(Arc::clone(&catalog));
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        timings: Arc<Timings>,
+        options: &CacheOptions,
+    ) -> Result<Self, ReaderError> {
+        let blobs = ShardBlobs {
+            catalog: Arc::clone(&catalog),
+            timings: Arc::clone(&timings),
+        };
         let cache = Cache::new(Arc::new(blobs), options)?;
-        Ok(Self { catalog, cache })
+        Ok(Self {
+            catalog,
+            timings,
+            cache,
+        })
     }
 
     /// Discards what is known about a shard whose files changed. The next use verifies it again.
@@ -256,7 +284,10 @@ impl ShardCache {
     /// The whole shard is fetched if it is compressed or if hashes have to be checked.
     pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Extract>, ReaderError> {
         let engine = self.engine()?;
-        let blobs = ShardBlobs(Arc::clone(&self.catalog));
+        let blobs = ShardBlobs {
+            catalog: Arc::clone(&self.catalog),
+            timings: Arc::clone(&self.timings),
+        };
         let mut found: Vec<Extract> = vec![Extract::default(); wanted.len()];
         let mut ranges = Vec::new();
         let mut whole = Vec::new();
@@ -300,6 +331,7 @@ impl ShardCache {
         }
         if !ranges.is_empty() {
             engine.count_parts(ranges.len() as u64);
+            let _step = self.timings.start(Activity::Fetch);
             self.read_individually(ranges, &mut found)?;
         }
         Ok(found)

@@ -2,8 +2,10 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use shardmill_cache::RawBlob;
+use shardmill_cache::{Activity, Timings};
 use shardmill_dataset::{Body, Catalog, DatasetError};
 use shardmill_mds::{Digest, FileInfo, HashAlgo, Hasher};
 use shardmill_storage::{FileHandle, StorageError};
@@ -32,6 +34,7 @@ const BY_STRENGTH: [HashAlgo; 17] = [
 /// Verifies stored files (data, then offsets) against the index, decompresses them, and checks the result.
 pub(crate) fn unpack(
     catalog: &Catalog,
+    timings: &Arc<Timings>,
     shard: usize,
     files: Vec<Vec<u8>>,
 ) -> Result<RawBlob, DatasetError> {
@@ -44,13 +47,18 @@ pub(crate) fn unpack(
         let stored = part.stored();
         check_limit(catalog, Path::new(""), bytes.len() as u64)?;
         check_length(catalog, shard, stored, bytes.len() as u64)?;
+        let step = timings.start(Activity::Hash);
         check_bytes(catalog, shard, stored, &bytes, false)?;
+        drop(step);
         let Some((_, packing)) = part.zip else {
             raws.push(bytes);
             continue;
         };
         let place = || catalog.place(shard);
+        let step = timings.start(Activity::Decompress);
         let raw = packing.unpack(&bytes, part.raw.bytes, place, catalog.limits())?;
+        drop(step);
+        let _step = timings.start(Activity::Hash);
         if !has_hash(stored) {
             check_bytes(catalog, shard, part.raw, &raw, true)?;
         } else if let Some(algo) = catalog.validate(shard)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use shardmill_cache::{Activity, Timings};
 use shardmill_mmap::{Buffer, Pool};
 use shardmill_order::Entry as OrderEntry;
 
@@ -24,6 +25,7 @@ pub(crate) struct FillContext {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) shard_cache: ShardCache,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) timings: Arc<Timings>,
 }
 
 /// Fills batches. Each thread has its own collator, so that finding an open shard takes no lock.
@@ -105,6 +107,7 @@ impl Collator {
     ) -> Result<Batch, ReaderError> {
         self.open(fill_context, &entries, (tick, is_first), cancel)?;
         let alone = self.read_alone(fill_context)?;
+        let _step = fill_context.timings.start(Activity::Fill);
         let data = self.copy(fill_context, &alone)?;
         let held = self.pinned();
         for place in &self.used {

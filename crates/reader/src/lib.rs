@@ -30,8 +30,8 @@ pub use lineage::{Lineage, SamplePlace};
 pub use ranges::Ranges;
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use shardmill_cache::{
-    CacheEpoch, CacheForecast, CacheOptions, CacheStats, Cancel, EpochFacts, Forecast,
-    ForecastOptions, NodeForecast, Peers, Point, ShardCost, forecast,
+    Activity, CacheEpoch, CacheForecast, CacheOptions, CacheStats, Cancel, EpochFacts, Forecast,
+    ForecastOptions, MOST_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost, TraceStep, forecast,
 };
 pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState};
 

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use shardmill_cache::{Activity, Timings, TraceStep};
 use shardmill_core::Limits;
 use shardmill_mds::HashAlgo;
 use shardmill_mmap::Pool;
@@ -98,6 +100,8 @@ impl Reader {
     /// [`ReaderError::Dataset`]: an index that is missing or cannot be used, a hash that the index lacks, options that
     /// contradict each other, or an error of the remote.
     pub fn open(streams: &[StreamOptions], options: &ReaderOptions) -> Result<Self, ReaderError> {
+        let timings = Arc::new(Timings::default());
+        let step = timings.start(Activity::Open);
         let catalog = Arc::new(Catalog::open(
             streams,
             &CatalogOptions {
@@ -106,10 +110,16 @@ impl Reader {
                 validate: options.validate_hash,
             },
         )?);
+        drop(step);
         let fill_context = Arc::new(FillContext {
-            shard_cache: ShardCache::new(Arc::clone(&catalog), &options.cache)?,
+            shard_cache: ShardCache::new(
+                Arc::clone(&catalog),
+                Arc::clone(&timings),
+                &options.cache,
+            )?,
             catalog,
             pool: Pool::new(POOL_BYTES),
+            timings,
         });
         Ok(Self {
             prefetch_planner: Arc::new(PrefetchPlanner::new(Arc::clone(&fill_context))),
@@ -598,6 +608,7 @@ impl Reader {
                 let stats = remote.stats();
                 all.requests += stats.requests;
                 all.retries += stats.retries;
+                all.throttled += stats.throttled;
                 all.bytes += stats.bytes;
                 all.most_connections = all.most_connections.max(stats.most_connections);
                 all.connections = all.connections.max(stats.connections);
@@ -610,6 +621,25 @@ impl Reader {
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
         self.fill_context.shard_cache.stats()
+    }
+
+    /// Returns for how long at least one thread was doing this since the reader was opened.
+    #[must_use]
+    pub fn busy(&self, activity: Activity) -> Duration {
+        self.fill_context.timings.busy(activity)
+    }
+
+    /// Begins to record every step of this reader in memory. An earlier record that was not taken is discarded.
+    pub fn start_trace(&self) {
+        self.fill_context.timings.start_trace();
+    }
+
+    /// Stops recording, and returns the steps that ended since [`Self::start_trace`], at most [`MOST_TRACE_STEPS`].
+    ///
+    /// [`MOST_TRACE_STEPS`]: crate::MOST_TRACE_STEPS
+    #[must_use]
+    pub fn end_trace(&self) -> Vec<TraceStep> {
+        self.fill_context.timings.end_trace()
     }
 }
 

@@ -65,6 +65,11 @@ class Reader:
     def least_limit(self, count: int) -> int: ...
     def least_cache_limit(self) -> int: ...
     def is_here(self, sample: int) -> bool: ...
+    def start_trace(self) -> None:
+        """Begins to record the steps of this reader."""
+
+    def end_trace(self) -> list[tuple[str, int, float, float]]:
+        """Stops recording. Returns the activity, lane, start and duration in seconds of each step."""
 
 class FileUse:
     """A pinned raw file, which stays in place until it is released."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import chain
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from shardmill.base._state import counted, is_counted
@@ -30,6 +31,7 @@ class _Iterated(Protocol):
     _as_batches: bool
     _progress: Optional[Progress]
     _ready: Optional[tuple[int, Any]]
+    _transform_seconds: float
 
     @property
     def samples_per_shard(self) -> NDArray[np.int64]: ...
@@ -92,7 +94,10 @@ def each(dataset: _Iterated, batches: _core.Batches) -> Iterator[Any]:
         # COMPAT: streaming passes NumPy numbers, and subclasses depend on it.
         for number, sample in zip(np.asarray(batch[0], np.int64), batch[1]):
             dataset._ready = (number, sample)
-            yield dataset[number]
+            start = perf_counter()
+            value = dataset[number]
+            dataset._transform_seconds += perf_counter() - start
+            yield value
 
 
 def carried(batches: _core.Batches) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 from shardmill import _core, _torch
 from shardmill.base import _arguments as check
 from shardmill.base._iteration import Carried
+from shardmill.base._limits import Timed, Times, explain, times_here
 from shardmill.base._rows import packed
 from shardmill.base._sharding import find_split
 from shardmill.base._typing import SampleT
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset, Sampler
 
     from shardmill.metrics import Callback
-    from shardmill.stats import LoaderStats
+    from shardmill.stats import Explanation, LoaderStats
 else:
     _DataLoader = _torch.Placeholder
 
@@ -31,6 +32,8 @@ __all__ = ['StreamingDataLoader']
 
 #: The Linux command that sets the size of a pipe; `fcntl` has a name for it only from Python 3.10 on.
 _F_SETPIPE_SZ = 1031
+#: The key of this process among the times of workers.
+_HERE = -1
 #: The maximum size of a pipe for an unprivileged process on Linux.
 _PIPE_BYTES = 1 << 20
 
@@ -131,6 +134,9 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         if not check.flag('in_order', in_order):
             options['in_order'] = False
         self._watch = Watch()
+        #: What the processes that read had measured when the iteration began, and last; by worker.
+        self._times_before: dict[int, Times] = {}
+        self._times: dict[int, Times] = {}
         super().__init__(dataset, **options)
         self.num_samples_yielded = 0
 
@@ -172,6 +178,8 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         native = self._is_native() and (self.num_workers == 0 or self._is_threaded())
         batches = self._batches() if native else self._others()
         watch = self._watch
+        watch.begin()
+        self._begin_times()
         try:
             while True:
                 watch.start()
@@ -186,13 +194,22 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         finally:
             batches.close()
 
+    def _begin_times(self) -> None:
+        """Remembers what was measured before this iteration."""
+        if isinstance(self.dataset, StreamingDataset):
+            if not self.persistent_workers:
+                self._times = {}
+            self._times_before = {**self._times, _HERE: times_here(self.dataset)}
+
     def _others(self) -> Generator[tuple[int, Any], None, None]:
         """Yields batches assembled by torch, each after its number of samples."""
         is_own = type(self)._get_batch_size is not StreamingDataLoader._get_batch_size
         is_single = self.batch_size is None and not is_own and self._is_streaming()
         for batch in super().__iter__():
             if self._is_counted():
-                samples, batch = batch
+                samples, batch, worker = batch
+                if worker is not None:
+                    self._times[worker[0]] = worker[1]
                 yield self._get_batch_size(batch) if is_own else samples, batch
             else:
                 yield 1 if is_single else self._get_batch_size(batch), batch
@@ -207,6 +224,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         size = cast(int, self.batch_size)
         batches = self.dataset._begin(self.num_workers or None)
         columns = self._is_default()
+        transform = Timed(self.dataset, self.collate_fn)
         try:
             while True:
                 if columns:
@@ -221,7 +239,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
                     samples = len(batch)
                 if not samples or (self.drop_last and samples < size):
                     continue
-                batch = collate(batch) if columns else self.collate_fn(batch)
+                batch = collate(batch) if columns else transform(batch)
                 yield samples, _pinned(batch) if pin else batch
         finally:
             batches.close()
@@ -246,7 +264,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         kept = self.collate_fn, self.worker_init_fn
         if self.num_workers > 0 and self._is_native() and self._is_default():
             self.worker_init_fn = _AsBatches(self.worker_init_fn)
-        self.collate_fn = _Counting(self.collate_fn)
+        self.collate_fn = _Counting(Timed(self.dataset, self.collate_fn))
         try:
             return _widened(super()._get_iterator())
         finally:
@@ -296,6 +314,20 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
             num_samples_yielded=self.num_samples_yielded,
         )
 
+    def explain(self) -> Explanation:
+        """Returns what limits this loader, from the times of the current iteration.
+
+        It covers the worker processes of this rank. Python code outside of `get_item` and `collate_fn` is not
+        measured in them.
+        """
+        batches, elapsed, waited = self._watch.of_iteration()
+        if not isinstance(self.dataset, StreamingDataset):
+            return explain(0, elapsed, waited, [])
+        times = self._times or {_HERE: times_here(self.dataset)}
+        before = self._times_before
+        processes = [now.since(before.get(each, Times())) for each, now in times.items()]
+        return explain(batches, elapsed, waited, processes)
+
     def on_stats(self, callback: Callback, every: int = 100) -> None:
         """Calls a function regularly with the result of `stats` and the number of batches so far.
 
@@ -329,17 +361,23 @@ class _AsBatches:
 
 
 class _Counting:
-    """Collates samples and counts them; a batch that was sent in place of a sample is unpacked."""
+    """Collates samples and counts them, and reports the times of a worker.
+
+    A batch that was sent in place of a sample is unpacked.
+    """
 
     def __init__(self, user: Callable[[list[Any]], Any]) -> None:
         self._user = user
 
-    def __call__(self, samples: list[Any]) -> tuple[int, Any]:
+    def __call__(self, samples: list[Any]) -> tuple[int, Any, Optional[tuple[int, Times]]]:
         first = samples[0]
+        worker = _torch.worker_info()
         if isinstance(first, Carried):
-            return first.samples, collate(first.columns)
-        batch = self._user(samples)
-        return len(samples), batch if _torch.worker_info() is None else packed(batch)
+            count, batch = first.samples, collate(first.columns)
+        else:
+            count, batch = len(samples), self._user(samples)
+            batch = batch if worker is None else packed(batch)
+        return count, batch, worker and (worker.id, times_here(worker.dataset))
 
 
 def collate(batch: Any) -> Any:

@@ -91,6 +91,7 @@ _OWN = (
     '_reader',
     '_fetcher',
     '_as_batches',
+    '_transform_seconds',
     '_ready',
     '_progress',
     '_order_identity',
@@ -381,6 +382,7 @@ class StreamingDataset(
         self.__dict__.pop('_fetcher', None)
         self._ready: Optional[tuple[int, Any]] = None
         self._as_batches = False
+        self._transform_seconds = 0.0
         self._progress: Optional[Progress] = None
         self._order_identity: Optional[tuple[dict[str, Any], str]] = None
         self._own_state: Optional[dict[str, Any]] = None

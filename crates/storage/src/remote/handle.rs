@@ -34,6 +34,8 @@ pub struct RemoteStats {
     pub requests: u64,
     /// The number of those that were retries.
     pub retries: u64,
+    /// The number of answers that asked for fewer requests.
+    pub throttled: u64,
     /// The number of bytes received in bodies.
     pub bytes: u64,
     /// The peak number of concurrent requests to the store, including those for other locations in it.
@@ -242,6 +244,7 @@ impl Remote {
         RemoteStats {
             requests: live.counters.requests.load(Ordering::Relaxed),
             retries: live.counters.retries.load(Ordering::Relaxed),
+            throttled: live.counters.throttled.load(Ordering::Relaxed),
             bytes: live.counters.bytes.load(Ordering::Relaxed),
             most_connections: live.store.semaphore.peak().max(live.store.small.peak()),
             connections: live.store.semaphore.limit(),

@@ -32,6 +32,7 @@ pub(super) struct Live {
 pub(super) struct Counters {
     pub(super) requests: AtomicU64,
     pub(super) retries: AtomicU64,
+    pub(super) throttled: AtomicU64,
     pub(super) bytes: AtomicU64,
 }
 

@@ -141,6 +141,8 @@ impl<'a> Attempts<'a> {
                 retry_after,
             } => {
                 permit.throttled();
+                let counters = &self.live.counters;
+                counters.throttled.fetch_add(1, Ordering::Relaxed);
                 if let Some(asked) = retry_after {
                     wait = wait.max(asked.min(options.retry.retry_after_most));
                 }
