@@ -1,19 +1,21 @@
 //! The cache of one process and of its forked children.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use shardmill_core::PerProcess;
+use shardmill_storage::StorageError;
 
 use crate::blobs::{BlobResult, Blobs, CachedBlob};
 use crate::capacity::Capacity;
 use crate::engine::Engine;
 use crate::options::{CacheOptions, CacheStats};
-use crate::process::PerProcess;
 
 /// A cache of blobs. A process that uses it has an [`Engine`]; a forked child gets its own.
 pub struct Cache<B: Blobs> {
     blobs: Arc<B>,
     options: CacheOptions,
-    engines: PerProcess<Engine<B>>,
+    engines: PerProcess<OnceLock<Arc<Engine<B>>>, 64>,
 }
 
 impl<B: Blobs> fmt::Debug for Cache<B> {
@@ -46,14 +48,24 @@ impl<B: Blobs> Cache<B> {
     ///
     /// As [`Cache::new`].
     pub fn engine(&self) -> BlobResult<&Arc<Engine<B>>, B::Error> {
-        let make = || Engine::new(Arc::clone(&self.blobs), &self.options);
-        self.engines.get_or_make(make)
+        let own = self.engines.get(OnceLock::new);
+        let own = own.ok_or_else(|| StorageError::NoStart {
+            reason: "too many processes were forked from each other".to_owned(),
+        })?;
+        match own.get() {
+            Some(engine) => Ok(engine),
+            None => {
+                let made = Arc::new(Engine::new(Arc::clone(&self.blobs), &self.options)?);
+                // If several threads get here at once, all engines but one are dropped.
+                Ok(own.get_or_init(|| made))
+            }
+        }
     }
 
     /// Returns the engine of this process, if it was used.
     #[must_use]
     pub fn started(&self) -> Option<&Arc<Engine<B>>> {
-        self.engines.get()
+        self.engines.peek()?.get()
     }
 
     /// Returns an open blob, or `None` without waiting if it is not open.

@@ -63,7 +63,7 @@
 //! # Processes
 //!
 //! Processes count used space in the cache folders themselves, under a lock file (`capacity`, `usage_file`, `folder`).
-//! After a fork, a child process starts with an empty table and shares the folder like any other process (`process`).
+//! After a fork, a child process starts with an empty table and shares the folder like any other process.
 
 mod blobs;
 mod cache;
@@ -81,7 +81,6 @@ mod pace;
 mod policy;
 mod positions;
 mod preload;
-mod process;
 mod queue;
 mod ranks;
 mod state;

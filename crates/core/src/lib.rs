@@ -25,6 +25,7 @@ mod format;
 mod limits;
 mod name;
 pub mod parallel;
+mod process;
 mod progress;
 mod size;
 mod unfinished;
@@ -38,6 +39,7 @@ pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimit
 pub use name::{
     INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, WORK_FOLDER, check_relative_path, escape,
 };
+pub use process::PerProcess;
 pub use progress::{CancelToken, Progress, Snapshot};
 pub use size::{ByteSize, SizeError, parse_sample_count};
 pub use unfinished::{Unfinished, shell_word};

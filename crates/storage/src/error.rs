@@ -513,127 +513,87 @@ fn seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
-impl Diagnostic for StorageError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::At { fault, .. } => fault.kind(),
-            Self::Io { source, .. } => ErrorKind::from(source),
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Owner { .. } | Self::Credentials { .. } | Self::NoCredentials { .. } => {
-                ErrorKind::Permission
-            }
-            Self::Name { .. }
-            | Self::NotRegular { .. }
-            | Self::Range { .. }
-            | Self::Changed { .. }
-            | Self::TooLarge { .. }
-            | Self::BodyLength { .. }
-            | Self::NoLength
-            | Self::BodyRange { .. }
-            | Self::ObjectChanged
-            | Self::ObjectTooLarge { .. }
-            | Self::TooMany { .. } => ErrorKind::Corrupt,
-            Self::Symlink { .. } => ErrorKind::Unsupported,
-            Self::OutOfMemory { .. } | Self::NoMemory { .. } | Self::NoStart { .. } => {
-                ErrorKind::Resource
-            }
-            Self::Length { .. }
-            | Self::Incomplete { .. }
-            | Self::Stalled { .. }
-            | Self::Throttled { .. }
-            | Self::GaveUp { .. }
-            | Self::Refused { .. }
-            | Self::Answer { .. } => ErrorKind::Storage,
-            Self::Exists { .. }
-            | Self::OtherWriter { .. }
-            | Self::ObjectExists
-            | Self::LeaseHeld
-            | Self::TakenOver => ErrorKind::Conflict,
-            Self::Interrupted => ErrorKind::Interrupted,
-            Self::NoAnswer => ErrorKind::Bug,
-            // The user chose the location, so what it cannot do is invalid input.
-            Self::NotDirectory { .. }
-            | Self::Redirect { .. }
-            | Self::Unsupported { .. }
-            | Self::UrlEmpty
-            | Self::UrlScheme { .. }
-            | Self::UrlSyntax
-            | Self::UrlBucket
-            | Self::UrlUser
-            | Self::UrlQuery
-            | Self::UrlControl
-            | Self::UrlPath
-            | Self::UrlTooLong
-            | Self::UrlHost
-            | Self::UrlPlain
-            | Self::SettingUnknown { .. }
-            | Self::SettingMissing { .. }
-            | Self::SettingLogin { .. }
-            | Self::SettingValue { .. }
-            | Self::ProfileLine { .. }
-            | Self::ProfileMissing { .. }
-            | Self::ProfileCycle { .. }
-            | Self::ProfileLogin { .. }
-            | Self::ProfileValue { .. }
-            | Self::ProfileWithout { .. } => ErrorKind::InvalidInput,
+impl StorageError {
+    /// Returns the error for a process that can have no state of its own.
+    pub(crate) fn too_many_processes() -> Self {
+        Self::NoStart {
+            reason: "too many processes were forked from each other".to_owned(),
         }
     }
 
-    fn id(&self) -> &'static str {
+    /// Returns the kind and the stable id of the error.
+    fn facts(&self) -> (ErrorKind, &'static str) {
+        use ErrorKind::{
+            Bug, Conflict, Corrupt, InvalidInput, NotFound, Permission, Resource, Storage,
+            Unsupported,
+        };
         match self {
-            Self::At { fault, .. } => fault.id(),
-            Self::Io { source, .. } => io_error_id(source),
-            Self::Name { source, .. } => source.id(),
-            Self::Symlink { .. } => "path-symlink",
-            Self::NotRegular { .. } => "path-not-a-file",
-            Self::NotDirectory { .. } => "path-not-a-directory",
-            Self::TooLarge { .. } | Self::ObjectTooLarge { .. } => "limit-file-bytes",
-            Self::Range { .. } => "file-range",
-            Self::OutOfMemory { .. } | Self::NoMemory { .. } => "out-of-memory",
-            Self::Changed { .. } => "file-changed",
-            Self::Length { .. } => "file-length",
-            Self::Incomplete { .. } => "file-incomplete",
-            Self::Exists { .. } | Self::ObjectExists => "exists",
-            Self::OtherWriter { .. } | Self::LeaseHeld | Self::TakenOver => "other-writer",
-            Self::Owner { .. } => "path-owner",
-            Self::UrlEmpty => "url-empty",
-            Self::UrlScheme { .. } => "url-scheme",
-            Self::UrlSyntax => "url-syntax",
-            Self::UrlBucket => "url-bucket",
-            Self::UrlUser => "url-user",
-            Self::UrlQuery => "url-query",
-            Self::UrlControl => "url-control",
-            Self::UrlPath => "url-path",
-            Self::UrlTooLong => "url-long",
-            Self::UrlHost => "url-host",
-            Self::UrlPlain => "url-plain",
+            Self::At { fault, .. } => fault.facts(),
+            Self::Io { source, .. } => (source.into(), io_error_id(source)),
+            Self::Name { source, .. } => (Corrupt, source.id()),
+            Self::Symlink { .. } => (Unsupported, "path-symlink"),
+            Self::NotRegular { .. } => (Corrupt, "path-not-a-file"),
+            Self::TooLarge { .. } | Self::ObjectTooLarge { .. } => (Corrupt, "limit-file-bytes"),
+            Self::Range { .. } => (Corrupt, "file-range"),
+            Self::OutOfMemory { .. } | Self::NoMemory { .. } => (Resource, "out-of-memory"),
+            Self::Changed { .. } => (Corrupt, "file-changed"),
+            Self::Length { .. } => (Storage, "file-length"),
+            Self::Incomplete { .. } => (Storage, "file-incomplete"),
+            Self::Exists { .. } | Self::ObjectExists => (Conflict, "exists"),
+            Self::OtherWriter { .. } | Self::LeaseHeld | Self::TakenOver => {
+                (Conflict, "other-writer")
+            }
+            Self::Owner { .. } => (Permission, "path-owner"),
+            Self::NotFound { .. } => (NotFound, "not-found"),
+            Self::Credentials { .. } | Self::NoCredentials { .. } => (Permission, "credentials"),
+            Self::BodyLength { .. } | Self::NoLength => (Corrupt, "body-length"),
+            Self::BodyRange { .. } => (Corrupt, "body-range"),
+            Self::ObjectChanged => (Corrupt, "remote-changed"),
+            Self::Stalled { .. } => (Storage, "stalled"),
+            Self::Throttled { .. } => (Storage, "throttled"),
+            Self::GaveUp { .. } => (Storage, "storage-gave-up"),
+            Self::Refused { .. } => (Storage, "storage-refused"),
+            Self::Answer { .. } => (Storage, "storage-answer"),
+            Self::TooMany { .. } => (Corrupt, "limit-list"),
+            Self::Interrupted => (ErrorKind::Interrupted, "interrupted"),
+            Self::NoStart { .. } => (Resource, "remote-start"),
+            Self::NoAnswer => (Bug, "internal-remote"),
+            // The user chose the location, so what it cannot do is invalid input.
+            Self::NotDirectory { .. } => (InvalidInput, "path-not-a-directory"),
+            Self::Redirect { .. } => (InvalidInput, "url-redirect"),
+            Self::Unsupported { .. } => (InvalidInput, "store-unsupported"),
+            Self::UrlEmpty => (InvalidInput, "url-empty"),
+            Self::UrlScheme { .. } => (InvalidInput, "url-scheme"),
+            Self::UrlSyntax => (InvalidInput, "url-syntax"),
+            Self::UrlBucket => (InvalidInput, "url-bucket"),
+            Self::UrlUser => (InvalidInput, "url-user"),
+            Self::UrlQuery => (InvalidInput, "url-query"),
+            Self::UrlControl => (InvalidInput, "url-control"),
+            Self::UrlPath => (InvalidInput, "url-path"),
+            Self::UrlTooLong => (InvalidInput, "url-long"),
+            Self::UrlHost => (InvalidInput, "url-host"),
+            Self::UrlPlain => (InvalidInput, "url-plain"),
             Self::SettingUnknown { .. }
             | Self::SettingMissing { .. }
             | Self::SettingLogin { .. }
-            | Self::SettingValue { .. } => "url-setting",
+            | Self::SettingValue { .. } => (InvalidInput, "url-setting"),
             Self::ProfileLine { .. }
             | Self::ProfileMissing { .. }
             | Self::ProfileCycle { .. }
             | Self::ProfileLogin { .. }
             | Self::ProfileValue { .. }
-            | Self::ProfileWithout { .. } => "url-profile",
-            Self::NotFound { .. } => "not-found",
-            Self::Credentials { .. } | Self::NoCredentials { .. } => "credentials",
-            Self::BodyLength { .. } | Self::NoLength => "body-length",
-            Self::BodyRange { .. } => "body-range",
-            Self::ObjectChanged => "remote-changed",
-            Self::Redirect { .. } => "url-redirect",
-            Self::Stalled { .. } => "stalled",
-            Self::Throttled { .. } => "throttled",
-            Self::GaveUp { .. } => "storage-gave-up",
-            Self::Refused { .. } => "storage-refused",
-            Self::Answer { .. } => "storage-answer",
-            Self::TooMany { .. } => "limit-list",
-            Self::Unsupported { .. } => "store-unsupported",
-            Self::Interrupted => "interrupted",
-            Self::NoStart { .. } => "remote-start",
-            Self::NoAnswer => "internal-remote",
+            | Self::ProfileWithout { .. } => (InvalidInput, "url-profile"),
         }
+    }
+}
+
+impl Diagnostic for StorageError {
+    fn kind(&self) -> ErrorKind {
+        self.facts().0
+    }
+
+    fn id(&self) -> &'static str {
+        self.facts().1
     }
 
     fn object(&self) -> Option<String> {

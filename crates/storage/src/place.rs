@@ -8,7 +8,7 @@ use shardmill_core::CancelToken;
 use crate::dir::{Dir, PublishMode};
 use crate::entry::{FileVersion, PlaceEntry};
 use crate::error::StorageError;
-use crate::location::Location;
+use crate::location::{Location, RemoteLocation};
 use crate::remote::{Remote, RemoteOptions};
 use crate::temp::TempFile;
 
@@ -64,15 +64,28 @@ impl Place {
         options: &RemoteOptions,
         spool: Option<&Path>,
     ) -> Result<Self, StorageError> {
-        let remote = match location {
-            Location::Local(path) => return Dir::create(path).map(Self::Local),
-            Location::Remote(remote) => remote,
-        };
+        match location {
+            Location::Local(path) => Dir::create(path).map(Self::Local),
+            Location::Remote(remote) => {
+                let place = Self::store(remote, options, spool)?;
+                if let Self::Store(store) = &place {
+                    store.remote.check_writable()?;
+                }
+                Ok(place)
+            }
+        }
+    }
+
+    /// Opens a prefix in a store, also in one that cannot be written.
+    pub(crate) fn store(
+        location: &RemoteLocation,
+        options: &RemoteOptions,
+        spool: Option<&Path>,
+    ) -> Result<Self, StorageError> {
         let mut options = options.clone();
         options.upload.split_above = options.upload.split_above.min(StorePlace::WHOLE_BYTES);
         options.upload.part_bytes = options.upload.part_bytes.min(StorePlace::PART_BYTES);
-        let remote = Remote::open(remote, &options)?;
-        remote.check_writable()?;
+        let remote = Remote::open(location, &options)?;
         let spool = match spool {
             Some(path) => Dir::open(path)?,
             None => Dir::open(&std::env::temp_dir())?,

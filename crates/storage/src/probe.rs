@@ -8,9 +8,10 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 
 use shardmill_core::CancelToken;
 
-use crate::dir::{Dir, PublishMode};
+use crate::dir::PublishMode;
 use crate::error::StorageError;
 use crate::location::Location;
+use crate::place::Place;
 use crate::random::random_number;
 use crate::remote::{CredentialSource, Remote, RemoteOptions};
 
@@ -190,65 +191,44 @@ impl ProbeReport {
     }
 }
 
-/// The directory or store that is probed.
-enum Place {
-    Folder(Dir),
-    Store(Remote),
-}
-
-impl Place {
-    fn put(
-        &self,
-        name: &str,
-        bytes: Vec<u8>,
-        go_on: &mut CancelToken<'_>,
-    ) -> Result<(), StorageError> {
-        match self {
-            Self::Folder(dir) => publish(dir, name, &bytes, PublishMode::Replace),
-            Self::Store(remote) => remote.put(name, bytes, go_on),
-        }
-    }
-
-    /// Tries to create an object that exists with other contents. Returns whether that was refused.
-    fn create(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<bool, StorageError> {
-        let made = match self {
-            Self::Folder(dir) => publish(dir, name, b"other", PublishMode::CreateNew),
-            Self::Store(remote) => remote.put_new(name, b"other".to_vec(), go_on).map(|_| ()),
-        };
-        match made {
-            Ok(()) => Ok(false),
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn get(&self, name: &str) -> Result<Vec<u8>, StorageError> {
-        match self {
-            Self::Folder(dir) => dir.open_file(name)?.read_all(1 << 20),
-            Self::Store(remote) => remote.read(name, 1 << 20),
-        }
-    }
-
-    fn range(&self, name: &str, from: u64, to: u64) -> Result<Vec<u8>, StorageError> {
-        match self {
-            Self::Folder(dir) => dir.open_file(name)?.read_range(from, to - from),
-            Self::Store(remote) => remote.read_range(name, None, from..to),
-        }
-    }
-
-    fn remove(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
-        match self {
-            Self::Folder(dir) => dir.remove(name).map(|_| ()),
-            Self::Store(remote) => remote.remove(name, go_on),
-        }
+/// Tries to create an object that exists with other contents. Returns whether that was refused.
+fn create(place: &Place, name: &str, go_on: &mut CancelToken<'_>) -> Result<bool, StorageError> {
+    match place.publish_bytes(None, name, b"other", PublishMode::CreateNew, go_on) {
+        Ok(()) => Ok(false),
+        Err(error) if error.kind() == ErrorKind::Conflict => Ok(true),
+        Err(error) => Err(error),
     }
 }
 
-fn publish(dir: &Dir, name: &str, bytes: &[u8], mode: PublishMode) -> Result<(), StorageError> {
-    let mut temp = dir.temp_file(None)?;
-    temp.write_all(bytes)
-        .map_err(|error| temp.write_error(error))?;
-    temp.publish(name, mode)
+fn get(place: &Place, name: &str) -> Result<Vec<u8>, StorageError> {
+    match place {
+        Place::Local(dir) => dir.open_file(name)?.read_all(1 << 20),
+        Place::Store(store) => store.remote().read(name, 1 << 20),
+    }
+}
+
+fn range(place: &Place, name: &str, from: u64, to: u64) -> Result<Vec<u8>, StorageError> {
+    match place {
+        Place::Local(dir) => dir.open_file(name)?.read_range(from, to - from),
+        Place::Store(store) => store.remote().read_range(name, None, from..to),
+    }
+}
+
+/// Uploads an object in two parts, and reads the bytes around the border between them.
+fn put_parts(
+    place: &Place,
+    remote: &Remote,
+    name: &str,
+    go_on: &mut CancelToken<'_>,
+) -> Result<Option<&'static str>, StorageError> {
+    let mut file = place.temp_file(None)?;
+    file.write_all(&vec![1; PART])
+        .and_then(|()| file.write_all(&[2]))
+        .map_err(|error| file.write_error(error))?;
+    remote.put_file(name, &file.into_handle()?, go_on)?;
+    let end = PART as u64;
+    let read = remote.read_range(name, Some(end + 1), end - 1..end + 1)?;
+    Ok((read != [1, 2]).then_some("other bytes come back"))
 }
 
 /// Converts a result to an outcome. `Ok(Some(_))` describes a wrong effect.
@@ -282,9 +262,12 @@ pub fn probe(
     options: &RemoteOptions,
     go_on: &mut CancelToken<'_>,
 ) -> Result<ProbeReport, StorageError> {
+    let mut options = options.clone();
+    options.upload.split_above = PART as u64;
+    options.upload.part_bytes = PART as u64;
     let place = match location {
-        Location::Local(path) => Place::Folder(Dir::open(path)?),
-        Location::Remote(remote) => Place::Store(Remote::open(remote, options)?),
+        Location::Local(_) => Place::open(location, &options, None)?,
+        Location::Remote(remote) => Place::store(remote, &options, None)?,
     };
     let mut report = ProbeReport {
         location: location.to_string(),
@@ -293,8 +276,8 @@ pub fn probe(
             Location::Remote(remote) => remote.kind().to_string(),
         },
         credentials: match &place {
-            Place::Folder(_) => None,
-            Place::Store(remote) => remote.credential_source(go_on).ok(),
+            Place::Local(_) => None,
+            Place::Store(store) => store.remote().credential_source(go_on).ok(),
         },
         steps: Vec::new(),
         left: Vec::new(),
@@ -317,8 +300,8 @@ pub fn probe(
     let mut there: Option<(String, u64)> = None;
     step(ProbeAction::List, &mut || {
         judged(match &place {
-            Place::Folder(dir) => dir.list().map(|_| None),
-            Place::Store(remote) => remote.peek("", 100, go_on).map(|objects| {
+            Place::Local(dir) => dir.list().map(|_| None),
+            Place::Store(store) => store.remote().peek("", 100, go_on).map(|objects| {
                 let small = objects.into_iter().filter(|object| object.bytes > 0);
                 there = small
                     .min_by_key(|object| object.bytes)
@@ -328,15 +311,16 @@ pub fn probe(
         })
     });
     let put = step(ProbeAction::Put, &mut || {
-        judged(place.put(&name, body.clone(), go_on).map(|()| None))
+        let put = place.publish_bytes(None, &name, &body, PublishMode::Replace, go_on);
+        judged(put.map(|()| None))
     });
     if put {
         step(ProbeAction::Get, &mut || {
-            let read = place.get(&name);
+            let read = get(&place, &name);
             judged(read.map(|read| (read != body).then_some("other bytes come back")))
         });
         step(ProbeAction::Range, &mut || {
-            let read = place.range(&name, 10, 20);
+            let read = range(&place, &name, 10, 20);
             judged(read.map(|read| {
                 (Some(read.as_slice()) != body.get(10..20)).then_some("other bytes come back")
             }))
@@ -345,7 +329,7 @@ pub fn probe(
         let (name, bytes) = there.unwrap_or_else(|| ("index.json".to_owned(), 1));
         let mut found = false;
         step(ProbeAction::Range, &mut || {
-            match place.range(&name, 0, bytes.min(10)) {
+            match range(&place, &name, 0, bytes.min(10)) {
                 // Not found is an answer to a permitted read.
                 Err(error) if error.is_not_found() => ProbeOutcome::Untried,
                 read => {
@@ -355,42 +339,34 @@ pub fn probe(
             }
         });
         step(ProbeAction::Get, &mut || match found && bytes <= 1 << 20 {
-            true => judged(place.get(&name).map(|_| None)),
+            true => judged(get(&place, &name).map(|_| None)),
             false if found => ProbeOutcome::Works,
             false => ProbeOutcome::Untried,
         });
     }
     if put {
         step(ProbeAction::Head, &mut || {
-            let found = match &place {
-                Place::Folder(dir) => dir.open_file(&name).map(|file| Some(file.len())),
-                Place::Store(remote) => remote.size(&name, go_on),
-            };
+            let found = place.file_version(&name, go_on);
+            let found = found.map(|found| found.map(|version| version.bytes));
             let right = Some(body.len() as u64);
             judged(found.map(|found| (found != right).then_some("another length is reported")))
         });
         step(ProbeAction::Create, &mut || {
-            let refused = place.create(&name, go_on);
+            let refused = create(&place, &name, go_on);
             judged(
                 refused
                     .map(|refused| (!refused).then_some("the object that is there is overwritten")),
             )
         });
         step(ProbeAction::Parts, &mut || match &place {
-            Place::Folder(_) => ProbeOutcome::Absent,
-            Place::Store(remote) => {
-                let pieces = vec![vec![1; PART], vec![2]];
-                let put = remote.put_pieces(&large, pieces, go_on);
-                judged(put.and_then(|()| {
-                    let end = PART as u64;
-                    let read = remote.read_range(&large, Some(end + 1), end - 1..end + 1)?;
-                    Ok((read != [1, 2]).then_some("other bytes come back"))
-                }))
+            Place::Store(store) if store.remote().has_parts() => {
+                judged(put_parts(&place, store.remote(), &large, go_on))
             }
+            _ => ProbeOutcome::Absent,
         });
         step(ProbeAction::Delete, &mut || {
             let removed = place.remove(&name, go_on);
-            judged(removed.and_then(|()| match place.get(&name) {
+            judged(removed.and_then(|()| match get(&place, &name) {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
                 Ok(_) => Ok(Some("the object stays")),
@@ -408,8 +384,8 @@ pub fn probe(
     let interrupted = report.steps.iter().any(|step| {
         matches!(&step.outcome, ProbeOutcome::Failed { kind, .. } if *kind == ErrorKind::Interrupted)
     });
-    if interrupted && let Place::Store(remote) = &place {
-        return Err(remote.interrupted());
+    if interrupted && let Place::Store(store) = &place {
+        return Err(store.remote().interrupted());
     }
     Ok(report)
 }

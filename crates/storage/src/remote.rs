@@ -4,7 +4,6 @@
 
 mod client; // The HTTP client.
 mod credential_source; // Where credentials came from.
-mod process; // Values that belong to one process.
 mod renewal; // Credentials that are renewed before they expire.
 mod semaphore; // The limit of concurrent requests.
 mod settings; // The settings of stores.
@@ -56,11 +55,11 @@ mod tests;
 pub use credential_source::CredentialSource;
 pub use handle::{Remote, RemoteStats};
 pub use list::RemoteObject;
-pub use manifest::{Manifest, ManifestEntries, ManifestEntry};
+pub use manifest::{ListReport, Manifest, ManifestEntries, ManifestEntry};
 pub use options::{
     DownloadOptions, OnLeaseWait, RemoteOptions, RequestOptions, RetryOptions, StoreSettings,
     UploadOptions,
 };
 pub use read::Fetching;
 pub use settings::{SETTINGS, settings_of};
-pub use walk::{ListOptions, ListReport};
+pub use walk::ListOptions;

@@ -23,6 +23,7 @@ use super::access::databricks;
 use super::aws::{self, ProfileProvider};
 use super::connector::{Connector, retry};
 use super::credential_source::CredentialSource;
+use super::payload::hex;
 use super::renewal::{CREDENTIALS, NoToken, STANDS};
 use super::settings::Settings;
 use super::signing::{Access, Signing};
@@ -413,10 +414,6 @@ pub(super) fn authorize(
         Credential::Anonymous => {}
     }
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Signs a request with an HMAC key, using Google's own V4 signatures. Amazon's may not be combined with the headers of

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use shardmill_core::PerProcess;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::client::client;
 use super::options::RemoteOptions;
-use super::process::PerProcess;
 use super::semaphore::RequestSemaphore;
 use super::signing::Access;
 use crate::error::StorageError;
@@ -53,12 +53,9 @@ pub(super) struct Store {
 impl Engine {
     /// Returns the engine of this process, and starts it if necessary.
     pub(super) fn shared() -> Result<Arc<Self>, StorageError> {
-        let slot =
-            ENGINES
-                .get(|| Mutex::new(Weak::new()))
-                .ok_or_else(|| StorageError::NoStart {
-                    reason: "too many processes were forked from each other".to_owned(),
-                })?;
+        let slot = ENGINES
+            .get(|| Mutex::new(Weak::new()))
+            .ok_or_else(StorageError::too_many_processes)?;
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(engine) = slot.upgrade() {
             return Ok(engine);

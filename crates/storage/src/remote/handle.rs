@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use shardmill_core::{CancelToken, check_relative_path};
+use shardmill_core::{CancelToken, PerProcess, check_relative_path};
 use tokio::task::AbortHandle;
 
 use super::access::access;
@@ -16,7 +16,6 @@ use super::credential_source::CredentialSource;
 use super::engine::Engine;
 use super::live::{Counters, Live, bare};
 use super::options::RemoteOptions;
-use super::process::PerProcess;
 use super::request::Signer;
 use super::signing::Access;
 use crate::error::StorageError;
@@ -128,9 +127,7 @@ impl Remote {
         let slot = shared
             .live
             .get(Mutex::default)
-            .ok_or_else(|| StorageError::NoStart {
-                reason: "too many processes were forked from each other".to_owned(),
-            })?;
+            .ok_or_else(StorageError::too_many_processes)?;
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(live) = slot.as_ref() {
             return Ok(Arc::clone(live));

@@ -1,14 +1,15 @@
 //! A listing stored in a file: one line per object, sorted by the bytes of the name.
 
 use std::cmp::Ordering;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::Write as _;
 
+use percent_encoding::percent_decode_str;
 use ring::digest::{Context, SHA256};
 
 use super::pages::Listed;
+use super::payload::hex;
 use crate::dir::{Dir, PublishMode};
 use crate::error::StorageError;
 use crate::file::FileHandle;
@@ -63,17 +64,8 @@ fn escape_into(text: &str, into: &mut String) {
 }
 
 fn unescape(text: &str) -> Option<String> {
-    if !text.contains('%') {
-        return Some(text.to_owned());
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut pieces = text.split('%');
-    bytes.extend_from_slice(pieces.next()?.as_bytes());
-    for piece in pieces {
-        bytes.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
-        bytes.extend_from_slice(piece.get(2..)?.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
+    let text = percent_decode_str(text).decode_utf8().ok()?;
+    Some(text.into_owned())
 }
 
 fn write_line(name: &str, bytes: u64, tag: &str, into: &mut String) {
@@ -100,7 +92,7 @@ struct Run {
     last: String,
     offset: u64,
     bytes: u64,
-    sum: Sum,
+    sum: ListReport,
     /// No name is in it twice.
     is_plain: bool,
 }
@@ -112,20 +104,25 @@ pub(super) struct Spool {
     text: String,
 }
 
-/// The totals of a manifest.
+/// The totals of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
-    pub(super) objects: u64,
-    pub(super) bytes: u64,
-    /// Objects that were listed more than once.
-    pub(super) repeated: u64,
-    /// Names that end with a slash.
-    pub(super) markers: u64,
-    /// Names that are not valid paths for another reason, such as `a//b`.
-    pub(super) no_paths: u64,
+#[non_exhaustive]
+pub struct ListReport {
+    /// The number of objects.
+    pub objects: u64,
+    /// The sum of their lengths.
+    pub bytes: u64,
+    /// The number of pages requested, without retries.
+    pub pages: u64,
+    /// Objects that were listed more than once, for example because of concurrent writes. They are in the file once.
+    pub repeated: u64,
+    /// Objects whose names end with a slash, which some tools create for folders.
+    pub markers: u64,
+    /// Objects whose names are not valid paths, such as `a//b`. They cannot be read by name.
+    pub no_paths: u64,
 }
 
-impl Sum {
+impl ListReport {
     fn count(&mut self, name: &str, bytes: u64) {
         self.objects += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -163,7 +160,7 @@ impl Spool {
             return Ok(());
         };
         self.text.clear();
-        let mut sum = Sum::default();
+        let mut sum = ListReport::default();
         for listed in &page {
             let name = listed.key.strip_prefix(root).unwrap_or_default();
             sum.count(name, listed.bytes);
@@ -190,7 +187,7 @@ impl Spool {
         dir: &Dir,
         target: &str,
         shown: &str,
-    ) -> Result<Sum, StorageError> {
+    ) -> Result<ListReport, StorageError> {
         self.file
             .flush()
             .map_err(|error| self.file.write_error(error))?;
@@ -200,7 +197,7 @@ impl Spool {
         let mut out = Out {
             file: dir.temp_file(folder)?,
             hash: Context::new(&SHA256),
-            sum: Sum::default(),
+            sum: ListReport::default(),
             text: String::new(),
             last: None,
         };
@@ -208,8 +205,9 @@ impl Spool {
         escape_into(shown, &mut head);
         head.push('\n');
         out.write(&head)?;
-        // Merge overlapping runs. Pages of one listing do not overlap; runs of nested folders do, one per level.
-        let mut open: BinaryHeap<Reverse<Cursor>> = BinaryHeap::new();
+        // Merge overlapping runs. Pages of one listing do not overlap; runs of nested folders do, one per level. Each
+        // run is listed under its next name, and under its offset because two runs may have the same name.
+        let mut open: BTreeMap<(String, u64), VecDeque<ManifestEntry>> = BTreeMap::new();
         let mut runs = self.runs.into_iter().peekable();
         loop {
             // Most runs do not overlap, and are copied as they are.
@@ -222,78 +220,36 @@ impl Spool {
                     out.copy(&spool, &run)?;
                     continue;
                 }
-                open.extend(Cursor::open(&spool, &run)?.map(Reverse));
+                open.insert((run.first.clone(), run.offset), entries_of(&spool, &run)?);
             }
             while let Some(run) = runs.next_if(|run| {
-                open.peek()
-                    .is_none_or(|Reverse(cursor)| run.first <= cursor.next.name)
+                let first = open.first_key_value();
+                first.is_none_or(|((name, _), _)| run.first <= *name)
             }) {
-                open.extend(Cursor::open(&spool, &run)?.map(Reverse));
+                open.insert((run.first.clone(), run.offset), entries_of(&spool, &run)?);
             }
-            let Some(Reverse(mut cursor)) = open.pop() else {
+            let Some(((_, offset), mut rest)) = open.pop_first() else {
                 break;
             };
-            let entry = std::mem::take(&mut cursor.next);
-            out.push(entry)?;
-            if cursor.advance() {
-                open.push(Reverse(cursor));
+            if let Some(entry) = rest.pop_front() {
+                out.push(entry)?;
+            }
+            if let Some(next) = rest.front() {
+                open.insert((next.name.clone(), offset), rest);
             }
         }
         out.finish(target)
     }
 }
 
-/// A run that is being read back, positioned at one of its objects.
-#[derive(Debug)]
-struct Cursor {
-    next: ManifestEntry,
-    rest: VecDeque<ManifestEntry>,
-}
-
-impl Cursor {
-    fn open(spool: &FileHandle, run: &Run) -> Result<Option<Self>, StorageError> {
-        let bytes = spool.read_range(run.offset, run.bytes)?;
-        let text = String::from_utf8(bytes).map_err(|_| changed(spool))?;
-        let mut rest: VecDeque<_> = text
-            .lines()
-            .map(read_line)
-            .collect::<Option<_>>()
-            .ok_or_else(|| changed(spool))?;
-        if rest.back().is_none_or(|entry| entry.name != run.last) {
-            return Err(changed(spool));
-        }
-        Ok(rest.pop_front().map(|next| Self { next, rest }))
-    }
-
-    fn advance(&mut self) -> bool {
-        match self.rest.pop_front() {
-            Some(next) => {
-                self.next = next;
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-impl PartialEq for Cursor {
-    fn eq(&self, other: &Self) -> bool {
-        self.next.name == other.next.name
-    }
-}
-
-impl Eq for Cursor {}
-
-impl PartialOrd for Cursor {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Cursor {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.next.name.cmp(&other.next.name)
-    }
+/// Reads a run back.
+fn entries_of(spool: &FileHandle, run: &Run) -> Result<VecDeque<ManifestEntry>, StorageError> {
+    let bytes = spool.read_range(run.offset, run.bytes)?;
+    let text = String::from_utf8(bytes).map_err(|_| changed(spool))?;
+    let entries: Option<VecDeque<_>> = text.lines().map(read_line).collect();
+    entries
+        .filter(|entries| entries.back().is_some_and(|last| last.name == run.last))
+        .ok_or_else(|| changed(spool))
 }
 
 fn changed(file: &FileHandle) -> StorageError {
@@ -307,7 +263,7 @@ fn changed(file: &FileHandle) -> StorageError {
 struct Out {
     file: TempFile,
     hash: Context,
-    sum: Sum,
+    sum: ListReport,
     text: String,
     last: Option<String>,
 }
@@ -348,14 +304,9 @@ impl Out {
         Ok(())
     }
 
-    fn finish(mut self, target: &str) -> Result<Sum, StorageError> {
+    fn finish(mut self, target: &str) -> Result<ListReport, StorageError> {
         self.flush()?;
-        let digest = self.hash.clone().finish();
-        let hex: String = digest
-            .as_ref()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hex = hex(self.hash.clone().finish().as_ref());
         let end = format!("end\t{}\t{hex}\n", self.sum.objects);
         let written = self.file.write_all(end.as_bytes());
         written.map_err(|error| self.file.write_error(error))?;
@@ -533,12 +484,7 @@ impl ManifestEntries<'_> {
                 return Ok(Some(entry));
             }
             if self.at >= self.manifest.to {
-                let digest = self.hash.clone().finish();
-                let hex: String = digest
-                    .as_ref()
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect();
+                let hex = hex(self.hash.clone().finish().as_ref());
                 let right = rest.is_empty()
                     && self.count == self.manifest.objects
                     && hex == self.manifest.digest;

@@ -50,6 +50,11 @@ impl Digest {
     }
 }
 
+/// Returns a digest in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The body of a request and its checksum. Clones share the bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Payload {

@@ -271,6 +271,11 @@ impl Remote {
         self.writable("").map(|_| ())
     }
 
+    /// Returns whether the store takes objects in parts.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.shared.access.0.kind.has_parts()
+    }
+
     /// Returns the error for an object that does not exist as it was uploaded.
     pub(crate) fn not_as_put(
         &self,
@@ -436,44 +441,6 @@ impl Remote {
             });
         }
         put
-    }
-
-    /// Uploads pieces as the parts of an object, one after the other. Fails if the store does not support parts.
-    pub(crate) fn put_pieces(
-        &self,
-        name: &str,
-        pieces: Vec<Vec<u8>>,
-        go_on: &mut CancelToken<'_>,
-    ) -> Result<(), StorageError> {
-        check_name(name)?;
-        let kind = self.writable(name)?;
-        let failed = |fault| self.error(name, fault);
-        if !kind.has_parts() {
-            let action = "put an object in parts";
-            let store = kind;
-            return Err(failed(StorageError::Unsupported { action, store }));
-        }
-        let key = self.shared.location.key(name);
-        let payloads = pieces.into_iter().map(|piece| Payload::new(kind, piece));
-        let payloads: Vec<_> = payloads.collect::<Result<_, _>>().map_err(failed)?;
-        let sent = Arc::new(AtomicU64::new(0));
-        self.wait_while(name, go_on, &sent, |live| async move {
-            let upload = create(&live, &key).await?;
-            let put = async {
-                let mut parts = Vec::new();
-                for (at, payload) in payloads.iter().enumerate() {
-                    let sent = Arc::default();
-                    parts.push(put_part(&live, &upload, at + 1, payload, &sent).await?);
-                }
-                let bytes = parts.iter().map(|part| part.bytes).sum();
-                complete(&live, &upload, &parts, bytes).await
-            };
-            let put = put.await;
-            if put.is_err() {
-                abort(&live, &upload).await;
-            }
-            put
-        })
     }
 
     fn put_parts(

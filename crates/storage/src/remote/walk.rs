@@ -21,7 +21,7 @@ use shardmill_core::CancelToken;
 use super::handle::{Remote, SLICE};
 use super::list::{first_prefix, page, roots};
 use super::live::Live;
-use super::manifest::Spool;
+use super::manifest::{ListReport, Spool};
 use super::pages::{Listed, Page, Paging};
 use crate::dir::Dir;
 use crate::error::StorageError;
@@ -55,47 +55,6 @@ impl Default for ListOptions {
             most: Remote::LIST_MOST,
         }
     }
-}
-
-impl ListOptions {
-    /// Sets the number of concurrent requests. With one, the listing is sequential.
-    #[must_use]
-    pub const fn with_tasks(mut self, tasks: usize) -> Self {
-        self.tasks = tasks;
-        self
-    }
-
-    /// Sets the number of objects per page.
-    #[must_use]
-    pub const fn with_page(mut self, page: u32) -> Self {
-        self.page = page;
-        self
-    }
-
-    /// Sets the maximum number of objects.
-    #[must_use]
-    pub const fn with_most(mut self, most: u64) -> Self {
-        self.most = most;
-        self
-    }
-}
-
-/// The totals of a listing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ListReport {
-    /// The number of objects.
-    pub objects: u64,
-    /// The sum of their lengths.
-    pub bytes: u64,
-    /// The number of pages requested, without retries.
-    pub pages: u64,
-    /// Objects that were listed more than once, for example because of concurrent writes. They are in the file once.
-    pub repeated: u64,
-    /// Objects whose names end with a slash, which some tools create for folders.
-    pub markers: u64,
-    /// Objects whose names are not valid paths, such as `a//b`. They cannot be read by name.
-    pub no_paths: u64,
 }
 
 /// The source of pages.
@@ -476,14 +435,7 @@ impl Remote {
             return Err(failed(StorageError::NoAnswer));
         }
         let shown = self.display(prefix);
-        let sum = spool.finish(dir, target, shown.trim_end_matches('/'))?;
-        Ok(ListReport {
-            objects: sum.objects,
-            bytes: sum.bytes,
-            pages,
-            repeated: sum.repeated,
-            markers: sum.markers,
-            no_paths: sum.no_paths,
-        })
+        let report = spool.finish(dir, target, shown.trim_end_matches('/'))?;
+        Ok(ListReport { pages, ..report })
     }
 }

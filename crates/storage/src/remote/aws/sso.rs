@@ -14,6 +14,7 @@ use super::login::Sso;
 use super::service::{Service, answer};
 use crate::error::StorageError;
 use crate::file::FileHandle;
+use crate::remote::payload::hex;
 use crate::remote::renewal::NoToken;
 use crate::remote::settings::with_query;
 
@@ -68,11 +69,7 @@ pub(super) async fn credentials(
 /// Reads the token that `aws sso login` stored. The error says what is wrong.
 fn token(home: &Path, sso: &Sso) -> Result<String, String> {
     let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, sso.key.as_bytes());
-    let name: String = digest
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let name = hex(digest.as_ref());
     let kind = match sso.is_session {
         true => "session",
         false => "start URL",

@@ -79,7 +79,10 @@ fn many_keys_are_listed_in_a_fraction_of_the_time() {
     for shape in SHAPES {
         let keys = keys(shape, count, 0);
         let server = serve(Flavor::S3, &keys, 30);
-        let one = ListOptions::default().with_tasks(1);
+        let one = ListOptions {
+            tasks: 1,
+            ..ListOptions::default()
+        };
         let (alone, slow) = listed(&server, &keys, &one, "alone");
         server.forget_counts();
         let (side, fast) = listed(&server, &keys, &ListOptions::default(), "side by side");
@@ -109,7 +112,10 @@ fn few_keys_are_not_listed_more_slowly() {
     for shape in SHAPES {
         let keys = keys(shape, 10_000, 0);
         let server = serve(Flavor::S3, &keys, 30);
-        let one = ListOptions::default().with_tasks(1);
+        let one = ListOptions {
+            tasks: 1,
+            ..ListOptions::default()
+        };
         let (alone, slow) = listed(&server, &keys, &one, "alone");
         let (side, fast) = listed(&server, &keys, &ListOptions::default(), "side by side");
         println!(
@@ -129,7 +135,10 @@ fn every_store_is_listed_exactly() {
             let keys = keys(shape, 3000, 0);
             let server = serve(flavor, &keys, 1);
             // Small pages, so that there are many of them.
-            let options = ListOptions::default().with_page(50);
+            let options = ListOptions {
+                page: 50,
+                ..ListOptions::default()
+            };
             let shown = format!("{flavor:?} {shape:?}");
             let (report, _) = listed(&server, &keys, &options, &shown);
             println!("{shown}: {} pages", report.pages);
@@ -149,7 +158,10 @@ fn keys_that_are_no_paths_are_listed_and_counted() {
         .collect();
     for page in [1, 2, 1000] {
         let server = serve(Flavor::S3, &keys, 0);
-        let options = ListOptions::default().with_page(page);
+        let options = ListOptions {
+            page,
+            ..ListOptions::default()
+        };
         let (report, _) = listed(&server, &keys, &options, "odd");
         assert_eq!((report.markers, report.no_paths), (3, 2));
     }
@@ -163,7 +175,10 @@ fn a_part_of_the_keys_and_too_many() {
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
         let remote = remote(&server, "/events");
-        let options = ListOptions::default().with_page(20);
+        let options = ListOptions {
+            page: 20,
+            ..ListOptions::default()
+        };
         remote
             .list_to("year=2020/month=1", &dir, "list", &options, &mut go_on)
             .unwrap();
@@ -178,8 +193,12 @@ fn a_part_of_the_keys_and_too_many() {
             .filter(|name| name.starts_with("year=2020/month=1"))
             .collect();
         assert!(!expected.is_empty() && found == expected, "{flavor:?}");
+        let few = ListOptions {
+            most: 1999,
+            ..options
+        };
         let error = remote
-            .list_to("", &dir, "more", &options.with_most(1999), &mut go_on)
+            .list_to("", &dir, "more", &few, &mut go_on)
             .unwrap_err();
         assert_eq!(error.id(), "limit-list");
         let error = remote
@@ -221,7 +240,10 @@ fn a_listing_adapts_to_a_store_that_asks_to_slow_down() {
         Location::Remote(location) => Remote::new(&location, &remote.shared.options, true).unwrap(),
         Location::Local(_) => panic!(),
     };
-    let options = ListOptions::default().with_page(20);
+    let options = ListOptions {
+        page: 20,
+        ..ListOptions::default()
+    };
     let report = all.list_to("", &dir, "list", &options, &mut go_on).unwrap();
     assert_eq!(report.objects, 3000);
     let throttled = server.counts().faults;

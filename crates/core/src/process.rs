@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 ///
 /// Each ancestor that uses the value needs a slot of its own; siblings use the same slot.
 #[derive(Debug)]
-pub(super) struct PerProcess<T, const SLOTS: usize> {
+pub struct PerProcess<T, const SLOTS: usize> {
     slots: [Slot<T>; SLOTS],
 }
 
@@ -27,7 +27,13 @@ struct Slot<T> {
 }
 
 impl<T, const SLOTS: usize> PerProcess<T, SLOTS> {
-    pub(super) const fn new() -> Self {
+    /// Returns a value that no process has yet.
+    #[must_use]
+    #[expect(
+        clippy::new_without_default,
+        reason = "it is the initial value of statics"
+    )]
+    pub const fn new() -> Self {
         Self {
             slots: [const {
                 Slot {
@@ -39,7 +45,7 @@ impl<T, const SLOTS: usize> PerProcess<T, SLOTS> {
     }
 
     /// Returns the value of this process, and creates it on the first call. Returns `None` if ancestors own all slots.
-    pub(super) fn get(&self, make: impl FnOnce() -> T) -> Option<&T> {
+    pub fn get(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.get_as(std::process::id(), make)
     }
 
@@ -54,7 +60,7 @@ impl<T, const SLOTS: usize> PerProcess<T, SLOTS> {
     }
 
     /// Returns the value of this process, if it has one.
-    pub(super) fn peek(&self) -> Option<&T> {
+    pub fn peek(&self) -> Option<&T> {
         let process = std::process::id();
         self.slots
             .iter()
