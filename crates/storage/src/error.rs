@@ -9,6 +9,9 @@ use shardmill_core::{Diagnostic, ErrorKind, NameError, escape, io_error_id};
 
 use crate::entry::{EntryKind, StoreKind};
 
+/// The hint for a text that is not a location.
+pub(crate) const FORMS: &str = "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME";
+
 /// An error of opening, reading, publishing or claiming.
 ///
 /// Errors of local files name the path. Errors of stores and settings name no place; [`StorageError::At`] adds it.
@@ -613,9 +616,7 @@ impl Diagnostic for StorageError {
                 Self::Owner { .. } => "remove the folder, or write to another directory",
                 Self::UrlUser => "take it out, and give credentials by the environment variables of the store",
                 Self::UrlQuery => "take everything from the ? or # on away",
-                Self::UrlSyntax | Self::UrlEmpty | Self::UrlBucket => {
-                    "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME"
-                }
+                Self::UrlSyntax | Self::UrlEmpty | Self::UrlBucket => FORMS,
                 Self::UrlPlain => "use https, or set ALLOW_HTTP=true where the network is trusted",
                 Self::UrlScheme { hint, .. }
                 | Self::SettingMissing { hint }

@@ -8,7 +8,7 @@ use shardmill_core::escape;
 use url::Url;
 
 use crate::entry::StoreKind;
-use crate::error::{StorageError, has_user};
+use crate::error::{FORMS, StorageError, has_user};
 
 /// Known schemes that are not supported, with what to write instead.
 const OTHER_SCHEMES: [(&str, &str); 10] = [
@@ -35,9 +35,6 @@ const OTHER_SCHEMES: [(&str, &str); 10] = [
 
 /// Supported schemes.
 const SCHEMES: [&str; 8] = ["s3", "gs", "gcs", "az", "abfss", "https", "http", "file"];
-
-/// The hint for a text that is not a location.
-const FORMS: &str = "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME";
 
 /// The location of a dataset: a local directory or a prefix in a store.
 ///
@@ -96,41 +93,44 @@ impl Location {
 
     /// Parses as [`Location::parse`] does; `is_mounted` returns whether the folder of a catalog exists.
     fn parse_where(text: &str, is_mounted: &dyn Fn(&Path) -> bool) -> Result<Self, StorageError> {
-        let refuse = |fault: StorageError| Err(fault.in_text(text));
+        Self::parse_text(text, is_mounted).map_err(|fault| fault.in_text(text))
+    }
+
+    fn parse_text(text: &str, is_mounted: &dyn Fn(&Path) -> bool) -> Result<Self, StorageError> {
         if text.is_empty() {
-            return refuse(StorageError::UrlEmpty);
+            return Err(StorageError::UrlEmpty);
         }
         if let Some(path) = dbfs(text) {
-            return volume(text, path, true, is_mounted);
+            return volume(path, true, is_mounted);
         }
         let Some((scheme, rest)) = split_scheme(text) else {
             if text.contains('\0') {
-                return refuse(StorageError::UrlControl);
+                return Err(StorageError::UrlControl);
             }
             if text.starts_with("/Volumes/") {
-                return volume(text, text, false, is_mounted);
+                return volume(text, false, is_mounted);
             }
             // `s3:/bucket` is a typing error, not the name of a folder.
             let first = text.split('/').next().unwrap_or_default();
             let scheme = first.strip_suffix(':').unwrap_or_default();
             if SCHEMES.contains(&scheme) || OTHER_SCHEMES.iter().any(|(other, _)| *other == scheme)
             {
-                return refuse(StorageError::UrlSyntax);
+                return Err(StorageError::UrlSyntax);
             }
             return Ok(Self::Local(PathBuf::from(text)));
         };
         if text.chars().any(char::is_control) {
-            return refuse(StorageError::UrlControl);
+            return Err(StorageError::UrlControl);
         }
         let lower = scheme.to_ascii_lowercase();
         match lower.as_str() {
-            "s3" => bucket(text, rest, StoreKind::S3, "s3").map(Self::Remote),
-            "gs" | "gcs" => bucket(text, rest, StoreKind::Google, "gs").map(Self::Remote),
-            "az" => bucket(text, rest, StoreKind::Azure, "az").map(Self::Remote),
-            "abfss" => lake(text, rest).map(Self::Remote),
+            "s3" => bucket(rest, StoreKind::S3, "s3").map(Self::Remote),
+            "gs" | "gcs" => bucket(rest, StoreKind::Google, "gs").map(Self::Remote),
+            "az" => bucket(rest, StoreKind::Azure, "az").map(Self::Remote),
+            "abfss" => lake(rest).map(Self::Remote),
             "https" | "http" => web(text).map(Self::Remote),
             "file" => local(text).map(Self::Local),
-            other => refuse(StorageError::UrlScheme {
+            other => Err(StorageError::UrlScheme {
                 scheme: other.to_owned(),
                 hint: OTHER_SCHEMES
                     .iter()
@@ -310,8 +310,7 @@ fn dbfs(text: &str) -> Option<&str> {
 }
 
 /// Checks the key after a bucket and returns it as a prefix.
-fn prefix_of(text: &str, key: &str) -> Result<String, StorageError> {
-    let refuse = |fault: StorageError| Err(fault.in_text(text));
+fn prefix_of(key: &str) -> Result<String, StorageError> {
     let prefix = key.strip_suffix('/').unwrap_or(key);
     if key == "/"
         || !prefix.is_empty()
@@ -319,10 +318,10 @@ fn prefix_of(text: &str, key: &str) -> Result<String, StorageError> {
                 .split('/')
                 .any(|part| matches!(part, "" | "." | ".."))
     {
-        return refuse(StorageError::UrlPath);
+        return Err(StorageError::UrlPath);
     }
     if prefix.len() > 1024 {
-        return refuse(StorageError::UrlTooLong);
+        return Err(StorageError::UrlTooLong);
     }
     Ok(prefix.to_owned())
 }
@@ -338,29 +337,23 @@ fn is_bucket(name: &str) -> bool {
         && !name.contains("..")
 }
 
-fn bucket(
-    text: &str,
-    rest: &str,
-    kind: StoreKind,
-    scheme: &str,
-) -> Result<RemoteLocation, StorageError> {
-    let refuse = |fault: StorageError| Err(fault.in_text(text));
+fn bucket(rest: &str, kind: StoreKind, scheme: &str) -> Result<RemoteLocation, StorageError> {
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
     if has_user(rest) {
-        return refuse(StorageError::UrlUser);
+        return Err(StorageError::UrlUser);
     }
     if rest.contains(['?', '#']) {
-        return refuse(StorageError::UrlQuery);
+        return Err(StorageError::UrlQuery);
     }
     if !is_bucket(bucket) {
-        return refuse(StorageError::UrlBucket);
+        return Err(StorageError::UrlBucket);
     }
     Ok(RemoteLocation {
         kind,
         root: format!("{scheme}://{bucket}"),
         bucket: bucket.to_owned(),
         host: None,
-        prefix: prefix_of(text, key)?,
+        prefix: prefix_of(key)?,
     })
 }
 
@@ -383,63 +376,61 @@ fn blob_host(host: &str) -> Option<String> {
 }
 
 /// Parses `CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX` or `CONTAINER/PREFIX`.
-fn lake(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
-    let refuse = |fault: StorageError| Err(fault.in_text(text));
+fn lake(rest: &str) -> Result<RemoteLocation, StorageError> {
     let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
     let Some((container, host)) = authority.split_once('@') else {
-        return bucket(text, rest, StoreKind::Azure, "abfss");
+        return bucket(rest, StoreKind::Azure, "abfss");
     };
     if container.contains(':') || host.contains('@') {
-        return refuse(StorageError::UrlUser);
+        return Err(StorageError::UrlUser);
     }
     if rest.contains(['?', '#']) {
-        return refuse(StorageError::UrlQuery);
+        return Err(StorageError::UrlQuery);
     }
     if !is_bucket(container) {
-        return refuse(StorageError::UrlBucket);
+        return Err(StorageError::UrlBucket);
     }
     let Some(blobs) = blob_host(host) else {
-        return refuse(StorageError::UrlHost);
+        return Err(StorageError::UrlHost);
     };
     Ok(RemoteLocation {
         kind: StoreKind::Azure,
         root: format!("abfss://{container}@{}", host.to_ascii_lowercase()),
         bucket: container.to_owned(),
         host: Some(format!("https://{blobs}")),
-        prefix: prefix_of(text, key)?,
+        prefix: prefix_of(key)?,
     })
 }
 
 /// Parses the URL of a web server or of an Azure blob container.
 fn web(text: &str) -> Result<RemoteLocation, StorageError> {
-    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let rest = text.split_once("://").map_or("", |(_, rest)| rest);
     if has_user(rest) {
-        return refuse(StorageError::UrlUser);
+        return Err(StorageError::UrlUser);
     }
     let url = bare_url(text)?;
     let path = rest.split_once('/').map_or("", |(_, path)| path);
     let Some(path) = decoded(path) else {
-        return refuse(StorageError::UrlSyntax);
+        return Err(StorageError::UrlSyntax);
     };
     if path.chars().any(char::is_control) {
-        return refuse(StorageError::UrlControl);
+        return Err(StorageError::UrlControl);
     }
     let origin = url.origin().ascii_serialization();
     let Some(host) = url.host_str() else {
-        return refuse(StorageError::UrlSyntax);
+        return Err(StorageError::UrlSyntax);
     };
     if let Some(blobs) = blob_host(host) {
         let (container, key) = path.split_once('/').unwrap_or((&path, ""));
         if !is_bucket(container) {
-            return refuse(StorageError::UrlBucket);
+            return Err(StorageError::UrlBucket);
         }
         return Ok(RemoteLocation {
             kind: StoreKind::Azure,
             root: format!("{origin}/{container}"),
             bucket: container.to_owned(),
             host: Some(format!("{}://{blobs}", url.scheme())),
-            prefix: prefix_of(text, key)?,
+            prefix: prefix_of(key)?,
         });
     }
     Ok(RemoteLocation {
@@ -447,7 +438,7 @@ fn web(text: &str) -> Result<RemoteLocation, StorageError> {
         root: origin.clone(),
         bucket: host.to_owned(),
         host: Some(origin),
-        prefix: prefix_of(text, &path)?,
+        prefix: prefix_of(&path)?,
     })
 }
 
@@ -459,19 +450,17 @@ fn decoded(text: &str) -> Option<String> {
 
 /// Parses `/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`. Returns a local path if the catalog is mounted.
 fn volume(
-    text: &str,
     path: &str,
     is_url: bool,
     is_mounted: &dyn Fn(&Path) -> bool,
 ) -> Result<Location, StorageError> {
-    let refuse = |fault: StorageError| Err(fault.in_text(text));
     if path.chars().any(char::is_control) {
-        return refuse(StorageError::UrlControl);
+        return Err(StorageError::UrlControl);
     }
     let mut parts = path.trim_end_matches('/').splitn(6, '/').skip(1);
     let (first, catalog) = (parts.next(), parts.next());
     if first != Some("Volumes") {
-        return refuse(StorageError::UrlScheme {
+        return Err(StorageError::UrlScheme {
             scheme: "dbfs".to_owned(),
             hint: "write dbfs:/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX, or a path below /dbfs",
         });
@@ -479,7 +468,7 @@ fn volume(
     let mounted = catalog.is_some_and(|catalog| is_mounted(&Path::new("/Volumes").join(catalog)));
     let (Some(catalog), Some(schema), Some(name)) = (catalog, parts.next(), parts.next()) else {
         return if is_url && !mounted {
-            refuse(StorageError::UrlBucket)
+            Err(StorageError::UrlBucket)
         } else {
             Ok(Location::Local(PathBuf::from(path)))
         };
@@ -489,7 +478,7 @@ fn volume(
     }
     let odd = |part: &str| matches!(part, "" | "." | "..");
     if [catalog, schema, name].into_iter().any(odd) {
-        return refuse(StorageError::UrlPath);
+        return Err(StorageError::UrlPath);
     }
     let bucket = format!("{catalog}/{schema}/{name}");
     Ok(Location::Remote(RemoteLocation {
@@ -497,41 +486,39 @@ fn volume(
         root: format!("dbfs:/Volumes/{bucket}"),
         bucket,
         host: None,
-        prefix: prefix_of(text, parts.next().unwrap_or_default())?,
+        prefix: prefix_of(parts.next().unwrap_or_default())?,
     }))
 }
 
 /// Parses a URL that consists only of a scheme, a host and a path.
 pub(crate) fn bare_url(text: &str) -> Result<Url, StorageError> {
-    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let Ok(url) = Url::parse(text) else {
-        return refuse(StorageError::UrlSyntax);
+        return Err(StorageError::UrlSyntax);
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return refuse(StorageError::UrlUser);
+        return Err(StorageError::UrlUser);
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return refuse(StorageError::UrlQuery);
+        return Err(StorageError::UrlQuery);
     }
     Ok(url)
 }
 
 fn local(text: &str) -> Result<PathBuf, StorageError> {
-    let refuse = |fault: StorageError| Err(fault.in_text(text));
     let url = bare_url(text)?;
     let parts = text.split('/').skip(3);
     if parts
         .clone()
         .any(|part| part == ".." || part.eq_ignore_ascii_case("%2e%2e"))
     {
-        return refuse(StorageError::UrlPath);
+        return Err(StorageError::UrlPath);
     }
     // This refuses a URL of another host.
     url.to_file_path()
-        .or_else(|()| refuse(StorageError::UrlHost))
+        .map_err(|()| StorageError::UrlHost)
         .and_then(|path| {
             if path.to_string_lossy().chars().any(char::is_control) {
-                return refuse(StorageError::UrlControl);
+                return Err(StorageError::UrlControl);
             }
             Ok(path)
         })

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use shardmill_core::PerProcess;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 use super::client::client;
 use super::options::RemoteOptions;
@@ -31,6 +32,16 @@ pub(super) struct Engine {
     /// When the next retry beyond the budget may be sent.
     turn: Mutex<Option<Instant>>,
     stores: Mutex<BTreeMap<StoreKey, Weak<Store>>>,
+}
+
+/// A task that is cancelled when this is dropped.
+#[derive(Debug)]
+pub(super) struct Task(pub(super) AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What two locations must have in common to share connections.

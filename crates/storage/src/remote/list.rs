@@ -336,17 +336,7 @@ impl Remote {
     ///
     /// [`StorageError::At`].
     pub fn check_bucket(&self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
-        self.wait_while("", go_on, &AtomicU64::new(0), |live| async move {
-            let paging = Paging {
-                prefix: live.location.prefix(),
-                folded: false,
-                after: None,
-                token: None,
-                most: 1,
-            };
-            page(&live, paging).await
-        })?;
-        Ok(())
+        self.peek("", 1, go_on).map(drop)
     }
 
     /// Lists some of the objects whose names begin with `prefix`: the first page, of at most `most` and at most 1,000

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use tokio::task::AbortHandle;
-
 use shardmill_core::CancelToken;
 
 use super::answer::Failure;
+use super::engine::Task;
 use super::handle::{Remote, SLICE, check_name};
 use super::list::stat;
 use super::live::Live;
@@ -243,7 +242,7 @@ fn part_bytes(bytes: u64, most: u64, parts: u64) -> u64 {
 
 /// The parts in flight. Dropping them cancels the uploads.
 #[derive(Default)]
-struct UnderWay(BTreeMap<usize, (AbortHandle, Arc<AtomicU64>)>);
+struct UnderWay(BTreeMap<usize, (Task, Arc<AtomicU64>)>);
 
 impl UnderWay {
     fn sent(&self) -> u64 {
@@ -252,14 +251,6 @@ impl UnderWay {
             .values()
             .map(|(_, sent)| sent.load(Ordering::Relaxed));
         sent.sum()
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        for (task, _) in self.0.values() {
-            task.abort();
-        }
     }
 }
 
@@ -475,13 +466,15 @@ impl Remote {
                     // If the receiver was dropped, the caller cancelled.
                     let _ = sender.send((number, payload.len(), put));
                 });
-                under_way.0.insert(number, (task.abort_handle(), sent));
+                under_way
+                    .0
+                    .insert(number, (Task(task.abort_handle()), sent));
             }
             if read >= bytes || under_way.0.len() >= options.upload.parts.max(1) {
                 let answer = match receiver.recv_timeout(SLICE) {
                     Ok(answer) => Some(answer),
                     // A task that has finished has sent its answer.
-                    Err(_) if under_way.0.values().all(|(task, _)| task.is_finished()) => {
+                    Err(_) if under_way.0.values().all(|(task, _)| task.0.is_finished()) => {
                         let last = receiver.try_recv();
                         Some(last.map_err(|_| failed(StorageError::NoAnswer))?)
                     }

@@ -1,10 +1,15 @@
-//! Retries of one operation: attempts, waits and the deadline.
+//! Retries of one operation: attempts, waits and the deadline, and the exchange of each attempt.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use reqwest::{Request, Response};
+use tokio::time::timeout;
+
 use super::answer::Failure;
+use super::client::root_of;
 use super::live::Live;
 use super::semaphore::{RequestPermit, RequestSemaphore};
 use crate::error::StorageError;
@@ -12,6 +17,9 @@ use crate::random::random_number;
 
 /// How often an answer with a wrong length or range is retried before it is returned as an error.
 const LIES: u32 = 2;
+
+/// The maximum number of bytes of a request that this machine may buffer. It is unknown whether they have been sent.
+const BUFFERED: u64 = 1 << 20;
 
 /// The deadline of an operation: the configured total, plus waits for a permit, plus one second for each
 /// `bytes_per_second` bytes received.
@@ -165,6 +173,53 @@ impl<'a> Attempts<'a> {
         self.live.counters.retries.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(wait.max(turn)).await;
         Ok(())
+    }
+}
+
+/// Sends a request with `bytes` bytes and waits for the head of its answer, as long as the transfer makes progress.
+pub(super) async fn exchange(
+    live: &Live,
+    request: Request,
+    sent: &AtomicU64,
+    bytes: u64,
+    clock: &mut Clock,
+) -> Result<Response, Failure> {
+    live.engine.count_request();
+    live.counters.requests.fetch_add(1, Ordering::Relaxed);
+    let options = &live.options;
+    let before = clock.received;
+    let mut answer = pin!(live.store.client.execute(request));
+    let mut last = (Instant::now(), 0);
+    let mut window = last;
+    let look =
+        (options.request.idle_timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
+    loop {
+        match timeout(look.min(clock.left()), &mut answer).await {
+            Ok(Ok(response)) => return Ok(response),
+            Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
+                return Err(Failure::Transient(root_of(&error)));
+            }
+            Ok(Err(error)) => return Err(Failure::Unanswered(root_of(&error))),
+            Err(_) => {}
+        }
+        let now = sent.load(Ordering::Relaxed);
+        clock.received = before.saturating_add(now);
+        if now > last.1 {
+            last = (Instant::now(), now);
+        }
+        let least = options.request.least_bytes_per_second.max(1);
+        let under_way = Duration::from_millis(now.min(BUFFERED).saturating_mul(1000) / least);
+        if clock.left().is_zero() || last.0.elapsed() >= options.request.idle_timeout + under_way {
+            return Err(Failure::Stalled);
+        }
+        let took = window.0.elapsed();
+        if took >= options.request.slow_window {
+            let went = u128::from(now.saturating_sub(window.1));
+            if now < bytes && went < u128::from(least) * took.as_millis() / 1000 {
+                return Err(Failure::Stalled);
+            }
+            window = (Instant::now(), now);
+        }
     }
 }
 

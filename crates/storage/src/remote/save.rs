@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
-use tokio::task::AbortHandle;
-
 use shardmill_core::CancelToken;
 
 use super::answer::Failure;
+use super::engine::Task;
 use super::handle::{Remote, SLICE, check_name};
 use super::list::stat;
 use super::live::Live;
@@ -25,13 +24,7 @@ const PARTS: usize = 8;
 /// A part that is being fetched.
 struct Coming {
     receiver: Receiver<Result<Vec<u8>, StorageError>>,
-    task: AbortHandle,
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: Task,
 }
 
 async fn part(
@@ -130,7 +123,7 @@ impl Remote {
         });
         Coming {
             receiver,
-            task: task.abort_handle(),
+            _task: Task(task.abort_handle()),
         }
     }
 }

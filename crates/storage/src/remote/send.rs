@@ -1,11 +1,10 @@
 //! Sends requests other than range reads, and retries them until they succeed or the retries are exhausted.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use reqwest::{Request, Response};
+use reqwest::Response;
 use tokio::time::timeout;
 
 use super::answer::{Answer, Failure, Head, protocol_error, refused, text_of};
@@ -13,15 +12,12 @@ use super::client::root_of;
 use super::live::Live;
 use super::payload::Payload;
 use super::protocol::RequestSpec;
-use super::retry::{Attempts, Clock};
+use super::retry::{Attempts, Clock, exchange};
 use crate::error::StorageError;
 use crate::heartbeat::Sign;
 
 /// The interval at which a request that waits for a heartbeat checks the lease.
 const SILENCE: Duration = Duration::from_millis(20);
-
-/// The maximum number of bytes of a request that this machine may buffer. It is unknown whether they have been sent.
-const BUFFERED: u64 = 1 << 20;
 
 /// Sends a request until `read` accepts an answer. The request has to be idempotent.
 ///
@@ -80,10 +76,8 @@ async fn attempt(
     sent.store(0, Ordering::Relaxed);
     let signed = live.signer.sign(ask, payload, sent, &live.leases).await;
     let request = signed.map_err(Failure::Final)?;
-    live.engine.count_request();
-    live.counters.requests.fetch_add(1, Ordering::Relaxed);
     let bytes = payload.map_or(0, Payload::len);
-    let response = execute(live, request, sent, bytes, clock).await?;
+    let response = exchange(live, request, sent, bytes, clock).await?;
     let head = Head::of(&response);
     if !ask.accepts.contains(&head.status) {
         let (kind, patience) = (live.signer.kind(), live.options.request.idle_timeout);
@@ -98,51 +92,6 @@ async fn attempt(
         length: head.length,
         header_code: head.code,
     })
-}
-
-/// Sends a request with `bytes` bytes and waits for the head of its answer, as long as the transfer makes progress.
-async fn execute(
-    live: &Live,
-    request: Request,
-    sent: &AtomicU64,
-    bytes: u64,
-    clock: &mut Clock,
-) -> Result<Response, Failure> {
-    let options = &live.options;
-    let before = clock.received;
-    let mut answer = pin!(live.store.client.execute(request));
-    let mut last = (Instant::now(), 0);
-    let mut window = last;
-    let look =
-        (options.request.idle_timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
-    loop {
-        match timeout(look.min(clock.left()), &mut answer).await {
-            Ok(Ok(response)) => return Ok(response),
-            Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
-                return Err(Failure::Transient(root_of(&error)));
-            }
-            Ok(Err(error)) => return Err(Failure::Unanswered(root_of(&error))),
-            Err(_) => {}
-        }
-        let now = sent.load(Ordering::Relaxed);
-        clock.received = before.saturating_add(now);
-        if now > last.1 {
-            last = (Instant::now(), now);
-        }
-        let least = options.request.least_bytes_per_second.max(1);
-        let under_way = Duration::from_millis(now.min(BUFFERED).saturating_mul(1000) / least);
-        if clock.left().is_zero() || last.0.elapsed() >= options.request.idle_timeout + under_way {
-            return Err(Failure::Stalled);
-        }
-        let took = window.0.elapsed();
-        if took >= options.request.slow_window {
-            let went = u128::from(now.saturating_sub(window.1));
-            if now < bytes && went < u128::from(least) * took.as_millis() / 1000 {
-                return Err(Failure::Stalled);
-            }
-            window = (Instant::now(), now);
-        }
-    }
 }
 
 /// Reads the body of an answer.

@@ -215,7 +215,7 @@ pub(super) fn check_endpoint(text: &str, allow_http: bool) -> Result<Url, Storag
     if text.chars().any(char::is_control) {
         return refuse(StorageError::UrlControl);
     }
-    let url = bare_url(text)?;
+    let url = bare_url(text).map_err(|fault| fault.in_text(text))?;
     match url.scheme() {
         "https" => Ok(url),
         "http" if allow_http || is_loopback(&url) => Ok(url),

@@ -1,7 +1,7 @@
 //! Fetches a range of an object, and retries until it is complete or the retries are exhausted.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::answer::{Failure, Head, refused};
 use super::client::root_of;
 use super::live::Live;
-use super::retry::{Attempts, Clock};
+use super::retry::{Attempts, Clock, exchange};
 use crate::error::StorageError;
 
 /// The maximum memory reserved for a length that only the answer declares.
@@ -251,17 +251,7 @@ async fn attempt<S: Sink>(
         .request(wanted.key, range.as_ref(), etag.as_deref())
         .await
         .map_err(Failure::Final)?;
-    live.engine.count_request();
-    live.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let patience = live.options.request.idle_timeout.min(clock.left());
-    let response = match timeout(patience, live.store.client.execute(request)).await {
-        Err(_) => return Err(Failure::Stalled),
-        Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
-            return Err(Failure::Transient(root_of(&error)));
-        }
-        Ok(Err(error)) => return Err(Failure::Unanswered(root_of(&error))),
-        Ok(Ok(response)) => response,
-    };
+    let response = exchange(live, request, &AtomicU64::new(0), 0, clock).await?;
     let head = Head::of(&response);
     if matches!(head.status, 200 | 206) {
         // Another version may have another length, and a retry would not fix that.

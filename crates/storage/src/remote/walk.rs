@@ -12,12 +12,12 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
 
 use plan::{Interval, Job, LAST, State, Ways, child_of};
 
 use shardmill_core::CancelToken;
 
+use super::engine::Task;
 use super::handle::{Remote, SLICE};
 use super::list::{first_prefix, page, roots};
 use super::live::Live;
@@ -353,17 +353,6 @@ const fn endless() -> StorageError {
     }
 }
 
-/// Tasks that are cancelled when this is dropped.
-struct Tasks(Vec<AbortHandle>);
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        for task in &self.0 {
-            task.abort();
-        }
-    }
-}
-
 impl Remote {
     /// Lists the objects whose names begin with `prefix` into the file `target` in `dir`, sorted by the bytes of their
     /// names: see [`Manifest`](super::Manifest). Pages are written to the disk at once, so the listing needs only some
@@ -403,9 +392,9 @@ impl Remote {
                 .engine
                 .handle
                 .spawn(async move { run.work(&sender).await });
-            task.abort_handle()
+            Task(task.abort_handle())
         });
-        let _tasks = Tasks(tasks.collect());
+        let _tasks: Vec<Task> = tasks.collect();
         drop(sender);
         let mut spool = Spool::new(dir)?;
         let count = AtomicU64::new(0);
