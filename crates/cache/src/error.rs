@@ -136,41 +136,35 @@ impl<E: Diagnostic + 'static> CacheError<E> {
             _ => None,
         }
     }
+
+    /// Returns the kind and the stable id of the error.
+    fn facts(&self) -> (ErrorKind, &'static str) {
+        match self {
+            Self::Storage(error) => (error.kind(), error.id()),
+            Self::Blob(error) => (error.kind(), error.id()),
+            Self::Shared(error) => (error.kind(), error.id()),
+            Self::TooSmall { .. } => (ErrorKind::InvalidInput, "config-cache-limit"),
+            Self::OneFolder { .. } => (ErrorKind::InvalidInput, "config-stream-folder"),
+            Self::Foreign { .. } => (ErrorKind::Conflict, "cache-foreign"),
+            Self::Waited { .. } => (ErrorKind::Resource, "cache-wait"),
+            Self::NoRoom { .. } => (ErrorKind::Resource, "cache-no-room"),
+            Self::Pins { .. } => (ErrorKind::Resource, "cache-pins"),
+            Self::BadBlob { source, .. } => (source.kind(), source.id()),
+            Self::Timeout { .. } => (ErrorKind::Storage, "cache-timeout"),
+            Self::WorkerLost { .. } => (ErrorKind::Bug, "cache-worker"),
+            Self::Stopped => (ErrorKind::Interrupted, "reader-closed"),
+            Self::Interrupted => (ErrorKind::Interrupted, "interrupted"),
+        }
+    }
 }
 
 impl<E: Diagnostic + 'static> Diagnostic for CacheError<E> {
     fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Storage(error) => error.kind(),
-            Self::Blob(error) => error.kind(),
-            Self::Shared(error) => error.kind(),
-            Self::TooSmall { .. } | Self::OneFolder { .. } => ErrorKind::InvalidInput,
-            Self::Foreign { .. } => ErrorKind::Conflict,
-            Self::Waited { .. } | Self::NoRoom { .. } | Self::Pins { .. } => ErrorKind::Resource,
-            Self::BadBlob { source, .. } => source.kind(),
-            Self::Timeout { .. } => ErrorKind::Storage,
-            Self::WorkerLost { .. } => ErrorKind::Bug,
-            Self::Stopped | Self::Interrupted => ErrorKind::Interrupted,
-        }
+        self.facts().0
     }
 
     fn id(&self) -> &'static str {
-        match self {
-            Self::Storage(error) => error.id(),
-            Self::Blob(error) => error.id(),
-            Self::Shared(error) => error.id(),
-            Self::TooSmall { .. } => "config-cache-limit",
-            Self::Foreign { .. } => "cache-foreign",
-            Self::OneFolder { .. } => "config-stream-folder",
-            Self::Waited { .. } => "cache-wait",
-            Self::NoRoom { .. } => "cache-no-room",
-            Self::Pins { .. } => "cache-pins",
-            Self::BadBlob { source, .. } => source.id(),
-            Self::Timeout { .. } => "cache-timeout",
-            Self::WorkerLost { .. } => "cache-worker",
-            Self::Stopped => "reader-closed",
-            Self::Interrupted => "interrupted",
-        }
+        self.facts().1
     }
 
     fn object(&self) -> Option<String> {

@@ -11,6 +11,7 @@ mod xml; // XML answers.
 
 mod answer; // Answers, and what their failures mean.
 mod connector; // The HTTP client of providers of credentials.
+mod credential_request; // Requests to services that give credentials.
 mod payload; // Bodies of requests and their checksums.
 mod profile; // Profiles of configuration files.
 

@@ -18,8 +18,6 @@ const MARGIN: Duration = Duration::from_secs(120);
 pub(super) struct NoToken {
     pub(super) what: String,
     pub(super) hint: Option<Cow<'static, str>>,
-    /// Whether a retry may help.
-    pub(super) again: bool,
 }
 
 impl NoToken {
@@ -28,24 +26,14 @@ impl NoToken {
         Self {
             what: "gave none".to_owned(),
             hint: None,
-            again: false,
         }
     }
 
-    /// Returns a failure that a retry does not change.
+    /// Returns a failure with what to do about it.
     pub(super) fn of(what: impl Into<String>, hint: impl Into<Cow<'static, str>>) -> Self {
         Self {
             what: what.into(),
             hint: Some(hint.into()),
-            again: false,
-        }
-    }
-
-    /// Returns a failure after which a retry may help.
-    pub(super) fn again(what: impl Into<String>, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            again: true,
-            ..Self::of(what, hint)
         }
     }
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
-use reqwest::Response;
 use serde_json::Value;
 
-use super::client::{client, root_of};
-use super::renewal::{CREDENTIALS, Issued, NoToken, Renewal};
+use super::client::client;
+use super::credential_request::{ANSWER, answer};
+use super::renewal::{Issued, NoToken, Renewal};
 use super::signing::{Access, Client};
 use crate::error::StorageError;
 
@@ -17,14 +17,6 @@ const FORM: &str = "grant_type=client_credentials&scope=all-apis";
 
 /// The timeout for making a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-
-/// The maximum number of requests for one token. The wait after the first one is `WAIT`, after the second one twice
-/// that.
-const ATTEMPTS: u32 = 3;
-const WAIT: Duration = Duration::from_millis(250);
-
-/// The maximum number of bytes of an answer. A token has about a thousand.
-const ANSWER: usize = 64 << 10;
 
 /// Error codes that are safe to display (RFC 6749, 5.2). Other parts of an answer may echo the credentials.
 const CODES: [&str; 8] = [
@@ -71,18 +63,6 @@ impl Tokens {
     }
 
     async fn fetch(&self) -> Result<Issued<String>, NoToken> {
-        let mut attempts = 1;
-        loop {
-            match self.attempt().await {
-                Err(failed) if failed.again && attempts < ATTEMPTS => {}
-                ended => return ended,
-            }
-            tokio::time::sleep(WAIT * attempts).await;
-            attempts += 1;
-        }
-    }
-
-    async fn attempt(&self) -> Result<Issued<String>, NoToken> {
         let asked = Instant::now();
         let request = self
             .http
@@ -95,20 +75,17 @@ impl Tokens {
                 HeaderValue::from_static("application/x-www-form-urlencoded"),
             )
             .body(FORM)
-            .timeout(CREDENTIALS / 2);
-        let cut =
-            |error: reqwest::Error| NoToken::again(format!("failed: {}", root_of(&error)), HOST);
-        let mut response = request.send().await.map_err(cut)?;
-        let status = response.status().as_u16();
-        let body = body(&mut response).await;
+            .build()
+            .map_err(|_| NoToken::unknown())?;
+        let answer = answer(&self.http, &request).await;
+        let (status, body) = answer.map_err(|what| NoToken::of(format!("failed: {what}"), HOST))?;
         match status {
-            200 => read(&body.map_err(cut)??, asked),
+            200 => read(&body, asked),
             300..400 => Err(NoToken::of(
                 "answered with a redirect, which is not followed",
                 HOST,
             )),
             400 | 401 | 403 => {
-                let body = body.ok().and_then(Result::ok).unwrap_or_default();
                 let code = code(&body).map(|code| format!(", {code}"));
                 let code = code.unwrap_or_default();
                 Err(NoToken::of(
@@ -116,25 +93,9 @@ impl Tokens {
                     CLIENT,
                 ))
             }
-            408 | 429 | 500.. => Err(NoToken::again(
-                format!("answered with status {status}"),
-                HOST,
-            )),
             _ => Err(NoToken::of(format!("answered with status {status}"), HOST)),
         }
     }
-}
-
-/// Reads the body of an answer. The outer error is that of the connection, the inner one is a body that is too long.
-async fn body(response: &mut Response) -> Result<Result<Vec<u8>, NoToken>, reqwest::Error> {
-    let mut bytes = Vec::new();
-    while let Some(piece) = response.chunk().await? {
-        if piece.len() > ANSWER - bytes.len() {
-            return Ok(Err(nonsense("it is too long")));
-        }
-        bytes.extend_from_slice(&piece);
-    }
-    Ok(Ok(bytes))
 }
 
 fn nonsense(what: &str) -> NoToken {
@@ -143,6 +104,9 @@ fn nonsense(what: &str) -> NoToken {
 
 /// Parses the token in an answer.
 fn read(body: &[u8], asked: Instant) -> Result<Issued<String>, NoToken> {
+    if body.len() > ANSWER {
+        return Err(nonsense("it is too long"));
+    }
     let json: Value = serde_json::from_slice(body).map_err(|_| nonsense("it is not JSON"))?;
     let text = json.get("access_token").and_then(Value::as_str);
     let text = text

@@ -2,23 +2,17 @@
 
 use std::time::Duration;
 
-use reqwest::{Request, Response};
+use reqwest::Request;
 use url::Url;
 
 use crate::error::StorageError;
-use crate::remote::client::{client, root_of};
-use crate::remote::renewal::{CREDENTIALS, NoToken};
+use crate::remote::client::client;
+use crate::remote::credential_request;
+use crate::remote::renewal::NoToken;
 use crate::remote::settings::{check_endpoint, is_loopback};
 
 /// The timeout for making a connection.
 const CONNECT: Duration = Duration::from_secs(3);
-
-/// The maximum number of bytes of an answer.
-const MOST: usize = 64 << 10;
-
-/// The maximum number of attempts, and the wait after the first one.
-const ATTEMPTS: u32 = 3;
-const WAIT: Duration = Duration::from_millis(250);
 
 /// A service that gives credentials.
 pub(super) struct Service {
@@ -63,37 +57,14 @@ pub(super) async fn answer(
 ) -> Result<(u16, Vec<u8>), NoToken> {
     let host = service.base.split("://").nth(1).unwrap_or_default();
     let failed = |what: &str| {
-        NoToken::again(
+        NoToken::of(
             format!("cannot reach {name} at {host}: {what}"),
             "check the network, the region and the endpoint",
         )
     };
-    let mut attempts = 1;
-    loop {
-        let request = request.try_clone().ok_or_else(NoToken::unknown)?;
-        let sent = tokio::time::timeout(CREDENTIALS / 3, attempt(service, request)).await;
-        match sent {
-            Ok(Ok((status @ (429 | 500..), _))) if attempts < ATTEMPTS && status != 501 => {}
-            Ok(Ok((300..400, _))) => {
-                return Err(failed("it answered with a redirect, which is not followed"));
-            }
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(_)) if attempts < ATTEMPTS => {}
-            Ok(Err(error)) => return Err(failed(&root_of(&error))),
-            Err(_) => return Err(failed("timed out")),
-        }
-        tokio::time::sleep(WAIT * attempts).await;
-        attempts += 1;
+    match credential_request::answer(&service.http, &request).await {
+        Ok((300..400, _)) => Err(failed("it answered with a redirect, which is not followed")),
+        Ok(answer) => Ok(answer),
+        Err(what) => Err(failed(&what)),
     }
-}
-
-async fn attempt(service: &Service, request: Request) -> Result<(u16, Vec<u8>), reqwest::Error> {
-    let mut response: Response = service.http.execute(request).await?;
-    let mut bytes = Vec::new();
-    while let Some(piece) = response.chunk().await? {
-        // The parser refuses what is cut off.
-        let room = MOST.saturating_sub(bytes.len());
-        bytes.extend_from_slice(piece.get(..room.min(piece.len())).unwrap_or_default());
-    }
-    Ok((response.status().as_u16(), bytes))
 }

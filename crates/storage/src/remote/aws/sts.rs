@@ -41,17 +41,14 @@ pub(super) async fn assume_role(
     let text = String::from_utf8(body).unwrap_or_default();
     if status != 200 {
         let code = code(&text).map(|code| format!(", {code}"));
-        return Err(NoToken {
-            again: status == 429 || status >= 500,
-            ..NoToken::of(
-                format!(
-                    "may not assume the role {} ({status}{})",
-                    role.arn,
-                    code.unwrap_or_default()
-                ),
-                HINT,
-            )
-        });
+        return Err(NoToken::of(
+            format!(
+                "may not assume the role {} ({status}{})",
+                role.arn,
+                code.unwrap_or_default()
+            ),
+            HINT,
+        ));
     }
     credentials(&text).ok_or_else(|| {
         NoToken::of(
