@@ -17,7 +17,7 @@ use shardmill_core::check_relative_path;
 use crate::entry::{Entry, EntryKind};
 use crate::error::StorageError;
 use crate::file::FileHandle;
-use crate::resolve::{Resolver, open_beneath, open_parent};
+use crate::resolve::{Parent, Resolver, open_beneath, open_parent};
 
 /// What to do if the name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,12 +217,8 @@ impl Dir {
         action: &'static str,
     ) -> Result<(Parent<'_>, &'a str), StorageError> {
         Self::check(name)?;
-        let (parent, last) = open_parent(self.resolver, self.as_fd(), name)
-            .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))?;
-        Ok((
-            parent.map_or(Parent::Here(self.as_fd()), Parent::Below),
-            last,
-        ))
+        open_parent(self.resolver, self.as_fd(), name)
+            .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))
     }
 
     /// Opens a regular file for reading. Never blocks, whatever the type of the file.
@@ -409,16 +405,18 @@ impl Dir {
         };
         let dir = self.open_dir(name)?;
         if made {
-            match parent {
-                Parent::Here(_) => self.sync()?,
-                // On Linux the parent handle was opened with `O_PATH`, which cannot be synchronised.
-                Parent::Below(_) => match name.rsplit_once('/') {
-                    Some((folders, _)) => self.open_dir(folders)?.sync()?,
-                    None => self.sync()?,
-                },
-            }
+            self.sync_parent_of(name)?;
         }
         Ok((dir, made))
+    }
+
+    /// Synchronises the directory that contains the last part of `name`. On Linux [`Parent`] is opened with `O_PATH`,
+    /// which cannot be synchronised.
+    pub(crate) fn sync_parent_of(&self, name: &str) -> Result<(), StorageError> {
+        match name.rsplit_once('/') {
+            Some((folders, _)) => self.open_dir(folders)?.sync(),
+            None => self.sync(),
+        }
     }
 
     /// Renames a file below this directory. Call [`Dir::sync`] on both directories if the new name has to survive a
@@ -474,24 +472,6 @@ impl Dir {
 impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
-    }
-}
-
-/// The directory that contains the last part of a name.
-#[derive(Debug)]
-pub(crate) enum Parent<'a> {
-    /// The directory the name is relative to.
-    Here(BorrowedFd<'a>),
-    /// A directory below it.
-    Below(OwnedFd),
-}
-
-impl AsFd for Parent<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Here(handle) => *handle,
-            Self::Below(handle) => handle.as_fd(),
-        }
     }
 }
 

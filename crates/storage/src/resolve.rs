@@ -97,9 +97,8 @@ fn open_by_kernel(
 
 fn open_by_parts(dir: BorrowedFd<'_>, name: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
     let (parent, last) = open_parent(Resolver::Parts, dir, name)?;
-    let parent = parent.as_ref().map_or(dir, AsFd::as_fd);
     open_part(
-        parent,
+        parent.as_fd(),
         last,
         flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         mode,
@@ -116,28 +115,45 @@ fn open_part(dir: BorrowedFd<'_>, part: &str, flags: OFlags, mode: Mode) -> Resu
     }
 }
 
-/// Opens the parent directory of `name` and returns it with the last part; `None` if the parent is `dir` itself.
-pub(crate) fn open_parent<'a>(
+/// The directory that contains the last part of a name.
+#[derive(Debug)]
+pub(crate) enum Parent<'a> {
+    /// The directory the name is relative to.
+    Here(BorrowedFd<'a>),
+    /// A directory below it.
+    Below(OwnedFd),
+}
+
+impl AsFd for Parent<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Here(handle) => *handle,
+            Self::Below(handle) => handle.as_fd(),
+        }
+    }
+}
+
+/// Opens the parent directory of `name` and returns it with the last part.
+pub(crate) fn open_parent<'d, 'a>(
     resolver: Resolver,
-    dir: BorrowedFd<'_>,
+    dir: BorrowedFd<'d>,
     name: &'a str,
-) -> Result<(Option<OwnedFd>, &'a str)> {
+) -> Result<(Parent<'d>, &'a str)> {
     let Some((folders, last)) = name.rsplit_once('/') else {
-        return Ok((None, name));
+        return Ok((Parent::Here(dir), name));
     };
     if resolver == Resolver::Kernel
         && let Some(result) = open_by_kernel(dir, folders, ON_THE_WAY, Mode::empty())
     {
         return match result {
-            Ok(parent) => Ok((Some(parent), last)),
+            Ok(parent) => Ok((Parent::Below(parent), last)),
             Err(Errno::NOTDIR) => Err(explain_not_a_directory(dir, folders)),
             Err(errno) => Err(errno),
         };
     }
-    let mut parent: Option<OwnedFd> = None;
+    let mut parent = Parent::Here(dir);
     for part in folders.split('/') {
-        let here = parent.as_ref().map_or(dir, AsFd::as_fd);
-        parent = Some(open_part(here, part, ON_THE_WAY, Mode::empty())?);
+        parent = Parent::Below(open_part(parent.as_fd(), part, ON_THE_WAY, Mode::empty())?);
     }
     Ok((parent, last))
 }
@@ -152,9 +168,7 @@ fn is_symlink(dir: BorrowedFd<'_>, part: &str) -> bool {
 /// ENOTDIR for both; the result only selects the error message.
 fn explain_not_a_directory(dir: BorrowedFd<'_>, name: &str) -> Errno {
     match open_parent(Resolver::Parts, dir, name) {
-        Ok((parent, last)) if is_symlink(parent.as_ref().map_or(dir, AsFd::as_fd), last) => {
-            Errno::LOOP
-        }
+        Ok((parent, last)) if is_symlink(parent.as_fd(), last) => Errno::LOOP,
         Err(Errno::LOOP) => Errno::LOOP,
         _ => Errno::NOTDIR,
     }

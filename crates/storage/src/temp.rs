@@ -156,10 +156,7 @@ impl TempFile {
     pub fn publish(self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
         let target = self.target.clone();
         self.publish_pending(name, mode, true)?;
-        match name.rsplit_once('/') {
-            None => target.sync(),
-            Some((folders, _)) => target.open_dir(folders)?.sync(),
-        }
+        target.sync_parent_of(name)
     }
 
     /// Publishes the file as [`TempFile::publish`] does, but without synchronising the directory. With `sync` the

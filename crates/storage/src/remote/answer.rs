@@ -10,6 +10,7 @@ use http::header::{
 use reqwest::Response;
 use serde_json::Value;
 
+use super::xml;
 use crate::entry::StoreKind;
 use crate::error::StorageError;
 
@@ -34,6 +35,16 @@ impl Answer {
     /// Returns the error code in the answer, if it is an error.
     pub(super) fn code(&self) -> Option<String> {
         self.header_code.clone().or_else(|| code_in(&self.body))
+    }
+
+    /// Reads the body as XML, as [`xml::read`] does.
+    pub(super) fn xml(
+        &self,
+        each: impl FnMut(&str, &str) -> Result<(), &'static str>,
+    ) -> Result<(), Failure> {
+        let text =
+            std::str::from_utf8(&self.body).map_err(|_| protocol_error("it is not UTF-8"))?;
+        xml::read(text.trim_start(), each).map_err(protocol_error)
     }
 }
 

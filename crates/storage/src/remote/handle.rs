@@ -271,7 +271,7 @@ impl Remote {
     ) -> Result<CredentialSource, StorageError> {
         let sent = AtomicU64::new(0);
         let mut source = self.wait_while("", go_on, &sent, |live| async move {
-            live.signer.source().await
+            live.signer.credentials.source(&live.signer.access).await
         })?;
         let options = &self.shared.options;
         if source.kind == "environment" && options.explicit.contains(&source.name) {

@@ -16,7 +16,14 @@ use crate::entry::{FileVersion, PlaceEntry};
 use crate::error::StorageError;
 
 /// The maximum number of consecutive empty pages.
-const EMPTY_PAGES: u32 = 1000;
+pub(super) const EMPTY_PAGES: u32 = 1000;
+
+/// Returns the error for a listing that repeats itself.
+pub(super) const fn endless() -> StorageError {
+    StorageError::Answer {
+        what: "a listing that has no end",
+    }
+}
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +39,15 @@ pub struct RemoteObject {
 }
 
 impl RemoteObject {
+    fn of(name: &str, listed: &Listed) -> Self {
+        Self {
+            name: name.to_owned(),
+            bytes: listed.bytes,
+            tag: bare(&listed.tag).to_owned(),
+            modified_ms: listed.modified_ms,
+        }
+    }
+
     /// Returns whether the object is a folder marker, which some tools upload: its name ends with a slash.
     #[must_use]
     pub fn is_marker(&self) -> bool {
@@ -108,9 +124,7 @@ impl<'a> Pages<'a> {
         if let Some(next) = &page.next {
             let is_new = self.seen.insert(self.live.hasher.hash_one(next));
             if !is_new || self.empty > EMPTY_PAGES {
-                return Err(StorageError::Answer {
-                    what: "a listing that has no end",
-                });
+                return Err(endless());
             }
         }
         self.token.clone_from(&page.next);
@@ -151,7 +165,7 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
         let mut pages = Pages::new(live, &folder, false);
         while let Some(page) = pages.next().await? {
             for listed in page.objects {
-                let key = listed.key;
+                let key = &listed.key;
                 if has_folders && !key.starts_with(&wanted) {
                     continue;
                 }
@@ -167,12 +181,7 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
                 let held = (objects.len() * size_of::<RemoteObject>()) as u64;
                 let room = objects.try_reserve(1);
                 room.map_err(|_| StorageError::NoMemory { bytes: held })?;
-                objects.push(RemoteObject {
-                    name: name.to_owned(),
-                    bytes: listed.bytes,
-                    tag: bare(&listed.tag).to_owned(),
-                    modified_ms: listed.modified_ms,
-                });
+                objects.push(RemoteObject::of(name, &listed));
             }
             for prefix in page.prefixes {
                 let leads = prefix.starts_with(&wanted) || wanted.starts_with(&prefix);
@@ -371,12 +380,7 @@ impl Remote {
             let all = page.objects.into_iter().chain(folders);
             let objects = all.filter(|listed| listed.key.starts_with(&wanted));
             let objects = objects.filter_map(|listed| {
-                Some(RemoteObject {
-                    name: listed.key.strip_prefix(&root)?.to_owned(),
-                    bytes: listed.bytes,
-                    tag: bare(&listed.tag).to_owned(),
-                    modified_ms: listed.modified_ms,
-                })
+                Some(RemoteObject::of(listed.key.strip_prefix(&root)?, &listed))
             });
             Ok(objects.collect())
         })

@@ -1,9 +1,9 @@
 //! Pages of listings.
 
+use chrono::DateTime;
 use serde_json::Value;
 
 use super::answer::{Answer, Failure, inside, protocol_error};
-use super::xml;
 
 /// An object on a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,43 +39,7 @@ pub(super) struct Paging<'a> {
 
 /// Parses a page in the format of S3 and Google.
 pub(super) fn s3_page(answer: &Answer) -> Result<Page, Failure> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
-    let (mut page, mut truncated, mut root) = (Page::default(), false, String::new());
-    let (mut key, mut bytes, mut tag, mut modified_ms) = (None, None, String::new(), None);
-    xml::read(text, |path, inside| {
-        match path {
-            "ListBucketResult/Contents/Key" => key = Some(inside.to_owned()),
-            "ListBucketResult/Contents/Size" => {
-                let size = inside.trim().parse::<u64>();
-                bytes = Some(size.map_err(|_| "a size that is no number")?);
-            }
-            "ListBucketResult/Contents/ETag" => inside.trim().clone_into(&mut tag),
-            "ListBucketResult/Contents/LastModified" => {
-                let time = chrono::DateTime::parse_from_rfc3339(inside.trim()).ok();
-                modified_ms = time.map(|time| time.timestamp_millis());
-            }
-            "ListBucketResult/Contents" => {
-                match (key.take(), bytes.take(), std::mem::take(&mut tag)) {
-                    (Some(key), Some(bytes), tag) => page.objects.push(Listed {
-                        key,
-                        bytes,
-                        tag,
-                        modified_ms: modified_ms.take(),
-                    }),
-                    _ => return Err("an object without a key or a size"),
-                }
-            }
-            "ListBucketResult/CommonPrefixes/Prefix" => page.prefixes.push(inside.to_owned()),
-            "ListBucketResult/IsTruncated" => truncated = inside.trim() == "true",
-            "ListBucketResult/NextContinuationToken" => {
-                page.next = Some(inside.to_owned());
-            }
-            only if !only.contains('/') => only.clone_into(&mut root),
-            _ => {}
-        }
-        Ok(())
-    })
-    .map_err(protocol_error)?;
+    let (mut page, truncated, root) = xml_page(answer)?;
     match root.as_str() {
         "ListBucketResult" => {}
         "Error" => return Err(inside(answer.status, answer.code())),
@@ -92,58 +56,70 @@ pub(super) fn s3_page(answer: &Answer) -> Result<Page, Failure> {
 
 /// Parses a page of Azure.
 pub(super) fn azure_page(answer: &Answer) -> Result<Page, Failure> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
-    let (mut page, mut root) = (Page::default(), String::new());
-    let (mut name, mut bytes, mut tag, mut folder) = (None, None, String::new(), false);
-    let mut modified_ms = None;
-    xml::read(text, |path, inside| {
+    let (page, _, root) = xml_page(answer)?;
+    match root.as_str() {
+        "EnumerationResults" => Ok(page),
+        _ => Err(protocol_error("it is no listing")),
+    }
+}
+
+/// Parses a page in either format. Returns it with whether it says that the listing continues (S3), and the name of its
+/// root, which tells the format.
+fn xml_page(answer: &Answer) -> Result<(Page, bool, String), Failure> {
+    let (mut page, mut truncated, mut root) = (Page::default(), false, String::new());
+    let (mut key, mut bytes, mut tag, mut modified) = (None, None, String::new(), None);
+    let mut is_folder = false;
+    answer.xml(|path, inside| {
         match path {
-            "EnumerationResults/Blobs/Blob/Name" => name = Some(inside.to_owned()),
-            "EnumerationResults/Blobs/Blob/Properties/Content-Length" => {
+            "ListBucketResult/Contents/Key" | "EnumerationResults/Blobs/Blob/Name" => {
+                key = Some(inside.to_owned());
+            }
+            "ListBucketResult/Contents/Size"
+            | "EnumerationResults/Blobs/Blob/Properties/Content-Length" => {
                 let size = inside.trim().parse::<u64>();
                 bytes = Some(size.map_err(|_| "a size that is no number")?);
             }
-            "EnumerationResults/Blobs/Blob/Properties/Etag"
+            "ListBucketResult/Contents/ETag"
+            | "EnumerationResults/Blobs/Blob/Properties/Etag"
             | "EnumerationResults/Blobs/Blob/Properties/ETag" => {
                 inside.trim().clone_into(&mut tag);
             }
+            "ListBucketResult/Contents/LastModified" => {
+                modified = DateTime::parse_from_rfc3339(inside.trim()).ok();
+            }
             "EnumerationResults/Blobs/Blob/Properties/Last-Modified" => {
-                let time = chrono::DateTime::parse_from_rfc2822(inside.trim()).ok();
-                modified_ms = time.map(|time| time.timestamp_millis());
+                modified = DateTime::parse_from_rfc2822(inside.trim()).ok();
             }
             "EnumerationResults/Blobs/Blob/Properties/ResourceType" => {
-                folder = inside.trim() == "directory";
+                is_folder = inside.trim() == "directory";
             }
-            "EnumerationResults/Blobs/Blob" => {
-                let of = (name.take(), bytes.take(), std::mem::take(&mut tag));
-                match of {
-                    // In accounts with a hierarchical namespace, folders are listed too.
-                    _ if std::mem::take(&mut folder) => {}
+            "ListBucketResult/Contents" | "EnumerationResults/Blobs/Blob" => {
+                let listed = (key.take(), bytes.take(), std::mem::take(&mut tag));
+                let modified_ms = modified.take().map(|time| time.timestamp_millis());
+                match listed {
+                    // In accounts of Azure with a hierarchical namespace, folders are listed too.
+                    _ if std::mem::take(&mut is_folder) => {}
                     (Some(key), Some(bytes), tag) => page.objects.push(Listed {
                         key,
                         bytes,
                         tag,
-                        modified_ms: modified_ms.take(),
+                        modified_ms,
                     }),
                     _ => return Err("an object without a key or a size"),
                 }
             }
-            "EnumerationResults/Blobs/BlobPrefix/Name" => {
-                page.prefixes.push(inside.to_owned());
-            }
-            "EnumerationResults/NextMarker" => {
+            "ListBucketResult/CommonPrefixes/Prefix"
+            | "EnumerationResults/Blobs/BlobPrefix/Name" => page.prefixes.push(inside.to_owned()),
+            "ListBucketResult/IsTruncated" => truncated = inside.trim() == "true",
+            "ListBucketResult/NextContinuationToken" | "EnumerationResults/NextMarker" => {
                 page.next = Some(inside.to_owned()).filter(|next| !next.is_empty());
             }
             only if !only.contains('/') => only.clone_into(&mut root),
             _ => {}
         }
         Ok(())
-    })
-    .map_err(protocol_error)?;
-    match root.as_str() {
-        "EnumerationResults" => Ok(page),
-        _ => Err(protocol_error("it is no listing")),
-    }
+    })?;
+    Ok((page, truncated, root))
 }
 
 /// Parses the entries of a folder. `root` is the path of the volume with a trailing slash.

@@ -1,15 +1,17 @@
 //! The differences between stores: their requests and the meaning of their answers. Everything else is independent of
 //! the store: retries, budgets, deadlines, tags and resumed bodies.
 
+use std::ops::Range;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
+use http::HeaderValue;
 use reqwest::Method;
 
 use super::answer::{Answer, Failure, inside, protocol_error};
 use super::pages::{Page, Paging, azure_page, s3_page, volume_page};
 use super::payload::{Digest, Payload};
 use super::signing::Access;
-use super::xml;
 use crate::entry::StoreKind;
 use crate::error::StorageError;
 
@@ -172,6 +174,18 @@ impl StoreKind {
         }
     }
 
+    /// Returns the request that reads an object or a range of it, if it has the tag `etag`.
+    pub(super) fn get(key: &str, range: Option<&Range<u64>>, etag: Option<&str>) -> RequestSpec {
+        let mut ask = RequestSpec::new(Method::GET, key, &[]);
+        if let Some(Range { start, end }) = range {
+            ask = ask.header("range", format!("bytes={start}-{}", end.saturating_sub(1)));
+        }
+        match etag.filter(|etag| HeaderValue::from_str(etag).is_ok()) {
+            Some(etag) => ask.header("if-match", etag),
+            None => ask,
+        }
+    }
+
     /// Returns the request for the length and tag of an object.
     pub(super) fn stat(self, key: &str) -> RequestSpec {
         let mut ask = RequestSpec::new(Method::HEAD, key, &[200, 404]);
@@ -321,18 +335,15 @@ impl StoreKind {
 
     /// Parses the id of a new multipart upload.
     pub(super) fn begun(answer: &Answer) -> Result<String, Failure> {
-        let text =
-            std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
         let (mut id, mut is_error) = (None, false);
-        xml::read(text, |path, inside| {
+        answer.xml(|path, inside| {
             match path {
                 "InitiateMultipartUploadResult/UploadId" => id = Some(inside.to_owned()),
                 "Error" => is_error = true,
                 _ => {}
             }
             Ok(())
-        })
-        .map_err(protocol_error)?;
+        })?;
         if is_error {
             return Err(inside(answer.status, answer.code()));
         }
@@ -464,9 +475,8 @@ impl StoreKind {
 }
 
 fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
     let (mut root, mut etag, mut found) = (String::new(), false, None);
-    xml::read(text.trim_start(), |path, inside| {
+    answer.xml(|path, inside| {
         match path {
             "CompleteMultipartUploadResult/ETag" => etag = !inside.is_empty(),
             "CompleteMultipartUploadResult/ChecksumSHA256" => found = Some(inside.to_owned()),
@@ -474,8 +484,7 @@ fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
             _ => {}
         }
         Ok(())
-    })
-    .map_err(protocol_error)?;
+    })?;
     match root.as_str() {
         "CompleteMultipartUploadResult" if !etag => Err(protocol_error("it has no ETag")),
         // Some stores return a checksum of the whole object, which cannot be compared.

@@ -41,7 +41,7 @@ async fn put(
             payload,
             only_new,
             sums: kind == StoreKind::S3 && live.sums(),
-            acl: live.signer.acl(),
+            acl: live.signer.access.acl.as_deref(),
             part,
         };
         let ask = kind.put(putting);
@@ -127,7 +127,7 @@ async fn create(live: &Live, key: &str) -> Result<Upload, StorageError> {
             id,
             sums,
         };
-        let Some(ask) = kind.begin(key, sums, live.signer.acl()) else {
+        let Some(ask) = kind.begin(key, sums, live.signer.access.acl.as_deref()) else {
             return Ok(upload(format!("{:016x}", random_number())));
         };
         // If an answer is lost, the retry creates another upload. The first one stays empty.

@@ -1,18 +1,16 @@
 //! A single request: signing it, sending it, and reading the head of its answer.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, IF_MATCH, RANGE};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderName, HeaderValue};
 use object_store::client::HttpRequestBody;
-use reqwest::{Method, Request};
+use reqwest::Request;
 use url::Url;
 
 use super::credential::{CredentialCache, authorize};
-use super::credential_source::CredentialSource;
 use super::payload::Payload;
 use super::protocol::{Place, RequestSpec};
 use super::settings::with_query;
@@ -24,7 +22,7 @@ use crate::heartbeat::Leases;
 /// Builds requests with addresses and signatures.
 pub(super) struct Signer {
     pub(super) access: Access,
-    credential_cache: CredentialCache,
+    pub(super) credentials: CredentialCache,
 }
 
 impl fmt::Debug for Signer {
@@ -37,51 +35,12 @@ impl Signer {
     pub(super) fn new(access: Access) -> Self {
         Self {
             access,
-            credential_cache: CredentialCache::default(),
+            credentials: CredentialCache::default(),
         }
     }
 
     pub(super) const fn kind(&self) -> StoreKind {
         self.access.kind
-    }
-
-    /// Returns the current epoch of the credentials. A request stores it before it is signed, to report later which
-    /// ones expired.
-    pub(super) fn epoch(&self) -> u64 {
-        self.credential_cache.epoch()
-    }
-
-    /// Forgets the expired credentials of this epoch. Returns `false` if there can be no others.
-    pub(super) fn renew(&self, epoch: u64) -> bool {
-        self.credential_cache.renew(&self.access, epoch)
-    }
-
-    /// Returns where the credentials come from. Requests them, if they come from a provider.
-    pub(super) async fn source(&self) -> Result<CredentialSource, StorageError> {
-        self.credential_cache.source(&self.access).await
-    }
-
-    /// Returns a signed `GET` request for `key`.
-    pub(super) async fn request(
-        &self,
-        key: &str,
-        range: Option<&Range<u64>>,
-        etag: Option<&str>,
-    ) -> Result<Request, StorageError> {
-        let bug = |_| StorageError::NoAnswer;
-        let mut headers = HeaderMap::new();
-        if let Some(range) = range {
-            let value = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-            headers.insert(RANGE, HeaderValue::from_str(&value).map_err(bug)?);
-        }
-        if let Some(etag) = etag
-            && let Ok(value) = HeaderValue::from_str(etag)
-        {
-            headers.insert(IF_MATCH, value);
-        }
-        let url = self.access.url(key);
-        self.finish(Method::GET, &url, headers, None, &Arc::default())
-            .await
     }
 
     /// Returns a signed request. The bytes of its body are added to `sent` as they are sent.
@@ -92,37 +51,22 @@ impl Signer {
         sent: &Arc<AtomicU64>,
         leases: &Arc<Leases>,
     ) -> Result<Request, StorageError> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in &ask.headers {
-            let value = HeaderValue::from_str(value).map_err(|_| StorageError::NoAnswer)?;
-            headers.insert(HeaderName::from_static(name), value);
-        }
+        let bug = || StorageError::NoAnswer;
         let url = match ask.place {
             Place::Object => self.access.url(&ask.key),
             Place::Folder => self.access.folder_url(&ask.key),
         };
-        let url = with_query(url, &ask.query);
-        let payload = payload.map(|payload| (payload, leases));
-        self.finish(ask.method.clone(), &url, headers, payload, sent)
-            .await
-    }
-
-    async fn finish(
-        &self,
-        method: Method,
-        text: &str,
-        mut headers: HeaderMap,
-        body: Option<(&Payload, &Arc<Leases>)>,
-        sent: &Arc<AtomicU64>,
-    ) -> Result<Request, StorageError> {
-        let bug = || StorageError::NoAnswer;
-        let payload = body.map(|(payload, _)| payload);
-        let credential = self.credential_cache.credential(&self.access).await?;
+        let credential = self.credentials.credential(&self.access).await?;
         let mut signed = http::Request::builder()
-            .method(method.clone())
-            .uri(text)
+            .method(ask.method.clone())
+            .uri(with_query(url, &ask.query))
             .body(HttpRequestBody::empty())
             .map_err(|_| bug())?;
+        let headers = signed.headers_mut();
+        for (name, value) in &ask.headers {
+            let value = HeaderValue::from_str(value).map_err(|_| bug())?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
         // COMPAT: without this, Google decompresses objects stored as gzip, and their lengths and ranges are wrong.
         let encoding = match self.kind() {
             StoreKind::Google => "gzip",
@@ -132,21 +76,13 @@ impl Signer {
         if let Some(payload) = payload {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(payload.len()));
         }
-        *signed.headers_mut() = headers;
         let digest = payload.and_then(Payload::sha256);
         authorize(&self.access, &credential, &mut signed, digest)?;
         // The signature can be part of the URL.
         let url = Url::parse(&signed.uri().to_string()).map_err(|_| bug())?;
-        let mut request = Request::new(method, url);
+        let mut request = Request::new(ask.method.clone(), url);
         *request.headers_mut() = std::mem::take(signed.headers_mut());
-        if let Some((payload, leases)) = body {
-            *request.body_mut() = Some(payload.body(sent, leases));
-        }
+        *request.body_mut() = payload.map(|payload| payload.body(sent, leases));
         Ok(request)
-    }
-
-    /// Returns the canned ACL for uploaded objects.
-    pub(super) fn acl(&self) -> Option<&str> {
-        self.access.acl.as_deref()
     }
 }

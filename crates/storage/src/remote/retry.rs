@@ -89,7 +89,7 @@ impl<'a> Attempts<'a> {
     /// Begins an attempt.
     pub(super) fn begin(&mut self) {
         self.made += 1;
-        self.epoch = self.live.signer.epoch();
+        self.epoch = self.live.signer.credentials.epoch();
     }
 
     /// Returns the error for a transfer that made no progress.
@@ -131,7 +131,8 @@ impl<'a> Attempts<'a> {
                 error
             }
             Failure::Expired(error) => {
-                if self.renewed || !self.live.signer.renew(self.epoch) {
+                let signer = &self.live.signer;
+                if self.renewed || !signer.credentials.renew(&signer.access, self.epoch) {
                     return Err(error);
                 }
                 self.renewed = true;

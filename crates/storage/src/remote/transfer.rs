@@ -1,8 +1,8 @@
 //! Fetches a range of an object, and retries until it is complete or the retries are exhausted.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use reqwest::Response;
@@ -12,6 +12,7 @@ use super::answer::{Failure, Head, refused};
 use super::client::root_of;
 use super::live::Live;
 use super::retry::{Attempts, Clock, exchange};
+use crate::entry::StoreKind;
 use crate::error::StorageError;
 
 /// The maximum memory reserved for a length that only the answer declares.
@@ -246,12 +247,11 @@ async fn attempt<S: Sink>(
         },
     };
     let etag = before.etag.filter(|etag| !etag.starts_with("W/"));
-    let request = live
-        .signer
-        .request(wanted.key, range.as_ref(), etag.as_deref())
-        .await
-        .map_err(Failure::Final)?;
-    let response = exchange(live, request, &AtomicU64::new(0), 0, clock).await?;
+    let ask = StoreKind::get(wanted.key, range.as_ref(), etag.as_deref());
+    let sent = Arc::default();
+    let signed = live.signer.sign(&ask, None, &sent, &live.leases).await;
+    let request = signed.map_err(Failure::Final)?;
+    let response = exchange(live, request, &sent, 0, clock).await?;
     let head = Head::of(&response);
     if matches!(head.status, 200 | 206) {
         // Another version may have another length, and a retry would not fix that.

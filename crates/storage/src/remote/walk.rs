@@ -19,7 +19,7 @@ use shardmill_core::CancelToken;
 
 use super::engine::Task;
 use super::handle::{Remote, SLICE};
-use super::list::{first_prefix, page, roots};
+use super::list::{EMPTY_PAGES, endless, first_prefix, page, roots};
 use super::live::Live;
 use super::manifest::{ListReport, Spool};
 use super::pages::{Listed, Page, Paging};
@@ -31,9 +31,6 @@ const HELD: usize = 64;
 
 /// The maximum number of folders that are listed separately, for stores where a listing cannot begin at any key.
 const FOLDERS: usize = 1000;
-
-/// The maximum number of consecutive empty pages.
-const EMPTY_PAGES: u32 = 1000;
 
 /// Options of a listing.
 #[derive(Clone, Copy, Debug)]
@@ -344,12 +341,6 @@ impl<P: Pages> Run<P> {
             objects
         };
         self.send(out, objects).await
-    }
-}
-
-const fn endless() -> StorageError {
-    StorageError::Answer {
-        what: "a listing that has no end",
     }
 }
 
