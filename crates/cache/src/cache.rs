@@ -49,9 +49,7 @@ impl<B: Blobs> Cache<B> {
     /// As [`Cache::new`].
     pub fn engine(&self) -> BlobResult<&Arc<Engine<B>>, B::Error> {
         let own = self.engines.get(OnceLock::new);
-        let own = own.ok_or_else(|| StorageError::NoStart {
-            reason: "too many processes were forked from each other".to_owned(),
-        })?;
+        let own = own.ok_or_else(StorageError::too_many_processes)?;
         match own.get() {
             Some(engine) => Ok(engine),
             None => {

@@ -518,7 +518,8 @@ fn seconds(ms: u64) -> String {
 
 impl StorageError {
     /// Returns the error for a process that can have no state of its own.
-    pub(crate) fn too_many_processes() -> Self {
+    #[must_use]
+    pub fn too_many_processes() -> Self {
         Self::NoStart {
             reason: "too many processes were forked from each other".to_owned(),
         }

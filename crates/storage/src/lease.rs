@@ -55,7 +55,8 @@ impl Lease {
         let mut claim = Claim::open_or_create(dir, name)?;
         // A file system without locks is no error, because correctness does not depend on them.
         if claim.lock(ClaimMode::Exclusive)? == ClaimState::Busy {
-            let text = claim.read(0, 32)?;
+            // The id only completes the message.
+            let text = claim.read(0, 32).unwrap_or_default();
             let pid = std::str::from_utf8(&text).ok();
             return Err(StorageError::OtherWriter {
                 path: claim.path(),
