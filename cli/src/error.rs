@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
+use serde::Serialize;
 use shardmill_core::{Diagnostic, ErrorKind, escape};
 
 /// An error in the form in which it is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
+    #[serde(skip)]
     pub kind: ErrorKind,
     pub id: Cow<'static, str>,
     pub object: Option<String>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shardmill_core::escape;
 
-use super::values::{ValueError, refused};
+use super::values::{ValueError, is_not, refused};
 
 /// The maximum number of bytes in the text of a duration, and of digits in one of its numbers. Longer ones can make
 /// `humantime` panic.
@@ -93,12 +93,9 @@ fn with_unit(text: &str) -> Result<Duration, ValueError> {
     let numbers = || text.split(|character: char| !character.is_ascii_digit());
     let is_short = text.len() <= MOST_BYTES && numbers().all(|digits| digits.len() <= MOST_DIGITS);
     let parsed = is_short.then(|| humantime::parse_duration(text).ok());
-    parsed.flatten().ok_or_else(|| {
-        refused(
-            format!("`{}` is not a duration", escape(text)),
-            "write 30ms, 1.5s, 2min, 24h or 7d",
-        )
-    })
+    parsed
+        .flatten()
+        .ok_or_else(|| is_not(text, "a duration", "write 30ms, 1.5s, 2min, 24h or 7d"))
 }
 
 #[cfg(test)]

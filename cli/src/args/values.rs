@@ -68,6 +68,11 @@ pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> ValueErro
     }
 }
 
+/// Returns the error that a text is not what an option accepts.
+pub fn is_not(text: &str, what: &str, hint: impl Into<String>) -> ValueError {
+    refused(format!("`{}` is not {what}", escape(text)), hint)
+}
+
 /// Accepts the names of these values.
 pub fn named<T>(all: &[T], name: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
 where
@@ -97,12 +102,8 @@ where
 
 /// Parses a whole number.
 pub fn number(text: &str) -> Parsed<u64> {
-    text.parse().map_err(|_| {
-        refused(
-            format!("`{}` is not a whole number", escape(text)),
-            "write digits only, as in 1000",
-        )
-    })
+    text.parse()
+        .map_err(|_| is_not(text, "a whole number", "write digits only, as in 1000"))
 }
 
 /// Returns a parser of whole numbers from 1 to `most`.
@@ -136,8 +137,9 @@ pub fn jobs(text: &str) -> Parsed<usize> {
     let jobs = text.parse().ok();
     jobs.filter(|jobs| (1..=MOST_JOBS).contains(jobs))
         .ok_or_else(|| {
-            refused(
-                format!("`{}` is not a number of threads", escape(text)),
+            is_not(
+                text,
+                "a number of threads",
                 format!("pass a number from 1 to {MOST_JOBS}"),
             )
         })
@@ -146,19 +148,16 @@ pub fn jobs(text: &str) -> Parsed<usize> {
 /// Parses a size in bytes.
 pub fn byte_size(text: &str) -> Parsed<u64> {
     let size: Result<ByteSize, _> = text.parse();
-    size.map(ByteSize::bytes).map_err(|_| {
-        refused(
-            format!("`{}` is not a size", escape(text)),
-            "write bytes or a unit: 1000, 64mb, 1.5GiB",
-        )
-    })
+    size.map(ByteSize::bytes)
+        .map_err(|_| is_not(text, "a size", "write bytes or a unit: 1000, 64mb, 1.5GiB"))
 }
 
 /// Parses `NAME=VALUE`: the value of a limit.
 pub fn limit(text: &str) -> Parsed<(String, u64)> {
     let (name, value) = text.split_once('=').ok_or_else(|| {
-        refused(
-            format!("`{}` is not NAME=VALUE", escape(text)),
+        is_not(
+            text,
+            "NAME=VALUE",
             format!("the limits are {}", Limits::NAMES.join(", ")),
         )
     })?;
@@ -198,8 +197,9 @@ pub fn bandwidth(text: &str) -> Parsed<u64> {
             "pass at least 1 byte a second",
         )),
         Ok(bandwidth) => Ok(bandwidth),
-        Err(_) => Err(refused(
-            format!("`{}` is not a size for each second", escape(text)),
+        Err(_) => Err(is_not(
+            text,
+            "a size for each second",
             "write 500MB/s or 1GiB/s",
         )),
     }
@@ -274,12 +274,8 @@ pub fn locations(text: &str) -> Parsed<Vec<Location>> {
 
 /// Parses a version of a Delta table.
 pub fn table_version(text: &str) -> Parsed<u64> {
-    text.parse().map_err(|_| {
-        refused(
-            format!("`{}` is not a version", escape(text)),
-            "versions are whole numbers from 0",
-        )
-    })
+    text.parse()
+        .map_err(|_| is_not(text, "a version", "versions are whole numbers from 0"))
 }
 
 /// Parses a time of a Delta table. Returns milliseconds since 1970.
@@ -297,8 +293,9 @@ pub fn part(text: &str) -> Parsed<Part> {
         })
     });
     parsed.ok_or_else(|| {
-        refused(
-            format!("`{}` is not I/N", escape(text)),
+        is_not(
+            text,
+            "I/N",
             "write the number of the part, from 0, and how many there are: 0/4",
         )
     })
@@ -342,24 +339,21 @@ pub fn hash(text: &str) -> Parsed<HashAlgo> {
 
 /// Parses a number of samples or rows.
 pub fn sample_count(text: &str) -> Parsed<u64> {
-    parse_sample_count(text).map_err(|_| {
-        refused(
-            format!("`{}` is not a whole number", escape(text)),
-            "write 1000, 10k or 1.5m",
-        )
-    })
+    parse_sample_count(text).map_err(|_| is_not(text, "a whole number", "write 1000, 10k or 1.5m"))
 }
 
 /// Parses a number of samples above 0.
 pub fn samples(text: &str) -> Parsed<u64> {
     match parse_sample_count(text) {
         Ok(samples) if samples > 0 => Ok(samples),
-        _ if text.contains('=') => Err(refused(
-            format!("`{}` is not a number of samples", escape(text)),
+        _ if text.contains('=') => Err(is_not(
+            text,
+            "a number of samples",
             "limits for reading files are set by --safety-limit NAME=VALUE",
         )),
-        _ => Err(refused(
-            format!("`{}` is not a number of samples above 0", escape(text)),
+        _ => Err(is_not(
+            text,
+            "a number of samples above 0",
             "write 1000, 10k or 1.5m",
         )),
     }
@@ -484,12 +478,9 @@ fn quoted_name<'a>(text: &'a str, stops: &[char]) -> Option<(String, &'a str)> {
 pub fn null_as(text: &str) -> Parsed<(String, String)> {
     let parts = quoted_name(text, &['='])
         .and_then(|(name, rest)| Some((name, rest.strip_prefix('=')?.to_owned())));
-    parts.filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
-        refused(
-            format!("`{}` is not NAME=VALUE", escape(text)),
-            "write NAME=VALUE, e.g. label=-1",
-        )
-    })
+    parts
+        .filter(|(name, _)| !name.is_empty())
+        .ok_or_else(|| is_not(text, "NAME=VALUE", "write NAME=VALUE, e.g. label=-1"))
 }
 
 /// Parses `NAME=SHARE,...`: the splits and their shares, which must add up to 1.
@@ -538,8 +529,9 @@ pub fn splits(text: &str) -> Parsed<Vec<SplitSpec>> {
 pub fn sizes(text: &str) -> Parsed<Vec<u64>> {
     let sizes: Result<Vec<u64>, _> = text.split(',').map(|size| size.trim().parse()).collect();
     sizes.map_err(|_| {
-        refused(
-            format!("`{}` is not a list of sizes", escape(text)),
+        is_not(
+            text,
+            "a list of sizes",
             "write the samples of each shard: 4,3,5",
         )
     })

@@ -10,13 +10,13 @@ use shardmill_dataset::{Dataset, Place, Sample};
 use shardmill_mds::{Field, SampleValue, TextValue, Value, decode};
 use shardmill_storage::Dir;
 
-use super::dataset;
+use super::dataset::{self, Samples};
 use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, SampleName};
 use super::tars::{TarCat, Tars};
 use crate::args::CatArgs;
 use crate::error::{Fault, Stop};
-use crate::output::{Exit, Output, count, many, write_string, write_text_value, write_value};
+use crate::output::{Exit, Output, count, many, write_object, write_text_value, write_value};
 
 /// The number of samples shown by default.
 const SHOWN: u64 = 10;
@@ -31,46 +31,56 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     if args.raw && args.columns.len() != 1 {
         return Err(Fault::option("raw", "it writes one column", "name it with --column").into());
     }
-    let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
-    if let Some(tars) = Tars::find(&dataset_location, &limits, args.with_deleted)? {
-        return run_tars(args, &tars, max_bytes, out);
+    let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
+    if let Some(tars) = Tars::find(&location, &limits, args.with_deleted)? {
+        let samples = TarCat {
+            name: &args.dataset,
+            tars: &tars,
+            columns: &args.columns,
+        };
+        return show(args, &samples, max_bytes, out);
     }
-    let dataset = dataset::open(&args.dataset, &dataset_location, limits, args.with_deleted)?;
-    let cat = Cat {
+    let dataset = dataset::open(&args.dataset, &location, limits, args.with_deleted)?;
+    let samples = Cat {
         name: &args.dataset,
         dataset: &dataset,
         columns: &args.columns,
         key_column: &args.key_column,
     };
+    show(args, &samples, max_bytes, out)
+}
+
+fn show(
+    args: &CatArgs,
+    samples: &dyn Samples,
+    max_bytes: Option<usize>,
+    out: &mut Output,
+) -> Result<Exit, Stop> {
     for column in &args.columns {
-        cat.check_column(column)?;
+        samples.check_column(column)?;
     }
+    let total = samples.total();
     let range = match &args.key {
         Some(key) => {
-            cat.check_column(&args.key_column)?;
-            let sample = cat.find(key)?;
+            let sample = samples.find(key)?;
             sample..sample + 1
         }
-        None => selected(args, dataset.len())?,
+        None => selected(args, total)?,
     };
-    let implied = is_default(args) && range.end < dataset.len();
-
     if args.raw {
         check_one(&range)?;
-        cat.raw(range.start, out)?;
+        samples.raw(range.start, out)?;
         return Ok(Exit::Done);
     }
-    if let Some(dir) = &args.extract {
-        if args.by_key {
-            cat.check_column(&args.key_column)?;
+    match &args.extract {
+        Some(dir) => {
+            let files = samples.extract(range.clone(), dir, args.by_key)?;
+            show_extracted(dir, files, &range, out)?;
         }
-        let files = cat.extract(range.clone(), dir, args.by_key)?;
-        show_extracted(dir, files, &range, out)?;
-    } else {
-        cat.print(range, max_bytes, out)?;
+        None => samples.print(range.clone(), max_bytes, out)?,
     }
-    if implied {
-        note_shown(dataset.len(), out)?;
+    if is_default(args) && range.end < total {
+        note_shown(total, out)?;
     }
     Ok(Exit::Done)
 }
@@ -89,47 +99,6 @@ pub fn key_of(
         key_column,
     };
     cat.key(&dataset.sample(number)?)
-}
-
-/// Shows samples of tar shards.
-fn run_tars(
-    args: &CatArgs,
-    tars: &Tars,
-    max_bytes: Option<usize>,
-    out: &mut Output,
-) -> Result<Exit, Stop> {
-    let cat = TarCat {
-        name: &args.dataset,
-        tars,
-        columns: &args.columns,
-    };
-    for column in &args.columns {
-        cat.check_column(column)?;
-    }
-    let total = tars.samples();
-    let range = match &args.key {
-        Some(key) => {
-            let sample = cat.find(key)?;
-            sample..sample + 1
-        }
-        None => selected(args, total)?,
-    };
-    if args.raw {
-        check_one(&range)?;
-        cat.raw(range.start, out)?;
-        return Ok(Exit::Done);
-    }
-    match &args.extract {
-        Some(dir) => {
-            let files = cat.extract(range.clone(), dir, args.by_key)?;
-            show_extracted(dir, files, &range, out)?;
-        }
-        None => cat.print(range.clone(), max_bytes, out)?,
-    }
-    if is_default(args) && range.end < total {
-        note_shown(total, out)?;
-    }
-    Ok(Exit::Done)
 }
 
 /// Returns whether the default number of samples is shown.
@@ -190,30 +159,6 @@ enum Shown<'a> {
 }
 
 impl Cat<'_> {
-    /// Checks that at least one shard has the column.
-    fn check_column(&self, column: &str) -> Result<(), Fault> {
-        let mut configs = self
-            .dataset
-            .index()
-            .shards
-            .iter()
-            .map(|shard| &shard.config);
-        // Shards with equal configs share one, so a million of them are compared by address.
-        let mut seen = None;
-        let found = configs.any(|config| {
-            let address = std::sync::Arc::as_ptr(config);
-            let new = seen.replace(address) != Some(address);
-            new && config.column_names().any(|name| name == column)
-        });
-        match self.dataset.index().shards.first() {
-            Some(first) if !found => {
-                let known = first.config.column_names();
-                Err(Fault::unknown_column(self.name, column, known))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Calls `show` for each sample.
     fn each(
         &self,
@@ -305,23 +250,6 @@ impl Cat<'_> {
         })
     }
 
-    /// Returns the first sample with this key.
-    fn find(&self, key: &str) -> Result<u64, Stop> {
-        let found = |sample: &Sample| -> Result<bool, Stop> {
-            Ok(self.key(sample)?.is_some_and(|held| held == key))
-        };
-        for number in 0..self.dataset.len() {
-            let (shard, _) = self.dataset.locate(number)?;
-            if number == self.dataset.first_sample(shard) {
-                self.dataset.shard(shard)?;
-            }
-            if found(&self.dataset.sample(number)?)? {
-                return Ok(number);
-            }
-        }
-        Err(Fault::unknown_key(self.name, key, self.key_column).into())
-    }
-
     /// Returns the key of a sample as text, or `None` if the sample has no key column.
     fn key(&self, sample: &Sample) -> Result<Option<String>, Stop> {
         let error = |encoding: &str| {
@@ -364,6 +292,52 @@ impl Cat<'_> {
             _ => return Err(error(&field.encoding.to_string()).into()),
         }))
     }
+}
+
+impl Samples for Cat<'_> {
+    fn total(&self) -> u64 {
+        self.dataset.len()
+    }
+
+    fn check_column(&self, column: &str) -> Result<(), Fault> {
+        let mut configs = self
+            .dataset
+            .index()
+            .shards
+            .iter()
+            .map(|shard| &shard.config);
+        // Shards with equal configs share one, so a million of them are compared by address.
+        let mut seen = None;
+        let found = configs.any(|config| {
+            let address = std::sync::Arc::as_ptr(config);
+            let new = seen.replace(address) != Some(address);
+            new && config.column_names().any(|name| name == column)
+        });
+        match self.dataset.index().shards.first() {
+            Some(first) if !found => {
+                let known = first.config.column_names();
+                Err(Fault::unknown_column(self.name, column, known))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn find(&self, key: &str) -> Result<u64, Stop> {
+        self.check_column(self.key_column)?;
+        let found = |sample: &Sample| -> Result<bool, Stop> {
+            Ok(self.key(sample)?.is_some_and(|held| held == key))
+        };
+        for number in 0..self.dataset.len() {
+            let (shard, _) = self.dataset.locate(number)?;
+            if number == self.dataset.first_sample(shard) {
+                self.dataset.shard(shard)?;
+            }
+            if found(&self.dataset.sample(number)?)? {
+                return Ok(number);
+            }
+        }
+        Err(Fault::unknown_key(self.name, key, self.key_column).into())
+    }
 
     fn print(
         &self,
@@ -374,19 +348,11 @@ impl Cat<'_> {
         let mut line = Vec::new();
         self.each(range, |sample| {
             line.clear();
-            line.push(b'{');
-            for (place, (name, value)) in self.values(sample)?.iter().enumerate() {
-                if place > 0 {
-                    line.push(b',');
-                }
-                write_string(name, &mut line);
-                line.push(b':');
-                match value {
-                    Shown::Mds(value) => write_value(value, max_bytes, &mut line),
-                    Shown::Text(value) => write_text_value(value, max_bytes, &mut line),
-                }
-            }
-            line.extend_from_slice(b"}\n");
+            write_object(self.values(sample)?, &mut line, |value, line| match value {
+                Shown::Mds(value) => write_value(&value, max_bytes, line),
+                Shown::Text(value) => write_text_value(&value, max_bytes, line),
+            });
+            line.push(b'\n');
             out.bytes(&line)
         })
     }
@@ -407,8 +373,10 @@ impl Cat<'_> {
         Ok(())
     }
 
-    /// Writes the fields of samples as files. Returns the number of files.
     fn extract(&self, range: Range<u64>, dir: &Path, by_key: bool) -> Result<u64, Stop> {
+        if by_key {
+            self.check_column(self.key_column)?;
+        }
         let mut extractor = Extractor::new(Dir::create(dir)?, self.name);
         self.each(range, |sample| {
             let key = if by_key { self.key(sample)? } else { None };

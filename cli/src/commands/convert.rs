@@ -17,9 +17,7 @@ use super::options;
 use crate::args::{ConvertArgs, ShardArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
 use crate::error::{Fault, Stop};
-use crate::output::{
-    Align, Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds,
-};
+use crate::output::{Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds};
 use crate::signals;
 
 pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -277,9 +275,8 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
         DestState::Behind => behind(plan),
     };
     let hashes: Vec<&str> = form.hashes().iter().map(|hash| hash.name()).collect();
-    let mut table = Table::new(&[Align::Left, Align::Left]);
-    let mut row =
-        |name: &str, value: String| table.row([name.to_owned(), escape(&value).into_owned()]);
+    let mut facts = Vec::new();
+    let mut row = |name, value| facts.push((name, value));
     row(
         "source",
         format!(
@@ -326,7 +323,7 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     }
     row("nulls", plan.options.columns.nulls.name().to_owned());
     row("jobs", count(plan.options.source.resources.jobs as u64));
-    out.text(table)?;
+    out.text(Table::facts("", facts))?;
     let mut table = Table::headed("column|type|>nulls|encoding");
     for column in &plan.columns {
         table.row([
@@ -409,8 +406,8 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
         }
     }
     let is_verbose = out.is_verbose();
-    let mut table = Table::new(&[Align::Left, Align::Left]);
-    let mut row = |name: &str, value: String| table.row([format!("  {name}"), value]);
+    let mut rows = Vec::new();
+    let mut row = |name, value| rows.push((name, value));
     if let Some(increment) = &report.increment
         && let Some(from) = increment.from_version
     {
@@ -455,7 +452,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     if (report.increment.as_ref()).is_some_and(|increment| increment.restored_tombstones) {
         row("restored", "index.tombstones".to_owned());
     }
-    out.text(table)?;
+    out.text(Table::facts("  ", rows))?;
     if report.splits.iter().any(|split| !split.name.is_empty()) {
         let mut table = Table::headed("  split|>samples|>shards|>raw|>stored");
         for split in &report.splits {

@@ -1,16 +1,20 @@
 //! Helpers for datasets that several commands use.
 
+use std::ops::Range;
+use std::path::Path;
+
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use shardmill_core::{ErrorKind, Limits};
 use shardmill_dataset::{Dataset, OpenOptions, splits_in};
 use shardmill_mds::{FileHashes, FileInfo, Layout, ShardConfig, ShardEntry};
 use shardmill_order::StreamConfig;
-use shardmill_storage::{Dir, Folder};
+use shardmill_storage::Folder;
 use shardmill_writer::INDEX_NAME;
 
 use super::dataset_location::DatasetLocation;
 use crate::args::StorageArgs;
 use crate::error::{Fault, Stop};
+use crate::output::Output;
 
 /// Opens the dataset at a location. `location` is the text that the user typed.
 pub fn open(
@@ -81,7 +85,9 @@ pub fn stream_config(dataset: &Dataset) -> StreamConfig {
 
 /// The datasets found at a location.
 pub enum Found {
-    /// One dataset.
+    /// Tar files.
+    Tars,
+    /// One dataset with an index.
     One,
     /// A directory without an index whose subdirectories are datasets: their names and locations.
     Splits(Vec<(String, DatasetLocation)>),
@@ -89,41 +95,40 @@ pub enum Found {
     Nothing,
 }
 
-pub fn find(dataset_location: &DatasetLocation) -> Result<Found, Stop> {
-    let path = match (dataset_location, dataset_location.store()) {
-        (DatasetLocation::Local(path), _) => path,
-        (DatasetLocation::Pattern(_), _) => return Ok(Found::One),
-        (_, Some(folder)) => return find_in_store(dataset_location, folder),
-        _ => return Ok(Found::Nothing),
+/// Finds tar files or datasets at a location. Patterns of other files and missing paths contain none.
+pub fn find_any(location: &DatasetLocation, limits: &Limits) -> Result<Found, Stop> {
+    let may_exist = match location {
+        DatasetLocation::Local(path) => path.symlink_metadata().is_ok(),
+        DatasetLocation::Store(store) => !store.is_source(),
+        DatasetLocation::Pattern(_) => true,
     };
-    if path.is_file() {
-        let index = path
-            .extension()
-            .is_some_and(|extension| extension == "json");
-        return Ok(
-            if index && path.file_name().is_some_and(|name| name == INDEX_NAME) {
-                Found::One
-            } else {
-                Found::Nothing
-            },
-        );
+    match may_exist {
+        false => Ok(Found::Nothing),
+        true if location.holds_tars(limits)? => Ok(Found::Tars),
+        true => find(location),
     }
-    let dir = Dir::open(path)?;
-    if dir.exists(INDEX_NAME)? {
-        return Ok(Found::One);
-    }
-    splits(dataset_location, &Folder::Local(dir))
 }
 
-/// Finds the datasets at a location in a store.
-fn find_in_store(dataset_location: &DatasetLocation, folder: &Folder) -> Result<Found, Stop> {
-    if dataset_location.file().is_some() || folder.exists(INDEX_NAME)? {
-        return Ok(Found::One);
+/// Finds datasets with an index at a location.
+pub fn find(location: &DatasetLocation) -> Result<Found, Stop> {
+    match location {
+        DatasetLocation::Local(path) if path.is_file() => Ok(match path.ends_with(INDEX_NAME) {
+            true => Found::One,
+            false => Found::Nothing,
+        }),
+        DatasetLocation::Pattern(_) => Ok(Found::One),
+        _ if location.file().is_some() => Ok(Found::One),
+        _ => {
+            let folder = location.folder()?;
+            if folder.exists(INDEX_NAME)? {
+                return Ok(Found::One);
+            }
+            match folder.can_list() {
+                true => splits(location, &folder),
+                false => Ok(Found::Nothing),
+            }
+        }
     }
-    if !folder.can_list() {
-        return Ok(Found::Nothing);
-    }
-    splits(dataset_location, folder)
 }
 
 /// Finds the datasets in the subfolders of a folder without an index.
@@ -146,7 +151,7 @@ pub fn find_all(
     dataset_location: &DatasetLocation,
 ) -> Result<(Vec<DatasetLocation>, bool), Stop> {
     match find(dataset_location)? {
-        Found::One => Ok((vec![dataset_location.clone()], false)),
+        Found::Tars | Found::One => Ok((vec![dataset_location.clone()], false)),
         Found::Splits(splits) => Ok((
             splits
                 .into_iter()
@@ -156,6 +161,32 @@ pub fn find_all(
         )),
         Found::Nothing => Err(dataset_location.no_dataset(location).into()),
     }
+}
+
+/// The samples of a dataset, and the requested columns.
+pub trait Samples {
+    /// Returns the number of samples.
+    fn total(&self) -> u64;
+
+    /// Checks that at least one sample has the column.
+    fn check_column(&self, column: &str) -> Result<(), Fault>;
+
+    /// Returns the number of the first sample with this key.
+    fn find(&self, key: &str) -> Result<u64, Stop>;
+
+    /// Prints samples as lines of JSON.
+    fn print(
+        &self,
+        range: Range<u64>,
+        max_bytes: Option<usize>,
+        out: &mut Output,
+    ) -> Result<(), Stop>;
+
+    /// Writes the stored bytes of the requested columns of a sample.
+    fn raw(&self, number: u64, out: &mut Output) -> Result<(), Stop>;
+
+    /// Writes the fields of samples as files. Returns the number of files.
+    fn extract(&self, range: Range<u64>, dir: &Path, by_key: bool) -> Result<u64, Stop>;
 }
 
 /// Returns the stored files of a shard: the data, and the offsets if they are a separate file.

@@ -8,7 +8,7 @@ use shardmill_dataset::{
     Dataset, OpenOptions, TarPattern, TarSet, folder_holds_tars, holds_tars, is_tar_name,
     unfinished_in,
 };
-use shardmill_storage::{Dir, Folder, Location, RemoteOptions};
+use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError};
 use shardmill_writer::INDEX_NAME;
 
 use super::options;
@@ -32,13 +32,6 @@ pub struct PatternDatasetLocation {
     remote: RemoteOptions,
 }
 
-impl PatternDatasetLocation {
-    /// Returns the folder that contains all files, directly or in subfolders.
-    pub const fn folder(&self) -> &Folder {
-        &self.folder
-    }
-}
-
 /// A prefix in a store, or one of its objects.
 #[derive(Clone)]
 pub struct StoreDatasetLocation {
@@ -50,11 +43,6 @@ pub struct StoreDatasetLocation {
 }
 
 impl StoreDatasetLocation {
-    /// Returns the folder of the dataset.
-    pub const fn folder(&self) -> &Folder {
-        &self.folder
-    }
-
     /// Returns whether the location is a pattern or has the extension of a table file. Then nothing below it is listed.
     pub fn is_source(&self) -> bool {
         const ENDINGS: [&str; 9] = [
@@ -131,17 +119,6 @@ impl DatasetLocation {
         })
     }
 
-    /// Returns the folder of the dataset if it is in a store.
-    pub fn store(&self) -> Option<&Folder> {
-        match self {
-            Self::Local(_) => None,
-            Self::Store(dataset_location) => Some(&dataset_location.folder),
-            Self::Pattern(dataset_location) => {
-                Some(&dataset_location.folder).filter(|folder| folder.is_store())
-            }
-        }
-    }
-
     /// Returns the name of the object if the location names one.
     pub fn file(&self) -> Option<&str> {
         match self {
@@ -150,24 +127,49 @@ impl DatasetLocation {
         }
     }
 
-    /// Returns whether the location is a single file. Then findings are reported under its name.
+    /// Returns whether the location names files. Then findings are reported under their names.
     pub fn is_file(&self) -> bool {
         match self {
             Self::Local(path) => path.is_file(),
             Self::Store(dataset_location) => dataset_location.file.is_some(),
-            Self::Pattern(_) => false,
+            Self::Pattern(_) => true,
         }
+    }
+
+    /// Opens the folder of the dataset. Fails for a local file.
+    pub fn folder(&self) -> Result<Folder, StorageError> {
+        Ok(match self {
+            Self::Local(path) => Folder::Local(Dir::open(path)?),
+            Self::Store(dataset_location) => dataset_location.folder.clone(),
+            Self::Pattern(dataset_location) => dataset_location.folder.clone(),
+        })
+    }
+
+    /// Opens the folder of the dataset, or that of a local file.
+    pub fn folder_or_parent(&self) -> Result<Folder, StorageError> {
+        match self {
+            Self::Local(path) if path.is_file() => {
+                let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+                Dir::open(parent.unwrap_or(Path::new("."))).map(Folder::Local)
+            }
+            _ => self.folder(),
+        }
+    }
+
+    /// Returns whether the location contains shards, so that only the index is missing.
+    pub fn holds_shards(&self) -> bool {
+        let is_shard = |name: &str| {
+            name.strip_prefix("shard.")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        let entries = self.folder().and_then(|folder| folder.entries());
+        entries.is_ok_and(|entries| entries.iter().any(|entry| is_shard(&entry.name)))
     }
 
     /// Returns the error that there is no dataset at this location. `location` is the text that the user typed.
     pub fn no_dataset(&self, location: &str) -> Fault {
-        let folder = match self {
-            Self::Local(path) => Dir::open(path).map(Folder::Local),
-            Self::Store(dataset_location) => Ok(dataset_location.folder.clone()),
-            Self::Pattern(dataset_location) => Ok(dataset_location.folder.clone()),
-        };
         // If the folder cannot be read, no interrupted conversion is reported.
-        let unfinished = folder.and_then(|folder| unfinished_in(&folder));
+        let unfinished = self.folder().and_then(|folder| unfinished_in(&folder));
         let unfinished = unfinished.unwrap_or_default();
         let missing = |message: &str| Fault::new(ErrorKind::NotFound, "index-missing", message);
         let (fault, hint) = match unfinished {
@@ -219,26 +221,23 @@ impl DatasetLocation {
 
     /// Opens the tar shards that the index lists, and checks the hash of the index.
     pub fn pinned_tars(&self, expected: &str, limits: &Limits) -> Result<TarSet, Stop> {
-        let no_index = || {
-            let hint = "give the folder of the dataset";
-            Fault::option("expect-index", "a tar file has no index", hint)
-        };
-        let folder = match self {
-            Self::Local(path) if path.is_file() => {
-                if path.file_name().is_none_or(|name| name != INDEX_NAME) {
-                    return Err(no_index().into());
-                }
-                let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-                Folder::Local(Dir::open(parent.unwrap_or(Path::new(".")))?)
+        let names_index = match self {
+            Self::Local(path) => !path.is_file() || path.ends_with(INDEX_NAME),
+            Self::Store(dataset_location) => {
+                let file = dataset_location.file.as_deref();
+                file.is_none_or(|name| name == INDEX_NAME)
             }
-            Self::Local(path) => Folder::Local(Dir::open(path)?),
-            Self::Store(dataset_location) => match dataset_location.file.as_deref() {
-                Some(name) if name != INDEX_NAME => return Err(no_index().into()),
-                _ => dataset_location.folder.clone(),
-            },
-            Self::Pattern(_) => return Err(no_index().into()),
+            Self::Pattern(_) => false,
         };
-        Ok(TarSet::open_pinned(&folder, expected, limits)?)
+        if !names_index {
+            let hint = "give the folder of the dataset";
+            return Err(Fault::option("expect-index", "a tar file has no index", hint).into());
+        }
+        Ok(TarSet::open_pinned(
+            &self.folder_or_parent()?,
+            expected,
+            limits,
+        )?)
     }
 
     /// Opens the dataset at the location.

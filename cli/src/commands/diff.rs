@@ -12,7 +12,7 @@ use super::rows::{self, RowsFound};
 use super::tars::Tars;
 use crate::args::{self, DiffArgs};
 use crate::error::Stop;
-use crate::output::{Align, Exit, Output, Table, count, many};
+use crate::output::{Exit, Output, Table, count, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -213,7 +213,7 @@ fn show(
         count(diff.removed),
     ))?;
     if !diff.changes.is_empty() {
-        let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
+        let mut table = Table::aligned("|>|");
         for change in &diff.changes {
             table.row(cells(change));
         }

@@ -9,7 +9,7 @@ use shardmill_storage::{CredentialSource, ProbeOutcome, ProbeReport, ProbeVerdic
 use super::options;
 use crate::args::DoctorArgs;
 use crate::error::Stop;
-use crate::output::{Align, Exit, Output, Table};
+use crate::output::{Exit, Output, Table};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -131,7 +131,7 @@ fn show(report: &ProbeReport, out: &mut Output) -> Result<(), Stop> {
     if let Some(found) = &report.credentials {
         out.line(format_args!("credentials: {found}"))?;
     }
-    let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
+    let mut table = Table::aligned("|>|");
     for step in &report.steps {
         let took = match step.outcome {
             ProbeOutcome::Untried | ProbeOutcome::Absent => String::new(),

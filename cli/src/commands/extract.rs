@@ -1,11 +1,11 @@
 //! Writes fields as files.
 
 use std::collections::HashMap;
-use std::io::Write as _;
 
 use shardmill_core::{ErrorKind, check_relative_path, escape};
 use shardmill_mds::{DType, ImageKind, NdArray, Value};
 use shardmill_storage::{Dir, PublishMode};
+use shardmill_webdataset::{DType as TarDType, WebdatasetError, npy_header};
 
 use crate::error::{Fault, Stop};
 
@@ -77,7 +77,7 @@ impl Extractor {
             return Ok(());
         }
         let mut buffer = Vec::new();
-        let (extension, bytes) = contents(value, &mut buffer);
+        let (extension, bytes) = contents(column, value, &mut buffer)?;
         self.write_bytes(sample, column, extension, bytes)
     }
 
@@ -158,22 +158,26 @@ const fn image_extension(kind: ImageKind) -> &'static str {
 }
 
 /// Returns the extension and the contents of a value's file.
-fn contents<'a>(value: &Value<'a>, buffer: &'a mut Vec<u8>) -> (&'static str, &'a [u8]) {
-    match value {
+fn contents<'a>(
+    column: &str,
+    value: &Value<'a>,
+    buffer: &'a mut Vec<u8>,
+) -> Result<(&'static str, &'a [u8]), WebdatasetError> {
+    Ok(match value {
         Value::Bytes(bytes) => ("bin", bytes),
         Value::Str(text) => ("txt", text.as_bytes()),
         Value::Json(text) => ("json", text.as_bytes()),
         Value::Image(image) => (image_extension(image.kind), image.bytes),
         Value::Pickle(bytes) => ("pkl", bytes),
         Value::NdArray(array) => {
-            npy(array, buffer);
+            npy(column, array, buffer)?;
             ("npy", buffer)
         }
         _ => {
             raw(value, buffer);
             ("txt", buffer)
         }
-    }
+    })
 }
 
 /// Writes a value as plain text.
@@ -188,43 +192,29 @@ pub fn raw(value: &Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes an array as a NumPy file, version 1.0.
-fn npy(array: &NdArray<'_>, out: &mut Vec<u8>) {
-    let code = match array.dtype {
-        DType::U8 => "|u1",
-        DType::I8 => "|i1",
-        DType::U16 => "<u2",
-        DType::I16 => "<i2",
-        DType::F16 => "<f2",
-        DType::U32 => "<u4",
-        DType::I32 => "<i4",
-        DType::F32 => "<f4",
-        DType::U64 => "<u8",
-        DType::I64 => "<i8",
-        DType::F64 => "<f8",
-    };
-    let dims: Vec<String> = array.shape.iter().map(u64::to_string).collect();
-    let comma = if dims.len() == 1 { "," } else { "" };
-    let mut header = format!(
-        "{{'descr': '{code}', 'fortran_order': False, 'shape': ({}{comma}), }}",
-        dims.join(", ")
-    );
-    // The data starts at a multiple of 64, after a line feed.
-    const BEFORE: usize = 10;
-    while !(BEFORE + header.len() + 1).is_multiple_of(64) {
-        header.push(' ');
-    }
-    header.push('\n');
-    out.extend_from_slice(b"\x93NUMPY\x01\x00");
-    // At most 63 dimensions of 20 digits each fit easily into 65,536 bytes.
-    out.extend_from_slice(
-        &u16::try_from(header.len())
-            .unwrap_or(u16::MAX)
-            .to_le_bytes(),
-    );
-    // Writing to a `Vec` cannot fail.
-    let _ = out.write_all(header.as_bytes());
+/// The types of numbers in MDS and in tar files. MDS has no arrays of booleans.
+pub const NUMBER_TYPES: [(DType, TarDType); 11] = [
+    (DType::U8, TarDType::UInt8),
+    (DType::I8, TarDType::Int8),
+    (DType::U16, TarDType::UInt16),
+    (DType::I16, TarDType::Int16),
+    (DType::F16, TarDType::Float16),
+    (DType::U32, TarDType::UInt32),
+    (DType::I32, TarDType::Int32),
+    (DType::F32, TarDType::Float32),
+    (DType::U64, TarDType::UInt64),
+    (DType::I64, TarDType::Int64),
+    (DType::F64, TarDType::Float64),
+];
+
+/// Writes an array as a NumPy file.
+fn npy(column: &str, array: &NdArray<'_>, out: &mut Vec<u8>) -> Result<(), WebdatasetError> {
+    let mut types = NUMBER_TYPES.iter();
+    let dtype = types.find_map(|(mds, tar)| (*mds == array.dtype).then_some(*tar));
+    // The table has every type of MDS.
+    npy_header(column, dtype.unwrap_or(TarDType::UInt8), &array.shape, out)?;
     out.extend_from_slice(array.data);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -266,13 +256,15 @@ mod tests {
     fn arrays_become_numpy_files() {
         let mut out = Vec::new();
         npy(
+            "array",
             &NdArray {
                 dtype: DType::I16,
                 shape: vec![2],
                 data: &[1, 0, 2, 0],
             },
             &mut out,
-        );
+        )
+        .unwrap();
         assert_eq!(out.len(), 128 + 4);
         assert_eq!(&out[..10], b"\x93NUMPY\x01\x00\x76\x00");
         assert!(

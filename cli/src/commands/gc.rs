@@ -7,7 +7,7 @@ use shardmill_storage::Location;
 use super::options;
 use crate::args::GcArgs;
 use crate::error::Stop;
-use crate::output::{Align, Exit, Output, Table, bytes, count, many};
+use crate::output::{Exit, Output, Table, bytes, count, many};
 use crate::signals;
 
 pub fn run(args: &GcArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -88,7 +88,7 @@ fn show_files(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), 
         return Ok(());
     }
     let dest = escape(&args.dest);
-    let mut table = Table::new(&[Align::Right, Align::Left]);
+    let mut table = Table::aligned(">|");
     for file in &report.files {
         table.row([bytes(file.bytes), escape(&file.name).into_owned()]);
     }

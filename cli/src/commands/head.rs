@@ -13,7 +13,7 @@ use super::tars::with_field;
 use crate::args::HeadArgs;
 use crate::error::{Fault, Stop};
 use crate::output::{
-    Exit, FitTable, Output, cell_text, terminal_width, text_value_text, write_string,
+    Exit, FitTable, Output, cell_text, terminal_width, text_value_text, write_object,
     write_text_value, write_value,
 };
 
@@ -135,19 +135,15 @@ impl Sheet {
     }
 
     fn json(&self, row: &[(usize, Vec<u8>)], chosen: &[usize]) -> Vec<u8> {
-        let mut line = vec![b'{'];
-        for at in chosen {
-            let Some((_, value)) = row.iter().find(|(column, _)| column == at) else {
-                continue;
-            };
-            if line.len() > 1 {
-                line.push(b',');
-            }
-            write_string(self.columns.get(*at).map_or("", String::as_str), &mut line);
-            line.push(b':');
-            line.extend_from_slice(value);
-        }
-        line.extend_from_slice(b"}\n");
+        let entries = chosen.iter().filter_map(|at| {
+            let (_, value) = row.iter().find(|(column, _)| column == at)?;
+            Some((self.columns.get(*at)?.as_str(), value))
+        });
+        let mut line = Vec::new();
+        write_object(entries, &mut line, |value, line| {
+            line.extend_from_slice(value)
+        });
+        line.push(b'\n');
         line
     }
 }
@@ -266,16 +262,8 @@ fn write_cell(cell: &Cell, out: &mut Vec<u8>) {
             out.push(b']');
         }
         Cell::Struct(fields) => {
-            out.push(b'{');
-            for (at, (name, value)) in fields.iter().enumerate() {
-                if at > 0 {
-                    out.push(b',');
-                }
-                write_string(name, out);
-                out.push(b':');
-                write_cell(value, out);
-            }
-            out.push(b'}');
+            let entries = fields.iter().map(|(name, value)| (name.as_str(), value));
+            write_object(entries, out, write_cell);
         }
         _ => with_cell(cell, |value| write_value(value, None, out)),
     }

@@ -1,6 +1,5 @@
 //! The command `shardmill inspect`: describes a source or a dataset.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -9,7 +8,7 @@ use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_dataset::KEY_COLUMN;
 use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
 use shardmill_source::{SchemaRule, SourceOptions};
-use shardmill_storage::{Dir, Folder, read_file};
+use shardmill_storage::Folder;
 use shardmill_writer::{INDEX_NAME, default_target};
 
 use super::dataset::{self, Found};
@@ -18,7 +17,7 @@ use super::delta::DeltaTable;
 use super::tars::{TarFacts, Tars};
 use super::{ls, options};
 use crate::args::InspectArgs;
-use crate::error::Stop;
+use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, Table, bytes, count, many, ratio};
 
 const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
@@ -42,24 +41,14 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     travel.text.raw_objects = true;
     // Shows the union of all columns. `convert` decides whether nulls may replace missing columns.
     travel.schema.rule = SchemaRule::Union;
-    // A pattern is not a path; only sources can be patterns.
     let travels = travel.delta.version.is_some() || travel.delta.timestamp_ms.is_some();
-    let is_there = !travels
-        && match &dataset_location {
-            DatasetLocation::Local(path) => path.symlink_metadata().is_ok(),
-            DatasetLocation::Store(store) => !store.is_source(),
-            DatasetLocation::Pattern(_) => true,
-        };
-    let found = if is_there && dataset_location.holds_tars(&limits)? {
-        Found::One
-    } else if is_there {
-        dataset::find(&dataset_location)?
-    } else {
-        Found::Nothing
+    let found = match travels {
+        true => Found::Nothing,
+        false => dataset::find_any(&dataset_location, &limits)?,
     };
     let mut exit = Exit::Done;
     match found {
-        Found::One => {
+        Found::Tars | Found::One => {
             let summary = summary(
                 &args.location,
                 &dataset_location,
@@ -188,12 +177,11 @@ fn or_stored<T>(
             let opened = open(true)?;
             // Damaged provenance is reported where it is shown.
             if fault.id != "provenance-damaged" {
-                let id = match fault.id.starts_with("tombstones-") {
-                    true => "tombstones",
-                    false => "provenance",
-                };
-                out.console()
-                    .warning(id, fault.object, fault.message, fault.hint);
+                let family = fault.id.split('-').next().unwrap_or_default();
+                out.console().warning(&Fault {
+                    id: family.to_owned().into(),
+                    ..*fault
+                });
             }
             Ok(opened)
         }
@@ -223,7 +211,6 @@ fn summary(
             .iter()
             .fold(0_u64, |sum, shard| sum.saturating_add(bytes(shard)))
     };
-    let text = index_text(dataset_location, dataset.index_path(), dataset.limits())?;
     let mut layouts = layouts(index).into_iter();
     Ok(Summary {
         dataset: shown.to_owned(),
@@ -242,7 +229,7 @@ fn summary(
         first: layouts.next(),
         other_layouts: layouts.collect(),
         index_bytes: Some(dataset.index_bytes()),
-        index_hash: Some(hash_of(&text)),
+        index_hash: Some(index_hash(dataset_location, dataset.limits())?),
         provenance: provenance(dataset.dir(), out)?,
     })
 }
@@ -283,20 +270,11 @@ fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
     }
 }
 
-/// Returns the bytes of an index that has already been read.
-fn index_text(
-    dataset_location: &DatasetLocation,
-    path: &Path,
-    limits: &Limits,
-) -> Result<Vec<u8>, Stop> {
-    match dataset_location.store() {
-        None => Ok(read_file(path, limits.index_bytes)?),
-        Some(folder) => Ok(folder.open_file(INDEX_NAME)?.read_all(limits.index_bytes)?),
-    }
-}
-
-fn hash_of(text: &[u8]) -> String {
-    format!("sha256:{}", hash_hex(HashAlgo::Sha256, text))
+/// Returns the hash of an index that has already been read.
+fn index_hash(location: &DatasetLocation, limits: &Limits) -> Result<String, Stop> {
+    let index = location.folder_or_parent()?.open_file(INDEX_NAME)?;
+    let text = index.read_all(limits.index_bytes)?;
+    Ok(format!("sha256:{}", hash_hex(HashAlgo::Sha256, &text)))
 }
 
 /// Summarizes tar shards, with or without an index.
@@ -329,23 +307,8 @@ fn tar_summary(
         }
     }
     let mut layouts = layouts.into_iter();
-    let index = tars.index();
-    let text = index
-        .map(|(path, _)| index_text(dataset_location, path, limits))
-        .transpose()?;
-    let folder = match dataset_location {
-        DatasetLocation::Local(path) => {
-            let folder = match path.is_file() {
-                true => path
-                    .parent()
-                    .filter(|parent| !parent.as_os_str().is_empty()),
-                false => Some(path.as_path()),
-            };
-            Folder::Local(Dir::open(folder.unwrap_or(Path::new(".")))?)
-        }
-        DatasetLocation::Store(store) => store.folder().clone(),
-        DatasetLocation::Pattern(dataset_location) => dataset_location.folder().clone(),
-    };
+    let index_bytes = tars.index_bytes();
+    let hash = index_bytes.map(|_| index_hash(dataset_location, limits));
     Ok(Summary {
         dataset: shown.to_owned(),
         samples: tars.samples(),
@@ -356,12 +319,12 @@ fn tar_summary(
         shard_raw_bytes: spread(facts.iter().map(|shard| shard.raw_bytes).collect()),
         first: layouts.next(),
         other_layouts: layouts.collect(),
-        index_bytes: index.map(|(_, bytes)| bytes),
-        index_hash: text.map(|text| hash_of(&text)),
+        index_bytes,
+        index_hash: hash.transpose()?,
         provenance: match dataset_location {
             // The provenance of the folder also describes other tar files.
             DatasetLocation::Pattern(_) => None,
-            _ => provenance(&folder, out)?,
+            _ => provenance(&dataset_location.folder_or_parent()?, out)?,
         },
     })
 }
@@ -417,13 +380,13 @@ fn provenance(dir: &Folder, out: &Output) -> Result<Option<Value>, Stop> {
         },
         Err(error) => error.to_string(),
     };
-    let object = dir.path_of(PROVENANCE_NAME).display().to_string();
-    out.console().warning(
+    let warning = Fault::new(
+        ErrorKind::Corrupt,
         "provenance",
-        Some(object),
-        format!("cannot be read: {fact}"),
-        None,
+        &format!("cannot be read: {fact}"),
     );
+    let path = dir.path_of(PROVENANCE_NAME).display().to_string();
+    out.console().warning(&warning.about(&path));
     Ok(None)
 }
 
@@ -530,9 +493,7 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
     };
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
     let mut rows = Vec::new();
-    if let Some(writer) = text("/writer") {
-        rows.push(("written by", writer.to_owned()));
-    }
+    rows.extend(text("/writer").map(|text| ("written by", text.to_owned())));
     if let Some(kind) = text("/source/kind") {
         let named = value
             .pointer("/source/files")
@@ -555,18 +516,10 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
             text("/source/delta/timestamp").map_or_else(String::new, |time| format!(" of {time}"));
         rows.push(("table", format!("version {version}{of}")));
     }
-    if let Some(path) = text("/source/files/0/path") {
-        rows.push(("first file", path.to_owned()));
-    }
-    if let Some(query) = text("/source/query") {
-        rows.push(("query", query.to_owned()));
-    }
-    if let Some(fingerprint) = text("/source_fingerprint") {
-        rows.push(("fingerprint", fingerprint.to_owned()));
-    }
-    if let Some(content) = text("/content") {
-        rows.push(("content", content.to_owned()));
-    }
+    rows.extend(text("/source/files/0/path").map(|text| ("first file", text.to_owned())));
+    rows.extend(text("/source/query").map(|text| ("query", text.to_owned())));
+    rows.extend(text("/source_fingerprint").map(|text| ("fingerprint", text.to_owned())));
+    rows.extend(text("/content").map(|text| ("content", text.to_owned())));
     if let Some(generation) = number("/increment/generation") {
         let gone = number("/increment/all_tombstones").unwrap_or(0);
         let gone = format!(
@@ -576,9 +529,7 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
         );
         rows.push(("generation", gone));
     }
-    if let Some(split) = text("/split") {
-        rows.push(("split", split.to_owned()));
-    }
+    rows.extend(text("/split").map(|text| ("split", text.to_owned())));
     if let Some(dropped) = number("/dropped_rows").filter(|dropped| *dropped > 0) {
         rows.push(("dropped", format!("{} with nulls", many(dropped, "row"))));
     }
@@ -643,24 +594,6 @@ struct SourceColumn {
     problem: Option<String>,
 }
 
-/// Returns whether a directory contains shards, so that only the index is missing.
-pub fn holds_shards(dataset_location: &DatasetLocation) -> bool {
-    let entries = match dataset_location {
-        DatasetLocation::Local(path) => Dir::open(path).map(Folder::Local),
-        DatasetLocation::Store(store) => Ok(store.folder().clone()),
-        DatasetLocation::Pattern(dataset_location) => Ok(dataset_location.folder().clone()),
-    };
-    let entries = entries.and_then(|folder| folder.entries());
-    entries.is_ok_and(|entries| {
-        entries.iter().any(|entry| {
-            entry
-                .name
-                .strip_prefix("shard.")
-                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-        })
-    })
-}
-
 /// Describes a source, and what `convert` would write.
 fn source(
     shown: &str,
@@ -668,7 +601,7 @@ fn source(
     options: SourceOptions,
     out: &mut Output,
 ) -> Result<(), Stop> {
-    if holds_shards(dataset_location) {
+    if dataset_location.holds_shards() {
         return Err(dataset_location.no_dataset(shown).into());
     }
     let source = shardmill_source::open(&[dataset_location.location()], &options)?;

@@ -1,7 +1,6 @@
 //! The command `shardmill tar lint`: finds problems in tar files.
 
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, escape};
@@ -10,7 +9,7 @@ use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits
 
 use super::options;
 use crate::args::LintArgs;
-use crate::error::{Fault, Stop, one_line};
+use crate::error::{Fault, Stop};
 use crate::output::{Display, Exit, Output, count, many};
 use crate::signals;
 
@@ -82,26 +81,17 @@ impl Report<'_> {
             Some(reader) => format!("{reader}: {}", finding.text),
             None => finding.text.clone(),
         };
-        let message = one_line(&text);
-        let object = shard.map(|shard| escape(shard).into_owned());
-        let console = Arc::clone(self.out.console());
+        let fault = Fault {
+            object: shard.map(|shard| escape(shard).into_owned()),
+            ..Fault::new(ErrorKind::Corrupt, finding.id, &text)
+        };
+        let console = self.out.console();
         match finding.severity {
-            Severity::Error => console.error(
-                &Fault {
-                    kind: ErrorKind::Corrupt,
-                    id: finding.id.into(),
-                    object,
-                    message,
-                    hint: None,
-                },
-                None,
-            ),
-            Severity::Warning if !self.out.is_quiet() => {
-                console.warning(finding.id, object, message, None);
-            }
+            Severity::Error => console.error(&fault, None),
+            Severity::Warning if !self.out.is_quiet() => console.warning(&fault),
             Severity::Note if !self.out.is_quiet() => {
-                let object = object.unwrap_or_default();
-                let id = finding.id;
+                let (id, message) = (&fault.id, &fault.message);
+                let object = fault.object.as_deref().unwrap_or_default();
                 console.line(format_args!("note[{id}]: {object}: {message}"));
             }
             Severity::Warning | Severity::Note => {}

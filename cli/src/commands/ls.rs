@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use shardmill_core::{Format, Limits, escape};
-use shardmill_mds::FileInfo;
 
 use super::dataset;
 use super::dataset_location::DatasetLocation;
@@ -41,66 +40,57 @@ pub fn list(
     }
     let dataset = dataset::open(typed, location, limits, with_deleted)?;
     for (number, shard) in dataset.index().shards.iter().enumerate() {
-        let samples = dataset.samples_of(number);
         let (data, meta) = dataset::stored_files(shard);
-        let (raw_bytes, stored_bytes) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
-        if out.is_json() {
-            out.json(&JsonShard {
-                shard: number,
-                samples,
-                format: Format::name(shard.config.format()),
-                raw_bytes,
-                stored_bytes,
-                basename: &data.basename,
-                meta_basename: meta.map(|meta| &*meta.basename),
-                hashes: dataset::Hashes(&data.hashes),
-            })?;
-        } else {
-            out.line(line(number, samples, data, raw_bytes, stored_bytes))?;
-        }
+        let shard = JsonShard {
+            shard: number,
+            samples: dataset.samples_of(number),
+            format: Format::name(shard.config.format()),
+            raw_bytes: dataset::raw_bytes(shard),
+            stored_bytes: dataset::stored_bytes(shard),
+            basename: &data.basename,
+            meta_basename: meta.map(|meta| &*meta.basename),
+            hashes: dataset::Hashes(&data.hashes),
+        };
+        shard.show(out)?;
     }
     Ok(Exit::Done)
 }
 
 fn list_tars(tars: &Tars, out: &mut Output) -> Result<Exit, Stop> {
     for (number, shard) in tars.facts().iter().enumerate() {
-        if out.is_json() {
-            out.json(&JsonShard {
-                shard: number,
-                samples: shard.samples,
-                format: "webdataset",
-                raw_bytes: shard.raw_bytes,
-                stored_bytes: shard.stored_bytes,
-                basename: &shard.name,
-                meta_basename: None,
-                hashes: dataset::Hashes(&shard.hashes),
-            })?;
-        } else {
-            let file = FileInfo {
-                basename: shard.name.as_str().into(),
-                bytes: shard.stored_bytes,
-                hashes: shard.hashes.clone(),
-            };
-            let (raw, stored) = (shard.raw_bytes, shard.stored_bytes);
-            out.line(line(number, shard.samples, &file, raw, stored))?;
-        }
+        let shard = JsonShard {
+            shard: number,
+            samples: shard.samples,
+            format: "webdataset",
+            raw_bytes: shard.raw_bytes,
+            stored_bytes: shard.stored_bytes,
+            basename: &shard.name,
+            meta_basename: None,
+            hashes: dataset::Hashes(&shard.hashes),
+        };
+        shard.show(out)?;
     }
     Ok(Exit::Done)
 }
 
-/// Formats a line. Columns have a minimum width instead of an exact one, because a list can have a million lines.
-fn line(number: usize, samples: u64, data: &FileInfo, raw_bytes: u64, stored_bytes: u64) -> String {
-    let hash = data
-        .hashes
-        .iter()
-        .next()
-        .map(|hash| format!("  {}:{hash}", hash.algo()));
-    format!(
-        "{number:>6}  {:>9} samples  {:>10} raw  {:>10} stored  {}{}",
-        count(samples),
-        bytes(raw_bytes),
-        bytes(stored_bytes),
-        escape(&data.basename),
-        hash.unwrap_or_default(),
-    )
+impl JsonShard<'_> {
+    /// Prints a line. Columns have a minimum width instead of an exact one, because a list can have a million lines.
+    fn show(&self, out: &mut Output) -> Result<(), Stop> {
+        if out.is_json() {
+            return out.json(self);
+        }
+        let mut hashes = self.hashes.0.iter();
+        let hash = hashes
+            .next()
+            .map(|hash| format!("  {}:{hash}", hash.algo()));
+        out.line(format_args!(
+            "{:>6}  {:>9} samples  {:>10} raw  {:>10} stored  {}{}",
+            self.shard,
+            count(self.samples),
+            bytes(self.raw_bytes),
+            bytes(self.stored_bytes),
+            escape(self.basename),
+            hash.unwrap_or_default(),
+        ))
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use shardmill_core::{Limits, escape};
+use shardmill_core::{ErrorKind, Limits};
 use shardmill_storage::{LeaseWait, RemoteOptions, settings_of};
 
 use crate::args::StorageArgs;
@@ -79,16 +79,12 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
         let owner = wait.owner.as_deref().unwrap_or("unknown");
         let patience = seconds(wait.patience.as_secs_f64());
         let until = time_of_day(SystemTime::now() + wait.patience);
-        console.warning(
-            "lease-wait",
-            Some(escape(&wait.url).into_owned()),
-            format!(
-                "writer {owner} has this lease; waiting until {until} for its heartbeat; without one, this run takes the lease over"
-            ),
-            Some(format!(
-                "--takeover-after TIME changes the waiting time of {patience}"
-            )),
+        let message = format!(
+            "writer {owner} has this lease; waiting until {until} for its heartbeat; without one, this run takes the lease over"
         );
+        let hint = format!("--takeover-after TIME changes the waiting time of {patience}");
+        let warning = Fault::new(ErrorKind::Conflict, "lease-wait", &message);
+        console.warning(&warning.about(&wait.url).with_hint(&hint));
     }));
 }
 

@@ -70,9 +70,7 @@ fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop>
     for sizes in &args.shards {
         streams.push(StreamConfig::new(sizes));
     }
-    for stream in world::streams(&args.world) {
-        let (storage, with_deleted) = (&args.world.storage, args.world.streams.with_deleted);
-        let dataset = dataset::open_typed(&stream.location, storage, limits.clone(), with_deleted)?;
+    for (stream, dataset) in world::open(&args.world, limits)? {
         streams.push(dataset::stream_config(&dataset).with_weight(stream.weight));
     }
     Ok(streams)

@@ -10,9 +10,9 @@ use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, fore
 use shardmill_storage::{Dir, PublishMode};
 
 use super::{dataset, picture, world};
-use crate::args::{PlanArgs, StorageArgs, Stream};
+use crate::args::PlanArgs;
 use crate::error::{Fault, Stop};
-use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, seconds};
+use crate::output::{Exit, Output, Table, bytes, count, many, percent, seconds};
 
 /// The share of waiting time from which the plan mentions it.
 const WORTH_A_WORD: f64 = 0.01;
@@ -74,15 +74,10 @@ struct Data {
 }
 
 pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let streams = world::streams(&args.world);
     let options = options_of(args);
     // Options that do not depend on the data are checked before any work.
     world::epoch_config(&args.world, Vec::new())?;
-    let data = read(
-        &streams,
-        (&args.world.storage, args.world.streams.with_deleted),
-        &limits,
-    )?;
+    let data = read(args, &limits)?;
     let config = world::epoch_config(&args.world, data.configs.clone())?;
     let found = forecast(&config, &data.costs, &options)?;
     let advice = advice(&found, &data, &options);
@@ -111,14 +106,9 @@ fn options_of(args: &PlanArgs) -> ForecastOptions {
     }
 }
 
-fn read(
-    streams: &[Stream],
-    (storage, with_deleted): (&StorageArgs, bool),
-    limits: &Limits,
-) -> Result<Data, Stop> {
+fn read(args: &PlanArgs, limits: &Limits) -> Result<Data, Stop> {
     let mut data = Data::default();
-    for stream in streams {
-        let opened = dataset::open_typed(&stream.location, storage, limits.clone(), with_deleted)?;
+    for (stream, opened) in world::open(&args.world, limits)? {
         let shards = &opened.index().shards;
         data.configs
             .push(dataset::stream_config(&opened).with_weight(stream.weight));
@@ -131,7 +121,7 @@ fn read(
         }
         data.samples = data.samples.saturating_add(opened.len());
         data.streams.push(StreamFacts {
-            dataset: stream.location.clone(),
+            dataset: stream.location,
             samples: opened.len(),
             shards: shards.len() as u64,
         });
@@ -248,8 +238,8 @@ fn show(
 
 fn facts(data: &Data, config: &EpochConfig, options: &ForecastOptions) -> Result<Table, Stop> {
     let resolved = config.resolve()?;
-    let mut table = Table::new(&[Align::Left, Align::Left]);
-    let mut row = |name: &str, value: String| table.row([format!("  {name}"), value]);
+    let mut rows = Vec::new();
+    let mut row = |name, value| rows.push((name, value));
     if data.streams.len() > 1 {
         for stream in &data.streams {
             let amount = format!(
@@ -301,7 +291,7 @@ fn facts(data: &Data, config: &EpochConfig, options: &ForecastOptions) -> Result
         ),
     );
     row("step", seconds(step));
-    Ok(table)
+    Ok(Table::facts("  ", rows))
 }
 
 fn epochs(found: &Forecast) -> Table {

@@ -307,13 +307,7 @@ fn check_size(config: &EpochConfig) -> Result<(), Fault> {
 }
 
 fn fault(id: &'static str, message: String) -> Fault {
-    Fault {
-        kind: ErrorKind::InvalidInput,
-        id: id.into(),
-        object: None,
-        message,
-        hint: None,
-    }
+    Fault::usage(id, &message)
 }
 
 fn refuse(id: Value, fault: &Fault) -> Vec<u8> {

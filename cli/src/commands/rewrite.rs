@@ -1,13 +1,11 @@
 //! The commands `shardmill tar fix` and `shardmill tar repair`: write tar files anew.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use shardmill_convert::{RewriteKind, RewriteOptions, Rewritten};
 use shardmill_core::{ErrorKind, Limits, escape};
 
 use crate::args::RewriteArgs;
-use crate::error::{Fault, Stop, one_line};
+use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, many};
 use crate::signals;
 
@@ -48,7 +46,6 @@ pub fn run(
 }
 
 fn show(dest: &str, report: &Rewritten, out: &mut Output) -> Result<(), Stop> {
-    let console = Arc::clone(out.console());
     for lost in &report.lost {
         let what = match &lost.key {
             Some(key) => format!("sample `{}` is lost: {}", escape(key), lost.message),
@@ -57,14 +54,8 @@ fn show(dest: &str, report: &Rewritten, out: &mut Output) -> Result<(), Stop> {
                 lost.begin, lost.end, lost.message
             ),
         };
-        let fault = Fault {
-            kind: ErrorKind::Corrupt,
-            id: lost.id.into(),
-            object: Some(escape(&lost.shard).into_owned()),
-            message: one_line(&what),
-            hint: None,
-        };
-        console.error(&fault, None);
+        let fault = Fault::new(ErrorKind::Corrupt, lost.id, &what).about(&lost.shard);
+        out.console().error(&fault, None);
     }
     if out.is_quiet() {
         return Ok(());

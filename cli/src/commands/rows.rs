@@ -7,7 +7,6 @@ use shardmill_source::{SchemaRule, Source, SourceKind, SourceOptions};
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
-use super::inspect::holds_shards;
 use super::options;
 use crate::args::{StorageArgs, parse_locations};
 use crate::error::Stop;
@@ -29,21 +28,11 @@ pub fn find(
     dataset_location: &DatasetLocation,
     limits: &Limits,
 ) -> Result<RowsFound, Stop> {
-    let is_there = match dataset_location {
-        DatasetLocation::Local(path) => path.symlink_metadata().is_ok(),
-        DatasetLocation::Store(store) => !store.is_source(),
-        DatasetLocation::Pattern(_) => true,
-    };
-    if !is_there {
-        return Ok(RowsFound::Source);
-    }
-    if dataset_location.holds_tars(limits)? {
-        return Ok(RowsFound::Tars);
-    }
-    match dataset::find(dataset_location)? {
+    match dataset::find_any(dataset_location, limits)? {
+        Found::Tars => Ok(RowsFound::Tars),
         Found::One => Ok(RowsFound::Mds),
         Found::Splits(splits) => Err(dataset::several(location, splits)),
-        Found::Nothing if holds_shards(dataset_location) => {
+        Found::Nothing if dataset_location.holds_shards() => {
             Err(dataset_location.no_dataset(location).into())
         }
         Found::Nothing => Ok(RowsFound::Source),

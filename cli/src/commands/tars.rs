@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress};
 use shardmill_dataset::{DatasetError, KEY_COLUMN, TarData, TarSet, each_in_order};
-use shardmill_mds::{DType, NdArray, Value};
+use shardmill_mds::{NdArray, Value};
 use shardmill_storage::Dir;
 use shardmill_webdataset::{
     FieldSet, FileHashes, ShardMap, ShardView, Value as FieldValue, decode, inflate,
 };
 
+use super::dataset::Samples;
 use super::dataset_location::DatasetLocation;
-use super::extract::{Extractor, SampleName};
+use super::extract::{Extractor, NUMBER_TYPES, SampleName};
 use crate::error::{Fault, Stop};
-use crate::output::{Output, write_string, write_value};
+use crate::output::{Output, write_object, write_value};
 
 /// The known properties of a shard, from its index or else from its headers.
 pub struct TarFacts {
@@ -70,10 +71,9 @@ impl Tars {
         &self.facts
     }
 
-    /// Returns the path and the length of the index, if there is one.
-    pub fn index(&self) -> Option<(&Path, u64)> {
-        let index = self.set.indexes().first()?;
-        Some((&index.path, index.bytes))
+    /// Returns the length of the index, if there is one.
+    pub fn index_bytes(&self) -> Option<u64> {
+        Some(self.set.indexes().first()?.bytes)
     }
 
     pub fn samples(&self) -> u64 {
@@ -166,40 +166,6 @@ pub struct TarCat<'a> {
 }
 
 impl TarCat<'_> {
-    /// Checks that at least one sample has the column.
-    pub fn check_column(&self, column: &str) -> Result<(), Fault> {
-        let has = |facts: &TarFacts| {
-            let mut fields = facts.fields.always.iter().chain(&facts.fields.sometimes);
-            fields.any(|field| &**field == column)
-        };
-        let facts = self.tars.facts();
-        if column == KEY_COLUMN || facts.iter().any(has) {
-            return Ok(());
-        }
-        let mut known = vec![KEY_COLUMN.to_owned()];
-        for facts in facts {
-            for field in facts.fields.always.iter().chain(&facts.fields.sometimes) {
-                if !known.iter().any(|name| **name == **field) {
-                    known.push(field.to_string());
-                }
-            }
-        }
-        Err(Fault::unknown_column(self.name, column, known))
-    }
-
-    /// Returns the number of the first sample with this key.
-    pub fn find(&self, key: &str) -> Result<u64, Stop> {
-        let mut found = None;
-        self.tars.each(0..u64::MAX, |number, view, at| {
-            let held = view.key(at).map_err(|source| self.tar(number, source))?;
-            if held == key {
-                found = Some(number);
-            }
-            Ok(found.is_none())
-        })?;
-        found.ok_or_else(|| Fault::unknown_key(self.name, key, KEY_COLUMN).into())
-    }
-
     /// Calls `show` with the key and the requested fields of each sample.
     fn samples(
         &self,
@@ -228,8 +194,57 @@ impl TarCat<'_> {
         })
     }
 
-    /// Prints samples as lines of JSON.
-    pub fn print(
+    /// Adds the path of the shard that contains a sample to an error.
+    fn tar(&self, number: u64, source: shardmill_webdataset::WebdatasetError) -> Stop {
+        let mut first = 0_u64;
+        let mut shards = self.tars.set.shards().iter().zip(&self.tars.facts);
+        let shard = shards.find(|(_, facts)| {
+            first = first.saturating_add(facts.samples);
+            number < first
+        });
+        let path = shard.map_or_else(|| self.name.into(), |(shard, _)| shard.path());
+        DatasetError::tar_file(&path, source).into()
+    }
+}
+
+impl Samples for TarCat<'_> {
+    fn total(&self) -> u64 {
+        self.tars.samples()
+    }
+
+    fn check_column(&self, column: &str) -> Result<(), Fault> {
+        let has = |facts: &TarFacts| {
+            let mut fields = facts.fields.always.iter().chain(&facts.fields.sometimes);
+            fields.any(|field| &**field == column)
+        };
+        let facts = self.tars.facts();
+        if column == KEY_COLUMN || facts.iter().any(has) {
+            return Ok(());
+        }
+        let mut known = vec![KEY_COLUMN.to_owned()];
+        for facts in facts {
+            for field in facts.fields.always.iter().chain(&facts.fields.sometimes) {
+                if !known.iter().any(|name| **name == **field) {
+                    known.push(field.to_string());
+                }
+            }
+        }
+        Err(Fault::unknown_column(self.name, column, known))
+    }
+
+    fn find(&self, key: &str) -> Result<u64, Stop> {
+        let mut found = None;
+        self.tars.each(0..u64::MAX, |number, view, at| {
+            let held = view.key(at).map_err(|source| self.tar(number, source))?;
+            if held == key {
+                found = Some(number);
+            }
+            Ok(found.is_none())
+        })?;
+        found.ok_or_else(|| Fault::unknown_key(self.name, key, KEY_COLUMN).into())
+    }
+
+    fn print(
         &self,
         range: Range<u64>,
         max_bytes: Option<usize>,
@@ -238,26 +253,19 @@ impl TarCat<'_> {
         let mut line = Vec::new();
         self.samples(range, |_, key, fields| {
             line.clear();
-            line.push(b'{');
-            for (place, (name, data)) in fields.iter().enumerate() {
-                if place > 0 {
-                    line.push(b',');
-                }
-                write_string(name, &mut line);
-                line.push(b':');
-                if *name == KEY_COLUMN {
-                    write_value(&Value::Str(key), max_bytes, &mut line);
-                } else {
-                    write_field(name, data, max_bytes, &self.tars.limits, &mut line);
-                }
-            }
-            line.extend_from_slice(b"}\n");
+            let entries = fields.iter().map(|field| (field.0, *field));
+            write_object(entries, &mut line, |(name, data), line| match name {
+                KEY_COLUMN => write_value(&Value::Str(key), max_bytes, line),
+                _ => with_field(name, data, &self.tars.limits, |value| {
+                    write_value(value, max_bytes, line);
+                }),
+            });
+            line.push(b'\n');
             out.bytes(&line)
         })
     }
 
-    /// Writes the bytes of the requested column of a sample.
-    pub fn raw(&self, number: u64, out: &mut Output) -> Result<(), Stop> {
+    fn raw(&self, number: u64, out: &mut Output) -> Result<(), Stop> {
         let mut found = false;
         self.samples(number..number.saturating_add(1), |_, _, fields| {
             for (_, data) in fields {
@@ -275,8 +283,7 @@ impl TarCat<'_> {
         }
     }
 
-    /// Writes the fields of samples as files. Returns the number of files.
-    pub fn extract(&self, range: Range<u64>, dir: &Path, by_key: bool) -> Result<u64, Stop> {
+    fn extract(&self, range: Range<u64>, dir: &Path, by_key: bool) -> Result<u64, Stop> {
         let mut extractor = Extractor::new(Dir::create(dir)?, self.name);
         self.samples(range, |number, key, fields| {
             let name = match by_key {
@@ -297,31 +304,6 @@ impl TarCat<'_> {
         })?;
         Ok(extractor.files())
     }
-
-    /// Adds the path of the shard that contains a sample to an error.
-    fn tar(&self, number: u64, source: shardmill_webdataset::WebdatasetError) -> Stop {
-        let mut first = 0_u64;
-        let mut shards = self.tars.set.shards().iter().zip(&self.tars.facts);
-        let shard = shards.find(|(_, facts)| {
-            first = first.saturating_add(facts.samples);
-            number < first
-        });
-        let path = shard.map_or_else(|| self.name.into(), |(shard, _)| shard.path());
-        DatasetError::tar_file(&path, source).into()
-    }
-}
-
-/// Writes a field as JSON according to its extension, or as bytes if the content does not match the extension.
-fn write_field(
-    field: &str,
-    data: &[u8],
-    max_bytes: Option<usize>,
-    limits: &Limits,
-    line: &mut Vec<u8>,
-) {
-    with_field(field, data, limits, |value| {
-        write_value(value, max_bytes, line);
-    });
 }
 
 /// Calls `show` with the value of a field according to its extension, or with its bytes if the content does not match the
@@ -337,35 +319,17 @@ pub fn with_field(field: &str, data: &[u8], limits: &Limits, show: impl FnOnce(&
         Some(FieldValue::Int(number)) => Value::Int(number),
         Some(FieldValue::BigInt(text)) => Value::BigInt(text),
         Some(FieldValue::Json(text)) => Value::Json(text),
-        Some(FieldValue::Array(array)) => match number_type(array.dtype) {
-            Some(dtype) => Value::NdArray(NdArray {
-                dtype,
-                shape: array.shape,
-                data: array.data,
-            }),
-            None => Value::Bytes(data),
-        },
+        Some(FieldValue::Array(array)) => {
+            match NUMBER_TYPES.iter().find(|(_, tar)| *tar == array.dtype) {
+                Some((dtype, _)) => Value::NdArray(NdArray {
+                    dtype: *dtype,
+                    shape: array.shape,
+                    data: array.data,
+                }),
+                None => Value::Bytes(data),
+            }
+        }
         _ => Value::Bytes(data),
     };
     show(&value);
-}
-
-/// Returns the number type in MDS. MDS has no arrays of booleans.
-const fn number_type(dtype: shardmill_webdataset::DType) -> Option<DType> {
-    use shardmill_webdataset::DType as Tar;
-
-    Some(match dtype {
-        Tar::Bool => return None,
-        Tar::Int8 => DType::I8,
-        Tar::Int16 => DType::I16,
-        Tar::Int32 => DType::I32,
-        Tar::Int64 => DType::I64,
-        Tar::UInt8 => DType::U8,
-        Tar::UInt16 => DType::U16,
-        Tar::UInt32 => DType::U32,
-        Tar::UInt64 => DType::U64,
-        Tar::Float16 => DType::F16,
-        Tar::Float32 => DType::F32,
-        Tar::Float64 => DType::F64,
-    })
 }

@@ -103,16 +103,13 @@ fn one(
     } else {
         // Findings in a single file already contain its name.
         let folder = match dataset_location {
-            DatasetLocation::Pattern(dataset_location) => {
-                dataset_location.folder().path().display().to_string()
-            }
-            _ if !dataset_location.is_file() => shown.clone(),
-            DatasetLocation::Local(path) => path
+            DatasetLocation::Local(path) if path.is_file() => path
                 .parent()
                 .map_or_else(String::new, |parent| parent.display().to_string()),
-            DatasetLocation::Store(_) => dataset_location
-                .store()
-                .map_or_else(String::new, |folder| folder.path().display().to_string()),
+            _ if dataset_location.is_file() => {
+                dataset_location.folder()?.path().display().to_string()
+            }
+            _ => shown.clone(),
         };
         show(&shown, &folder, &report, elapsed_seconds, out)?;
         if report.is_clean() && !is_clean && !out.is_quiet() {
@@ -146,13 +143,7 @@ fn show(
     }
     if !out.is_quiet() {
         for warning in &report.warnings {
-            let Fault {
-                object,
-                message,
-                hint,
-                ..
-            } = fault(folder, warning);
-            console.warning(warning.id, object, message, hint);
+            console.warning(&fault(folder, warning));
         }
         let listed = report.warnings.len() as u64;
         if report.warning_count > listed {
@@ -203,14 +194,13 @@ fn show(
 
 /// Converts a finding to an error line. The dataset precedes the file name.
 fn fault(dataset: &str, problem: &Problem) -> Fault {
+    let object = match dataset {
+        "" => problem.object.clone(),
+        _ => format!("{}/{}", dataset.trim_end_matches('/'), problem.object),
+    };
     Fault {
-        kind: problem.kind,
-        id: problem.id.into(),
-        object: Some(one_line(&match dataset {
-            "" => problem.object.clone(),
-            _ => format!("{}/{}", dataset.trim_end_matches('/'), problem.object),
-        })),
-        message: one_line(&problem.message),
+        object: Some(one_line(&object)),
         hint: problem.hint.as_deref().map(one_line),
+        ..Fault::new(problem.kind, problem.id, &problem.message)
     }
 }

@@ -1,7 +1,10 @@
 //! The streams, the ranks and the order options of commands that create an order.
 
+use shardmill_core::Limits;
+use shardmill_dataset::Dataset;
 use shardmill_order::{EpochConfig, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World};
 
+use super::dataset;
 use crate::args::{Stream, WorldArgs};
 use crate::error::Stop;
 
@@ -12,6 +15,17 @@ pub fn streams(args: &WorldArgs) -> Vec<Stream> {
         weight: Weight::Unspecified,
     });
     plain.chain(args.streams.streams.iter().cloned()).collect()
+}
+
+/// Opens the datasets of the streams.
+pub fn open(args: &WorldArgs, limits: &Limits) -> Result<Vec<(Stream, Dataset)>, Stop> {
+    let with_deleted = args.streams.with_deleted;
+    let open = |stream: Stream| {
+        let location = &stream.location;
+        let dataset = dataset::open_typed(location, &args.storage, limits.clone(), with_deleted)?;
+        Ok((stream, dataset))
+    };
+    streams(args).into_iter().map(open).collect()
 }
 
 /// Returns the typed configuration of an order, for epoch 0. Values that depend on the streams are checked when the

@@ -1,6 +1,5 @@
 //! Writes messages and progress to standard error.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use clap::builder::styling::{AnsiColor, Style};
 use indicatif::ProgressBar;
 use serde::Serialize;
-use shardmill_core::ErrorKind;
 
 use super::exit::kind_name;
 use super::{Signal, exit_code};
@@ -28,33 +26,18 @@ pub struct Console {
     bar: Mutex<Option<ProgressBar>>,
 }
 
+/// The JSON form of an error or a warning.
 #[derive(Serialize)]
-struct ErrorLine<'a> {
-    error: ErrorFields<'a>,
-}
-
-#[derive(Serialize)]
-struct WarningLine<'a> {
-    warning: WarningFields<'a>,
-}
-
-#[derive(Serialize)]
-struct ErrorFields<'a> {
-    id: &'a str,
-    object: Option<&'a str>,
-    message: &'a str,
-    hint: Option<&'a str>,
-    docs: String,
-    kind: &'static str,
-    exit_code: u8,
-}
-
-#[derive(Serialize)]
-struct WarningFields<'a> {
-    id: &'a str,
-    object: Option<&'a str>,
-    message: &'a str,
-    hint: Option<&'a str>,
+#[serde(rename_all = "lowercase")]
+enum JsonLine<'a> {
+    Error {
+        #[serde(flatten)]
+        fault: &'a Fault,
+        docs: String,
+        kind: &'static str,
+        exit_code: u8,
+    },
+    Warning(&'a Fault),
 }
 
 impl Console {
@@ -95,16 +78,11 @@ impl Console {
     /// Prints a failure, with its exit code.
     pub fn error(&self, fault: &Fault, signal: Option<Signal>) {
         if self.json {
-            self.json(&ErrorLine {
-                error: ErrorFields {
-                    id: &fault.id,
-                    object: fault.object.as_deref(),
-                    message: &fault.message,
-                    hint: fault.hint.as_deref(),
-                    docs: format!("{DOCS_URL}reference/errors/#{}", fault.id),
-                    kind: kind_name(fault.kind),
-                    exit_code: exit_code(fault.kind, signal),
-                },
+            self.json(&JsonLine::Error {
+                fault,
+                docs: format!("{DOCS_URL}reference/errors/#{}", fault.id),
+                kind: kind_name(fault.kind),
+                exit_code: exit_code(fault.kind, signal),
             });
         } else {
             self.fault("error", ERROR, fault);
@@ -112,31 +90,10 @@ impl Console {
     }
 
     /// Prints a warning that does not stop the work.
-    pub fn warning(
-        &self,
-        id: &'static str,
-        object: Option<String>,
-        message: String,
-        hint: Option<String>,
-    ) {
-        let fault = Fault {
-            kind: ErrorKind::InvalidInput,
-            id: Cow::Borrowed(id),
-            object,
-            message,
-            hint,
-        };
-        if self.json {
-            self.json(&WarningLine {
-                warning: WarningFields {
-                    id: &fault.id,
-                    object: fault.object.as_deref(),
-                    message: &fault.message,
-                    hint: fault.hint.as_deref(),
-                },
-            });
-        } else {
-            self.fault("warning", WARNING, &fault);
+    pub fn warning(&self, fault: &Fault) {
+        match self.json {
+            true => self.json(&JsonLine::Warning(fault)),
+            false => self.fault("warning", WARNING, fault),
         }
     }
 

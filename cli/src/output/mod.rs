@@ -13,9 +13,9 @@ pub use console::Console;
 pub use exit::{Exit, Signal, exit_code};
 pub use fit::{FitTable, terminal_width};
 pub use human::{bytes, count, many, percent, rate, ratio, seconds};
-pub use progress::{Display, ProgressMode};
-pub use table::{Align, Table};
-pub use value::{cell_text, text_value_text, write_string, write_text_value, write_value};
+pub use progress::Display;
+pub use table::Table;
+pub use value::{cell_text, text_value_text, write_object, write_text_value, write_value};
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -41,7 +41,7 @@ pub struct Output {
     json: bool,
     quiet: bool,
     verbose: bool,
-    progress: ProgressMode,
+    progress: ProgressName,
     stdout: BufWriter<StdoutLock<'static>>,
     console: Arc<Console>,
 }
@@ -50,13 +50,11 @@ impl Output {
     pub fn new(global: &GlobalArgs) -> Self {
         let terminal = io::stderr().is_terminal();
         let progress = match global.progress {
-            ProgressName::None => ProgressMode::None,
-            _ if global.quiet => ProgressMode::None,
-            ProgressName::Auto if terminal => ProgressMode::Bar,
-            ProgressName::Auto if global.json => ProgressMode::None,
-            ProgressName::Auto | ProgressName::Plain => ProgressMode::Plain,
-            ProgressName::Bar => ProgressMode::Bar,
-            ProgressName::Json => ProgressMode::Json,
+            _ if global.quiet => ProgressName::None,
+            ProgressName::Auto if terminal => ProgressName::Bar,
+            ProgressName::Auto if global.json => ProgressName::None,
+            ProgressName::Auto => ProgressName::Plain,
+            typed => typed,
         };
         Self {
             json: global.json,
@@ -83,7 +81,7 @@ impl Output {
         self.verbose
     }
 
-    pub const fn progress_mode(&self) -> ProgressMode {
+    pub const fn progress_mode(&self) -> ProgressName {
         self.progress
     }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use shardmill_core::{Progress, Snapshot};
 
 use super::{Console, bytes, count, percent, rate, seconds};
+use crate::args::ProgressName;
 
 /// The interval at which the counters are polled.
 const POLL: Duration = Duration::from_millis(100);
@@ -16,15 +17,6 @@ const POLL: Duration = Duration::from_millis(100);
 const PLAIN: Duration = Duration::from_secs(5);
 /// The interval between objects in JSON mode.
 const JSON: Duration = Duration::from_secs(1);
-
-/// The form in which progress is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgressMode {
-    Bar,
-    Plain,
-    Json,
-    None,
-}
 
 #[derive(Default)]
 struct Done {
@@ -42,12 +34,12 @@ impl Display {
     /// Shows `progress` in the given mode. `verb` names the work, e.g. `converting`.
     pub fn start(
         progress: &Arc<Progress>,
-        mode: ProgressMode,
+        mode: ProgressName,
         verb: &'static str,
         console: &Arc<Console>,
     ) -> Self {
         let done = Arc::new(Done::default());
-        let thread = (mode != ProgressMode::None).then(|| {
+        let thread = (mode != ProgressName::None).then(|| {
             let (progress, console, done) =
                 (Arc::clone(progress), Arc::clone(console), Arc::clone(&done));
             std::thread::spawn(move || follow(&progress, mode, verb, &console, &done))
@@ -82,15 +74,15 @@ impl Done {
 
 fn follow(
     progress: &Progress,
-    mode: ProgressMode,
+    mode: ProgressName,
     verb: &'static str,
     console: &Console,
     done: &Done,
 ) {
     let start = Instant::now();
     match mode {
-        ProgressMode::None => {}
-        ProgressMode::Bar => {
+        ProgressName::None | ProgressName::Auto => {}
+        ProgressName::Bar => {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             console.set_bar(Some(bar.clone()));
             while !done.wait(POLL) {
@@ -112,7 +104,7 @@ fn follow(
             console.set_bar(None);
             bar.finish_and_clear();
         }
-        ProgressMode::Plain => {
+        ProgressName::Plain => {
             while !done.wait(PLAIN) {
                 console.line(plain_line(
                     verb,
@@ -129,7 +121,7 @@ fn follow(
                 ));
             }
         }
-        ProgressMode::Json => {
+        ProgressName::Json => {
             while !done.wait(JSON) {
                 let line = JsonLine::new(&progress.snapshot(), start.elapsed(), false);
                 if !console.is_read(&line) {
@@ -303,7 +295,7 @@ mod tests {
         let start = Instant::now();
         drop(Display::start(
             &progress,
-            ProgressMode::Plain,
+            ProgressName::Plain,
             "testing",
             &console,
         ));

@@ -4,47 +4,35 @@ use std::fmt;
 
 use shardmill_core::escape;
 
-/// The alignment of the cells of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    Left,
-    Right,
-}
-
 /// A table with aligned cells. Columns are separated by two spaces; lines have no trailing spaces.
 #[derive(Debug)]
 pub struct Table {
-    align: Vec<Align>,
+    /// Whether the cells of each column are aligned to the right.
+    is_right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Creates a table with these columns and no rows.
-    pub fn new(align: &[Align]) -> Self {
-        Self {
-            align: align.to_vec(),
-            rows: Vec::new(),
-        }
-    }
-
     /// Creates a table with these headings, separated by `|`. A `>` before a heading aligns its column to the right.
     pub fn headed(headings: &str) -> Self {
-        let headings = headings.split('|');
-        let (align, names) = headings
-            .map(|heading| match heading.strip_prefix('>') {
-                Some(name) => (Align::Right, name.to_owned()),
-                None => (Align::Left, heading.to_owned()),
-            })
-            .unzip();
+        let mut table = Self::aligned(headings);
+        let names = headings.split('|');
+        table.row(names.map(|name| name.trim_start_matches('>').to_owned()));
+        table
+    }
+
+    /// Creates a table without headings: `>` aligns a column to the right, and `|` separates columns.
+    pub fn aligned(columns: &str) -> Self {
+        let columns = columns.split('|').map(|column| column.starts_with('>'));
         Self {
-            align,
-            rows: vec![names],
+            is_right: columns.collect(),
+            rows: Vec::new(),
         }
     }
 
     /// Creates a table of facts: a name and a value on each line, after `indent`.
     pub fn facts(indent: &str, facts: impl IntoIterator<Item = (&'static str, String)>) -> Self {
-        let mut table = Self::new(&[Align::Left, Align::Left]);
+        let mut table = Self::aligned("|");
         for (name, value) in facts {
             table.row([format!("{indent}{name}"), escape(&value).into_owned()]);
         }
@@ -62,21 +50,15 @@ impl fmt::Display for Table {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.align.len()).map(width).collect();
+        let widths: Vec<usize> = (0..self.is_right.len()).map(width).collect();
         for row in &self.rows {
             let mut line = String::new();
-            for ((cell, align), width) in row.iter().zip(&self.align).zip(&widths) {
-                let spaces = width.saturating_sub(cell.chars().count());
-                if !line.is_empty() {
-                    line.push_str("  ");
-                }
-                if *align == Align::Right {
-                    line.extend(std::iter::repeat_n(' ', spaces));
-                }
-                line.push_str(cell);
-                if *align == Align::Left {
-                    line.extend(std::iter::repeat_n(' ', spaces));
-                }
+            for ((cell, is_right), width) in row.iter().zip(&self.is_right).zip(&widths) {
+                let gap = if line.is_empty() { "" } else { "  " };
+                line.push_str(&match is_right {
+                    true => format!("{gap}{cell:>width$}"),
+                    false => format!("{gap}{cell:<width$}"),
+                });
             }
             writeln!(f, "{}", line.trim_end())?;
         }

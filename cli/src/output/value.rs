@@ -177,8 +177,26 @@ fn write_json_value(text: &str, max: usize, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
+/// Appends a JSON object. `write` appends the value of an entry.
+pub fn write_object<'a, T>(
+    entries: impl IntoIterator<Item = (&'a str, T)>,
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(T, &mut Vec<u8>),
+) {
+    out.push(b'{');
+    for (place, (name, value)) in entries.into_iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        write_string(name, out);
+        out.push(b':');
+        write(value, out);
+    }
+    out.push(b'}');
+}
+
 /// Appends a JSON string.
-pub fn write_string(text: &str, out: &mut Vec<u8>) {
+fn write_string(text: &str, out: &mut Vec<u8>) {
     // Writing a string to a `Vec` cannot fail.
     let _ = serde_json::to_writer(&mut *out, text);
 }
