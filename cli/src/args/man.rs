@@ -1,8 +1,9 @@
-//! The options of `shardmill man`.
+//! The options of `shardmill man` and `shardmill completions`.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use clap_complete::Shell;
 
 use super::values;
 
@@ -24,3 +25,18 @@ EXAMPLES:
 
   Install the pages:
     shardmill man --out ~/.local/share/man/man1";
+
+/// Print the completion script of a shell
+#[derive(Args, Debug)]
+#[command(after_help = COMPLETIONS_AFTER_HELP)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+const COMPLETIONS_AFTER_HELP: &str = "\
+EXAMPLES:
+  shardmill completions bash > ~/.local/share/bash-completion/completions/shardmill
+  shardmill completions zsh > ~/.zfunc/_shardmill
+  shardmill completions fish > ~/.config/fish/completions/shardmill.fish";

@@ -3,15 +3,16 @@
 use std::path::Path;
 
 use serde::Serialize;
-use shardmill_convert::ReindexOptions;
+use shardmill_convert::{ExportOptions, Exported, ReindexOptions};
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem};
-use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME};
+use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME, TarPattern};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{Dir, PublishMode, StorageError};
 use shardmill_writer::INDEX_NAME;
 
-use crate::args::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
+use super::options;
+use crate::args::{ExportArgs, IndexArgs, IndexVerb, MergeArgs, RebuildArgs, parse_location};
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, many};
 use crate::signals;
@@ -36,7 +37,7 @@ pub fn run(args: &IndexArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     match &args.verb {
         IndexVerb::Rebuild(args) => rebuild(args, limits, out),
         IndexVerb::Merge(args) => merge(args, &limits, out),
-        IndexVerb::Export(args) => super::export::run(args, limits, out),
+        IndexVerb::Export(args) => export(args, limits, out),
     }
 }
 
@@ -224,6 +225,57 @@ fn show(
         };
         let amount = format!("{} in {}", many(samples, "sample"), many(shards, "shard"));
         out.line(format_args!("{}: {what}: {amount}", escape(&path)))?;
+    }
+    Ok(Exit::Done)
+}
+
+#[derive(Serialize)]
+struct JsonExport<'a> {
+    dataset: &'a str,
+    #[serde(flatten)]
+    report: &'a Exported,
+}
+
+fn export(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let pattern = TarPattern::parse(&args.dataset)?;
+    let location = match &pattern {
+        Some(pattern) => pattern.folder().clone(),
+        None => parse_location(&args.dataset)?,
+    };
+    let options = ExportOptions {
+        readers: args.readers.clone(),
+        jobs: args.jobs.count(),
+        replace: args.force,
+        limits,
+        remote: options::remote(&args.storage)?,
+    };
+    let report = signals::with_progress("reading", out, |progress| match &pattern {
+        Some(pattern) => shardmill_convert::export_pattern(pattern, &options, progress),
+        None => shardmill_convert::export(&location, &options, progress),
+    })?;
+    if out.is_json() {
+        out.json(&JsonExport {
+            dataset: &args.dataset,
+            report: &report,
+        })?;
+    } else if !out.is_quiet() {
+        out.line(format_args!(
+            "{}: {} of {} in {}",
+            escape(&args.dataset),
+            many(report.files.len() as u64, "file"),
+            many(report.samples, "sample"),
+            many(report.shards, "shard")
+        ))?;
+        for file in &report.files {
+            out.line(format_args!("  {}", escape(file)))?;
+        }
+        if report.deleted_samples > 0 {
+            out.flush()?;
+            out.console().note(format_args!(
+                "{} are deleted, and other readers deliver them; `shardmill convert` leaves them out",
+                many(report.deleted_samples, "sample")
+            ));
+        }
     }
     Ok(Exit::Done)
 }

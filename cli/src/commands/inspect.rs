@@ -156,7 +156,7 @@ struct LayoutSummary {
     layout_shards: u64,
 }
 
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 struct ColumnSummary {
     name: String,
     encoding: String,
@@ -291,15 +291,9 @@ fn tar_summary(
     for shard in facts {
         let layout = tar_layout(shard);
         let same = |other: &&mut LayoutSummary| {
-            let names = |layout: &LayoutSummary| -> Vec<(String, String)> {
-                let columns = layout.columns.iter();
-                columns
-                    .map(|column| (column.name.clone(), column.encoding.clone()))
-                    .collect()
-            };
             other.compression == layout.compression
                 && other.hashes == layout.hashes
-                && names(other) == names(&layout)
+                && other.columns == layout.columns
         };
         match layouts.iter_mut().rev().find(same) {
             Some(other) => other.layout_shards += 1,

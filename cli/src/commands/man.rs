@@ -1,4 +1,4 @@
-//! The command `shardmill man`: prints manual pages.
+//! The commands `shardmill man` and `shardmill completions`: print what shells and readers need of the command line.
 
 use clap::Command;
 use clap_mangen::Man;
@@ -7,7 +7,7 @@ use shardmill_core::{Diagnostic, ErrorKind};
 use shardmill_storage::{Dir, PublishMode};
 
 use super::markdown::headed;
-use crate::args::ManArgs;
+use crate::args::{CompletionsArgs, ManArgs};
 use crate::command::{self, is_shown};
 use crate::error::Stop;
 use crate::output::{Exit, Output};
@@ -95,4 +95,22 @@ impl Diagnostic for PageError {
     fn id(&self) -> &'static str {
         "bug"
     }
+}
+
+/// Prints completions for a shell.
+pub fn completions(args: &CompletionsArgs, out: &mut Output) -> Result<Exit, Stop> {
+    // clap_complete panics if its writer fails. Writing to memory does not fail.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut visible(), "shardmill", &mut script);
+    out.bytes(&script)?;
+    Ok(Exit::Done)
+}
+
+/// Returns the command line without the hidden commands.
+fn visible() -> Command {
+    let whole = command::command();
+    let verbs = whole.get_subcommands().filter(|verb| is_shown(verb));
+    Command::new("shardmill")
+        .args(whole.get_arguments().cloned())
+        .subcommands(verbs.cloned())
 }

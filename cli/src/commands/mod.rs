@@ -3,14 +3,12 @@
 mod bench;
 mod cat;
 mod commit;
-mod completions;
 mod convert;
 mod dataset;
 mod dataset_location;
 mod delta;
 mod diff;
 mod doctor;
-mod export;
 mod extract;
 mod gc;
 mod head;
@@ -63,7 +61,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Commit(args) => commit::run(args, limits, out),
         Verb::Gc(args) => gc::run(args, limits, out),
-        Verb::Completions(args) => completions::run(args, out),
+        Verb::Completions(args) => man::completions(args, out),
         Verb::Man(args) => man::run(args, out),
         Verb::MarkdownHelp => markdown::run(out),
     }

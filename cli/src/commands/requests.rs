@@ -1,15 +1,14 @@
 //! Serves `shardmill order --json` without a dataset. Each line of standard input is a configuration, each line of
 //! standard output an answer. Answers are written as soon as they are ready, in any order.
 //!
-//! One thread reads lines, one thread for each core answers them, and the calling thread writes. The queues between
-//! them are bounded, so neither a fast nor a slow client increases memory use. The threads are not joined: if the
-//! client stops reading, the process ends, although the reading thread may still wait for a line.
+//! One thread for each core takes turns in reading a line, and answers it. The calling thread writes. So neither a fast
+//! nor a slow client increases memory use: each thread has one line. The threads are not joined: if the client stops
+//! reading, the process ends, although a thread may still wait for a line.
 
-use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader};
 use std::panic::catch_unwind;
 use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 
 use serde::{Deserialize, Serialize};
@@ -23,10 +22,6 @@ use crate::output::{Exit, Output, count};
 
 /// The maximum length of a line in bytes: enough for the sizes of ten million shards.
 const MOST_LINE_BYTES: u64 = 64 << 20;
-/// The maximum size of all waiting lines in bytes. One line may be larger.
-const MOST_WAITING_BYTES: usize = 128 << 20;
-/// The maximum number of waiting lines.
-const MOST_WAITING: usize = 1024;
 /// The maximum number of sample ids in an answer: 256 MiB of them.
 const MOST_IDS: u64 = 1 << 25;
 /// The maximum number of picks from which a part of a stream is drawn: 1 GiB of them.
@@ -35,11 +30,12 @@ const MOST_PICKS: u64 = 1 << 28;
 /// Answers the configurations on standard input with this number of threads.
 pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
     let jobs = args::jobs(jobs);
-    let queue = Arc::new(Queue::default());
+    let input = BufReader::with_capacity(1 << 16, io::stdin());
+    let input = Arc::new(Mutex::new(Some(input)));
     let (answers, answered) = sync_channel(jobs);
     for job in 0..jobs {
-        let (queue, answers) = (Arc::clone(&queue), answers.clone());
-        let started = Builder::new().spawn(move || work(&queue, &answers));
+        let (input, answers) = (Arc::clone(&input), answers.clone());
+        let started = Builder::new().spawn(move || work(&input, &answers));
         match started {
             Ok(_) => {}
             Err(error) if job == 0 => return Err(Failed::Thread(error).into()),
@@ -47,15 +43,7 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
             Err(_) => break,
         }
     }
-    let started = Builder::new().spawn(move || {
-        let input = BufReader::with_capacity(1 << 16, io::stdin());
-        if let Err(error) = read(input, &queue) {
-            // Sending fails only if the writer has ended, so the error is ignored.
-            let _ = answers.send(Answer::Failed(error));
-        }
-        queue.close();
-    });
-    started.map_err(Failed::Thread)?;
+    drop(answers);
 
     let mut failed = None;
     loop {
@@ -97,26 +85,6 @@ enum Line {
     TooLong(u64),
 }
 
-impl Line {
-    fn len(&self) -> usize {
-        match self {
-            Self::Text(text) => text.len(),
-            Self::TooLong(_) => 0,
-        }
-    }
-}
-
-/// Adds lines to the queue until the input ends.
-fn read(mut input: impl BufRead, queue: &Queue) -> io::Result<()> {
-    while let Some(line) = next_line(&mut input, MOST_LINE_BYTES)? {
-        let blank = matches!(&line, Line::Text(text) if text.trim_ascii().is_empty());
-        if !blank {
-            queue.push(line);
-        }
-    }
-    Ok(())
-}
-
 /// Returns the next line without its line end, or `None` at the end of the input.
 fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
@@ -152,67 +120,34 @@ fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
     }
 }
 
-/// The queue of lines between the reading thread and the answering threads.
-#[derive(Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting {
-    lines: VecDeque<Line>,
-    bytes: usize,
-    closed: bool,
-}
-
-impl Queue {
-    /// Adds a line; waits until there is space.
-    fn push(&self, line: Line) {
-        let full = |waiting: &mut Waiting| {
-            !waiting.lines.is_empty()
-                && (waiting.lines.len() >= MOST_WAITING
-                    || waiting.bytes + line.len() > MOST_WAITING_BYTES)
+/// Answers lines until the input or the writer has ended. `input` is `None` after the end of the input.
+fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Answer>) {
+    loop {
+        let answer = match take_line(input) {
+            Ok(Some(line)) => Answer::Line(answer(&line)),
+            Ok(None) => break,
+            Err(error) => Answer::Failed(error),
         };
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = self.changed.wait_while(waiting, full);
-        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
-        waiting.bytes += line.len();
-        waiting.lines.push_back(line);
-        drop(waiting);
-        self.changed.notify_all();
-    }
-
-    /// Waits for a line. Returns `None` if no more lines will come.
-    fn pop(&self) -> Option<Line> {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = self.changed.wait_while(waiting, |waiting| {
-            waiting.lines.is_empty() && !waiting.closed
-        });
-        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
-        let line = waiting.lines.pop_front();
-        waiting.bytes -= line.as_ref().map_or(0, Line::len);
-        drop(waiting);
-        self.changed.notify_all();
-        line
-    }
-
-    fn close(&self) {
-        self.waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .closed = true;
-        self.changed.notify_all();
-    }
-}
-
-/// Answers lines until the queue ends or the writer has ended.
-fn work(queue: &Queue, answers: &SyncSender<Answer>) {
-    while let Some(line) = queue.pop() {
-        if answers.send(Answer::Line(answer(&line))).is_err() {
+        if answers.send(answer).is_err() {
             break;
         }
     }
+}
+
+/// Returns the next line that is not empty. After the end and after an error, there are no more lines.
+fn take_line(input: &Mutex<Option<impl BufRead>>) -> io::Result<Option<Line>> {
+    let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
+    while let Some(reader) = &mut *input {
+        match next_line(reader, MOST_LINE_BYTES) {
+            Ok(Some(Line::Text(text))) if text.trim_ascii().is_empty() => {}
+            Ok(Some(line)) => return Ok(Some(line)),
+            ended => {
+                *input = None;
+                return ended;
+            }
+        }
+    }
+    Ok(None)
 }
 
 #[derive(Deserialize)]

@@ -1,6 +1,7 @@
 //! Draws the progress of a conversion.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,15 +19,10 @@ const PLAIN: Duration = Duration::from_secs(5);
 /// The interval between objects in JSON mode.
 const JSON: Duration = Duration::from_secs(1);
 
-#[derive(Default)]
-struct Done {
-    done: Mutex<bool>,
-    changed: Condvar,
-}
-
 /// A thread that shows progress until it is dropped.
 pub struct Display {
-    done: Arc<Done>,
+    /// Dropped at the end of the work.
+    running: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -38,37 +34,25 @@ impl Display {
         verb: &'static str,
         console: &Arc<Console>,
     ) -> Self {
-        let done = Arc::new(Done::default());
+        let (running, ended) = channel();
         let thread = (mode != ProgressName::None).then(|| {
-            let (progress, console, done) =
-                (Arc::clone(progress), Arc::clone(console), Arc::clone(&done));
-            std::thread::spawn(move || follow(&progress, mode, verb, &console, &done))
+            let (progress, console) = (Arc::clone(progress), Arc::clone(console));
+            std::thread::spawn(move || follow(&progress, mode, verb, &console, &ended))
         });
-        Self { done, thread }
+        Self {
+            running: Some(running),
+            thread,
+        }
     }
 }
 
 impl Drop for Display {
     fn drop(&mut self) {
-        *self
-            .done
-            .done
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = true;
-        self.done.changed.notify_all();
+        drop(self.running.take());
         if let Some(thread) = self.thread.take() {
             // A failed display thread must not stop the work.
             let _ = thread.join();
         }
-    }
-}
-
-impl Done {
-    /// Waits at most `limit` for the end. Returns whether the work has ended.
-    fn wait(&self, limit: Duration) -> bool {
-        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = self.changed.wait_timeout_while(done, limit, |done| !*done);
-        *wait.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -77,15 +61,16 @@ fn follow(
     mode: ProgressName,
     verb: &'static str,
     console: &Console,
-    done: &Done,
+    ended: &Receiver<()>,
 ) {
     let start = Instant::now();
+    let is_running = |interval| ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout);
     match mode {
         ProgressName::None | ProgressName::Auto => {}
         ProgressName::Bar => {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             console.set_bar(Some(bar.clone()));
-            while !done.wait(POLL) {
+            while is_running(POLL) {
                 let snapshot = progress.snapshot();
                 let total = snapshot.input_bytes_total;
                 bar.set_style(style(total > 0));
@@ -105,24 +90,17 @@ fn follow(
             bar.finish_and_clear();
         }
         ProgressName::Plain => {
-            while !done.wait(PLAIN) {
-                console.line(plain_line(
-                    verb,
-                    &progress.snapshot(),
-                    start.elapsed().as_secs_f64(),
-                ));
+            let line = || plain_line(verb, &progress.snapshot(), start.elapsed().as_secs_f64());
+            while is_running(PLAIN) {
+                console.line(line());
             }
             // Short work needs no final line.
             if start.elapsed() >= PLAIN {
-                console.line(plain_line(
-                    verb,
-                    &progress.snapshot(),
-                    start.elapsed().as_secs_f64(),
-                ));
+                console.line(line());
             }
         }
         ProgressName::Json => {
-            while !done.wait(JSON) {
+            while is_running(JSON) {
                 let line = JsonLine::new(&progress.snapshot(), start.elapsed(), false);
                 if !console.is_read(&line) {
                     // The program that started this one has ended.
