@@ -6,7 +6,7 @@
 //! Source: MosaicML Streaming 0.13, `streaming/base/batching/`.
 
 use crate::config::{BatchingMethod, PartitionAlgo, Resolved};
-use crate::error::OrderError;
+use crate::error::{OrderError, ensure};
 use crate::num::{count, index, real, room, trunc};
 use crate::partition::{Cut, Partition, Place};
 use crate::rng::Pcg64;
@@ -344,13 +344,12 @@ fn full(
 /// Returns the shuffled order of the batches: each stream occurs as often as it has batches.
 fn origins(counts: &[u64], rng: &mut Pcg64) -> Result<Vec<Origin>, OrderError> {
     let total: u64 = counts.iter().sum();
-    if u32::try_from(total).is_err() {
-        return Err(OrderError::BadValue {
-            option: "batch_size",
-            value: total,
-            expected: "such that an epoch has fewer than 2^32 batches",
-        });
-    }
+    ensure(
+        u32::try_from(total).is_ok(),
+        "batch_size",
+        total,
+        "such that an epoch has fewer than 2^32 batches",
+    )?;
     let mut origins = room(total, "the batches of the epoch")?;
     for (stream, batches) in (0_u32..).zip(counts) {
         for _ in 0..*batches {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::error::OrderError;
+use crate::error::{OrderError, ensure};
 
 macro_rules! names {
     ($(#[$doc:meta])* $type:ident, $option:literal, $known:literal, $($(#[$variant_doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
@@ -134,13 +134,12 @@ impl World {
     /// `InvalidInput` if `replication` is 0 or does not divide the number of ranks.
     pub fn replicate(self, replication: u64) -> Result<Self, OrderError> {
         let ranks = self.ranks();
-        if replication == 0 || !ranks.is_multiple_of(replication) {
-            return Err(OrderError::BadValue {
-                option: "replication",
-                value: replication,
-                expected: "a divisor of the number of ranks",
-            });
-        }
+        ensure(
+            replication > 0 && ranks.is_multiple_of(replication),
+            "replication",
+            replication,
+            "a divisor of the number of ranks",
+        )?;
         let ranks = ranks / replication;
         let nodes = if ranks.is_multiple_of(self.ranks_per_node) {
             ranks / self.ranks_per_node
@@ -163,13 +162,12 @@ impl World {
             check_count(option, value)?;
         }
         let workers = self.ranks().saturating_mul(self.workers_per_rank);
-        if workers > 1 << 24 {
-            return Err(OrderError::BadValue {
-                option: "workers_per_rank",
-                value: self.workers_per_rank,
-                expected: "at most 2^24 workers in the whole world",
-            });
-        }
+        ensure(
+            workers <= 1 << 24,
+            "workers_per_rank",
+            self.workers_per_rank,
+            "at most 2^24 workers in the whole world",
+        )?;
         Ok(())
     }
 
@@ -178,27 +176,23 @@ impl World {
         let product = [self.nodes, self.ranks_per_node, self.workers_per_rank]
             .into_iter()
             .try_fold(batch_size, u64::checked_mul);
-        match product {
-            Some(product) if product <= 1 << 44 => Ok(()),
-            _ => Err(OrderError::BadValue {
-                option: "batch_size",
-                value: batch_size,
-                expected: "at most 2^44 divided by nodes x ranks x workers",
-            }),
-        }
+        ensure(
+            product.is_some_and(|product| product <= 1 << 44),
+            "batch_size",
+            batch_size,
+            "at most 2^44 divided by nodes x ranks x workers",
+        )
     }
 }
 
 /// Checks a count against a limit, so that the product of any three counts fits into 64 bits.
 pub(crate) fn check_count(option: &'static str, value: u64) -> Result<(), OrderError> {
-    if value == 0 || value > 1 << 20 {
-        return Err(OrderError::BadValue {
-            option,
-            value,
-            expected: "from 1 to 1048576",
-        });
-    }
-    Ok(())
+    ensure(
+        (1..=1 << 20).contains(&value),
+        option,
+        value,
+        "from 1 to 1048576",
+    )
 }
 
 /// How much of a stream an epoch takes.
@@ -386,13 +380,12 @@ impl EpochConfig {
         self.world.check()?;
         check_count("batch_size", self.batch_size)?;
         self.world.check_batch(self.batch_size)?;
-        if self.sampling.granularity == 0 {
-            return Err(OrderError::BadValue {
-                option: "sampling_granularity",
-                value: 0,
-                expected: "positive",
-            });
-        }
+        ensure(
+            self.sampling.granularity > 0,
+            "sampling_granularity",
+            0,
+            "positive",
+        )?;
         let world = match self.replication {
             None => self.world,
             Some(replication) => self.world.replicate(replication)?,
@@ -428,24 +421,22 @@ impl EpochConfig {
         }
         let canonical_nodes = resolved.canonical_nodes;
         check_count("num_canonical_nodes", canonical_nodes)?;
-        if resolved.sample_in_epoch > 1 << 53 {
-            return Err(OrderError::BadValue {
-                option: "sample_in_epoch",
-                value: resolved.sample_in_epoch,
-                expected: "at most 2^53",
-            });
-        }
+        ensure(
+            resolved.sample_in_epoch <= 1 << 53,
+            "sample_in_epoch",
+            resolved.sample_in_epoch,
+            "at most 2^53",
+        )?;
         let block = self
             .shuffle
             .block_size
             .unwrap_or_else(|| (4_000_000 / canonical_nodes).max(1 << 18));
-        if block > 1 << 48 {
-            return Err(OrderError::BadValue {
-                option: "shuffle_block_size",
-                value: block,
-                expected: "at most 2^48",
-            });
-        }
+        ensure(
+            block <= 1 << 48,
+            "shuffle_block_size",
+            block,
+            "at most 2^48",
+        )?;
         resolved.block = block;
         Ok(resolved)
     }

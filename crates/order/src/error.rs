@@ -208,6 +208,23 @@ impl Diagnostic for OrderError {
     }
 }
 
+/// Returns an error unless the value of an option is valid. `expected` describes the valid values.
+pub(crate) fn ensure(
+    is_valid: bool,
+    option: &'static str,
+    value: u64,
+    expected: &'static str,
+) -> Result<(), OrderError> {
+    match is_valid {
+        true => Ok(()),
+        false => Err(OrderError::BadValue {
+            option,
+            value,
+            expected,
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

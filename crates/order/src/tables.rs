@@ -12,14 +12,14 @@ use std::ops::Range;
 use crate::batch_plan::{BatchPlan, Terms};
 use crate::config::{BatchingMethod, PartitionAlgo, Resolved, ShuffleAlgo, World, check_count};
 use crate::epoch::block_of;
-use crate::error::OrderError;
+use crate::error::{OrderError, ensure};
 use crate::num::{count, index, room};
 use crate::partition::{Cut, Partition};
 use crate::reference;
 use crate::shuffle::Shuffle;
 use crate::shuffle::layout::ShuffleConfig;
 use crate::units::{Drawn, Sampling, ShardTable, Units, counts};
-use crate::weights::{MOST_SAMPLES, Share};
+use crate::weights::{Share, check_samples};
 
 /// The value of an entry without a sample.
 pub const PADDING: i64 = -1;
@@ -78,13 +78,12 @@ pub fn partition(
 /// enough memory.
 pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
     check_count("num_canonical_nodes", config.canonical_nodes)?;
-    if config.block > 1 << 48 {
-        return Err(OrderError::BadValue {
-            option: "shuffle_block_size",
-            value: config.block,
-            expected: "at most 2^48",
-        });
-    }
+    ensure(
+        config.block <= 1 << 48,
+        "shuffle_block_size",
+        config.block,
+        "at most 2^48",
+    )?;
     let units = Units::of_sizes(sizes)?;
     room::<u64>(units.samples(), "the shuffled order")?;
     if let Some(order) = reference::shuffle(&units, config)? {
@@ -193,13 +192,12 @@ pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
     let mut shares = Vec::with_capacity(work.sources.len());
     for source in work.sources {
         let length = total("units", source.units)?;
-        if length != count(source.samples.len()) {
-            return Err(OrderError::BadValue {
-                option: "units",
-                value: length,
-                expected: "the number of sample ids",
-            });
-        }
+        ensure(
+            length == count(source.samples.len()),
+            "units",
+            length,
+            "the number of sample ids",
+        )?;
         samples.push(length);
         shares.push(Share {
             samples: length,
@@ -289,28 +287,15 @@ fn check_world(world: World, batch_size: u64, canonical_nodes: u64) -> Result<()
     check_count("num_canonical_nodes", canonical_nodes)
 }
 
-fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
-    if value > MOST_SAMPLES {
-        return Err(OrderError::BadValue {
-            option,
-            value,
-            expected: "at most 2^48",
-        });
-    }
-    Ok(())
-}
-
 fn check_sampling(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<(), OrderError> {
     total("samples_per_shard", sizes)?;
     check_samples("choose", choose)?;
-    if sampling.granularity == 0 {
-        return Err(OrderError::BadValue {
-            option: "sampling_granularity",
-            value: 0,
-            expected: "positive",
-        });
-    }
-    Ok(())
+    ensure(
+        sampling.granularity > 0,
+        "sampling_granularity",
+        0,
+        "positive",
+    )
 }
 
 fn total(option: &'static str, sizes: &[u64]) -> Result<u64, OrderError> {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::error::OrderError;
 use crate::num::{count, index, low32, room, share};
 use crate::rng::{Checkpoint, Pcg64};
-use crate::weights::MOST_SAMPLES;
+use crate::weights::check_samples;
 
 /// The inputs of sampling, besides the shards.
 #[derive(Clone, Copy, Debug)]
@@ -223,13 +223,7 @@ impl Units {
             let name = u32::try_from(shard).map_err(|_| too_many(count(shard)))?;
             units.push(name, next)?;
         }
-        if next > MOST_SAMPLES {
-            return Err(OrderError::BadValue {
-                option: "samples",
-                value: next,
-                expected: "at most 2^48",
-            });
-        }
+        check_samples("samples", next)?;
         Ok(units)
     }
 

@@ -4,7 +4,7 @@
 //! of later: a mix without samples, a weight that is not a number, and a count above 2^48.
 
 use crate::config::{StreamConfig, Weight};
-use crate::error::OrderError;
+use crate::error::{OrderError, ensure};
 use crate::num::{count, index, real, trunc};
 use crate::rng::Pcg64;
 
@@ -93,15 +93,8 @@ fn bad(stream: usize, weight: &'static str, value: f64) -> OrderError {
     }
 }
 
-fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
-    if value > MOST_SAMPLES {
-        return Err(OrderError::BadValue {
-            option,
-            value,
-            expected: "at most 2^48",
-        });
-    }
-    Ok(())
+pub(crate) fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
+    ensure(value <= MOST_SAMPLES, option, value, "at most 2^48")
 }
 
 fn sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
@@ -110,13 +103,12 @@ fn sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
     for (stream, config) in streams.iter().enumerate() {
         let mut samples = 0_u64;
         for size in config.shards.iter() {
-            if *size > MOST_IN_SHARD {
-                return Err(OrderError::BadValue {
-                    option: "shards",
-                    value: *size,
-                    expected: "at most 2^31 samples in a shard",
-                });
-            }
+            ensure(
+                *size <= MOST_IN_SHARD,
+                "shards",
+                *size,
+                "at most 2^31 samples in a shard",
+            )?;
             samples = samples.saturating_add(*size);
         }
         if samples == 0 {
