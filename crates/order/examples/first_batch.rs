@@ -66,7 +66,7 @@ fn main() -> Result<(), Failure> {
     config.num_canonical_nodes = Some(canonical_nodes);
     config.shuffle.enabled = true;
     config.shuffle.algo = algo;
-    let epoch = shardmill_order::Epoch::with_walk(&config, &walk)?;
+    let epoch = shardmill_order::Epoch::with_checkpoints(&config, &walk)?;
     let walked = started.elapsed();
     let mut cursor = epoch.rank(0)?.with_threads(threads);
     let mut out = Vec::new();
@@ -80,8 +80,8 @@ fn main() -> Result<(), Failure> {
     cursor.read(first, &mut out);
     let ready = started.elapsed();
     let used = processor_seconds()?;
-    if let Some(path) = kept.filter(|_| epoch.has_walked()) {
-        fs::write(path, epoch.walk())?;
+    if let Some(path) = kept.filter(|_| epoch.has_computed_checkpoints()) {
+        fs::write(path, epoch.saved_checkpoints())?;
     }
     let mut sum = out.iter().map(|entry| entry.sample.0).sum::<u64>();
     let mut read = 0_u32;

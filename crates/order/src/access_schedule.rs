@@ -214,10 +214,10 @@ impl<'a> Finder<'a> {
     fn wants(&self, source: usize, node: u64) -> bool {
         let batch_plan = &self.epoch.inner.batch_plan;
         match &batch_plan.method {
-            Method::Random(partition) => partition.batch_plans(node, &self.entries),
+            Method::Random(partition) => partition.may_contain(node, &self.entries),
             Method::PerStream(partitions, _) => partitions
                 .get(source)
-                .is_some_and(|partition| partition.batch_plans(node, &self.entries)),
+                .is_some_and(|partition| partition.may_contain(node, &self.entries)),
             Method::Stratified(_, starts) => match (starts.get(source), starts.get(source + 1)) {
                 (Some(start), Some(stop)) => {
                     *start < self.entries.end && self.entries.start < *stop
@@ -270,10 +270,10 @@ impl<'a> Finder<'a> {
                 let canonical = nodes / batch_plan.nodes;
                 let (owner, inside) = (node / canonical, node % canonical);
                 let step = canonical * batch_plan.ranks_per_node;
-                let walk = place / batch_plan.ranks_per_node * step
+                let flat = place / batch_plan.ranks_per_node * step
                     + inside * batch_plan.ranks_per_node
                     + place % batch_plan.ranks_per_node;
-                let turn = turn(self.turns.get(index(owner))?, walk / batch_plan.batch_size)?;
+                let turn = turn(self.turns.get(index(owner))?, flat / batch_plan.batch_size)?;
                 (turn * batch_plan.nodes + owner) / (batch_plan.nodes * batch_plan.ranks_per_node)
             }
         };

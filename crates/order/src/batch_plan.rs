@@ -155,11 +155,11 @@ impl BatchPlan {
             Method::Stratified(partitions, starts) => {
                 let stream = starts.partition_point(|start| *start <= entry) - 1;
                 let (start, stop) = (*starts.get(stream)?, *starts.get(stream + 1)?);
-                let walk = batch * (stop - start) + (entry - start);
+                let flat = batch * (stop - start) + (entry - start);
                 // The order of entries in a partition over one node with batches of one: rank by rank.
                 let place = partitions
                     .get(stream)?
-                    .place(walk / self.ranks_per_node, walk % self.ranks_per_node)?;
+                    .place(flat / self.ranks_per_node, flat % self.ranks_per_node)?;
                 Some((stream, place))
             }
             Method::DevicePerStream(partitions, origins) => {
@@ -169,11 +169,11 @@ impl BatchPlan {
                 let (turn, node) = (device / self.nodes, device % self.nodes);
                 let origin = origins.get(index(node))?.get(index(turn))?;
                 let stream = usize::try_from(origin.stream).ok()?;
-                let walk = u64::from(origin.batch) * self.batch_size + entry % self.batch_size;
+                let flat = u64::from(origin.batch) * self.batch_size + entry % self.batch_size;
                 let canonical = self.canonical_nodes / self.nodes;
                 let step = canonical * self.ranks_per_node;
-                let entry = node * step + walk % step;
-                Some((stream, partitions.get(stream)?.place(walk / step, entry)?))
+                let entry = node * step + flat % step;
+                Some((stream, partitions.get(stream)?.place(flat / step, entry)?))
             }
         }
     }
@@ -206,16 +206,16 @@ impl BatchPlan {
             Method::PerStream(_, origins) => Some((turn_of(origins, source, batch)?, entry)),
             Method::Stratified(_, starts) => {
                 let (start, stop) = (*starts.get(source)?, *starts.get(source + 1)?);
-                let walk = batch * self.ranks_per_node + entry;
-                Some((walk / (stop - start), start + walk % (stop - start)))
+                let flat = batch * self.ranks_per_node + entry;
+                Some((flat / (stop - start), start + flat % (stop - start)))
             }
             Method::DevicePerStream(_, origins) => {
                 let step = self.canonical_nodes / self.nodes * self.ranks_per_node;
-                let (node, walk) = (entry / step, batch * step + entry % step);
-                let turn = turn_of(origins.get(index(node))?, source, walk / self.batch_size)?;
+                let (node, flat) = (entry / step, batch * step + entry % step);
+                let turn = turn_of(origins.get(index(node))?, source, flat / self.batch_size)?;
                 let device = turn * self.nodes + node;
                 let devices = self.nodes * self.ranks_per_node;
-                let entry = device % devices * self.batch_size + walk % self.batch_size;
+                let entry = device % devices * self.batch_size + flat % self.batch_size;
                 Some((device / devices, entry))
             }
         }

@@ -118,7 +118,7 @@ impl Cursor {
     fn new(epoch: Epoch, entries: Range<u64>) -> Self {
         let inner = &epoch.inner;
         let active = match &inner.batch_plan.method {
-            Method::Random(partition) => partition.nodes_dealt(&entries),
+            Method::Random(partition) => partition.count_nodes_in(&entries),
             _ => inner
                 .resolved
                 .canonical_nodes

@@ -61,18 +61,18 @@ impl Epoch {
     /// # Errors
     /// `InvalidInput` in all cases in which the original raises an error; see [`OrderError`].
     pub fn new(config: &EpochConfig) -> Result<Self, OrderError> {
-        Self::with_walk(config, &[])
+        Self::with_checkpoints(config, &[])
     }
 
-    /// Like [`new`](Self::new), but uses the generator checkpoints in `walk`, as returned by [`walk`](Self::walk).
+    /// Like [`new`](Self::new), but uses the generator checkpoints in `saved`, as returned by [`saved_checkpoints`](Self::saved_checkpoints).
     ///
     /// They must be of an epoch with the same shards, shares, shuffle, seed and number; the world and the start may
     /// differ. Checkpoints that do not match are ignored.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
-    pub fn with_walk(config: &EpochConfig, walk: &[u8]) -> Result<Self, OrderError> {
-        let kept = Kept::new(walk);
+    pub fn with_checkpoints(config: &EpochConfig, saved: &[u8]) -> Result<Self, OrderError> {
+        let kept = Kept::new(saved);
         let resolved = config.resolve()?;
         let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
         let table = ShardTable::new(config.streams.iter().map(|stream| &*stream.shards));
@@ -119,7 +119,7 @@ impl Epoch {
         for (stream, units) in units.into_iter().enumerate() {
             let shuffle = if config.shuffle.enabled {
                 let block = block_of(config.batching_method, stream, &shares, resolved.block)?;
-                Shuffle::with_walk(
+                Shuffle::with_checkpoints(
                     &units,
                     &ShuffleConfig {
                         algo: config.shuffle.algo,
@@ -273,28 +273,28 @@ impl Epoch {
         Some(SampleId(id[0]))
     }
 
-    /// Returns the generator checkpoints, to be stored for [`with_walk`](Self::with_walk): 29 bytes for each. Empty if
+    /// Returns the generator checkpoints, to be stored for [`with_checkpoints`](Self::with_checkpoints): 29 bytes for each. Empty if
     /// there are none: without shuffling, with `naive` and with `shardmill`.
     #[must_use]
-    pub fn walk(&self) -> Vec<u8> {
+    pub fn saved_checkpoints(&self) -> Vec<u8> {
         if self.checkpoints() == 0 {
             return Vec::new();
         }
         let mut writer = Writer::new();
         for source in &self.inner.sources {
-            source.shuffle.write_walk(&mut writer);
+            source.shuffle.write_checkpoints(&mut writer);
         }
         writer.finish()
     }
 
-    /// Returns whether the generator was advanced over all samples to create this epoch. Then [`walk`](Self::walk) may
+    /// Returns whether the generator was advanced over all samples to create this epoch. Then [`saved_checkpoints`](Self::saved_checkpoints) may
     /// be worth storing.
     #[must_use]
-    pub fn has_walked(&self) -> bool {
+    pub fn has_computed_checkpoints(&self) -> bool {
         self.inner
             .sources
             .iter()
-            .any(|source| source.shuffle.has_walked())
+            .any(|source| source.shuffle.has_computed_checkpoints())
     }
 
     /// Returns the number of generator checkpoints.

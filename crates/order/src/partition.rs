@@ -365,7 +365,7 @@ impl Partition {
 
     /// Returns whether the entries `entries` of global batches may contain samples of a canonical node.
     #[must_use]
-    pub fn batch_plans(&self, canonical_node: u64, entries: &Range<u64>) -> bool {
+    pub fn may_contain(&self, canonical_node: u64, entries: &Range<u64>) -> bool {
         let cut = &self.cut;
         let per_node = cut.ranks_per_node * cut.batch_size;
         let nodes = entries.start / per_node..entries.end.div_ceil(per_node).min(cut.nodes);
@@ -382,9 +382,9 @@ impl Partition {
 
     /// Returns of how many canonical nodes the entries `entries` of global batches may contain samples.
     #[must_use]
-    pub fn nodes_dealt(&self, entries: &Range<u64>) -> u64 {
+    pub fn count_nodes_in(&self, entries: &Range<u64>) -> u64 {
         (0..self.cut.canonical_nodes).fold(0, |sum, node| {
-            sum + u64::from(self.batch_plans(node, entries))
+            sum + u64::from(self.may_contain(node, entries))
         })
     }
 

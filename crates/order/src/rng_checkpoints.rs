@@ -193,7 +193,7 @@ mod tests {
         config
     }
 
-    fn walks(algo: ShuffleAlgo) -> bool {
+    fn has_checkpoints(algo: ShuffleAlgo) -> bool {
         !matches!(algo, ShuffleAlgo::Naive | ShuffleAlgo::Shardmill)
     }
 
@@ -201,7 +201,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn a_walk_serves_other_worlds_and_places(
+        fn saved_checkpoints_serve_other_worlds_and_places(
             algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
             shards in prop::collection::vec(prop::collection::vec(20_u64..400, 2..30), 1..3),
             method in prop::sample::select(vec![BatchingMethod::Random, BatchingMethod::Stratified, BatchingMethod::PerStream]),
@@ -211,9 +211,9 @@ mod tests {
             let mut config = config(algo, shards);
             config.batching_method = method;
             let Ok(first) = Epoch::new(&config) else { return Ok(()) };
-            let walk = first.walk();
-            prop_assert_eq!(first.has_walked(), walks(algo));
-            prop_assert_eq!(walk.is_empty(), !walks(algo));
+            let saved = first.saved_checkpoints();
+            prop_assert_eq!(first.has_computed_checkpoints(), has_checkpoints(algo));
+            prop_assert_eq!(saved.is_empty(), !has_checkpoints(algo));
             config.world = World { nodes: 1, ranks_per_node: ranks, workers_per_rank: 2 };
             config.resume = Some(State {
                 epoch: 3,
@@ -223,10 +223,10 @@ mod tests {
                 initial_physical_nodes: Some(2),
             });
             let Ok(plain) = Epoch::new(&config) else { return Ok(()) };
-            let kept = Epoch::with_walk(&config, &walk).unwrap();
-            prop_assert!(!kept.has_walked());
+            let kept = Epoch::with_checkpoints(&config, &saved).unwrap();
+            prop_assert!(!kept.has_computed_checkpoints());
             prop_assert_eq!(entries(&kept), entries(&plain));
-            prop_assert_eq!(kept.walk(), walk);
+            prop_assert_eq!(kept.saved_checkpoints(), saved);
         }
 
         #[test]
@@ -248,9 +248,9 @@ mod tests {
                     other.streams = vec![StreamConfig::new(&longer)];
                 }
             }
-            let walk = Epoch::new(&config).unwrap().walk();
-            let kept = Epoch::with_walk(&other, &walk).unwrap();
-            prop_assert_eq!(kept.has_walked(), walks(algo));
+            let saved = Epoch::new(&config).unwrap().saved_checkpoints();
+            let kept = Epoch::with_checkpoints(&other, &saved).unwrap();
+            prop_assert_eq!(kept.has_computed_checkpoints(), has_checkpoints(algo));
             prop_assert_eq!(entries(&kept), entries(&Epoch::new(&other).unwrap()));
         }
 
@@ -263,18 +263,18 @@ mod tests {
         ) {
             let config = config(algo, vec![vec![100, 50, 70, 220], vec![90, 3000]]);
             let whole = Epoch::new(&config).unwrap();
-            let mut walk = whole.walk();
-            if walk.is_empty() {
+            let mut saved = whole.saved_checkpoints();
+            if saved.is_empty() {
                 return Ok(());
             }
-            let at = crate::num::index(crate::num::trunc(at * crate::num::real(walk.len() as u64)).unwrap());
+            let at = crate::num::index(crate::num::trunc(at * crate::num::real(saved.len() as u64)).unwrap());
             if cut {
-                walk.truncate(at);
+                saved.truncate(at);
             } else {
-                walk[at] ^= 1 << bit;
+                saved[at] ^= 1 << bit;
             }
-            let kept = Epoch::with_walk(&config, &walk).unwrap();
-            prop_assert!(kept.has_walked());
+            let kept = Epoch::with_checkpoints(&config, &saved).unwrap();
+            prop_assert!(kept.has_computed_checkpoints());
             prop_assert_eq!(entries(&kept), entries(&whole));
         }
     }

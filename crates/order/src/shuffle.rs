@@ -86,11 +86,11 @@ impl Shuffle {
     /// # Errors
     /// `InvalidInput` if the block size is too small, or if a canonical node has no samples with `py1e`.
     pub(crate) fn new(units: &Units, config: &ShuffleConfig) -> Result<Self, OrderError> {
-        Self::with_walk(units, config, Kept::new(&[]))
+        Self::with_checkpoints(units, config, Kept::new(&[]))
     }
 
     /// Like [`new`](Self::new), but uses stored checkpoints if they match.
-    pub(crate) fn with_walk(
+    pub(crate) fn with_checkpoints(
         units: &Units,
         config: &ShuffleConfig,
         kept: Kept<'_>,
@@ -292,12 +292,12 @@ impl Shuffle {
     }
 
     /// Returns whether the generator was advanced over all samples to create this shuffle.
-    pub(crate) fn has_walked(&self) -> bool {
+    pub(crate) fn has_computed_checkpoints(&self) -> bool {
         !self.is_kept && !self.checkpoint_lists().is_empty()
     }
 
     /// Writes the checkpoints, if there are any.
-    pub(crate) fn write_walk(&self, out: &mut rng_checkpoints::Writer) {
+    pub(crate) fn write_checkpoints(&self, out: &mut rng_checkpoints::Writer) {
         let checkpoint_lists = self.checkpoint_lists();
         if !checkpoint_lists.is_empty() {
             out.section(self.identity, &checkpoint_lists);

@@ -74,7 +74,7 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64
             step
         }
     };
-    let mut walk = |pick: u64| {
+    let mut take = |pick: u64| {
         let shard = first_pick.partition_point(|first| *first <= pick) - 1;
         let taken = pick_size(shard, pick).min(left);
         out[shard] += taken;
@@ -88,7 +88,7 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64
         order.extend(0..low32(picks));
         rng.shuffle_from(&mut order, index(enough));
         for pick in order {
-            if !walk(u64::from(pick)) {
+            if !take(u64::from(pick)) {
                 break;
             }
         }
@@ -97,7 +97,7 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64
         order.extend(0..picks);
         rng.shuffle_from(&mut order, index(enough));
         for pick in order {
-            if !walk(pick) {
+            if !take(pick) {
                 break;
             }
         }

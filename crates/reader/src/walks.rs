@@ -1,7 +1,7 @@
 //! Stores checkpoints of the random generator ("walks") in the cache folder. With them, the next start and the other
 //! ranks of a node compute the order of an epoch faster.
 //!
-//! A walk records what it was computed from, and has its own hash ([`Epoch::with_walk`]): a stored walk is used only if
+//! A walk records what it was computed from, and has its own hash ([`Epoch::with_checkpoints`]): a stored walk is used only if
 //! it fits. A missing walk costs time only, so errors when reading or writing one are ignored.
 
 use shardmill_order::{Epoch, EpochConfig, OrderError};
@@ -50,7 +50,7 @@ impl Walks {
             return Epoch::new(config);
         }
         let walk = self.read(config.resolve()?.epoch);
-        Epoch::with_walk(config, &walk.unwrap_or_default())
+        Epoch::with_checkpoints(config, &walk.unwrap_or_default())
     }
 
     fn read(&self, epoch: u64) -> Option<Vec<u8>> {
@@ -63,11 +63,11 @@ impl Walks {
 
     /// Stores the walk of an epoch that was computed without one, and removes the walks of past epochs.
     pub(crate) fn keep(&self, epoch: &Epoch) {
-        if !epoch.has_walked() || epoch.samples() < self.from {
+        if !epoch.has_computed_checkpoints() || epoch.samples() < self.from {
             return;
         }
         let Some(folder) = self.folder() else { return };
-        let walk = epoch.walk();
+        let walk = epoch.saved_checkpoints();
         if u64::try_from(walk.len()).map_or(true, |bytes| bytes > MAX_BYTES) {
             return;
         }
@@ -133,10 +133,10 @@ mod tests {
         };
         for epoch in 0..4 {
             let first = walks.order(&config(epoch)).unwrap();
-            assert!(first.has_walked());
+            assert!(first.has_computed_checkpoints());
             walks.keep(&first);
             let again = walks.order(&config(epoch)).unwrap();
-            assert!(!again.has_walked());
+            assert!(!again.has_computed_checkpoints());
             // This writes nothing.
             walks.keep(&again);
         }
@@ -145,14 +145,14 @@ mod tests {
         let mut other = config(3);
         other.shuffle.seed += 1;
         let epoch = walks.order(&other).unwrap();
-        assert!(epoch.has_walked());
+        assert!(epoch.has_computed_checkpoints());
         walks.keep(&epoch);
-        assert!(!walks.order(&other).unwrap().has_walked());
-        assert!(walks.order(&config(3)).unwrap().has_walked());
+        assert!(!walks.order(&other).unwrap().has_computed_checkpoints());
+        assert!(walks.order(&config(3)).unwrap().has_computed_checkpoints());
         // A damaged walk costs time only.
         let path = walks.folder().unwrap().path().join("walk-3");
         fs::write(&path, b"SMWALK1\nnot a walk").unwrap();
-        assert!(walks.order(&other).unwrap().has_walked());
+        assert!(walks.order(&other).unwrap().has_computed_checkpoints());
     }
 
     #[test]
@@ -171,8 +171,8 @@ mod tests {
             from: 0,
         };
         let epoch = walks.order(&config(0)).unwrap();
-        assert!(epoch.has_walked());
+        assert!(epoch.has_computed_checkpoints());
         walks.keep(&epoch);
-        assert!(walks.order(&config(0)).unwrap().has_walked());
+        assert!(walks.order(&config(0)).unwrap().has_computed_checkpoints());
     }
 }

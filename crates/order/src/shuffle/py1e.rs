@@ -317,17 +317,17 @@ impl Py1e {
                 high: right,
             },
         );
-        let mut walk = Walker::new(&self.shifts, &self.rng, near.start);
+        let mut shift = Walker::new(&self.shifts, &self.rng, near.start);
         let mut jump: (u64, Jump) = (0, self.rng.jump(0));
         let mut spans = Vec::with_capacity(near.len());
-        for place in walk.place..near.end {
+        for place in shift.place..near.end {
             let span = self.layout.spans[place];
             let offset = self.layout.offsets[place] - positions.start;
-            let drawn = low + walk.rng.lemire(high - 1 - low);
+            let drawn = low + shift.rng.lemire(high - 1 - low);
             if jump.0 != span.length {
                 jump = (span.length, self.rng.jump(span.length));
             }
-            walk.rng.leap(jump.1);
+            shift.rng.leap(jump.1);
             if place >= near.start {
                 spans.push((
                     offset,

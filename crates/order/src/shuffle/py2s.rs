@@ -75,7 +75,7 @@ impl Py2s {
                 }
                 checkpoint_lists
             }
-            None => walk(&whole, &mut pieces, &nodes, &mut run, &mut rng),
+            None => advance(&whole, &mut pieces, &nodes, &mut run, &mut rng),
         };
         Self {
             offsets: offsets(&pieces),
@@ -175,7 +175,7 @@ impl Py2s {
 
 /// Advances both generators over all samples and draws the order of each node's pieces. Returns the checkpoints of the
 /// run, of the start of each node, and of the epoch.
-fn walk(
+fn advance(
     units: &[Span],
     pieces: &mut [Span],
     nodes: &[usize],
