@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::io;
 
 use serde::Serialize;
-use shardmill_core::{Diagnostic, ErrorKind, escape};
+use shardmill_core::{Diagnostic, ErrorKind, escape, io_error_id};
 
 /// An error in the form in which it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,6 +34,12 @@ impl Fault {
     /// Creates the error of a command line, of a variable, or of a request that a dataset cannot fulfil.
     pub fn usage(id: impl Into<Cow<'static, str>>, message: &str) -> Self {
         Self::new(ErrorKind::InvalidInput, id, message)
+    }
+
+    /// Creates the error of an operation of the operating system.
+    pub fn io(message: &str, source: &io::Error) -> Self {
+        let message = format!("{message}: {source}");
+        Self::new(ErrorKind::from(source), io_error_id(source), &message)
     }
 
     /// Creates the error of an option that cannot have its value. `option` has no dashes; the hint says what is accepted.
@@ -101,6 +108,8 @@ impl<E: Diagnostic> From<E> for Fault {
         }
     }
 }
+
+impl Error for Fault {}
 
 impl fmt::Display for Fault {
     /// Formats the line after `error` or `warning`.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use shardmill_core::escape;
 
-use super::values::{ValueError, is_not, refused};
+use super::values::{is_not, refused};
+use crate::error::Fault;
 
 /// The maximum number of bytes in the text of a duration, and of digits in one of its numbers. Longer ones can make
 /// `humantime` panic.
@@ -22,7 +23,7 @@ pub struct TypedDuration {
 }
 
 /// Parses a duration of at most a day. A number without a unit means seconds.
-pub fn up_to_a_day(text: &str) -> Result<Duration, ValueError> {
+pub fn up_to_a_day(text: &str) -> Result<Duration, Fault> {
     at_most(
         text,
         DAY,
@@ -32,7 +33,7 @@ pub fn up_to_a_day(text: &str) -> Result<Duration, ValueError> {
 }
 
 /// Parses a duration of at most an hour. A number without a unit means seconds.
-pub fn up_to_an_hour(text: &str) -> Result<Duration, ValueError> {
+pub fn up_to_an_hour(text: &str) -> Result<Duration, Fault> {
     at_most(
         text,
         HOUR,
@@ -42,24 +43,19 @@ pub fn up_to_an_hour(text: &str) -> Result<Duration, ValueError> {
 }
 
 /// Parses a duration of at most an hour that has a unit.
-pub fn step(text: &str) -> Result<Duration, ValueError> {
+pub fn step(text: &str) -> Result<Duration, Fault> {
     at_most(text, HOUR, "an hour", with_unit(text)?)
 }
 
 /// Parses a duration of any length that has a unit.
-pub fn age(text: &str) -> Result<TypedDuration, ValueError> {
+pub fn age(text: &str) -> Result<TypedDuration, Fault> {
     Ok(TypedDuration {
         text: text.to_owned(),
         duration: with_unit(text)?,
     })
 }
 
-fn at_most(
-    text: &str,
-    most: Duration,
-    name: &str,
-    duration: Duration,
-) -> Result<Duration, ValueError> {
+fn at_most(text: &str, most: Duration, name: &str, duration: Duration) -> Result<Duration, Fault> {
     match duration > most {
         true => Err(refused(
             format!("`{}` is more than {name}", escape(text)),
@@ -79,7 +75,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// Parses a duration whose numbers have units. Zero needs none.
-fn with_unit(text: &str) -> Result<Duration, ValueError> {
+fn with_unit(text: &str) -> Result<Duration, Fault> {
     match seconds(text) {
         Some(Duration::ZERO) => return Ok(Duration::ZERO),
         Some(_) => {

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::values::ValueError;
 use crate::error::Fault;
 use crate::output::count;
 
@@ -14,7 +13,7 @@ pub enum IndexRange {
 }
 
 impl IndexRange {
-    pub fn parse(text: &str) -> Result<Self, ValueError> {
+    pub fn parse(text: &str) -> Result<Self, Fault> {
         // Options with a typo reach this parser, because negative numbers are allowed here.
         if text
             .strip_prefix('-')
@@ -24,7 +23,7 @@ impl IndexRange {
                 "usage-unknown-option",
                 "there is no such option or argument",
             );
-            return Err(fault.about(text).with_hint("see `shardmill --help`").into());
+            return Err(fault.about(text).with_hint("see `shardmill --help`"));
         }
         let error = || {
             Fault::usage("config-range", "it is neither a number nor a range")
@@ -148,7 +147,7 @@ mod tests {
     fn a_word_that_looks_like_an_option_is_called_one() {
         for text in ["--jsn", "-x", "--5"] {
             assert!(
-                matches!(IndexRange::parse(text), Err(ValueError::Other(fault)) if fault.id == "usage-unknown-option"),
+                matches!(IndexRange::parse(text), Err(fault) if fault.id == "usage-unknown-option"),
                 "{text}"
             );
         }

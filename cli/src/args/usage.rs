@@ -8,7 +8,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 use shardmill_core::escape;
 
 use super::renamed;
-use super::values::ValueError;
 use crate::error::{Fault, one_line};
 
 /// Converts an error of clap for the command line `typed`. A value that its parser rejected keeps the parser's message.
@@ -20,15 +19,17 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Fault {
         .as_deref()
         .and_then(|argument| argument.split([' ', '=']).next())
         .map(str::to_owned);
-    let own = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    let own: Option<&Fault> =
+        std::error::Error::source(error).and_then(|source| source.downcast_ref());
     match (own, &option) {
-        (Some(ValueError::Other(fault)), _) => return fault.clone(),
-        (Some(ValueError::Refused { message, hint }), Some(option)) => {
-            return Fault::usage(config_id(option), message)
-                .about(&given_as(option, typed))
-                .with_hint(hint);
+        (Some(fault), Some(option)) if fault.id.is_empty() => {
+            return Fault {
+                id: config_id(option),
+                ..fault.clone().about(&given_as(option, typed))
+            };
         }
-        _ => {}
+        (Some(fault), _) => return fault.clone(),
+        (None, _) => {}
     }
     let value = get(ContextKind::InvalidValue);
     let help = || Some("see `shardmill --help`".to_owned());

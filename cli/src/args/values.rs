@@ -15,61 +15,21 @@ use shardmill_writer::ShardPattern;
 
 use crate::error::Fault;
 
-/// A value that cannot be used.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ValueError {
-    /// The option does not accept the value. [`usage_error`](super::usage_error) adds the option.
-    #[error("{message}")]
-    Refused {
-        message: String,
-        /// What would be accepted.
-        hint: String,
-    },
-    /// The value has an error of its own.
-    #[error("{}", .0.message)]
-    Other(Fault),
-}
-
-impl<E: Diagnostic> From<E> for ValueError {
-    fn from(error: E) -> Self {
-        Self::Other(error.into())
-    }
-}
-
-impl From<Fault> for ValueError {
-    fn from(fault: Fault) -> Self {
-        Self::Other(fault)
-    }
-}
-
-impl From<ValueError> for Fault {
-    fn from(error: ValueError) -> Self {
-        match error {
-            ValueError::Other(fault) => fault,
-            ValueError::Refused { message, hint } => {
-                Self::usage("usage-value", &message).with_hint(&hint)
-            }
-        }
-    }
-}
-
-type Parsed<T> = Result<T, ValueError>;
+type Parsed<T> = Result<T, Fault>;
 
 /// A value that may be `none` or `auto`. As an alias, clap does not take it for an option that may be missing.
 pub type OrNone<T> = Option<T>;
 /// One value that holds several. As an alias, clap does not take it for a repeated option.
 pub type List<T> = Vec<T>;
 
-/// Returns the error that an option does not accept a value.
-pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> ValueError {
-    ValueError::Refused {
-        message: message.into(),
-        hint: hint.into(),
-    }
+/// Returns the error that an option does not accept a value. It has no id: [`usage_error`](super::usage_error) adds the
+/// option and its id.
+pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> Fault {
+    Fault::usage("", &message.into()).with_hint(&hint.into())
 }
 
 /// Returns the error that a text is not what an option accepts.
-pub fn is_not(text: &str, what: &str, hint: impl Into<String>) -> ValueError {
+pub fn is_not(text: &str, what: &str, hint: impl Into<String>) -> Fault {
     refused(format!("`{}` is not {what}", escape(text)), hint)
 }
 
@@ -228,13 +188,11 @@ pub fn local_path(text: &str) -> Parsed<PathBuf> {
         let message = format!("only local folders and files are supported here, not `{scheme}:`");
         return Err(Fault::usage("url-scheme", &message)
             .about(&without_secrets(scheme, rest))
-            .with_hint("give the path of a local directory")
-            .into());
+            .with_hint("give the path of a local directory"));
     }
     if text.is_empty() {
         return Err(Fault::usage("usage-value", "a location is empty")
-            .with_hint("give the path of a file or directory")
-            .into());
+            .with_hint("give the path of a file or directory"));
     }
     Ok(PathBuf::from(text))
 }
@@ -562,9 +520,7 @@ mod tests {
 
     #[test]
     fn urls_are_refused_without_their_secrets() {
-        let Err(ValueError::Other(fault)) =
-            local_path("s3://key:secret@bucket/a/b?sig=secret#frag")
-        else {
+        let Err(fault) = local_path("s3://key:secret@bucket/a/b?sig=secret#frag") else {
             unreachable!();
         };
         assert_eq!(fault.id, "url-scheme");

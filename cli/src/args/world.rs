@@ -6,7 +6,8 @@ use shardmill_core::escape;
 use shardmill_order::{BatchingMethod, PartitionAlgo, SamplingMethod, ShuffleAlgo, Weight};
 
 use super::StorageArgs;
-use super::values::{self, ValueError, refused};
+use super::values::{self, refused};
+use crate::error::Fault;
 
 // The datasets of a run, the machines that read them, and the order. No doc
 // comment: it would become the text of the verb.
@@ -125,7 +126,7 @@ pub struct Stream {
 
 impl Stream {
     /// Parses `DATASET[,proportion=X|repeat=X|choose=N]`. A comma followed by anything else belongs to the path.
-    pub fn parse(typed: &str) -> Result<Self, ValueError> {
+    pub fn parse(typed: &str) -> Result<Self, Fault> {
         let wrong = |fact: String| {
             let hint =
                 "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N";

@@ -3,13 +3,13 @@
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
-use shardmill_core::{Diagnostic, ErrorKind};
+use shardmill_core::ErrorKind;
 use shardmill_storage::{Dir, PublishMode};
 
 use super::markdown::headed;
 use crate::args::{CompletionsArgs, ManArgs};
 use crate::command::{self, is_shown};
-use crate::error::Stop;
+use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output};
 
 pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
@@ -28,7 +28,7 @@ pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
 }
 
 /// Returns the file name and the roff text of every page.
-fn pages() -> Result<Vec<(String, Vec<u8>)>, PageError> {
+fn pages() -> Result<Vec<(String, Vec<u8>)>, Fault> {
     let mut command = command::command();
     command.build();
     let mut pages = Vec::new();
@@ -36,12 +36,14 @@ fn pages() -> Result<Vec<(String, Vec<u8>)>, PageError> {
     Ok(pages)
 }
 
-fn collect(
-    command: &Command,
-    name: &str,
-    pages: &mut Vec<(String, Vec<u8>)>,
-) -> Result<(), PageError> {
-    let roff = page(command).map_err(PageError)?;
+fn collect(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> Result<(), Fault> {
+    let roff = page(command).map_err(|error| {
+        Fault::new(
+            ErrorKind::Bug,
+            "bug",
+            &format!("a manual page cannot be made: {error}"),
+        )
+    })?;
     pages.push((format!("{name}.1"), roff));
     for verb in command.get_subcommands().filter(|verb| is_shown(verb)) {
         collect(verb, &format!("{name}-{}", verb.get_name()), pages)?;
@@ -80,21 +82,6 @@ fn page(command: &Command) -> Result<Vec<u8>, std::io::Error> {
         roff.to_writer(&mut out)?;
     }
     Ok(out)
-}
-
-/// Writing to memory failed.
-#[derive(Debug, thiserror::Error)]
-#[error("a manual page cannot be made")]
-struct PageError(#[source] std::io::Error);
-
-impl Diagnostic for PageError {
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::Bug
-    }
-
-    fn id(&self) -> &'static str {
-        "bug"
-    }
 }
 
 /// Prints completions for a shell.

@@ -13,7 +13,7 @@ use std::thread::Builder;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shardmill_core::{Diagnostic, ErrorKind, io_error_id};
+use shardmill_core::ErrorKind;
 use shardmill_order::{EpochConfig, Request, orders, weights};
 
 use crate::args;
@@ -38,7 +38,14 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
         let started = Builder::new().spawn(move || work(&input, &answers));
         match started {
             Ok(_) => {}
-            Err(error) if job == 0 => return Err(Failed::Thread(error).into()),
+            Err(error) if job == 0 => {
+                let fault = Fault::io("cannot start a thread", &error);
+                return Err(Fault {
+                    kind: ErrorKind::Resource,
+                    ..fault
+                }
+                .into());
+            }
             // Existing threads can do the work.
             Err(_) => break,
         }
@@ -65,7 +72,9 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
         }
     }
     match failed {
-        Some(error) => Err(Failed::Read(error).into()),
+        Some(error) => Err(Fault::io("cannot read", &error)
+            .about("standard input")
+            .into()),
         None => Ok(Exit::Done),
     }
 }
@@ -257,43 +266,6 @@ fn rendered(answer: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(answer).unwrap_or_default();
     line.push(b'\n');
     line
-}
-
-/// The error that ends the service.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error("cannot read")]
-    Read(#[source] io::Error),
-    #[error("cannot start a thread")]
-    Thread(#[source] io::Error),
-}
-
-impl Failed {
-    const fn source(&self) -> &io::Error {
-        match self {
-            Self::Read(error) | Self::Thread(error) => error,
-        }
-    }
-}
-
-impl Diagnostic for Failed {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Read(error) => ErrorKind::from(error),
-            Self::Thread(_) => ErrorKind::Resource,
-        }
-    }
-
-    fn id(&self) -> &'static str {
-        io_error_id(self.source())
-    }
-
-    fn object(&self) -> Option<String> {
-        match self {
-            Self::Read(_) => Some("standard input".to_owned()),
-            Self::Thread(_) => None,
-        }
-    }
 }
 
 #[cfg(test)]

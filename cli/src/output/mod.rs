@@ -24,7 +24,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::args::{ColorName, GlobalArgs, ProgressName};
-use crate::error::Stop;
+use crate::error::{Fault, Stop};
 
 /// Decides whether the text of this process has colors. `Auto` follows NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
 pub fn set_color(color: ColorName) {
@@ -110,7 +110,7 @@ impl Output {
 
     /// Writes a value as one line of JSON to standard output.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Stop> {
-        let mut line = serde_json::to_vec(value).map_err(|error| StdoutError(error.into()))?;
+        let mut line = serde_json::to_vec(value).map_err(|error| failed(&error.into()))?;
         line.push(b'\n');
         self.bytes(&line)
     }
@@ -125,25 +125,10 @@ impl Output {
 fn closed(result: io::Result<()>) -> Result<(), Stop> {
     result.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Stop::ClosedPipe,
-        _ => StdoutError(error).into(),
+        _ => failed(&error).into(),
     })
 }
 
-/// Standard output could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write")]
-struct StdoutError(#[source] io::Error);
-
-impl shardmill_core::Diagnostic for StdoutError {
-    fn kind(&self) -> shardmill_core::ErrorKind {
-        shardmill_core::ErrorKind::from(&self.0)
-    }
-
-    fn id(&self) -> &'static str {
-        shardmill_core::io_error_id(&self.0)
-    }
-
-    fn object(&self) -> Option<String> {
-        Some("standard output".to_owned())
-    }
+fn failed(error: &io::Error) -> Fault {
+    Fault::io("cannot write", error).about("standard output")
 }
