@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::batch_plan::{BatchPlan, Method, Terms};
 use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State};
 use crate::error::OrderError;
-use crate::num::{count, real, trunc};
+use crate::num::{real, trunc};
 use crate::rng_checkpoints::{Kept, Writer};
 use crate::shuffle::Shuffle;
 use crate::shuffle::layout::ShuffleConfig;
@@ -256,23 +256,6 @@ impl Epoch {
         Ok(place * batch_size..(place + 1) * batch_size)
     }
 
-    /// Returns the sample at a position of the shuffled order, before partitioning. This needs random access: no
-    /// shuffling, `naive` or `shardmill`; otherwise it returns `None`. `source` is the stream, or 0 for `random`.
-    #[must_use]
-    pub fn sample_at(&self, source: usize, position: u64) -> Option<SampleId> {
-        let source = self.inner.sources.get(source)?;
-        if position >= source.shuffle.samples() {
-            return None;
-        }
-        let mut id = [source.shuffle.direct(position)?];
-        source.units.resolve(
-            &self.inner.table,
-            &mut crate::units::Drawn::default(),
-            &mut id,
-        );
-        Some(SampleId(id[0]))
-    }
-
     /// Returns the generator checkpoints, to be stored for [`with_checkpoints`](Self::with_checkpoints): 29 bytes for each. Empty if
     /// there are none: without shuffling, with `naive` and with `shardmill`.
     #[must_use]
@@ -305,12 +288,6 @@ impl Epoch {
             .iter()
             .map(|source| source.shuffle.checkpoints())
             .sum()
-    }
-
-    /// Returns the number of sources of samples: the streams, or 1 for `random`.
-    #[must_use]
-    pub fn sources(&self) -> u64 {
-        count(self.inner.sources.len())
     }
 }
 

@@ -21,74 +21,32 @@ const SUM_4: u128 = MULTIPLIER_2
     .wrapping_add(1)
     .wrapping_mul(MULTIPLIER.wrapping_add(1));
 
-/// Spreads a non-negative integer over 256 bits, as `numpy.random.SeedSequence` does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeedSequence {
-    pool: [u32; 4],
-}
-
-impl SeedSequence {
-    /// Creates the sequence from an integer below 2^128.
-    #[must_use]
-    pub fn new(entropy: u128) -> Self {
-        let mut words = [0; 4];
-        let mut used = 1;
-        for (place, word) in words.iter_mut().enumerate() {
-            *word = low32(low64(entropy >> (32 * place)));
-            if *word != 0 {
-                used = place + 1;
+/// Spreads an integer over 256 bits, like `numpy.random.SeedSequence(entropy).generate_state(4, numpy.uint64)`.
+fn seed_state(entropy: u128) -> [u64; 4] {
+    let mut hash = 0x43b0_d7e5_u32;
+    let mut hashmix = move |value: u32| {
+        let value = value ^ hash;
+        hash = hash.wrapping_mul(0x931e_8875);
+        let value = value.wrapping_mul(hash);
+        value ^ (value >> 16)
+    };
+    let words = [0, 32, 64, 96].map(|bits| low32(low64(entropy >> bits)));
+    let mut pool = words.map(&mut hashmix);
+    for from in 0..4 {
+        for to in 0..4 {
+            if from != to {
+                pool[to] = mix(pool[to], hashmix(pool[from]));
             }
         }
-        Self::from_words(&words[..used])
     }
-
-    /// Creates the sequence from an integer of any size in base 2^32, least significant word first, without leading
-    /// zeros.
-    #[must_use]
-    pub fn from_words(words: &[u32]) -> Self {
-        let mut hash = 0x43b0_d7e5_u32;
-        let mut hashmix = move |value: u32| {
-            let value = value ^ hash;
-            hash = hash.wrapping_mul(0x931e_8875);
-            let value = value.wrapping_mul(hash);
-            value ^ (value >> 16)
-        };
-        let mut pool = [0_u32; 4];
-        for (place, slot) in pool.iter_mut().enumerate() {
-            *slot = hashmix(words.get(place).copied().unwrap_or(0));
-        }
-        for from in 0..4 {
-            for to in 0..4 {
-                if from != to {
-                    pool[to] = mix(pool[to], hashmix(pool[from]));
-                }
-            }
-        }
-        for word in words.iter().skip(4) {
-            for slot in &mut pool {
-                *slot = mix(*slot, hashmix(*word));
-            }
-        }
-        Self { pool }
-    }
-
-    /// Returns four 64-bit words, like `generate_state(4, numpy.uint64)`.
-    #[must_use]
-    pub fn state(&self) -> [u64; 4] {
-        let mut hash = 0x8b51_f9dd_u32;
-        let mut next = |place: usize| {
-            let value = self.pool[place % 4] ^ hash;
-            hash = hash.wrapping_mul(0x58f3_8ded);
-            let value = value.wrapping_mul(hash);
-            u64::from(value ^ (value >> 16))
-        };
-        let mut words = [0; 4];
-        for (place, word) in words.iter_mut().enumerate() {
-            let low = next(2 * place);
-            *word = low | next(2 * place + 1) << 32;
-        }
-        words
-    }
+    let mut hash = 0x8b51_f9dd_u32;
+    let mut next = |place: usize| {
+        let value = pool[place % 4] ^ hash;
+        hash = hash.wrapping_mul(0x58f3_8ded);
+        let value = value.wrapping_mul(hash);
+        u64::from(value ^ (value >> 16))
+    };
+    [0, 2, 4, 6].map(|place| next(place) | next(place + 1) << 32)
 }
 
 fn mix(left: u32, right: u32) -> u32 {
@@ -165,13 +123,7 @@ impl Pcg64 {
     /// Creates `default_rng(seed)`. The order uses `seed` and `seed + epoch`, which need at most 65 bits.
     #[must_use]
     pub fn new(seed: u128) -> Self {
-        Self::from_sequence(&SeedSequence::new(seed))
-    }
-
-    /// Creates `Generator(PCG64(sequence))`.
-    #[must_use]
-    pub fn from_sequence(sequence: &SeedSequence) -> Self {
-        let words = sequence.state().map(u128::from);
+        let words = seed_state(seed).map(u128::from);
         let start = words[0] << 64 | words[1];
         let mut generator = Self {
             state: 0,
@@ -182,12 +134,6 @@ impl Pcg64 {
         generator.state = generator.state.wrapping_add(start);
         generator.step();
         generator
-    }
-
-    /// Returns the state and the increment, for comparison with `bit_generator.state`.
-    #[must_use]
-    pub const fn raw_state(&self) -> (u128, u128) {
-        (self.state, self.increment)
     }
 
     /// Returns the current state as a checkpoint.
@@ -591,8 +537,9 @@ mod tests {
                 0x77ff_3ed8_6c5c_5633_7b62_eea7_340c_a9c7,
             ),
         ] {
+            let rng = Pcg64::new(seed);
             assert_eq!(
-                Pcg64::new(seed).raw_state(),
+                (rng.state, rng.increment),
                 (state, increment),
                 "seed {seed}"
             );
@@ -643,18 +590,6 @@ mod tests {
         assert_eq!(drawn, [321_922, 302_225, 326_770, 214_644]);
         assert!(rng.integers(5, 5).is_err());
         assert!(rng.choice(5, 6).is_err());
-    }
-
-    #[test]
-    fn long_seeds_use_every_word() {
-        assert_ne!(
-            SeedSequence::from_words(&[1, 2, 3, 4, 5]),
-            SeedSequence::from_words(&[1, 2, 3, 4, 6])
-        );
-        assert_eq!(
-            SeedSequence::from_words(&[7, 0, 0, 9]),
-            SeedSequence::new(7 | 9 << 96)
-        );
     }
 
     fn plain_shuffle(rng: &mut Pcg64, x: &mut [u32]) {

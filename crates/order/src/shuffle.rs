@@ -45,7 +45,7 @@ pub(crate) struct Scratch {
 #[derive(Clone, Debug)]
 pub struct Shuffle {
     kind: Kind,
-    samples: u64,
+    pub(crate) samples: u64,
     nodes: u64,
     /// The hash of the inputs of the checkpoints; 0 without checkpoints.
     identity: u128,
@@ -145,11 +145,6 @@ impl Shuffle {
             identity,
             is_kept,
         })
-    }
-
-    /// Returns the number of positions.
-    pub(crate) const fn samples(&self) -> u64 {
-        self.samples
     }
 
     /// Returns the big id at a position if the shuffle has random access; otherwise `None`.

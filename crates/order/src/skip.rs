@@ -8,7 +8,6 @@ use std::ops::Range;
 
 use crate::epoch::{Entry, Epoch};
 use crate::error::OrderError;
-use crate::num::count;
 
 /// What an epoch leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -182,18 +181,6 @@ impl Kept {
         }
         None
     }
-
-    /// Returns the number of skipped steps.
-    #[must_use]
-    pub fn skipped_steps(&self) -> u64 {
-        self.epoch.batches() - self.steps()
-    }
-
-    /// Returns the number of skipped samples.
-    #[must_use]
-    pub fn skipped_samples(&self) -> u64 {
-        count(self.samples.len())
-    }
 }
 
 #[cfg(test)]
@@ -238,7 +225,7 @@ mod tests {
         let expected = [0, 3, 4, 6].map(|step: usize| all[step].clone());
         assert_eq!(delivered(&first, &skip, u64::MAX), expected);
         let kept = first.without(&skip).unwrap();
-        assert_eq!((kept.steps(), kept.skipped_steps()), (4, 3));
+        assert_eq!(kept.steps(), 4);
         for done in 0..4 {
             let mut resumed = config(2, 4);
             resumed.resume = Some(first.state_after(kept.passed(done)));
@@ -306,7 +293,7 @@ mod tests {
         let kept = epoch
             .without(&Skip::new(std::iter::once(1600..1616), Vec::new()))
             .unwrap();
-        assert_eq!(kept.skipped_steps(), 0);
+        assert_eq!(kept.steps(), epoch.batches());
         let mut resumed = config(1, 8);
         resumed.resume = Some(epoch.state_after(3));
         let rest = Epoch::new(&resumed).unwrap();
@@ -314,7 +301,7 @@ mod tests {
             .without(&Skip::new([5..48, 64..80], Vec::new()))
             .unwrap();
         assert_eq!(
-            (kept.skipped_steps(), kept.step(0), kept.step(1)),
+            (rest.batches() - kept.steps(), kept.step(0), kept.step(1)),
             (1, 0, 2)
         );
     }

@@ -78,7 +78,7 @@ fn in_order(shuffle: &Shuffle, nodes: u64, wanted: u64) -> Vec<u64> {
     let mut scratch = Scratch::default();
     for node in 0..nodes {
         let mut follow = Follow::default();
-        let positions = positions_of(shuffle.samples(), node, nodes);
+        let positions = positions_of(shuffle.samples, node, nodes);
         let mut at = positions.start;
         while at < positions.end {
             shuffle.window(node, at, wanted + at % 7, &mut follow, &mut scratch);
@@ -149,8 +149,8 @@ proptest! {
         let found = in_order(&lazy, nodes, wanted);
         prop_assert!(found == expected, "windows in order");
         for start in starts {
-            let position = crate::num::trunc(start * real(lazy.samples())).unwrap();
-            let node = node_of(lazy.samples(), position, nodes);
+            let position = crate::num::trunc(start * real(lazy.samples)).unwrap();
+            let node = node_of(lazy.samples, position, nodes);
             let mut scratch = Scratch::default();
             lazy.window(node, position, wanted, &mut Follow::default(), &mut scratch);
             let window = scratch.window;
@@ -169,11 +169,11 @@ proptest! {
         let units = units(&sizes);
         let lazy = Shuffle::new(&units, &config(ShuffleAlgo::Shardmill, nodes, epoch, block)).unwrap();
         let found = in_order(&lazy, nodes, 10);
-        let again: Vec<_> = (0..lazy.samples()).map(|position| lazy.direct(position).unwrap()).collect();
+        let again: Vec<_> = (0..lazy.samples).map(|position| lazy.direct(position).unwrap()).collect();
         prop_assert_eq!(&found, &again);
         let mut sorted = found.clone();
         sorted.sort_unstable();
-        prop_assert!(sorted == (0..lazy.samples()).collect::<Vec<_>>());
+        prop_assert!(sorted == (0..lazy.samples).collect::<Vec<_>>());
         // The same samples in the same canonical node as with py1s, close to their positions there.
         let layout = Layout::new(&units, nodes, 9176, epoch).0;
         let flat: Vec<u64> = layout.spans.iter().copied().flat_map(ids).collect();
@@ -184,7 +184,7 @@ proptest! {
         for (at, id) in found.iter().enumerate() {
             let moved = count(place[index(*id)].abs_diff(at));
             prop_assert!(moved <= block.max(2) * 3 / 4 + 1, "moved by {}", moved);
-            let node = |position| node_of(lazy.samples(), position, nodes);
+            let node = |position| node_of(lazy.samples, position, nodes);
             prop_assert_eq!(node(count(at)), node(count(place[index(*id)])));
         }
     }

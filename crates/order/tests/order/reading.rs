@@ -1,7 +1,7 @@
 //! Checks that an epoch is the same however it is read, and that shard accesses are predicted correctly.
 
 use proptest::prelude::*;
-use shardmill_order::{BatchingMethod, Epoch, SampleId, ShuffleAlgo, StreamConfig};
+use shardmill_order::{BatchingMethod, Epoch, ShuffleAlgo, StreamConfig};
 
 use crate::{WORLDS, batches, mixed, world};
 
@@ -97,34 +97,4 @@ proptest! {
         // A shard of 100 samples in blocks of 2000 is needed for some 20 batches, not for 1000.
         prop_assert!(total <= 1000 * 50, "{} batches on average", total / 1000);
     }
-}
-
-#[test]
-fn positions_are_read_at_random() {
-    for (algo, shuffle) in [
-        (ShuffleAlgo::Shardmill, true),
-        (ShuffleAlgo::Naive, true),
-        (ShuffleAlgo::Py1e, false),
-    ] {
-        for fraction in [false, true] {
-            let mut config = mixed(algo, BatchingMethod::Random, 7, fraction);
-            config.shuffle.enabled = shuffle;
-            config.num_canonical_nodes = Some(1);
-            let epoch = Epoch::new(&config).unwrap();
-            // One node, one rank, one canonical node: the order is dealt as it is.
-            let dealt: Vec<SampleId> = batches(epoch.everyone(), 0)
-                .concat()
-                .into_iter()
-                .map(SampleId)
-                .collect();
-            let read: Vec<SampleId> = (0..epoch.samples())
-                .rev()
-                .map(|at| epoch.sample_at(0, at).unwrap())
-                .collect();
-            assert_eq!(dealt, read.into_iter().rev().collect::<Vec<_>>());
-            assert_eq!(epoch.sample_at(0, epoch.samples()), None);
-        }
-    }
-    let epoch = Epoch::new(&mixed(ShuffleAlgo::Py1e, BatchingMethod::Random, 7, false)).unwrap();
-    assert_eq!(epoch.sample_at(0, 0), None, "py1e needs a window");
 }
