@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(found.text, text);
         }
         for text in ["100", "1.5"] {
-            let error = step(text).unwrap_err().to_string();
+            let error = step(text).unwrap_err().message;
             assert_eq!(error, format!("`{text}` has no unit"));
             assert!(age(text).is_err());
         }

@@ -19,6 +19,7 @@ use crate::error::{Fault, Stop};
 use crate::output::{Output, write_object, write_value};
 
 /// The known properties of a shard, from its index or else from its headers.
+#[derive(Default)]
 pub struct TarFacts {
     pub name: String,
     /// The number of live samples.
@@ -115,18 +116,8 @@ impl Tars {
 }
 
 fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, DatasetError> {
-    let empty = || TarFacts {
-        name: String::new(),
-        samples: 0,
-        stored: 0,
-        raw_bytes: 0,
-        stored_bytes: 0,
-        compression: None,
-        hashes: FileHashes::default(),
-        fields: Arc::default(),
-    };
     let Some(shard) = set.shards().get(number) else {
-        return Ok(empty());
+        return Ok(TarFacts::default());
     };
     if let Some(entry) = shard.entry() {
         return Ok(TarFacts {
@@ -152,7 +143,7 @@ fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, Da
         stored_bytes: shard.open()?.len(),
         compression: compression.map(|compression| compression.algorithm().to_string()),
         fields: Arc::new(FieldSet::of(&map.samples)),
-        ..empty()
+        ..TarFacts::default()
     })
 }
 
