@@ -335,15 +335,13 @@ impl DatasetProblem {
 /// An error of opening or reading a dataset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum DatasetError {
     /// A sentence says all that is known about the problem.
     #[error("{reason}")]
     Input {
-        /// What is wrong.
         problem: DatasetProblem,
-        /// What it is about.
         subject: Subject,
-        /// What is wrong, with the facts.
         reason: String,
     },
     /// A file or directory could not be used.
@@ -355,17 +353,13 @@ pub enum DatasetError {
     /// A directory without an index.
     #[error("there is no index.json in this directory{}", uncommitted(*.unfinished))]
     IndexMissing {
-        /// The directory.
         path: PathBuf,
-        /// What an unfinished conversion into the directory left there.
         unfinished: Option<Unfinished>,
     },
     /// A directory without an index that contains the shards that an unfinished conversion has written so far.
     #[error("{found}")]
     Unfinished {
-        /// The directory.
         path: PathBuf,
-        /// What the conversion left there.
         found: Unfinished,
         /// Whether the shards are tar files, which can be read one by one.
         tars: bool,
@@ -373,119 +367,92 @@ pub enum DatasetError {
     /// An index that cannot be used.
     #[error("cannot read the index{}", at(source))]
     Index {
-        /// The index.
         path: PathBuf,
-        /// The underlying error.
         #[source]
         source: Box<MdsError>,
     },
     /// An index of a WebDataset dataset that cannot be used.
     #[error("cannot read the index")]
     TarIndex {
-        /// The index.
         path: PathBuf,
-        /// The underlying error.
         #[source]
         source: Box<WebdatasetError>,
     },
     /// Indexes that cannot be merged.
     #[error("cannot merge the indexes beneath this directory{}", at(source))]
     Merge {
-        /// The directory.
         path: PathBuf,
-        /// The underlying error.
         #[source]
         source: Box<MdsError>,
     },
     /// A file demands more than the limits allow.
     #[error("it asks for too much")]
     Limit {
-        /// The file.
         path: PathBuf,
-        /// The limit that it exceeds.
         #[source]
         source: LimitExceeded,
     },
     /// A file of a shard is missing.
     #[error("the file is missing, and with it {}", samples_of(*first_sample, *samples))]
     ShardMissing {
-        /// The place in the dataset.
         place: Place,
-        /// The first sample of the shard, in the dataset.
         first_sample: u64,
-        /// Samples in the shard.
         samples: u64,
     },
     /// A file of a shard does not have the length that the index declares.
     #[error("the file has {found} bytes, not {expected} as the index says")]
     ShardLength {
-        /// The place in the dataset.
         place: Place,
-        /// The length in the index.
         expected: u64,
-        /// The length of the file.
         found: u64,
     },
     /// A file of a shard does not have the hash that the index declares.
     #[error("{}", if *raw { "after decompression the hash is wrong" } else { "the hash is wrong" })]
     Hash {
-        /// The place in the dataset.
         place: Place,
         /// Whether it is the hash of the raw bytes of a compressed file.
         raw: bool,
-        /// The hash, and how it differs.
         #[source]
         source: Box<CodecError>,
     },
     /// The index has no hash of the algorithm that was to be checked.
     #[error("its hash cannot be checked")]
     HashAbsent {
-        /// The place in the dataset.
         place: Place,
-        /// The missing hash.
         #[source]
         source: Box<CodecError>,
     },
     /// A compressed file does not decompress.
     #[error("cannot decompress")]
     Decompress {
-        /// The place in the dataset.
         place: Place,
-        /// The underlying error.
         #[source]
         source: Box<CodecError>,
     },
     /// A tar file or a sample of it cannot be read.
     #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
     Tar {
-        /// The place in the dataset.
         place: Place,
-        /// The underlying error.
         #[source]
         source: Box<WebdatasetError>,
     },
     /// A shard or a sample violates its format.
     #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
     Shard {
-        /// The place in the dataset.
         place: Place,
-        /// The underlying error.
         #[source]
         source: Box<MdsError>,
     },
     /// A value violates its encoding.
     #[error("cannot decode the value")]
     Value {
-        /// The place in the dataset.
         place: Place,
-        /// The underlying error.
         #[source]
         source: Box<MdsError>,
     },
     /// A directory whose name no index can contain.
     #[error("an index cannot name this directory")]
     DirectoryName {
-        /// The directory.
         path: PathBuf,
         /// The rule that the name breaks; `None` if it is not UTF-8.
         #[source]

@@ -10,6 +10,7 @@ use shardmill_cache::CacheError;
 /// An error of reading batches and samples of streams.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum ReaderError {
     /// A dataset could not be opened or read.
     #[error(transparent)]
@@ -20,21 +21,13 @@ pub enum ReaderError {
         escape(key)
     )]
     KeyTwice {
-        /// The key.
         key: String,
-        /// The first sample that has it.
         first: u64,
-        /// The second one.
         second: u64,
     },
     /// The streams have no sample of that number.
     #[error("there is no sample {sample}: the streams have {samples}")]
-    SampleBeyond {
-        /// The requested number.
-        sample: u64,
-        /// Samples of all streams.
-        samples: u64,
-    },
+    SampleBeyond { sample: u64, samples: u64 },
     /// The order of an epoch cannot be computed.
     #[error(transparent)]
     Order(#[from] OrderError),
@@ -44,7 +37,6 @@ pub enum ReaderError {
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread {
-        /// The underlying error.
         #[source]
         source: std::io::Error,
     },
@@ -53,68 +45,40 @@ pub enum ReaderError {
     Cache(CacheError<DatasetError>),
     /// The state is too long.
     #[error("it has {bytes} bytes, more than the {most} of the longest state")]
-    StateSize {
-        /// Its length.
-        bytes: u64,
-        /// The maximum length.
-        most: u64,
-    },
+    StateSize { bytes: u64, most: u64 },
     /// A format that is not read, because it could run code.
     #[error("it is {what}, which is not read because it could run code")]
-    StatePickle {
-        /// The name of the format.
-        what: &'static str,
-    },
+    StatePickle { what: &'static str },
     /// Not a single JSON value, or a JSON object with a repeated key.
     #[error("it is not the JSON of a state: {reason}")]
-    StateNotJson {
-        /// What is wrong, and its position.
-        reason: String,
-    },
+    StateNotJson { reason: String },
     /// A required key is missing.
     #[error("it has no {field}")]
-    StateMissing {
-        /// The key.
-        field: &'static str,
-    },
+    StateMissing { field: &'static str },
     /// A value has the wrong type, or is invalid in a state.
     #[error("{field} is {found}, not {expected}")]
     StateField {
-        /// The key.
         field: &'static str,
-        /// The value.
         found: String,
-        /// The expected value.
         expected: &'static str,
     },
     /// A position that no epoch has.
     #[error("{field} is {found}, beyond {most}")]
     StatePosition {
-        /// The key.
         field: &'static str,
-        /// The value.
         found: u64,
-        /// The largest possible position.
         most: u64,
     },
     /// The state was written by a later version in another form.
     #[error("its version is {found}, and the newest that is known is {known}")]
-    StateNewer {
-        /// The version of the state.
-        found: u64,
-        /// The newest version that this program reads.
-        known: u64,
-    },
+    StateNewer { found: u64, known: u64 },
     /// The state was made in a run over other shards or in another order.
     #[error(
         "it was made for the order {found}, and this run has the order {expected}{differences}"
     )]
     StateForeign {
-        /// The fingerprint in the state.
         found: String,
-        /// The fingerprint of this run.
         expected: String,
-        /// The differences, if the state records the terms of its order.
         differences: String,
     },
     /// The caller requested to stop.
