@@ -111,13 +111,6 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.block().0.as_ptr(), self.len) }
     }
 
-    /// Returns the bytes for modification.
-    #[must_use]
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed for writing.
-        unsafe { std::slice::from_raw_parts_mut(self.block().0.as_ptr(), self.len) }
-    }
-
     /// Returns the address of the bytes. It stays the same until the buffer grows or is dropped.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
@@ -282,8 +275,6 @@ mod tests {
             }
             assert_eq!(buffer.as_slice(), expected);
             assert!(buffer.capacity() >= buffer.len());
-            buffer.as_mut_slice()[5] = 99;
-            assert_eq!(buffer.as_slice()[5], 99);
             buffer.clear();
             assert!(buffer.is_empty());
         }

@@ -78,24 +78,6 @@ impl Mapping {
     pub fn is_damaged(&self) -> bool {
         self.guarded.as_ref().is_some_and(Guarded::is_damaged)
     }
-
-    /// Asks the system to read the pages ahead, because they will be read soon.
-    pub fn will_need(&self) {
-        if self.bytes > 0 {
-            // SAFETY: advice on a region that this value owns; its result does not matter.
-            unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_WILLNEED) };
-        }
-    }
-
-    /// Maps the pages that are in the page cache with one call, instead of a page fault for every few. On Linux before
-    /// 5.14, this does nothing and reading causes the faults.
-    pub fn populate(&self) {
-        const POPULATE_READ: libc::c_int = 22;
-        if self.bytes > 0 {
-            // SAFETY: as above.
-            unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, POPULATE_READ) };
-        }
-    }
 }
 
 impl Drop for Mapping {
@@ -144,8 +126,6 @@ mod tests {
         for size in [0, 1, 4096, 4097, 1 << 20] {
             let file = file(size);
             let mapping = map(&file, size);
-            mapping.will_need();
-            mapping.populate();
             assert_eq!(mapping.bytes().len(), size);
             let mut same = mapping.bytes().iter().enumerate();
             assert!(same.all(|(at, found)| *found == byte(at)));

@@ -147,38 +147,3 @@ pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, Webdataset
     out.push('}');
     Ok(out)
 }
-
-/// Returns `manifest.jsonl` of `open_lm`: a line for each shard, with its name without extension.
-#[must_use]
-pub fn open_lm_manifest(shards: &[SidecarShard<'_>]) -> String {
-    let mut out = String::new();
-    for shard in shards {
-        let stem = shard.name.strip_suffix(".tar").unwrap_or(shard.name);
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "{{\"shard\": {}, \"num_sequences\": {}}}",
-            quoted(stem),
-            shard.samples.len()
-        );
-    }
-    out
-}
-
-/// Returns the index of webshart: the offset and length of each member.
-#[must_use]
-pub fn webshart_index(shard: &SidecarShard<'_>) -> String {
-    let mut out = String::from("{\"files\": {");
-    let fields = shard.samples.iter().flat_map(|sample| &sample.fields);
-    write_list(fields, &mut out, |field, out| {
-        write_string(&field.member, out);
-        // Writing to a String cannot fail.
-        let _ = write!(
-            out,
-            ": {{\"offset\": {}, \"length\": {}}}",
-            field.offset, field.bytes
-        );
-    });
-    out.push_str("}}");
-    out
-}

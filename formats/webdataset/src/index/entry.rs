@@ -101,29 +101,6 @@ impl Index {
             .iter()
             .fold(0, |sum, shard| sum.saturating_add(shard.samples))
     }
-
-    /// Adds the shards of another index. `folder` is its folder relative to this one; empty for the same folder.
-    ///
-    /// # Errors
-    ///
-    /// [`WebdatasetError::IndexDuplicate`] (`Corrupt`) when a file would belong to two shards. This index is then unchanged.
-    pub fn append(&mut self, folder: &str, other: Self) -> Result<(), WebdatasetError> {
-        let before = self.shards.len();
-        for mut shard in other.shards {
-            let files = [
-                Some(&mut shard.raw_data),
-                shard.zip_data.as_mut(),
-                shard.offsets.as_mut(),
-            ];
-            if !folder.is_empty() {
-                for file in files.into_iter().flatten() {
-                    file.basename = format!("{folder}/{}", file.basename).into();
-                }
-            }
-            self.shards.push(shard);
-        }
-        check_unique(&self.shards).inspect_err(|_| self.shards.truncate(before))
-    }
 }
 
 fn write_shard(shard: &IndexShard, out: &mut String) {

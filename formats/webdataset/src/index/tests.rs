@@ -197,19 +197,6 @@ fn damaged_and_ambiguous_indexes_are_refused() {
 }
 
 #[test]
-fn indexes_are_put_together() {
-    let mut all = index();
-    all.append("part-1", index()).unwrap();
-    assert_eq!(&*all.shards[2].raw_data.basename, "part-1/train-000000.tar");
-    let before = all.clone();
-    assert_eq!(
-        all.append("part-1", index()).unwrap_err().id(),
-        "index-duplicate"
-    );
-    assert_eq!(all, before);
-}
-
-#[test]
 fn tables_of_offsets() {
     let offsets = [0, 2048, 1 << 40];
     let bytes = write_offsets(&offsets);

@@ -277,33 +277,6 @@ impl ShardBuilder {
         Ok(())
     }
 
-    /// Adds a sample that [`Profile::encode_sample`] has encoded into a separate buffer.
-    ///
-    /// # Errors
-    ///
-    /// [`WebdatasetError::DuplicateKey`] (`InvalidInput`).
-    pub fn push_encoded(
-        &mut self,
-        mut entry: SampleEntry,
-        encoded: &[u8],
-    ) -> Result<(), WebdatasetError> {
-        if !self.keys.insert(entry.key.clone()) {
-            return Err(WebdatasetError::DuplicateKey {
-                key: entry.key.into_string(),
-            });
-        }
-        let (from, to) = (entry.begin, self.out.len() as u64);
-        let moved = |offset: u64| offset.saturating_sub(from).saturating_add(to);
-        entry.begin = to;
-        entry.end = moved(entry.end);
-        for field in &mut entry.fields {
-            field.offset = moved(field.offset);
-        }
-        self.out.extend_from_slice(encoded);
-        self.samples.push(entry);
-        Ok(())
-    }
-
     /// Returns the number of samples so far.
     #[must_use]
     pub fn samples(&self) -> u64 {

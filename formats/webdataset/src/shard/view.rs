@@ -340,10 +340,4 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
     pub const fn data(&self) -> &B {
         &self.data
     }
-
-    /// Returns the number of bytes that the shard keeps in memory.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.data.as_ref().len() as u64
-    }
 }
