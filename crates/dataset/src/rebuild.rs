@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::{Format, Limits, Progress, escape};
+use shardmill_core::{Format, Limits, Progress, escape, parallel};
 use shardmill_mds::{
     Compression, FileHashes, FileInfo, Index, MdsError, ShardConfig, ShardEntry, ShardView,
     basename, read_config,
@@ -13,7 +13,6 @@ use shardmill_storage::Dir;
 
 use crate::error::{DatasetError, DatasetProblem, Place};
 use crate::side_files::unfinished;
-use shardmill_core::parallel;
 
 /// Options for rebuilding an index.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::{Limits, Unfinished, escape};
+use shardmill_core::{Limits, Unfinished, escape, parallel::for_each};
 use shardmill_storage::{Dir, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
@@ -15,7 +15,6 @@ use crate::error::{DatasetError, DatasetProblem, Place};
 use crate::mapped::map;
 use crate::origin::Shelf;
 use crate::tars::{Listing, TarPattern, drop_unpacked, is_tar_below, is_tar_name, raw_tar_name};
-use shardmill_core::parallel::for_each;
 
 /// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned
 /// again when they are opened.

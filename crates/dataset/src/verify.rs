@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{ErrorKind, INDEX_NAME, Progress, WORK_FOLDER, escape};
+use shardmill_core::{ErrorKind, INDEX_NAME, Progress, WORK_FOLDER, escape, parallel};
 use shardmill_mds::{
     Content, Field, FileInfo, MdsError, SampleValue, ShardEntry, ShardView, check_datum, decode,
     digest,
@@ -17,7 +17,6 @@ use crate::report::{Findings, Found, Problem, ReadTotals, VerifyReport};
 use crate::side_files::{
     Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,
 };
-use shardmill_core::parallel;
 
 /// Files next to an index that the index does not list: its side files, and the work folder of a writer.
 const COMPANIONS: [&str; 5] = [

@@ -11,13 +11,10 @@ use crate::cached::{Extract, ShardCache, SharedShard};
 use crate::error::ReaderError;
 use crate::open::OpenShard;
 use shardmill_cache::{Access, CachedBlob, Cancel};
-use shardmill_dataset::Catalog;
-use shardmill_dataset::DatasetError;
-use shardmill_dataset::Entry;
-use shardmill_dataset::Piece;
-use shardmill_dataset::{DATA_COLUMN, FILE_COLUMN};
-use shardmill_dataset::{SampleForm, Schema};
-use shardmill_dataset::{TarProblem, TarSample};
+use shardmill_dataset::{
+    Catalog, DATA_COLUMN, DatasetError, Entry, FILE_COLUMN, Piece, SampleForm, Schema, TarProblem,
+    TarSample,
+};
 
 /// The state that the threads that fill batches share.
 #[derive(Debug)]

@@ -20,12 +20,10 @@ use crate::error::ReaderError;
 use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
 use shardmill_cache::{Access, Blob, CacheOptions, CacheStats, Cancel};
-use shardmill_dataset::Entry;
-use shardmill_dataset::Keys;
-use shardmill_dataset::Schema;
-use shardmill_dataset::TarSample;
-use shardmill_dataset::{Catalog, CatalogOptions, Origin, StreamOptions};
-use shardmill_dataset::{DatasetError, FileEntry, KnownFiles};
+use shardmill_dataset::{
+    Catalog, CatalogOptions, DatasetError, Entry, FileEntry, Keys, KnownFiles, Origin, Schema,
+    StreamOptions, TarSample,
+};
 
 /// Free memory that the pool keeps for the next batches.
 const POOL_BYTES: usize = 64 << 20;

@@ -2,10 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::Progress;
+use shardmill_core::{Progress, parallel};
 
 use crate::error::DatasetError;
-use shardmill_core::parallel;
 
 /// The number of results per thread that may wait for earlier ones.
 const AHEAD: usize = 4;

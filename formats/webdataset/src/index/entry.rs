@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use shardmill_codec::FileInfo;
-use shardmill_codec::seekable::TarCompression;
+use shardmill_codec::{FileInfo, seekable::TarCompression};
 
 use crate::error::WebdatasetError;
 use crate::group::SampleEntry;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-use shardmill_codec::seekable::TarCompression;
-use shardmill_codec::{Digest, FileHashes, FileInfo, HashAlgo};
+use shardmill_codec::{Digest, FileHashes, FileInfo, HashAlgo, seekable::TarCompression};
 use shardmill_core::{Limits, check_relative_path};
 
 use super::entry::{FieldSet, INDEX_VERSION, Index, IndexShard, check_unique};

@@ -1,10 +1,7 @@
-use shardmill_codec::{FileHashes, HashAlgo};
+use shardmill_codec::{FileHashes, FileInfo, HashAlgo, seekable::TarCompression};
 use shardmill_core::{Diagnostic, Limits};
 
 use std::sync::Arc;
-
-use shardmill_codec::FileInfo;
-use shardmill_codec::seekable::TarCompression;
 
 use super::*;
 use crate::shard::ShardMap;

@@ -1,7 +1,6 @@
 //! Describes a problem, and the facts about a shard that a lint needs.
 
-use shardmill_codec::FileHashes;
-use shardmill_codec::seekable::TarCompression;
+use shardmill_codec::{FileHashes, seekable::TarCompression};
 use shardmill_core::Diagnostic as _;
 
 use crate::error::WebdatasetError;

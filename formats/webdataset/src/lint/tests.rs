@@ -1,11 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use shardmill_codec::HashAlgo;
+use shardmill_codec::{FileHashes, HashAlgo, seekable::TarCompression};
 use shardmill_core::{Diagnostic, Limits};
-
-use shardmill_codec::FileHashes;
-use shardmill_codec::seekable::TarCompression;
 
 use super::*;
 use crate::names::Consumer;

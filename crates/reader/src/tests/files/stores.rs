@@ -8,8 +8,7 @@ use shardmill_testing::mds::sample;
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 
 use crate::{Reader, ReaderOptions};
-use shardmill_dataset::FileOptions;
-use shardmill_dataset::StreamOptions;
+use shardmill_dataset::{FileOptions, StreamOptions};
 
 /// Starts a store with these objects, and returns the options to read them.
 fn store(objects: &[(&str, &[u8])]) -> (S3Server, tempfile::TempDir, StreamOptions, ReaderOptions) {
