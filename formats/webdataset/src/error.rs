@@ -3,7 +3,7 @@
 use std::fmt;
 
 use shardmill_codec::CodecError;
-use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, escape};
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, NameError, escape};
 
 /// The kind of a tar member, from the type in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -336,6 +336,16 @@ pub enum WebdatasetError {
 }
 
 impl WebdatasetError {
+    /// Checks a limit that concerns the member whose header is at `offset`.
+    pub(crate) fn check_limit(
+        name: &'static str,
+        value: u64,
+        limit: u64,
+        offset: u64,
+    ) -> Result<(), Self> {
+        Limits::check(name, value, limit).map_err(|problem| Self::MemberLimit { offset, problem })
+    }
+
     /// Returns the position in the shard, if the error has one.
     #[must_use]
     pub const fn offset(&self) -> Option<u64> {

@@ -169,15 +169,9 @@ impl Grouper {
                 }
                 // COMPAT: to open_clip, a repeated field starts a new sample.
             } else {
-                Limits::check(
-                    "tar-fields",
-                    current.fields.len() as u64 + 1,
-                    self.fields_limit,
-                )
-                .map_err(|problem| WebdatasetError::MemberLimit {
-                    offset: range.start,
-                    problem,
-                })?;
+                let fields = current.fields.len() as u64 + 1;
+                let limit = self.fields_limit;
+                WebdatasetError::check_limit("tar-fields", fields, limit, range.start)?;
                 current.fields.push(entry);
                 current.end = range.end;
                 return Ok(None);

@@ -33,11 +33,8 @@ pub(super) fn check(
         Consumer::Dali => findings.extend(dali(survey, &samples)),
         Consumer::Energon => {
             if samples.is_empty() {
-                findings.push(Finding::new(
-                    "sidecar-empty",
-                    Severity::Error,
-                    "the shard has no samples, with which `energon prepare` gives up".to_owned(),
-                ));
+                let text = "the shard has no samples, with which `energon prepare` gives up";
+                findings.push(Finding::error("sidecar-empty", text.to_owned()));
             }
         }
         Consumer::Wids => findings.extend(wids(survey)),
@@ -88,15 +85,10 @@ fn split_runs(samples: &[SampleEntry]) -> Vec<Finding> {
         .iter()
         .filter(|sample| !seen.insert(&sample.key))
         .map(|sample| {
-            Finding::new(
-                "tar-split",
-                Severity::Error,
-                format!(
-                    "the key `{}` occurs in several samples, each with some of the fields",
-                    escape(&sample.key)
-                ),
-            )
-            .at(sample.begin)
+            let key = escape(&sample.key);
+            let text =
+                format!("the key `{key}` occurs in several samples, each with some of the fields");
+            Finding::error("tar-split", text).at(sample.begin)
         })
         .collect()
 }
@@ -131,16 +123,9 @@ fn differences(consumer: Consumer, survey: &Survey) -> Vec<Finding> {
             _ => false,
         };
         if !same {
-            findings.push(Finding::of_member(
-                "split-differs",
-                Severity::Warning,
-                member,
-                format!(
-                    "{consumer} {}, webdataset {}",
-                    shown(&theirs),
-                    shown(&original)
-                ),
-            ));
+            let (theirs, original) = (shown(&theirs), shown(&original));
+            let text = format!("{consumer} {theirs}, webdataset {original}");
+            findings.push(Finding::warning("split-differs", text).of_member(member));
         }
     }
     findings
@@ -161,31 +146,19 @@ fn hf(samples: &[SampleEntry], is_first: bool) -> Vec<Finding> {
         if found == expected {
             continue;
         }
-        if is_first && place < HF_SAMPLES {
-            findings.push(
-                Finding::new(
-                    "sample-fields",
-                    Severity::Error,
-                    format!(
-                        "sample `{}` has other fields than the first one, and the first {HF_SAMPLES} samples have to agree",
-                        escape(&sample.key)
-                    ),
-                )
-                .at(sample.begin),
+        let key = escape(&sample.key);
+        let (severity, text) = if is_first && place < HF_SAMPLES {
+            let text = format!(
+                "sample `{key}` has other fields than the first one, and the first {HF_SAMPLES} samples have to agree"
             );
+            (Severity::Error, text)
         } else {
-            findings.push(
-                Finding::new(
-                    "sample-fields",
-                    Severity::Warning,
-                    format!(
-                        "sample `{}` has other fields than the first ones: what it lacks becomes null, and what it has beyond them is lost",
-                        escape(&sample.key)
-                    ),
-                )
-                .at(sample.begin),
+            let text = format!(
+                "sample `{key}` has other fields than the first ones: what it lacks becomes null, and what it has beyond them is lost"
             );
-        }
+            (Severity::Warning, text)
+        };
+        findings.push(Finding::new("sample-fields", severity, text).at(sample.begin));
     }
     findings
 }
@@ -204,37 +177,24 @@ fn dali(survey: &Survey, samples: &[SampleEntry]) -> Vec<Finding> {
         } else {
             continue;
         };
-        findings.push(Finding::of_member(
-            "sidecar-name",
-            Severity::Error,
-            member,
-            format!("the name `{}` has {reason}", escape(&member.name)),
-        ));
+        let text = format!("the name `{}` has {reason}", escape(&member.name));
+        findings.push(Finding::error("sidecar-name", text).of_member(member));
     }
     let all: BTreeSet<&str> = samples.iter().flat_map(names).collect();
     for sample in samples {
         let found = names(sample);
         if let Some(missing) = all.iter().find(|field| !found.contains(*field)) {
-            findings.push(
-                Finding::new(
-                    "sample-fields",
-                    Severity::Warning,
-                    format!(
-                        "sample `{}` lacks `{}`: it is skipped, filled or refused, as `missing_component_behavior` says",
-                        escape(&sample.key),
-                        escape(missing)
-                    ),
-                )
-                .at(sample.begin),
+            let text = format!(
+                "sample `{}` lacks `{}`: it is skipped, filled or refused, as `missing_component_behavior` says",
+                escape(&sample.key),
+                escape(missing)
             );
+            findings.push(Finding::warning("sample-fields", text).at(sample.begin));
         }
     }
     if samples.is_empty() {
-        findings.push(Finding::new(
-            "sidecar-empty",
-            Severity::Error,
-            "an index of DALI needs a sample".to_owned(),
-        ));
+        let text = "an index of DALI needs a sample".to_owned();
+        findings.push(Finding::error("sidecar-empty", text));
     }
     findings
 }
@@ -244,27 +204,17 @@ fn wids(survey: &Survey) -> Vec<Finding> {
     let mut short: HashMap<&str, &MemberEntry> = HashMap::new();
     for member in &survey.members {
         if member.has_large_size {
-            findings.push(Finding::of_member(
-                "tar-size",
-                Severity::Error,
-                member,
-                format!(
-                    "`{}` has a size that wids cannot read",
-                    escape(&member.name)
-                ),
-            ));
+            let name = escape(&member.name);
+            let text = format!("`{name}` has a size that wids cannot read");
+            findings.push(Finding::error("tar-size", text).of_member(member));
         }
         // wids ignores members that are not files.
         if !member.is_file_for(Consumer::Wids) {
             continue;
         }
         if let Some(name) = &member.short_name {
-            findings.push(Finding::of_member(
-                "tar-long-name",
-                Severity::Error,
-                member,
-                format!("`{}` is read as `{}`", escape(&member.name), escape(name)),
-            ));
+            let text = format!("`{}` is read as `{}`", escape(&member.name), escape(name));
+            findings.push(Finding::error("tar-long-name", text).of_member(member));
         }
         let name = member.name_for(Consumer::Wids);
         if let Some(first) = short.insert(name, member) {
@@ -290,18 +240,10 @@ fn open_clip(samples: &[SampleEntry]) -> Vec<Finding> {
             .iter()
             .filter(|sample| wanted.iter().all(|field| sample.field(field).is_none()));
         let first = lacking.next()?;
-        Some(
-            Finding::new(
-                "sample-fields",
-                Severity::Warning,
-                format!(
-                    "{} samples have no {what} and are left out, the first of them `{}`",
-                    lacking.count() + 1,
-                    escape(&first.key)
-                ),
-            )
-            .at(first.begin),
-        )
+        let (count, key) = (lacking.count() + 1, escape(&first.key));
+        let text =
+            format!("{count} samples have no {what} and are left out, the first of them `{key}`");
+        Some(Finding::warning("sample-fields", text).at(first.begin))
     };
     lacks(&OPEN_CLIP_IMAGES, "`jpg`, `png`, `jpeg` or `webp`")
         .into_iter()

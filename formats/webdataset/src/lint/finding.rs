@@ -54,6 +54,11 @@ impl Finding {
         Self::new(id, Severity::Warning, text)
     }
 
+    /// Creates an error about the whole shard.
+    pub(super) fn error(id: &'static str, text: String) -> Self {
+        Self::new(id, Severity::Error, text)
+    }
+
     pub(super) fn new(id: &'static str, severity: Severity, text: String) -> Self {
         Self {
             id,
@@ -65,17 +70,9 @@ impl Finding {
         }
     }
 
-    /// Creates a finding about a member.
-    pub(super) fn of_member(
-        id: &'static str,
-        severity: Severity,
-        member: &MemberEntry,
-        text: String,
-    ) -> Self {
-        Self {
-            member: Some(member.name.to_string()),
-            ..Self::new(id, severity, text).at(member.begin)
-        }
+    pub(super) fn of_member(mut self, member: &MemberEntry) -> Self {
+        self.member = Some(member.name.to_string());
+        self.at(member.begin)
     }
 
     pub(super) fn of(error: &WebdatasetError) -> Self {

@@ -105,15 +105,8 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, Webd
         let Some(sample) = samples.get_mut(place) else {
             continue;
         };
-        Limits::check(
-            "tar-fields",
-            sample.fields.len() as u64 + 1,
-            limits.tar.fields,
-        )
-        .map_err(|problem| WebdatasetError::MemberLimit {
-            offset: member.begin,
-            problem,
-        })?;
+        let fields = sample.fields.len() as u64 + 1;
+        WebdatasetError::check_limit("tar-fields", fields, limits.tar.fields, member.begin)?;
         match sample.fields.iter().find(|(name, ..)| *name == *field) {
             None => sample
                 .fields

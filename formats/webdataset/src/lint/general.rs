@@ -105,7 +105,7 @@ impl Lint {
             escape(shard),
             escape(first)
         );
-        let finding = Finding::new("sample-key-twice", Severity::Warning, text).at(offset);
+        let finding = Finding::warning("sample-key-twice", text).at(offset);
         let mut findings = Vec::new();
         if self.consumers.contains(&Consumer::Energon) {
             // Energon's database has only one row for each key.
@@ -123,24 +123,18 @@ impl Lint {
         let mut findings = Vec::new();
         if self.field_sets.len() > 1 {
             for (fields, (count, key)) in &self.field_sets {
-                findings.push(Finding::new(
-                    "sample-fields",
-                    Severity::Warning,
-                    format!(
-                        "{count} of {} samples have the fields {}, the first of them `{}`",
-                        self.samples,
-                        fields.join(", "),
-                        escape(key)
-                    ),
-                ));
+                let text = format!(
+                    "{count} of {} samples have the fields {}, the first of them `{}`",
+                    self.samples,
+                    fields.join(", "),
+                    escape(key)
+                );
+                findings.push(Finding::warning("sample-fields", text));
             }
         }
         if self.samples == 0 {
-            findings.push(Finding::new(
-                "dataset-empty",
-                Severity::Warning,
-                "the dataset has no samples".to_owned(),
-            ));
+            let text = "the dataset has no samples".to_owned();
+            findings.push(Finding::warning("dataset-empty", text));
         }
         summarise(findings)
     }
@@ -149,31 +143,22 @@ impl Lint {
         let mut findings: Vec<Finding> = survey.error.iter().map(Finding::of).collect();
         if let Some(sample) = survey.torn_sample(&self.limits) {
             let fields: Vec<&str> = sample.fields.iter().map(|field| &*field.name).collect();
-            findings.push(
-                Finding::new(
-                    "sample-torn",
-                    Severity::Error,
-                    format!(
-                        "the shard breaks off within or after sample `{}`, which has {} so far; many readers deliver it like that",
-                        escape(&sample.key),
-                        fields.join(", ")
-                    ),
-                )
-                .at(sample.begin),
+            let text = format!(
+                "the shard breaks off within or after sample `{}`, which has {} so far; many readers deliver it like that",
+                escape(&sample.key),
+                fields.join(", ")
             );
+            findings.push(Finding::error("sample-torn", text).at(sample.begin));
         }
         for member in &survey.members {
             findings.extend(member.problem.iter().map(Finding::of));
         }
         if survey.is_complete() && !survey.bytes.is_multiple_of(TRAILER_BYTES) {
-            findings.push(Finding::new(
-                "tar-padding",
-                Severity::Warning,
-                format!(
-                    "the file has {} bytes, which is not a multiple of {TRAILER_BYTES}: its end was cut, or another kind of program wrote it",
-                    survey.bytes
-                ),
-            ));
+            let text = format!(
+                "the file has {} bytes, which is not a multiple of {TRAILER_BYTES}: its end was cut, or another kind of program wrote it",
+                survey.bytes
+            );
+            findings.push(Finding::warning("tar-padding", text));
         }
         findings
     }
@@ -192,17 +177,9 @@ impl Lint {
                 continue;
             }
             if sample.key.ends_with('/') {
-                findings.push(
-                    Finding::new(
-                        "sample-hidden",
-                        Severity::Warning,
-                        format!(
-                            "hidden files become a sample with the key `{}`",
-                            escape(&sample.key)
-                        ),
-                    )
-                    .at(sample.begin),
-                );
+                let key = escape(&sample.key);
+                let text = format!("hidden files become a sample with the key `{key}`");
+                findings.push(Finding::warning("sample-hidden", text).at(sample.begin));
             }
             let mut fields: Vec<Box<str>> = sample
                 .fields
@@ -226,7 +203,7 @@ fn hashes(facts: &ShardFacts<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|digest| found.get(digest.algo()))
         .filter_map(|digest| declared.check_digest(digest).err())
-        .map(|error| Finding::new(error.id(), Severity::Error, error.to_string()))
+        .map(|error| Finding::error(error.id(), error.to_string()))
         .collect()
 }
 
@@ -246,49 +223,30 @@ fn style(survey: &Survey) -> Vec<Finding> {
         bytes = bytes.saturating_add(member.header_bytes() - 512);
     }
     if count > 0 {
-        findings.push(Finding::new(
-            "tar-extended",
-            Severity::Note,
-            format!("{count} members have extension headers, which take {bytes} bytes"),
-        ));
+        let text = format!("{count} members have extension headers, which take {bytes} bytes");
+        findings.push(Finding::new("tar-extended", Severity::Note, text));
     }
     let skipped = files().filter(|member| Consumer::Webdataset.split(&member.name).is_none());
     for member in skipped {
-        findings.push(Finding::of_member(
-            "member-skipped",
-            Severity::Warning,
-            member,
-            format!(
-                "`{}` belongs to no sample: its name has no dot, or marks it as metadata",
-                escape(&member.name)
-            ),
-        ));
+        let name = escape(&member.name);
+        let text =
+            format!("`{name}` belongs to no sample: its name has no dot, or marks it as metadata");
+        findings.push(Finding::warning("member-skipped", text).of_member(member));
     }
     for member in files() {
         let Some((_, field)) = Consumer::Energon.split(&member.name) else {
             continue;
         };
+        let shown = escape(&field);
         if field.to_lowercase() != *field {
-            findings.push(Finding::of_member(
-                "field-case",
-                Severity::Warning,
-                member,
-                format!(
-                    "the field `{}` has capitals, which some readers change and others keep",
-                    escape(&field)
-                ),
-            ));
+            let text = format!(
+                "the field `{shown}` has capitals, which some readers change and others keep"
+            );
+            findings.push(Finding::warning("field-case", text).of_member(member));
         }
         if FieldKind::of(&field).0 == FieldKind::Pickle {
-            findings.push(Finding::of_member(
-                "encoding-unsafe",
-                Severity::Warning,
-                member,
-                format!(
-                    "the field `{}` is a pickle, which runs code when it is read",
-                    escape(&field)
-                ),
-            ));
+            let text = format!("the field `{shown}` is a pickle, which runs code when it is read");
+            findings.push(Finding::warning("encoding-unsafe", text).of_member(member));
         }
     }
     findings
@@ -308,11 +266,8 @@ fn summarise(findings: Vec<Finding>) -> Vec<Finding> {
             kept.push(finding);
         } else {
             let rest = *count - MOST_OF_A_KIND;
-            let mut last = Finding::new(
-                finding.id,
-                finding.severity,
-                format!("{rest} more of this kind"),
-            );
+            let text = format!("{rest} more of this kind");
+            let mut last = Finding::new(finding.id, finding.severity, text);
             last.consumer = finding.consumer;
             more.insert(kind, last);
         }

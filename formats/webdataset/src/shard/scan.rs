@@ -103,8 +103,8 @@ impl ShardScan {
     /// sample with a repeated field or in two runs; and for names that leave the shard. `Unsupported` for links,
     /// devices, sparse files and exceeded limits.
     pub fn step(&mut self, at: u64, window: &[u8]) -> Result<Option<Range<u64>>, WebdatasetError> {
-        Limits::check("shard-bytes", self.map.bytes, self.limits.shard_bytes)
-            .map_err(|problem| WebdatasetError::MemberLimit { offset: 0, problem })?;
+        let limit = self.limits.shard_bytes;
+        WebdatasetError::check_limit("shard-bytes", self.map.bytes, limit, 0)?;
         loop {
             match self.scanner.step(at, window)? {
                 Step::Need(range) => return Ok(Some(range)),
@@ -137,15 +137,8 @@ impl ShardScan {
                 key: sample.key.into_string(),
             });
         }
-        Limits::check(
-            "sample-bytes",
-            sample.content_bytes(),
-            self.limits.sample_bytes,
-        )
-        .map_err(|problem| WebdatasetError::MemberLimit {
-            offset: sample.begin,
-            problem,
-        })?;
+        let (bytes, limit) = (sample.content_bytes(), self.limits.sample_bytes);
+        WebdatasetError::check_limit("sample-bytes", bytes, limit, sample.begin)?;
         match &mut self.begins {
             Some(begins) => begins.push(sample.begin),
             None => self.map.samples.push(sample),

@@ -229,12 +229,8 @@ fn sample_fields<'a>(
                 second: format!("byte {}", member.data),
             });
         }
-        Limits::check("tar-fields", fields.len() as u64 + 1, limits.tar.fields).map_err(
-            |problem| WebdatasetError::MemberLimit {
-                offset: member.begin,
-                problem,
-            },
-        )?;
+        let count = fields.len() as u64 + 1;
+        WebdatasetError::check_limit("tar-fields", count, limits.tar.fields, member.begin)?;
         fields.push(Field {
             name,
             offset: member.data,

@@ -242,8 +242,8 @@ impl Scanner {
         let kind = match header.kind {
             Type::Member(kind) => kind,
             kind => {
-                Limits::check("tar-extension-bytes", header.size, self.extension_limit)
-                    .map_err(|problem| WebdatasetError::MemberLimit { offset, problem })?;
+                let limit = self.extension_limit;
+                WebdatasetError::check_limit("tar-extension-bytes", header.size, limit, offset)?;
                 let left = self.length.saturating_sub(data);
                 if header.size > left {
                     return Err(WebdatasetError::Short {
@@ -298,8 +298,8 @@ impl Scanner {
                 (Cow::Owned(name.into_owned()), is_utf8)
             }
         };
-        Limits::check("tar-name-bytes", name.len() as u64, self.name_limit)
-            .map_err(|problem| WebdatasetError::MemberLimit { offset, problem })?;
+        let limit = self.name_limit;
+        WebdatasetError::check_limit("tar-name-bytes", name.len() as u64, limit, offset)?;
         if kind == MemberKind::Sparse || records.is_some_and(|records| records.sparse) {
             return Err(WebdatasetError::MemberKind {
                 offset,
