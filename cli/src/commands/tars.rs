@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress};
-use shardmill_dataset::{DatasetError, KEY_COLUMN, TarData, TarSet, each_in_order};
+use shardmill_dataset::{DatasetError, KEY_COLUMN, ShardBytes, TarSet, each_in_order};
 use shardmill_mds::{NdArray, Value};
 use shardmill_storage::Dir;
 use shardmill_webdataset::{
@@ -98,7 +98,7 @@ impl Tars {
             let end = first.saturating_add(facts.samples);
             let (from, to) = (range.start.max(first), range.end.min(end));
             if from < to {
-                let data: TarData = shard.load(&self.limits)?;
+                let data: ShardBytes = shard.load(&self.limits)?;
                 let view = ShardView::open(data.as_ref(), &self.limits)
                     .map_err(|source| DatasetError::tar_file(&shard.path(), source))?;
                 let places = shard.live_ranges(facts.stored).into_iter().flatten();

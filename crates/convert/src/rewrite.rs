@@ -321,7 +321,7 @@ fn repaired(shard: &TarFile, limits: &Limits) -> Result<NewShard, ConvertError> 
 }
 
 /// Checks that the mapping was intact while data was copied from it.
-fn check(shard: &TarFile, data: &shardmill_dataset::TarData) -> Result<(), ConvertError> {
+fn check(shard: &TarFile, data: &shardmill_dataset::ShardBytes) -> Result<(), ConvertError> {
     if data.is_damaged() {
         return Err(DatasetError::file_changed(shard.path()).into());
     }

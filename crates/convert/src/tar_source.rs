@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Limits, Progress};
-use shardmill_dataset::{DatasetError, TarData, TarFile, TarSet, each_in_order, version_of};
+use shardmill_dataset::{DatasetError, ShardBytes, TarFile, TarSet, each_in_order, version_of};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
@@ -266,7 +266,7 @@ impl Rows for NoRows {
 }
 
 struct ShardRows {
-    shard: OwnedShard<TarData>,
+    shard: OwnedShard<ShardBytes>,
     path: PathBuf,
     schema: SchemaRef,
     places: HashMap<String, usize>,

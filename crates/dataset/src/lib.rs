@@ -69,7 +69,7 @@ pub use files::{
 };
 pub use keys::Keys;
 pub use live::LiveSamples;
-pub use mapped::{Piece, map};
+pub use mapped::{Piece, ShardBytes, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
 pub use origin::{Origin, Shelf};
 pub use rebuild::{RebuildOptions, rebuild_index};
@@ -85,7 +85,7 @@ pub use side_files::{
 pub use stream_live::StreamLive;
 pub use tar::{TarProblem, TarSample};
 pub use tars::{
-    FoundIndex, RepeatedKey, RepeatedKeys, TarData, TarFile, TarPattern, TarSet, each_in_order,
+    FoundIndex, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order,
     folder_holds_tars, holds_tars, is_tar_name, splits_in, verify_tars,
 };
 pub use verify::{VerifyOptions, verify};

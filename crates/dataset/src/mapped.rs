@@ -1,7 +1,7 @@
 //! Maps files, and names pieces of their bytes.
 
 use shardmill_mmap::Mapping;
-use shardmill_storage::{FileHandle, StorageError};
+use shardmill_storage::{FileHandle, StorageError, Stored};
 
 /// Maps a file.
 pub fn map(file: &FileHandle) -> Result<Mapping, StorageError> {
@@ -16,6 +16,45 @@ pub fn map(file: &FileHandle) -> Result<Mapping, StorageError> {
         path: file.path().to_owned(),
         source,
     })
+}
+
+/// The bytes of a file, mapped or in memory.
+#[derive(Debug)]
+pub enum ShardBytes {
+    /// A mapped file.
+    Mapped(Mapping),
+    /// Bytes that were read or decompressed.
+    Memory(Vec<u8>),
+}
+
+impl ShardBytes {
+    /// Maps a local file, or reads an object of a store of at most `most` bytes.
+    pub(crate) fn of(file: &Stored, most: u64) -> Result<Self, StorageError> {
+        match file.as_file() {
+            Some(file) => Ok(Self::Mapped(map(file)?)),
+            None => Ok(Self::Memory(file.read_all(most)?)),
+        }
+    }
+
+    /// Returns whether the file could not be read, or was truncated, since it was opened. If so, bytes that were read
+    /// since then are invalid.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        match self {
+            Self::Mapped(mapping) => mapping.is_damaged(),
+            Self::Memory(_) => false,
+        }
+    }
+}
+
+impl AsRef<[u8]> for ShardBytes {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(mapping) => mapping.bytes(),
+            Self::Memory(bytes) => bytes,
+        }
+    }
 }
 
 /// Bytes of a shard, and their position in it.

@@ -4,29 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use shardmill_dataset::{Body, Catalog, DatasetError, Entry, Piece, Schema, map};
-use shardmill_mmap::Mapping;
+use shardmill_dataset::{Body, Catalog, DatasetError, Entry, Piece, Schema, ShardBytes, map};
 use shardmill_storage::{Dir, FileHandle, FileIdentity};
 
 /// The time between two checks of a file in use for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// The bytes of a file.
-#[derive(Debug)]
-enum Held {
-    Mapped(Mapping),
-    Memory(Vec<u8>),
-}
-
-impl AsRef<[u8]> for Held {
-    #[inline]
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::Mapped(mapping) => mapping.bytes(),
-            Self::Memory(bytes) => bytes,
-        }
-    }
-}
 
 /// A shard whose header, offsets and config were checked when it was opened.
 ///
@@ -37,7 +19,7 @@ pub(crate) struct OpenShard {
     shard: usize,
     schema: Arc<Schema>,
     samples: u64,
-    body: Body<Held>,
+    body: Body<ShardBytes>,
     mark: Option<Mark>,
     watch: Option<Watch>,
 }
@@ -81,9 +63,9 @@ impl OpenShard {
             .is_some_and(|entry| matches!(entry, Entry::File(_, form) if !form.has_data()));
         let held = if is_unread {
             // Only the path of the file is used.
-            Held::Memory(Vec::new())
+            ShardBytes::Memory(Vec::new())
         } else {
-            Held::Mapped(map(data)?)
+            ShardBytes::Mapped(map(data)?)
         };
         let mut open = Self::new(catalog, shard, held, meta)?;
         let name = catalog
@@ -106,20 +88,20 @@ impl OpenShard {
         data: Vec<u8>,
         meta: Option<Vec<u8>>,
     ) -> Result<Self, DatasetError> {
-        Self::new(catalog, shard, Held::Memory(data), meta)
+        Self::new(catalog, shard, ShardBytes::Memory(data), meta)
     }
 
     fn new(
         catalog: &Catalog,
         shard: usize,
-        data: Held,
+        data: ShardBytes,
         meta: Option<Vec<u8>>,
     ) -> Result<Self, DatasetError> {
         let (Some(entry), Some(schema)) = (catalog.entry(shard), catalog.schema(shard)) else {
             return Err(catalog.no_shard(shard));
         };
         let mark = match &data {
-            Held::Mapped(mapping) => {
+            ShardBytes::Mapped(mapping) => {
                 let bytes = mapping.bytes();
                 let at = bytes.iter().rposition(|byte| *byte != 0);
                 at.and_then(|at| {
@@ -129,9 +111,9 @@ impl OpenShard {
                     })
                 })
             }
-            Held::Memory(_) => None,
+            ShardBytes::Memory(_) => None,
         };
-        let body = Body::open(catalog, shard, data, meta.map(Held::Memory))?;
+        let body = Body::open(catalog, shard, data, meta.map(ShardBytes::Memory))?;
         Ok(Self {
             shard,
             schema: Arc::clone(schema),
@@ -161,7 +143,7 @@ impl OpenShard {
         let Some(watch) = &self.watch else {
             return Ok(());
         };
-        let Held::Mapped(mapping) = self.body.data() else {
+        let ShardBytes::Mapped(mapping) = self.body.data() else {
             return Ok(());
         };
         let marked = self

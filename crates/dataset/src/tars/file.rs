@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::Limits;
-use shardmill_mmap::Mapping;
 use shardmill_storage::{Dir, FileHandle, Folder, StorageError, Stored};
 use shardmill_webdataset::{
     FileHashes, IndexShard, Survey, Surveyor, TarCompression, decompress, decompress_partial,
@@ -13,7 +12,7 @@ use shardmill_webdataset::{
 use super::listing::raw_tar_name;
 use crate::error::{DatasetError, Place};
 use crate::live::LiveSamples;
-use crate::mapped::map;
+use crate::mapped::ShardBytes;
 use crate::side_files::read_file;
 
 /// One tar file.
@@ -49,22 +48,13 @@ impl TarFile {
         }
     }
 
-    /// Makes a shard from an entry of the index of a local folder.
-    #[must_use]
-    pub fn new(root: &Path, entry: IndexShard) -> Self {
-        let name = entry.stored().basename.to_string();
-        Self {
-            entry: Some(entry),
-            ..Self::named(root, name)
-        }
-    }
-
     /// Makes a shard from an entry of the index of a folder that may be in a store.
     #[must_use]
     pub fn of_entry(folder: &Folder, entry: IndexShard) -> Self {
+        let name = entry.stored().basename.to_string();
         Self {
-            store: folder.is_store().then(|| folder.clone()),
-            ..Self::new(folder.path(), entry)
+            entry: Some(entry),
+            ..Self::stored(folder, name)
         }
     }
 
@@ -113,7 +103,7 @@ impl TarFile {
     pub fn open(&self) -> Result<Stored, StorageError> {
         match (&self.store, &self.entry) {
             (Some(folder), _) => folder.open_file(&self.name),
-            (None, Some(_)) => self.open_side_files(&self.name),
+            (None, Some(_)) => self.open_beside(&self.name),
             (None, None) => FileHandle::open(&self.path()).map(Stored::File),
         }
     }
@@ -139,28 +129,25 @@ impl TarFile {
         }
     }
 
+    fn folder(&self) -> Result<Folder, StorageError> {
+        match &self.store {
+            Some(folder) => Ok(folder.clone()),
+            None => Dir::open(&self.root).map(Folder::Local),
+        }
+    }
+
     /// Reads another file of its folder; `None` if the file does not exist.
     pub(super) fn read_beside(
         &self,
         name: &str,
         most: u64,
     ) -> Result<Option<Vec<u8>>, StorageError> {
-        match &self.store {
-            Some(folder) => read_file(folder, name, most),
-            None => read_file(&Folder::Local(Dir::open(&self.root)?), name, most),
-        }
+        read_file(&self.folder()?, name, most)
     }
 
     /// Opens another file of its folder.
-    ///
-    /// # Errors
-    ///
-    /// Errors of opening the file.
-    pub(crate) fn open_side_files(&self, name: &str) -> Result<Stored, StorageError> {
-        match &self.store {
-            Some(folder) => folder.open_file(name),
-            None => Dir::open(&self.root)?.open_file(name).map(Stored::File),
-        }
+    pub(crate) fn open_beside(&self, name: &str) -> Result<Stored, StorageError> {
+        self.folder()?.open_file(name)
     }
 }
 
@@ -173,50 +160,9 @@ const OBJECT_WINDOW_BYTES: u64 = 8 << 20;
 /// The bytes that identify the compression of a file.
 const MAGIC_BYTES: u64 = 4;
 
-/// A raw shard, mapped or decompressed.
-#[derive(Debug)]
-pub struct TarData {
-    held: Held,
-}
-
-#[derive(Debug)]
-enum Held {
-    Mapped(Mapping),
-    Memory(Vec<u8>),
-}
-
-impl AsRef<[u8]> for TarData {
-    fn as_ref(&self) -> &[u8] {
-        match &self.held {
-            Held::Mapped(mapping) => mapping.bytes(),
-            Held::Memory(bytes) => bytes,
-        }
-    }
-}
-
-impl TarData {
-    /// Returns whether the file could not be read, or was truncated, since it was opened. If so, bytes that were read
-    /// since then are invalid.
-    #[must_use]
-    pub fn is_damaged(&self) -> bool {
-        match &self.held {
-            Held::Mapped(mapping) => mapping.is_damaged(),
-            Held::Memory(_) => false,
-        }
-    }
-}
-
 fn compression(file: &Stored) -> Result<Option<TarCompression>, StorageError> {
     let head = file.read_range(0, file.len().min(MAGIC_BYTES))?;
     Ok(TarCompression::sniff(&head))
-}
-
-/// Returns the bytes of an uncompressed shard.
-fn held(file: &Stored, limits: &Limits) -> Result<Held, StorageError> {
-    match file.as_file() {
-        Some(file) => Ok(Held::Mapped(map(file)?)),
-        None => Ok(Held::Memory(file.read_all(limits.shard_bytes)?)),
-    }
 }
 
 impl TarFile {
@@ -234,7 +180,7 @@ impl TarFile {
     /// # Errors
     ///
     /// [`DatasetError`]: a file that cannot be read or decompressed, or that does not have the length in the index.
-    pub fn load(&self, limits: &Limits) -> Result<TarData, DatasetError> {
+    pub fn load(&self, limits: &Limits) -> Result<ShardBytes, DatasetError> {
         self.load_with(limits, |_| Ok(()))
     }
 
@@ -243,7 +189,7 @@ impl TarFile {
     /// # Errors
     ///
     /// As [`load`](Self::load); [`DatasetError::Hash`].
-    pub fn load_checked(&self, limits: &Limits) -> Result<TarData, DatasetError> {
+    pub fn load_checked(&self, limits: &Limits) -> Result<ShardBytes, DatasetError> {
         self.load_with(limits, |stored| {
             let hashes = self.entry.as_ref().map(|entry| &entry.stored().hashes);
             let algo = hashes.and_then(FileHashes::quickest);
@@ -261,7 +207,7 @@ impl TarFile {
         &self,
         limits: &Limits,
         check: impl FnOnce(&[u8]) -> Result<(), DatasetError>,
-    ) -> Result<TarData, DatasetError> {
+    ) -> Result<ShardBytes, DatasetError> {
         let file = self.open()?;
         if let Some(entry) = &self.entry {
             let expected = entry.stored().bytes;
@@ -273,23 +219,17 @@ impl TarFile {
                 });
             }
         }
-        let held = match compression(&file)? {
-            None => {
-                let data = TarData {
-                    held: held(&file, limits)?,
-                };
-                check(data.as_ref())?;
-                data.held
-            }
-            Some(_) => {
-                let zip = file.read_all(limits.shard_bytes)?;
-                check(&zip)?;
-                let raw_bytes = self.entry.as_ref().map(|entry| entry.raw_data.bytes);
-                let raw = decompress(&zip, raw_bytes, limits);
-                Held::Memory(raw.map_err(|source| DatasetError::decompress(self.place(), source))?)
-            }
-        };
-        Ok(TarData { held })
+        if compression(&file)?.is_none() {
+            let data = ShardBytes::of(&file, limits.shard_bytes)?;
+            check(data.as_ref())?;
+            return Ok(data);
+        }
+        let zip = file.read_all(limits.shard_bytes)?;
+        check(&zip)?;
+        let raw_bytes = self.entry.as_ref().map(|entry| entry.raw_data.bytes);
+        let raw = decompress(&zip, raw_bytes, limits);
+        let raw = raw.map_err(|source| DatasetError::decompress(self.place(), source))?;
+        Ok(ShardBytes::Memory(raw))
     }
 
     /// Returns the readable part of a raw shard that may be damaged, and the error of its compression.
@@ -300,17 +240,15 @@ impl TarFile {
     pub fn salvage(
         &self,
         limits: &Limits,
-    ) -> Result<(TarData, Option<DatasetError>), DatasetError> {
+    ) -> Result<(ShardBytes, Option<DatasetError>), DatasetError> {
         let file = self.open()?;
         if compression(&file)?.is_none() {
-            let held = held(&file, limits)?;
-            return Ok((TarData { held }, None));
+            return Ok((ShardBytes::of(&file, limits.shard_bytes)?, None));
         }
         let zip = file.read_all(limits.shard_bytes)?;
         let fail = |source| DatasetError::decompress(self.place(), source);
         let (bytes, problem) = decompress_partial(&zip, limits).map_err(fail)?;
-        let held = Held::Memory(bytes);
-        Ok((TarData { held }, problem.map(fail)))
+        Ok((ShardBytes::Memory(bytes), problem.map(fail)))
     }
 
     /// Surveys the headers of the shard. Of an uncompressed file, only the headers are read.

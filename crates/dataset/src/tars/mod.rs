@@ -10,7 +10,7 @@ mod set;
 mod tests;
 mod verify;
 
-pub use file::{TarData, TarFile};
+pub use file::TarFile;
 pub(crate) use listing::{Listing, drop_unpacked, is_tar_below, raw_tar_name};
 pub use listing::{folder_holds_tars, holds_tars, is_tar_name, splits_in};
 pub use ordered::each_in_order;

@@ -403,7 +403,7 @@ impl Look<'_> {
         let Some(offsets) = &entry.offsets else {
             return;
         };
-        let file = self.shard.open_side_files(&offsets.basename);
+        let file = self.shard.open_beside(&offsets.basename);
         let read = file.and_then(|file| file.read_all(self.limits.index_bytes));
         let bytes = match read {
             Ok(bytes) => bytes,
