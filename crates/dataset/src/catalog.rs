@@ -7,14 +7,13 @@ use sha2::{Digest as _, Sha256};
 use shardmill_core::{Diagnostic as _, ErrorKind, INDEX_NAME, Limits, escape};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{StreamConfig, Weight};
-use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError, StoreSettings};
+use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError, StoreSettings};
 
 use crate::entry::{Entry, Shards, check_hashes_present};
 use crate::error::{DatasetError, DatasetProblem, Place};
 use crate::files::{self, FileList, FileOptions, KnownFiles, open_list};
 use crate::index_file::check_expected_index;
 use crate::mapped::Piece;
-use crate::origin::{Origin, Shelf};
 use crate::scan::{Found, ListedTars, Offsets, find_tars, list_tars, scan};
 use crate::schema::Schema;
 use crate::stream_live::{self, IndexedStream, StreamLive};
@@ -112,8 +111,10 @@ pub struct Stream {
     pub first_shard: usize,
     /// The folder of its shards, or the one that they are fetched to.
     pub local: Dir,
-    /// `None` if the shards are read in place.
-    pub origin: Option<Origin>,
+    /// The source that missing shards are fetched from; `None` if the shards are read in place.
+    pub origin: Option<Folder>,
+    /// The folder of its shards, if they are read in place.
+    in_place: Folder,
     /// Whether the compressed files of fetched shards are kept as well.
     pub keep_zip: bool,
     /// The hash that every shard must match before it is used.
@@ -127,6 +128,14 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Returns the source of its files.
+    pub const fn source(&self) -> &Folder {
+        match &self.origin {
+            Some(origin) => origin,
+            None => &self.in_place,
+        }
+    }
+
     /// Returns the number of live samples of each shard.
     pub fn shard_sizes(&self) -> impl Iterator<Item = u64> {
         let entries = self.shards.iter().enumerate();
@@ -608,26 +617,29 @@ fn open_stream(
             if from.is_same(&to)? {
                 (to, None, shown)
             } else {
-                (to, Some(Origin::Folder(from)), shown)
+                (to, Some(Folder::Local(from)), shown)
             }
         }
         (Some(Location::Remote(remote)), Some(local)) => {
             let shown = remote.to_string();
-            let store = Remote::open(&remote, &stream.settings.over(&options.remote))?;
-            (Dir::create(&local)?, Some(Origin::Store(store)), shown)
+            let store = Folder::open_store(&remote, &stream.settings.over(&options.remote))?;
+            (Dir::create(&local)?, Some(store), shown)
         }
         (Some(Location::Remote(remote)), None) => {
             let reason = "its shards need a local folder to be fetched into";
             return Err(DatasetProblem::StreamLocal.at(&*remote.to_string(), reason));
         }
     };
+    let in_place = Folder::Local(dir.clone());
+    let source = origin.as_ref().unwrap_or(&in_place);
+    let cache = origin.is_some().then_some(&dir);
     let root = shown.clone();
     let shown = match &stream.pattern {
         Some(pattern) => pattern.text().to_owned(),
         None => shown,
     };
     if let Some(files) = &stream.files {
-        let list = open_files(&dir, origin.as_ref(), &shown, files, options)?;
+        let list = open_files(source, cache, &shown, files, options)?;
         return Ok(Stream {
             live: StreamLive::default(),
             offsets: Vec::new(),
@@ -636,6 +648,7 @@ fn open_stream(
             first_shard,
             local: dir,
             origin,
+            in_place,
             keep_zip: false,
             // The list of raw files has no hashes.
             validate: None,
@@ -645,10 +658,8 @@ fn open_stream(
         });
     }
     // An index in the folder of a pattern may describe other files.
-    let answer = stream.pattern.is_none().then(|| {
-        let with_deleted = stream.with_deleted;
-        stream_live::read_index(&dir, origin.as_ref(), with_deleted, &options.limits)
-    });
+    let read = || stream_live::read_index(source, stream.with_deleted, &options.limits);
+    let answer = stream.pattern.is_none().then(read);
     let (bytes, provenance) = match answer {
         Some(answer) => (Some(answer.index), answer.provenance),
         None => (None, None),
@@ -664,10 +675,9 @@ fn open_stream(
             check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
             let shards = Shards::parse(&bytes, &path, &options.limits)?;
             let indexed = IndexedStream {
-                dir: &dir,
-                origin: origin.as_ref(),
+                source,
+                cache,
                 shards: &shards,
-                shown: &shown,
                 with_deleted: stream.with_deleted,
             };
             live = indexed.live(provenance, &options.limits)?;
@@ -677,13 +687,13 @@ fn open_stream(
         // A caller that expects a certain index must not get a scan instead.
         found if is_none(&found) && stream.expect_index.is_none() => {
             let pattern = stream.pattern.as_ref();
-            scan_tars(&dir, origin.as_ref(), &shown, pattern, &options.limits)?
+            scan_tars(source, cache, &shown, pattern, &options.limits)?
         }
         Some(Err(error)) if !error.is_not_found() => return Err(error.into()),
         _ => return Err(index_missing(&shown)),
     };
-    if origin.is_some() {
-        stream_live::keep_index(&dir, &bytes, &shown)?;
+    if let Some(cache) = cache {
+        stream_live::keep_index(cache, &bytes, &shown)?;
     }
     Ok(Stream {
         shards,
@@ -693,6 +703,7 @@ fn open_stream(
         first_shard,
         local: dir,
         origin,
+        in_place,
         keep_zip: stream.keep_zip,
         validate: stream.validate_hash.or(options.validate),
         weight: stream.weight,
@@ -703,22 +714,21 @@ fn open_stream(
 
 /// Lists the files of a tree as shards.
 fn open_files(
-    dir: &Dir,
-    origin: Option<&Origin>,
+    source: &Folder,
+    cache: Option<&Dir>,
     shown: &str,
     files: &FileOptions,
     options: &CatalogOptions,
 ) -> Result<FileList, DatasetError> {
-    if files.form.has_file() && dir.path().to_str().is_none() {
+    let path = cache.map_or(source.path(), Dir::path);
+    if files.form.has_file() && path.to_str().is_none() {
         return Err(StorageError::Name {
-            name: dir.path().to_string_lossy().into_owned(),
+            name: path.to_string_lossy().into_owned(),
             source: shardmill_core::NameError::Character,
         }
         .into());
     }
-    let shelf = Shelf::of(dir, origin);
-    let local = origin.map(|_| dir);
-    open_list(shelf, local, shown, files, &options.limits)
+    open_list(source, cache, shown, files, &options.limits)
 }
 
 fn index_missing(shown: &str) -> DatasetError {
@@ -738,23 +748,18 @@ fn is_unlisted(error: &StorageError) -> bool {
     kinds.contains(&error.kind())
 }
 
-fn read_index(dir: &Dir, limits: &Limits) -> Result<Vec<u8>, StorageError> {
-    dir.open_file(INDEX_NAME)?.read_all(limits.index_bytes)
-}
-
 /// Builds the index of tar files without one from their headers. The index is stored in the cache folder, and reused as
 /// long as the tar files have the same names and lengths.
 fn scan_tars(
-    dir: &Dir,
-    origin: Option<&Origin>,
+    source: &Folder,
+    cache: Option<&Dir>,
     shown: &str,
     pattern: Option<&TarPattern>,
     limits: &Limits,
 ) -> Result<(Vec<u8>, Shards, Vec<Offsets>), DatasetError> {
-    let shelf = Shelf::of(dir, origin);
     let found = match pattern {
-        Some(pattern) => ListedTars::All(find_tars(shelf, pattern)?),
-        None => match list_tars(shelf) {
+        Some(pattern) => ListedTars::All(find_tars(source, pattern)?),
+        None => match list_tars(source) {
             Ok(found) => found,
             // If the source refuses to list its files, the error is the missing index.
             Err(error) if is_unlisted(&error) && !error.is_no_bucket() => {
@@ -777,8 +782,9 @@ fn scan_tars(
     if found.is_empty() {
         return Err(index_missing(shown));
     }
-    if origin.is_some()
-        && let Ok(bytes) = read_index(dir, limits)
+    if let Some(cache) = cache
+        && let Ok(file) = cache.open_file(INDEX_NAME)
+        && let Ok(bytes) = file.read_all(limits.index_bytes)
         && let Ok(index) = shardmill_webdataset::Index::parse(&bytes, limits)
         && found
             .iter()
@@ -790,7 +796,7 @@ fn scan_tars(
     {
         return Ok((bytes, Shards::Tar(index.shards), Vec::new()));
     }
-    let (index, offsets) = scan(shelf, &found, limits)?;
+    let (index, offsets) = scan(source, &found, limits)?;
     let bytes = index.to_json().into_bytes();
     Ok((bytes, Shards::Tar(index.shards), offsets))
 }

@@ -5,7 +5,6 @@ use shardmill_webdataset::IndexShard;
 use crate::catalog::Catalog;
 use crate::entry::Shards;
 use crate::error::{DatasetError, DatasetProblem};
-use crate::origin::Shelf;
 use crate::scan::{Found, hash_key, hash_keys};
 
 /// A map from the hash of a key to the samples that may have that key. It takes 16 bytes for each sample, however long
@@ -27,8 +26,7 @@ impl Keys {
             };
             any = true;
             let found: Vec<Found> = shards.iter().map(Found::listed).collect();
-            let shelf = Shelf::of(&stream.local, stream.origin.as_ref());
-            let hashes = hash_keys(shelf, &found, catalog.limits())?;
+            let hashes = hash_keys(stream.source(), &found, catalog.limits())?;
             for (number, (hashes, entry)) in hashes.into_iter().zip(shards).enumerate() {
                 let shard = stream.first_shard + number;
                 check_count(catalog, shard, entry, hashes.len() as u64)?;

@@ -4,11 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shardmill_storage::{Folder, StorageError};
 
-use crate::catalog::Stream;
-use crate::origin::Shelf;
-use crate::side_files::{
-    PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, ReadFile, SIDE_BYTES, if_there, read_file,
-};
+use crate::side_files::{PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, SIDE_BYTES, if_there};
 
 /// The source of the samples of a dataset, from `index.provenance` and `index.increments`.
 ///
@@ -75,30 +71,7 @@ impl SampleSources {
     ///
     /// Errors of the folder or store.
     pub fn read(folder: &Folder, stored: u64) -> Result<Self, StorageError> {
-        Self::from_files(&|name, most| read_file(folder, name, most), stored)
-    }
-
-    /// Reads the side files of a stream, from where its shards come from.
-    ///
-    /// # Errors
-    ///
-    /// As [`SampleSources::read`].
-    pub fn of_stream(stream: &Stream) -> Result<Self, StorageError> {
-        let stored = stream.shards.iter().map(|entry| entry.samples()).sum();
-        match Shelf::of(&stream.local, stream.origin.as_ref()) {
-            Shelf::Folder(dir) => {
-                let read = |name: &str, most: u64| {
-                    if_there(dir.open_file(name).and_then(|file| file.read_all(most)))
-                };
-                Self::from_files(&read, stored)
-            }
-            Shelf::Store(store) => {
-                Self::from_files(&|name, most| if_there(store.read(name, most)), stored)
-            }
-        }
-    }
-
-    fn from_files(read: &ReadFile<'_>, stored: u64) -> Result<Self, StorageError> {
+        let read = |name, most| if_there(folder.read(name, most));
         let Some(text) = read(PROVENANCE_NAME, PROVENANCE_BYTES)? else {
             return Ok(Self::unknown("there is no index.provenance"));
         };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::{Limits, Unfinished, escape, parallel::for_each};
-use shardmill_storage::{Dir, Remote, StorageError};
+use shardmill_storage::{Dir, Folder, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
     decompress,
@@ -13,7 +13,6 @@ use shardmill_webdataset::{
 
 use crate::error::{DatasetError, DatasetProblem, Place};
 use crate::mapped::map;
-use crate::origin::Shelf;
 use crate::tars::{Listing, TarPattern, drop_unpacked, is_tar_below, is_tar_name, raw_tar_name};
 
 /// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned
@@ -100,11 +99,11 @@ pub type Offsets = Arc<[u64]>;
 
 /// Builds an index of tar files in the given order. Also returns the offsets of the samples of the first shards.
 pub(crate) fn scan(
-    shelf: Shelf<'_>,
+    source: &Folder,
     found: &[Found],
     limits: &Limits,
 ) -> Result<(Index, Vec<Offsets>), DatasetError> {
-    let scanned = scan_each(shelf, found, limits, |shard, map| {
+    let scanned = scan_each(source, found, limits, |shard, map| {
         (shard.entry(map), map.offsets())
     })?;
     let mut shards = Vec::with_capacity(scanned.len());
@@ -140,11 +139,11 @@ pub(crate) enum ListedTars {
 
 /// Lists the tar files below a folder, sorted by the bytes of their names. These are the files that
 /// [`TarSet`](crate::TarSet) finds. A folder that contains datasets has none.
-pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
-    let (listing, objects) = match shelf {
-        Shelf::Folder(dir) => (Listing::Local(dir.clone()), Vec::new()),
-        Shelf::Store(store) => {
-            let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
+pub(crate) fn list_tars(source: &Folder) -> Result<ListedTars, StorageError> {
+    let (listing, objects) = match source {
+        Folder::Local(dir) => (Listing::Local(dir.clone()), Vec::new()),
+        Folder::Store(store) => {
+            let objects = store.remote().list("", MOST_OBJECTS, &mut |_| true)?;
             let names = objects.iter().map(|object| object.name.clone());
             (Listing::Store(names.collect()), objects)
         }
@@ -160,7 +159,7 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
     if let Some(stray) = below.stray() {
         return Ok(ListedTars::Stray(stray));
     }
-    if let Shelf::Folder(dir) = shelf {
+    if let Folder::Local(dir) = source {
         for name in below.tars {
             let bytes = dir.open_file(&name)?.len();
             found.extend(Found::of(&name, bytes));
@@ -178,32 +177,26 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
 }
 
 /// Finds the tar files of a pattern, in its order. A missing file is an error.
-pub(crate) fn find_tars(
-    shelf: Shelf<'_>,
-    pattern: &TarPattern,
-) -> Result<Vec<Found>, DatasetError> {
+pub(crate) fn find_tars(source: &Folder, pattern: &TarPattern) -> Result<Vec<Found>, DatasetError> {
     let names = pattern.names();
     let sizes = Mutex::new(vec![0; names.len()]);
-    let jobs = match shelf {
-        Shelf::Folder(_) => 0,
-        Shelf::Store(_) => STORE_SHARDS,
-    };
+    let jobs = if source.is_store() { STORE_SHARDS } else { 0 };
     for_each(names.len(), jobs, |number, (): &mut ()| {
         let Some(name) = names.get(number) else {
             return Ok(());
         };
-        let (bytes, path) = match shelf {
-            Shelf::Folder(dir) => match dir.open_file(name) {
-                Ok(file) => (Some(file.len()), dir.path_of(name)),
-                Err(error) if error.is_not_found() => (None, dir.path_of(name)),
+        let bytes = match source {
+            Folder::Local(dir) => match dir.open_file(name) {
+                Ok(file) => Some(file.len()),
+                Err(error) if error.is_not_found() => None,
                 Err(error) => return Err(error.into()),
             },
-            Shelf::Store(store) => (store.size(name, &mut |_| true)?, store.display(name).into()),
+            Folder::Store(store) => store.remote().size(name, &mut |_| true)?,
         };
         let Some(bytes) = bytes else {
             let pattern = escape(pattern.text());
             let reason = format!("there is no such tar file, and the pattern `{pattern}` names it");
-            return Err(DatasetProblem::PatternShard.at(path, reason));
+            return Err(DatasetProblem::PatternShard.at(source.path_of(name), reason));
         };
         let mut sizes = sizes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(size) = sizes.get_mut(number) {
@@ -227,11 +220,11 @@ pub fn hash_key(key: &str) -> u64 {
 
 /// Returns the hashes of the keys of tar files, in the order of their samples.
 pub(crate) fn hash_keys(
-    shelf: Shelf<'_>,
+    source: &Folder,
     found: &[Found],
     limits: &Limits,
 ) -> Result<Vec<Vec<u64>>, DatasetError> {
-    scan_each(shelf, found, limits, |_, map| {
+    scan_each(source, found, limits, |_, map| {
         let keys = map.samples.iter().map(|sample| hash_key(&sample.key));
         keys.collect()
     })
@@ -239,14 +232,14 @@ pub(crate) fn hash_keys(
 
 /// Reads the headers of tar files, and returns the result of `make` for each.
 fn scan_each<T: Send>(
-    shelf: Shelf<'_>,
+    source: &Folder,
     found: &[Found],
     limits: &Limits,
     make: impl Fn(&Found, &ShardMap) -> T + Sync,
 ) -> Result<Vec<T>, DatasetError> {
-    match shelf {
-        Shelf::Folder(dir) => scan_folder(dir, found, limits, make),
-        Shelf::Store(store) => scan_store(store, found, limits, make),
+    match source {
+        Folder::Local(dir) => scan_folder(dir, found, limits, make),
+        Folder::Store(store) => scan_store(store.remote(), found, limits, make),
     }
 }
 

@@ -1,18 +1,15 @@
 //! Reads which samples of a stream are deleted, and copies the side files that say so next to a cached index.
 
-use std::path::PathBuf;
 use std::thread;
 
 use shardmill_core::{INDEX_NAME, Limits, escape};
-use shardmill_storage::{Dir, PublishMode, StorageError};
+use shardmill_storage::{Dir, Folder, PublishMode, StorageError};
 
 use crate::entry::{Entry, Shards};
 use crate::error::{DatasetError, DatasetProblem};
 use crate::live::LiveSamples;
-use crate::origin::Origin;
 use crate::side_files::{
-    PROVENANCE_BYTES, PROVENANCE_NAME, ReadFile, SIDE_BYTES, SideFiles, Sides, TOMBSTONES_NAME,
-    if_there,
+    PROVENANCE_BYTES, PROVENANCE_NAME, SIDE_BYTES, SideFiles, Sides, TOMBSTONES_NAME, if_there,
 };
 
 /// The files that describe a stream, as read from its folder or store.
@@ -24,45 +21,25 @@ pub struct IndexAnswer {
 
 /// Reads the index of a stream. From a store, it requests the provenance at the same time, unless deleted samples are
 /// wanted.
-pub fn read_index(
-    dir: &Dir,
-    origin: Option<&Origin>,
-    with_deleted: bool,
-    limits: &Limits,
-) -> IndexAnswer {
+pub fn read_index(source: &Folder, with_deleted: bool, limits: &Limits) -> IndexAnswer {
     let most = limits.index_bytes;
-    let store = match origin {
-        None => return IndexAnswer::of(read_in(dir, INDEX_NAME, most)),
-        Some(Origin::Folder(from)) => return IndexAnswer::of(read_in(from, INDEX_NAME, most)),
-        Some(Origin::Store(store)) => store,
-    };
-    if with_deleted {
-        return IndexAnswer::of(store.read(INDEX_NAME, most));
+    if with_deleted || !source.is_store() {
+        return IndexAnswer {
+            index: source.read(INDEX_NAME, most),
+            provenance: None,
+        };
     }
     thread::scope(|scope| {
         let provenance = thread::Builder::new()
             .name("shardmill-provenance".to_owned())
             .spawn_scoped(scope, || {
-                if_there(store.read(PROVENANCE_NAME, PROVENANCE_BYTES))
+                if_there(source.read(PROVENANCE_NAME, PROVENANCE_BYTES))
             });
-        let index = store.read(INDEX_NAME, most);
+        let index = source.read(INDEX_NAME, most);
         // If the thread cannot start, `IndexedStream::live` requests the provenance later.
         let provenance = provenance.ok().and_then(|thread| thread.join().ok());
         IndexAnswer { index, provenance }
     })
-}
-
-fn read_in(dir: &Dir, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
-    dir.open_file(name)?.read_all(most)
-}
-
-impl IndexAnswer {
-    const fn of(index: Result<Vec<u8>, StorageError>) -> Self {
-        Self {
-            index,
-            provenance: None,
-        }
-    }
 }
 
 /// The live samples of a stream, by shard.
@@ -139,12 +116,10 @@ impl StreamLive {
 /// A stream whose index has been read.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexedStream<'a> {
-    /// The folder of its shards, or the one that they are fetched to.
-    pub dir: &'a Dir,
-    pub origin: Option<&'a Origin>,
+    pub source: &'a Folder,
+    /// The folder that its shards are fetched to; `None` if they are read in place.
+    pub cache: Option<&'a Dir>,
     pub shards: &'a Shards,
-    /// The name of the stream in messages.
-    pub shown: &'a str,
     pub with_deleted: bool,
 }
 
@@ -156,47 +131,31 @@ impl IndexedStream<'_> {
         provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
         limits: &Limits,
     ) -> Result<StreamLive, DatasetError> {
-        if self.with_deleted && self.origin.is_none() {
+        if self.with_deleted && self.cache.is_none() {
             return Ok(StreamLive::default());
         }
         let samples = self.shards.iter().map(Entry::samples).sum();
         let counts = (samples, self.shards.len() as u64);
-        let read: &ReadFile<'_> = match self.origin {
-            None => &|name, most| if_there(read_in(self.dir, name, most)),
-            Some(Origin::Folder(from)) => &|name, most| if_there(read_in(from, name, most)),
-            Some(Origin::Store(store)) => &|name, most| if_there(store.read(name, most)),
-        };
-        let side_files = match (provenance, self.origin) {
-            (None, Some(Origin::Store(_))) => {
-                let provenance = read(PROVENANCE_NAME, PROVENANCE_BYTES);
-                SideFiles::read_with(read, provenance, counts, limits.index_bytes)
-            }
-            (Some(provenance), _) => {
-                SideFiles::read_with(read, provenance, counts, limits.index_bytes)
-            }
-            (None, _) => SideFiles::read(read, counts, limits.index_bytes),
+        let read = |name: &str, most| if_there(self.source.read(name, most));
+        let side_files = if self.source.is_store() {
+            let provenance = provenance.unwrap_or_else(|| read(PROVENANCE_NAME, PROVENANCE_BYTES));
+            SideFiles::read_with(&read, provenance, counts, limits.index_bytes)
+        } else {
+            SideFiles::read(&read, counts, limits.index_bytes)
         };
         let live = match side_files.into_live() {
             Ok((live, sides)) => {
-                if self.origin.is_some() {
-                    keep_sides(self.dir, sides.as_ref())?;
+                if let Some(cache) = self.cache {
+                    keep_sides(cache, sides.as_ref())?;
                 }
                 live
             }
             Err(_) if self.with_deleted => return Ok(StreamLive::default()),
-            Err(error) => return Err(error.with_side_path(|name| self.path_of(name))),
+            Err(error) => return Err(error.with_side_path(|name| self.source.path_of(name))),
         };
         match self.with_deleted {
             true => Ok(StreamLive::default()),
             false => Ok(StreamLive::new(self.shards, live)),
-        }
-    }
-
-    fn path_of(&self, name: &str) -> PathBuf {
-        match self.origin {
-            None => self.dir.path_of(name),
-            Some(Origin::Folder(from)) => from.path_of(name),
-            Some(Origin::Store(_)) => format!("{}/{name}", self.shown.trim_end_matches('/')).into(),
         }
     }
 }

@@ -40,7 +40,6 @@ impl Lineage {
     pub(crate) fn new(catalog: &Arc<Catalog>) -> Result<Self, ReaderError> {
         let (mut sources, mut stored) = (Vec::new(), Vec::new());
         for stream in catalog.streams() {
-            sources.push(SampleSources::of_stream(stream)?);
             let mut next = 0_u64;
             let starts = stream.shards.iter().map(|entry| {
                 let start = next;
@@ -48,6 +47,7 @@ impl Lineage {
                 start
             });
             stored.push(starts.collect());
+            sources.push(SampleSources::read(stream.source(), next)?);
         }
         Ok(Self {
             catalog: Arc::clone(catalog),

@@ -3,11 +3,9 @@
 use std::ops::Range;
 
 use shardmill_cache::{BlobPart, Pending};
-use shardmill_dataset::{
-    Catalog, DatasetError, DatasetProblem, Entry, FileEntry, Origin, Part, Stream,
-};
+use shardmill_dataset::{Catalog, DatasetError, DatasetProblem, Entry, FileEntry, Part, Stream};
 use shardmill_mds::FileInfo;
-use shardmill_storage::{Dir, FileHandle, StorageError};
+use shardmill_storage::{Dir, FileHandle, Folder, StorageError};
 
 /// A byte range of an uncompressed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +38,9 @@ pub(crate) fn fetch(
         done(Err(catalog.no_shard(shard)));
         return Box::new(());
     };
-    let remote = match &stream.origin {
-        Some(Origin::Store(remote)) => remote,
-        origin => {
-            let dir = match origin {
-                Some(Origin::Folder(dir)) => dir,
-                _ => &stream.local,
-            };
+    let remote = match stream.source() {
+        Folder::Store(store) => store.remote(),
+        Folder::Local(dir) => {
             done(read_whole(catalog, shard, dir, info));
             return Box::new(());
         }
@@ -116,10 +110,9 @@ fn read_from(
     if wanted.is_empty() {
         return Vec::new();
     }
-    let dir = match &stream.origin {
-        Some(Origin::Store(remote)) => return remote.read_ranges(wanted),
-        Some(Origin::Folder(dir)) => dir,
-        None => &stream.local,
+    let dir = match stream.source() {
+        Folder::Store(store) => return store.remote().read_ranges(wanted),
+        Folder::Local(dir) => dir,
     };
     let read = |(name, range): &(String, Range<u64>)| {
         let file = dir.open_file(name)?;

@@ -10,7 +10,7 @@ use shardmill_core::Limits;
 use shardmill_mds::HashAlgo;
 use shardmill_mmap::Pool;
 use shardmill_order::{EpochConfig, Skip, World};
-use shardmill_storage::{RemoteOptions, RemoteStats};
+use shardmill_storage::{Folder, RemoteOptions, RemoteStats};
 
 use crate::batch::Held;
 use crate::batches::{BatchOptions, Batches};
@@ -21,7 +21,7 @@ use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
 use shardmill_cache::{Access, Blob, CacheOptions, CacheStats, Cancel};
 use shardmill_dataset::{
-    Catalog, CatalogOptions, DatasetError, Entry, FileEntry, Keys, KnownFiles, Origin, Schema,
+    Catalog, CatalogOptions, DatasetError, Entry, FileEntry, Keys, KnownFiles, Schema,
     StreamOptions, TarSample,
 };
 
@@ -500,9 +500,9 @@ impl Reader {
         let (stream, _) = catalog
             .stream_of(shard)
             .ok_or_else(|| catalog.no_shard(shard))?;
-        let found = match &stream.origin {
-            Some(Origin::Store(store)) => {
-                let found = store.look_up(name, &mut |_| true)?;
+        let found = match stream.source() {
+            Folder::Store(store) => {
+                let found = store.remote().look_up(name, &mut |_| true)?;
                 found.map(|found| {
                     let (listed, now) = (file.tag.trim_matches('"'), found.tag.trim_matches('"'));
                     // Without a tag on both sides there is nothing to compare.
@@ -510,24 +510,18 @@ impl Reader {
                     (found.bytes, same)
                 })
             }
-            origin => {
-                let dir = match origin {
-                    Some(Origin::Folder(dir)) => dir,
-                    _ => &stream.local,
-                };
-                match dir.open_file(name) {
-                    Ok(found) => Some((found.len(), file.is(&found))),
-                    Err(error) if error.is_not_found() => None,
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            Folder::Local(dir) => match dir.open_file(name) {
+                Ok(found) => Some((found.len(), file.is(&found))),
+                Err(error) if error.is_not_found() => None,
+                Err(error) => return Err(error.into()),
+            },
         };
         let place = catalog.place(shard);
         match found {
             None => Err(DatasetError::file_missing(place).into()),
             Some((bytes, true)) if bytes == file.info.bytes => Ok(()),
             Some((found, _)) => {
-                let is_object = matches!(stream.origin, Some(Origin::Store(_)));
+                let is_object = stream.source().is_store();
                 let listed = file.info.bytes;
                 Err(DatasetError::listed_file_changed(place, listed, found, is_object).into())
             }
@@ -602,8 +596,8 @@ impl Reader {
     pub fn remote_stats(&self) -> RemoteStats {
         let mut all = RemoteStats::default();
         for stream in self.fill_context.catalog.streams() {
-            if let Some(Origin::Store(remote)) = &stream.origin {
-                let stats = remote.stats();
+            if let Folder::Store(store) = stream.source() {
+                let stats = store.remote().stats();
                 all.requests += stats.requests;
                 all.retries += stats.retries;
                 all.throttled += stats.throttled;

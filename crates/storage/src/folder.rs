@@ -152,6 +152,18 @@ impl Folder {
         Ok(object(found.bytes, found.tag, None))
     }
 
+    /// Reads a whole file of at most `most` bytes. In a store, this takes one request.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::open_file`] and [`Remote::read`].
+    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
+        match self {
+            Self::Local(dir) => dir.open_file(name)?.read_all(most),
+            Self::Store(store) => store.remote.read(name, most),
+        }
+    }
+
     /// Reads an object of at most `most` bytes from a store and caches it, so that later calls need no request. Does
     /// nothing for a directory.
     ///
@@ -246,6 +258,12 @@ impl Folder {
 }
 
 impl StoreFolder {
+    /// Returns the client of the store.
+    #[must_use]
+    pub const fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
     fn keep(&self, name: &str, found: Kept) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.insert(name.to_owned(), found);

@@ -7,12 +7,11 @@ use glob::{MatchOptions, Pattern};
 use sha2::{Digest as _, Sha256};
 use shardmill_core::{Limits, escape};
 use shardmill_storage::{
-    Dir, ListOptions, Manifest, ManifestEntry, PublishMode, Remote, StorageError,
+    Dir, Folder, ListOptions, Manifest, ManifestEntry, PublishMode, Remote, StorageError,
 };
 
 use super::tree::{FileEntry, FileForm, FileList, FileOptions, KnownFiles};
 use crate::error::{DatasetError, DatasetProblem};
-use crate::origin::Shelf;
 use shardmill_cache::private_folder;
 
 /// The name of the list in the cache's own folder.
@@ -70,7 +69,7 @@ impl Filter {
 /// Returns the list of a tree. `local` is the folder that files are fetched to. It is `None` for a tree that is read in
 /// place: then nothing is written.
 pub fn open_list(
-    shelf: Shelf<'_>,
+    source: &Folder,
     local: Option<&Dir>,
     location: &str,
     options: &FileOptions,
@@ -89,7 +88,7 @@ pub fn open_list(
     }
     let finish = |found, text: &[u8]| finish(&head, found, text, location, options);
     let Some(local) = local else {
-        let found = list(shelf, None, location, &filter, options, limits)?;
+        let found = list(source, None, location, &filter, options, limits)?;
         let text = render(&head, &found);
         return finish(found, &text);
     };
@@ -108,7 +107,7 @@ pub fn open_list(
                 let entries = parse(&kept, &head, &path)?;
                 return finish(entries, &kept);
             }
-            let found = list(shelf, Some(&own), location, &filter, options, limits)?;
+            let found = list(source, Some(&own), location, &filter, options, limits)?;
             let text = render(&head, &found);
             if text == kept {
                 return finish(found, &text);
@@ -127,7 +126,7 @@ pub fn open_list(
             own.remove(LIST)?;
             relist = false;
         }
-        let found = list(shelf, Some(&own), location, &filter, options, limits)?;
+        let found = list(source, Some(&own), location, &filter, options, limits)?;
         let text = render(&head, &found);
         match own.publish_bytes(None, LIST, &text, PublishMode::CreateNew) {
             Ok(()) => return finish(found, &text),
@@ -177,17 +176,17 @@ fn finish(
 
 /// Lists the files at the source.
 fn list(
-    shelf: Shelf<'_>,
+    source: &Folder,
     own: Option<&Dir>,
     location: &str,
     filter: &Filter,
     options: &FileOptions,
     limits: &Limits,
 ) -> Result<Vec<ManifestEntry>, DatasetError> {
-    let found = match shelf {
-        Shelf::Folder(dir) => dir.files(&|name| filter.takes(name))?,
-        Shelf::Store(store) => {
-            let found = list_store(store, own, filter)?;
+    let found = match source {
+        Folder::Local(dir) => dir.files(&|name| filter.takes(name))?,
+        Folder::Store(store) => {
+            let found = list_store(store.remote(), own, filter)?;
             check_clashes(&found)?;
             found
         }
