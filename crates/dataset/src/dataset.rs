@@ -100,10 +100,6 @@ impl Dataset {
     }
 
     /// Opens the dataset whose index has this name in a folder.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dataset::open_at`].
     pub fn open_in(
         folder: Folder,
         name: &str,

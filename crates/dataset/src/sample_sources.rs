@@ -66,10 +66,6 @@ struct FileSamples {
 impl SampleSources {
     /// Reads the side files of a dataset with this many stored samples. A missing or damaged file makes the source
     /// unknown.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the folder or store.
     pub fn read(folder: &Folder, stored: u64) -> Result<Self, StorageError> {
         let read = |name, most| if_there(folder.read(name, most));
         let Some(text) = read(PROVENANCE_NAME, PROVENANCE_BYTES)? else {

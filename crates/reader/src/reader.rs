@@ -530,10 +530,6 @@ impl Reader {
 
     /// Returns the smallest cache limit that can hold the `count` largest raw files at the same time; 0 if the cache
     /// keeps no raw files.
-    ///
-    /// # Errors
-    ///
-    /// Errors of reading the cache folder.
     pub fn least_limit(&self, count: usize) -> Result<u64, ReaderError> {
         let mut sizes: Vec<u64> = Vec::new();
         for stream in self.fill_context.catalog.streams() {
@@ -553,10 +549,6 @@ impl Reader {
     }
 
     /// Returns the smallest cache limit that these streams can be opened with; 0 if any limit works.
-    ///
-    /// # Errors
-    ///
-    /// Errors of opening the cache folders.
     pub fn least_cache_limit(&self) -> Result<u64, ReaderError> {
         Ok(self.fill_context.shard_cache.engine()?.minimum())
     }

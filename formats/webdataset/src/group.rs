@@ -102,10 +102,6 @@ impl Grouper {
     }
 
     /// Adds a member of a survey, as [`push`](Self::push) does.
-    ///
-    /// # Errors
-    ///
-    /// As for [`push`](Self::push).
     pub fn push_entry(
         &mut self,
         member: &MemberEntry,

@@ -346,10 +346,6 @@ impl SideFiles {
 
     /// Returns what a merged index takes over: the live samples, the content hash if it is known, and whether there is
     /// a provenance.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::into_checked_live`].
     pub(crate) fn into_part(self) -> Result<(LiveSamples, Option<Content>, bool), DatasetError> {
         let content = self.converted.as_ref().map(|converted| converted.content);
         let has_provenance = !matches!(self.absent, Some(Absent::Missing | Absent::Hidden(_)));

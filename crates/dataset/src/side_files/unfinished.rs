@@ -25,10 +25,6 @@ pub(crate) fn unfinished(dir: &Dir) -> Result<Option<Unfinished>, StorageError> 
 }
 
 /// Returns what an unfinished conversion left in this folder, which may be in a store.
-///
-/// # Errors
-///
-/// Errors of the disk or the store.
 pub fn unfinished_in(folder: &Folder) -> Result<Option<Unfinished>, StorageError> {
     match folder {
         Folder::Local(dir) => unfinished(dir),

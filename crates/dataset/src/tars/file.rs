@@ -96,10 +96,6 @@ impl TarFile {
     }
 
     /// Opens the file. A file that an index lists is opened below the folder of the index only.
-    ///
-    /// # Errors
-    ///
-    /// Errors of opening the file.
     pub fn open(&self) -> Result<Stored, StorageError> {
         match (&self.store, &self.entry) {
             (Some(folder), _) => folder.open_file(&self.name),
@@ -167,10 +163,6 @@ fn compression(file: &Stored) -> Result<Option<TarCompression>, StorageError> {
 
 impl TarFile {
     /// Returns the compression of the file, detected from its first bytes.
-    ///
-    /// # Errors
-    ///
-    /// Errors of reading the file.
     pub fn compression(&self) -> Result<Option<TarCompression>, DatasetError> {
         Ok(compression(&self.open()?)?)
     }
@@ -261,10 +253,6 @@ impl TarFile {
     }
 
     /// Like [`survey`](Self::survey), and also returns the compression and the length of the file.
-    ///
-    /// # Errors
-    ///
-    /// As [`survey`](Self::survey).
     pub fn look(
         &self,
         limits: &Limits,

@@ -73,10 +73,6 @@ pub fn holds_tars(location: &Path) -> Result<bool, DatasetError> {
 
 /// Returns the names of the subfolders of a folder that have an index, without hidden ones. Each of them is a dataset of
 /// its own.
-///
-/// # Errors
-///
-/// Errors of reading the folder.
 pub fn splits_in(folder: &Folder) -> Result<Vec<String>, StorageError> {
     let mut names: Vec<String> = folder
         .entries()?

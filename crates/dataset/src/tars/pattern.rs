@@ -54,10 +54,6 @@ impl TarPattern {
 
     /// Parses the name of a dataset of tar files: a pattern, or a single tar file, which is a pattern of one. Returns
     /// `None` for folders and for names that are not those of tar files. A local file need not exist.
-    ///
-    /// # Errors
-    ///
-    /// As [`TarPattern::parse`].
     pub fn named(text: &str) -> Result<Option<Self>, DatasetError> {
         if let Some(pattern) = Self::parse(text)? {
             return Ok(Some(pattern));

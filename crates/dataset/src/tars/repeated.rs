@@ -93,10 +93,6 @@ impl RepeatedKeys {
     }
 
     /// Adds a key of a shard. `at` is its position in the shard, in any unit; it is returned in [`RepeatedKey::at`].
-    ///
-    /// # Errors
-    ///
-    /// Errors of writing the temporary file.
     pub fn push(&mut self, key: &str, shard: usize, at: u64) -> Result<(), StorageError> {
         let used = self.bytes.len() + self.entries.len() * size_of::<Entry>();
         if used + key.len() + size_of::<Entry>() > self.limit && !self.entries.is_empty() {
@@ -121,10 +117,6 @@ impl RepeatedKeys {
     }
 
     /// Calls `found` for each shard that repeats a key of an earlier one, sorted by key, once per key and shard.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the temporary file.
     pub fn finish(mut self, found: impl FnMut(RepeatedKey)) -> Result<(), StorageError> {
         self.merge(found).map_err(failed)
     }

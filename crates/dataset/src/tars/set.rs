@@ -124,10 +124,6 @@ impl TarSet {
 
     /// Returns the shards that a pattern names, whether they exist or not. A missing shard is reported when it is
     /// opened.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the store.
     pub fn of_pattern(pattern: &TarPattern, remote: &RemoteOptions) -> Result<Self, DatasetError> {
         let folder = match pattern.folder() {
             Location::Local(path) => Folder::Local(Dir::open(path)?),
@@ -141,10 +137,6 @@ impl TarSet {
     }
 
     /// Finds the shards in a folder.
-    ///
-    /// # Errors
-    ///
-    /// As [`TarSet::open_at`].
     pub fn open_in(folder: &Folder, limits: &Limits) -> Result<Self, DatasetError> {
         let mut set = Self::default();
         set.add_folder(folder, None, limits)?;

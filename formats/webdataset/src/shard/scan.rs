@@ -13,10 +13,6 @@ use crate::tar::{Scanner, Step, check_member};
 
 impl ShardMap {
     /// Maps a raw shard by the rules of the original reader. The shard must be complete and unambiguous.
-    ///
-    /// # Errors
-    ///
-    /// As for [`ShardScan::step`].
     pub fn read(data: &[u8], limits: &Limits) -> Result<Self, WebdatasetError> {
         let mut scan = ShardScan::new(data.len() as u64, limits);
         match scan.step(0, data)? {

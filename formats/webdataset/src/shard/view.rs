@@ -34,10 +34,6 @@ pub struct ShardView<'a> {
 
 impl<'a> ShardView<'a> {
     /// Scans a raw shard.
-    ///
-    /// # Errors
-    ///
-    /// As for [`ShardScan::step`].
     pub fn open(data: &'a [u8], limits: &Limits) -> Result<Self, WebdatasetError> {
         let offsets = ShardScan::offsets(data, limits)?;
         Ok(Self {
@@ -85,10 +81,6 @@ impl<'a> ShardView<'a> {
     }
 
     /// Returns the key of a sample.
-    ///
-    /// # Errors
-    ///
-    /// As for [`fields`](Self::fields).
     pub fn key(&self, sample: u64) -> Result<String, WebdatasetError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)
@@ -106,10 +98,6 @@ impl<'a> ShardView<'a> {
     }
 
     /// Writes [`fields`](Self::fields) into a list of the caller, which is cleared first, and returns the key.
-    ///
-    /// # Errors
-    ///
-    /// As for [`fields`](Self::fields).
     pub fn fields_into(
         &self,
         sample: u64,
@@ -284,10 +272,6 @@ pub struct OwnedShard<B = Vec<u8>> {
 
 impl<B: AsRef<[u8]>> OwnedShard<B> {
     /// Scans a raw shard, as [`ShardView::open`] does, and keeps it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`ShardScan::step`].
     pub fn open(data: B, limits: &Limits) -> Result<Self, WebdatasetError> {
         let offsets = ShardScan::offsets(data.as_ref(), limits)?;
         Ok(Self {
@@ -298,10 +282,6 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
     }
 
     /// Keeps a raw shard with its offset table, as [`ShardView::with_offsets`].
-    ///
-    /// # Errors
-    ///
-    /// As for [`ShardView::with_offsets`].
     pub fn with_offsets(
         data: B,
         offsets: Vec<u64>,
