@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow::array::{
     Array as _, ArrayRef, AsArray as _, BinaryBuilder, Float16Builder, Float32Builder,
@@ -180,21 +180,18 @@ fn versions(dataset: &Dataset, jobs: usize) -> Result<Vec<Vec<u8>>, DatasetError
         })
         .map(|(shard, _)| shard)
         .collect();
-    let versions: Vec<OnceLock<Vec<u8>>> = bare.iter().map(|_| OnceLock::new()).collect();
-    parallel::for_each(bare.len(), jobs, |at, (): &mut ()| {
-        let (Some(shard), Some(version)) = (bare.get(at), versions.get(at)) else {
-            return Ok(());
-        };
-        let found = match dataset.version(*shard) {
+    let versions = parallel::map(bare.len(), jobs, |at| {
+        match bare
+            .get(at)
+            .map(|shard| dataset.version(*shard))
+            .transpose()
+        {
             // Reading the shard reports a missing file.
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            found => found?,
-        };
-        version.get_or_init(|| found);
-        Ok::<_, DatasetError>(())
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(Vec::new())),
+            found => found,
+        }
     })?;
-    let versions = versions.into_iter().filter_map(OnceLock::into_inner);
-    Ok(versions.collect())
+    Ok(versions.into_iter().flatten().collect())
 }
 
 fn same_columns(a: &ShardConfig, b: &ShardConfig) -> bool {

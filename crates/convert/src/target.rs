@@ -1,11 +1,8 @@
 //! The open destination of a conversion.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use shardmill_core::Progress;
-use shardmill_core::parallel::for_each;
+use shardmill_core::{Progress, parallel};
 use shardmill_storage::{
     CancelToken, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
 };
@@ -80,15 +77,7 @@ impl<'a> Target<'a> {
             Place::Local(_) => jobs,
             Place::Store(_) => jobs.max(REQUESTS),
         };
-        let done = Mutex::new(BTreeMap::new());
-        for_each(count, jobs.max(1), |at, (): &mut ()| {
-            let result = work(at)?;
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-            done.insert(at, result);
-            Ok(())
-        })?;
-        let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(done.into_values().collect())
+        parallel::map(count, jobs.max(1), work)
     }
 
     /// Publishes bytes through a temporary file in another folder, and replaces an existing file. Compare

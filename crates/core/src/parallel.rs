@@ -61,9 +61,53 @@ pub fn for_each<M: Default, E: Send>(
     }
 }
 
+/// Calls `work` for every number below `count`, on `jobs` threads, and returns the results in the order of the numbers.
+///
+/// # Errors
+///
+/// As [`for_each`].
+pub fn map<T: Send, E: Send>(
+    count: usize,
+    jobs: usize,
+    work: impl Fn(usize) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let results: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    for_each(count, jobs, |number, (): &mut ()| {
+        let result = work(number)?;
+        if let Some(slot) = results.get(number) {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        }
+        Ok(())
+    })?;
+    let results = results.into_iter();
+    Ok(results
+        .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner))
+        .collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_the_numbers() {
+        for jobs in [1, 4] {
+            let squares = map(1000, jobs, |number| Ok::<_, ()>(number * number)).unwrap();
+            assert!(
+                squares
+                    .into_iter()
+                    .eq((0..1000).map(|number| number * number))
+            );
+            assert_eq!(
+                map(10, jobs, |number| if number < 3 {
+                    Ok(())
+                } else {
+                    Err(number)
+                }),
+                Err(3)
+            );
+        }
+    }
 
     #[test]
     fn every_number_is_worked_on_once() {

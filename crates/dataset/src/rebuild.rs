@@ -51,13 +51,12 @@ pub fn rebuild_index(
     let found = find(&dir, &options.limits)?;
     progress.set_totals(0, 0, found.len() as u64);
     let configs = Mutex::new(Vec::new());
-    let entries: Mutex<Vec<Option<ShardEntry>>> = Mutex::new(vec![None; found.len()]);
-    parallel::for_each(found.len(), options.jobs, |shard, (): &mut ()| {
+    let shards = parallel::map(found.len(), options.jobs, |shard| {
         if progress.is_cancelled() {
             return Err(DatasetError::Interrupted);
         }
         let Some(files) = found.get(shard) else {
-            return Ok(());
+            return Ok(None);
         };
         let rebuild = Rebuild {
             dir: &dir,
@@ -69,16 +68,8 @@ pub fn rebuild_index(
         let entry = rebuild.entry()?;
         progress.add_samples(entry.samples);
         progress.add_shard(0);
-        if let Some(slot) = entries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_mut(shard)
-        {
-            *slot = Some(entry);
-        }
-        Ok(())
+        Ok(Some(entry))
     })?;
-    let shards = entries.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Index {
         shards: shards.into_iter().flatten().collect(),
     })

@@ -2,9 +2,9 @@
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use shardmill_core::{Limits, Unfinished, escape, parallel::for_each};
+use shardmill_core::{Limits, Unfinished, escape, parallel};
 use shardmill_storage::{Dir, Folder, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
@@ -179,11 +179,10 @@ pub(crate) fn list_tars(source: &Folder) -> Result<ListedTars, StorageError> {
 /// Finds the tar files of a pattern, in its order. A missing file is an error.
 pub(crate) fn find_tars(source: &Folder, pattern: &TarPattern) -> Result<Vec<Found>, DatasetError> {
     let names = pattern.names();
-    let sizes = Mutex::new(vec![0; names.len()]);
     let jobs = if source.is_store() { STORE_SHARDS } else { 0 };
-    for_each(names.len(), jobs, |number, (): &mut ()| {
+    let found = parallel::map(names.len(), jobs, |number| {
         let Some(name) = names.get(number) else {
-            return Ok(());
+            return Ok(None);
         };
         let bytes = match source {
             Folder::Local(dir) => match dir.open_file(name) {
@@ -198,17 +197,9 @@ pub(crate) fn find_tars(source: &Folder, pattern: &TarPattern) -> Result<Vec<Fou
             let reason = format!("there is no such tar file, and the pattern `{pattern}` names it");
             return Err(DatasetProblem::PatternShard.at(source.path_of(name), reason));
         };
-        let mut sizes = sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(size) = sizes.get_mut(number) {
-            *size = bytes;
-        }
-        Ok(())
+        Ok(Found::of(name, bytes))
     })?;
-    let sizes = sizes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let found = names.iter().zip(sizes);
-    Ok(found
-        .filter_map(|(name, bytes)| Found::of(name, bytes))
-        .collect())
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// Returns the hash of a key. The hash is valid only in this process.
@@ -249,10 +240,9 @@ fn scan_folder<T: Send>(
     limits: &Limits,
     make: impl Fn(&Found, &ShardMap) -> T + Sync,
 ) -> Result<Vec<T>, DatasetError> {
-    let done: Mutex<Vec<Option<T>>> = Mutex::new(found.iter().map(|_| None).collect());
-    for_each(found.len(), 0, |number, (): &mut ()| {
+    let made = parallel::map(found.len(), 0, |number| {
         let Some(shard) = found.get(number) else {
-            return Ok(());
+            return Ok(None);
         };
         let file = dir.open_file(&shard.name)?;
         let map = if shard.compression.is_some() {
@@ -267,15 +257,9 @@ fn scan_folder<T: Send>(
             }
             scan.finish()
         };
-        let made = make(shard, &map);
-        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = done.get_mut(number) {
-            *slot = Some(made);
-        }
-        Ok(())
+        Ok::<_, DatasetError>(Some(make(shard, &map)))
     })?;
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(done.into_iter().flatten().collect())
+    Ok(made.into_iter().flatten().collect())
 }
 
 fn scan_store<T>(

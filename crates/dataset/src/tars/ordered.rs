@@ -1,7 +1,5 @@
 //! Runs the same work for many shards in parallel, and takes the results in the order of the shards.
 
-use std::sync::{Mutex, PoisonError};
-
 use shardmill_core::{Progress, parallel};
 
 use crate::error::DatasetError;
@@ -26,27 +24,13 @@ pub fn each_in_order<T: Send>(
     let mut first = 0;
     while first < count {
         let end = count.min(first.saturating_add(step));
-        let results: Vec<Mutex<Option<Result<T, DatasetError>>>> =
-            (first..end).map(|_| Mutex::new(None)).collect();
-        // Errors are stored with the results, so that all earlier results are taken first.
-        let done = parallel::for_each(end - first, jobs, |at, _: &mut ()| {
-            if progress.is_cancelled() {
-                return Ok(());
-            }
-            let result = work(first + at);
-            if let Some(place) = results.get(at) {
-                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            }
-            Ok::<(), DatasetError>(())
-        });
-        if done.is_err() {
-            return Err(DatasetError::Interrupted);
-        }
-        for (at, result) in results.into_iter().enumerate() {
-            match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                Some(result) => take(first + at, result?)?,
-                None => return Err(DatasetError::Interrupted),
-            }
+        // Errors are among the results, so that all earlier results are taken first.
+        let results = parallel::map(end - first, jobs, |at| {
+            let is_wanted = !progress.is_cancelled();
+            Ok::<_, DatasetError>(is_wanted.then(|| work(first + at)))
+        })?;
+        for (number, result) in (first..).zip(results) {
+            take(number, result.ok_or(DatasetError::Interrupted)??)?;
         }
         first = end;
     }
