@@ -194,10 +194,6 @@ pub(crate) fn null_plan(
 /// none. For example, an empty value is not an image.
 fn masked(field: &Field, target: &Target) -> Option<ArrayRef> {
     let data_type = field.data_type();
-    let is_text = matches!(
-        data_type,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-    );
     match target {
         Target::Mds(Encoding::NdArray { shape, .. }) => {
             match target_bytes(data_type, target) {
@@ -211,7 +207,7 @@ fn masked(field: &Field, target: &Target) -> Option<ArrayRef> {
         ) => None,
         Target::Mds(Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal)
         | Target::Field(FieldEncoding::Int)
-            if is_text =>
+            if data_type.is_string() =>
         {
             parse("0", data_type)
         }
@@ -401,11 +397,7 @@ fn tar_form(
                 DataType::Dictionary(_, values) => values,
                 other => other,
             };
-            let is_text = matches!(
-                data_type,
-                DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-            );
-            if !is_text && !data_type.is_integer() {
+            if !data_type.is_string() && !data_type.is_integer() {
                 return Err(WriteError::TypeUnsupported {
                     column: field.name().clone(),
                     data_type: data_type.to_string(),

@@ -106,12 +106,8 @@ pub fn commit(
                 dest = shell_word(&dest),
                 part = known.part(),
             );
-            return Err(ConvertError::Conflict {
-                dest,
-                reason: format!("it holds parts of several conversions: {mixed}"),
-                id: "parts-conflict",
-                hint: hint.into(),
-            });
+            let reason = format!("it holds parts of several conversions: {mixed}");
+            return Err(ConvertError::conflict(dest, "parts-conflict", reason, hint));
         }
         if known.manifest.part == 0 {
             side = known.provenance;
@@ -168,9 +164,7 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
         .filter(|entry| !entry.is_folder)
         .map(|entry| in_folder(PARTS_FOLDER, &entry.name))
         .collect();
-    target.for_each(names.len(), 1, |at| {
-        names.get(at).map_or(Ok(()), |name| target.remove(name))
-    })?;
+    target.remove_all(&names)?;
     let mut go_on = target.go_on();
     tidy(target.place, Some(options.lease_patience), &mut || go_on(0));
     Ok(())

@@ -1,6 +1,5 @@
 //! Inspects the destination, and decides what a conversion may do with it.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use shardmill_core::{Progress, shell_word};
@@ -42,7 +41,7 @@ pub(crate) fn look(
         Ok(place) => place,
         Err(error) if error.is_not_found() => return Ok(Dest::Empty),
         Err(StorageError::NotDirectory { .. }) => {
-            return Err(conflict(
+            return Err(ConvertError::conflict(
                 options.dest_text(),
                 "dest-not-directory",
                 "it is a file, not a directory",
@@ -91,10 +90,10 @@ pub(crate) fn look_in(
         return match unknown {
             None if target.entries("")?.is_empty() => Ok(Dest::Empty),
             None => Ok(Dest::Replaceable),
-            Some(name) => Err(conflict(
+            Some(name) => Err(ConvertError::conflict(
                 path(),
                 "dest-not-empty",
-                &format!("it holds `{name}`, which is not part of a dataset"),
+                format!("it holds `{name}`, which is not part of a dataset"),
                 "choose another destination, or remove it yourself",
             )),
         };
@@ -112,10 +111,10 @@ pub(crate) fn look_in(
                 finished => finished,
             },
             None => Ok(Dest::Interrupted(found)),
-            Some(difference) => Err(conflict(
+            Some(difference) => Err(ConvertError::conflict(
                 path(),
                 "dest-conflict",
-                &format!(
+                format!(
                     "it holds an interrupted conversion of {} shards with another configuration: {difference}",
                     found.shards()
                 ),
@@ -134,10 +133,10 @@ pub(crate) fn look_in(
     let other = entries.iter().find(|entry| !is_state_folder(entry));
     match other {
         None => Ok(Dest::Empty),
-        Some(entry) => Err(conflict(
+        Some(entry) => Err(ConvertError::conflict(
             path(),
             "dest-not-empty",
-            &format!(
+            format!(
                 "it is not empty: it holds `{}`",
                 shardmill_core::escape(&entry.name)
             ),
@@ -159,10 +158,10 @@ pub(crate) fn finished(
         let name = in_folder(folder, INDEX_NAME);
         let Some(bytes) = target.read(&name, limits.index_bytes)? else {
             // The index was removed between the two checks.
-            return Err(conflict(
+            return Err(ConvertError::conflict(
                 path(),
                 "dest-damaged",
-                &format!("{name} has just gone"),
+                format!("{name} has just gone"),
                 "run it again when no other process writes there",
             ));
         };
@@ -173,28 +172,28 @@ pub(crate) fn finished(
             )),
         };
         if let Some(difference) = difference {
-            return Err(conflict(
+            return Err(ConvertError::conflict(
                 path(),
                 "dest-conflict",
-                &format!("it holds a finished dataset of another conversion: {difference}"),
+                format!("it holds a finished dataset of another conversion: {difference}"),
                 "choose another destination, or pass --overwrite to replace it",
             ));
         }
         let index = DatasetIndex::parse(&bytes, limits).map_err(|error| {
             let reason = format!("its {INDEX_NAME} cannot be read: {error}");
-            conflict(
+            ConvertError::conflict(
                 path(),
                 "dest-conflict",
-                &reason,
+                reason,
                 "pass --overwrite to convert it again",
             )
         })?;
         check_noted(target, folder, &index, options)?;
         if let Some(name) = first_damaged(target, folder, &index, options.source.resources.jobs)? {
-            return Err(conflict(
+            return Err(ConvertError::conflict(
                 path(),
                 "dest-damaged",
-                &format!("it is finished, but {name} is missing or has another length"),
+                format!("it is finished, but {name} is missing or has another length"),
                 format!(
                     "run `shardmill verify {}` to see all damage, or pass --overwrite to convert it again",
                     shell_word(&path())
@@ -229,10 +228,7 @@ fn first_damaged(
     jobs: usize,
 ) -> Result<Option<String>, StorageError> {
     let files = index.stored_files();
-    let is_there = target.for_each(files.len(), jobs, |at| {
-        let Some((name, bytes)) = files.get(at) else {
-            return Ok(true);
-        };
+    let is_there = target.for_each(&files, jobs, |(name, bytes)| {
         let there = target.file_version(&in_folder(folder, name))?;
         Ok(there.is_some_and(|file_version| file_version.bytes == *bytes))
     })?;
@@ -410,17 +406,9 @@ fn remove_ours(
             }
         }
     }
-    remove_all(target, &files)?;
+    target.remove_all(&files)?;
     // The provenance goes last. If the removal is interrupted, the next run still recognises the folder.
-    remove_all(target, &provenance)
-}
-
-/// Removes files. In a store, many requests run at the same time.
-fn remove_all(target: Target<'_>, names: &[String]) -> Result<(), StorageError> {
-    target.for_each(names.len(), 1, |at| {
-        names.get(at).map_or(Ok(()), |name| target.remove(name))
-    })?;
-    Ok(())
+    target.remove_all(&provenance)
 }
 
 /// Removes the published files of a failed run. Folders with an index are kept, because their shards belong to a
@@ -440,7 +428,7 @@ pub(crate) fn discard(
             .filter(|(split, _)| published.get(*split) == Some(&false))
             .map(|(split, name)| in_folder(folders.get(split).map_or("", String::as_str), name))
             .collect();
-        remove_all(target, &names)?;
+        target.remove_all(&names)?;
         // A killed run may have published files that it did not record. The folder was empty when the journal began, so
         // all files with names of a dataset belong to that run.
         for (folder, is_published) in folders.iter().zip(published) {
@@ -460,18 +448,4 @@ pub(crate) fn discard(
         }
     }
     Ok(())
-}
-
-fn conflict(
-    dest: String,
-    id: &'static str,
-    reason: &str,
-    hint: impl Into<Cow<'static, str>>,
-) -> ConvertError {
-    ConvertError::Conflict {
-        dest,
-        reason: reason.to_owned(),
-        id,
-        hint: hint.into(),
-    }
 }

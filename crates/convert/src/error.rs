@@ -178,6 +178,21 @@ impl ConvertError {
         }
     }
 
+    /// Builds the error of a destination in a state that the operation cannot use.
+    pub(crate) fn conflict(
+        dest: String,
+        id: &'static str,
+        reason: impl Into<String>,
+        hint: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::Conflict {
+            dest,
+            reason: reason.into(),
+            id,
+            hint: hint.into(),
+        }
+    }
+
     /// Returns whether a run that failed with this error can be resumed: the cause is outside the data and the
     /// configuration.
     pub(crate) fn is_resumable(&self) -> bool {

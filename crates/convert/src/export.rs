@@ -461,11 +461,9 @@ impl<'a> SideFiles<'a> {
         replace: bool,
     ) -> Result<(), ConvertError> {
         let (place, name) = (self.target.place, &in_folder(self.folder, name));
-        let conflict = || ConvertError::Conflict {
-            dest: place.display(name),
-            reason: "another file is there".to_owned(),
-            id: "index-exists",
-            hint: "replace it with --force".into(),
+        let conflict = || {
+            let (reason, hint) = ("another file is there", "replace it with --force");
+            ConvertError::conflict(place.display(name), "index-exists", reason, hint)
         };
         let limit = bytes.len() as u64;
         if let Some(file_version) = self.target.file_version(name)? {

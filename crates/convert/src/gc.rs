@@ -170,15 +170,9 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
     files.retain(|file| file.name != LEASE_NAME);
     // The journal is removed after the files that it lists, so that an interrupted removal can be repeated.
     for in_work in [false, true] {
-        let some: Vec<&GcFile> = files
-            .iter()
-            .filter(|file| file.name.starts_with(WORK_FOLDER) == in_work)
-            .rev()
-            .collect();
-        target.for_each(some.len(), 1, |at| {
-            let file = some.get(at);
-            file.map_or(Ok(()), |file| target.remove(&file.name))
-        })?;
+        let names = files.iter().rev().map(|file| file.name.as_str());
+        let names = names.filter(|name| name.starts_with(WORK_FOLDER) == in_work);
+        target.remove_all(&names.collect::<Vec<_>>())?;
         place.sync()?;
     }
     lease.end(go_on)?;
@@ -203,14 +197,12 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
             let index = in_folder(folder, INDEX_NAME);
             let index = match target.read(&index, limits.index_bytes)? {
                 Some(bytes) => Some(DatasetIndex::parse(&bytes, limits).map_err(|error| {
-                    ConvertError::Conflict {
-                        dest: target.place.display(&index),
-                        reason: format!(
-                            "it cannot be read, so the files that belong to it are not known: {error}"
-                        ),
-                        id: "dest-conflict",
-                        hint: "repair the index, or remove the dataset yourself".into(),
-                    }
+                    let reason = format!(
+                        "it cannot be read, so the files that belong to it are not known: {error}"
+                    );
+                    let hint = "repair the index, or remove the dataset yourself";
+                    let dest = target.place.display(&index);
+                    ConvertError::conflict(dest, "dest-conflict", reason, hint)
                 })?),
                 None => None,
             };
@@ -242,11 +234,7 @@ fn add(
     names: Vec<String>,
     files: &mut Vec<GcFile>,
 ) -> Result<(), StorageError> {
-    let file_versions = target.for_each(names.len(), 1, |at| {
-        names
-            .get(at)
-            .map_or(Ok(None), |name| target.file_version(name))
-    })?;
+    let file_versions = target.for_each(&names, 1, |name| target.file_version(name))?;
     let there = names.into_iter().zip(file_versions);
     files.extend(there.filter_map(|(name, file_version)| {
         Some(GcFile {

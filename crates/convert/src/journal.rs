@@ -219,10 +219,7 @@ fn check(
     jobs: usize,
 ) -> Result<BTreeMap<(usize, u64), Record>, StorageError> {
     let list: Vec<((usize, u64), Record)> = records.into_iter().collect();
-    let are_good = target.for_each(list.len(), jobs, |at| {
-        let Some((key, record)) = list.get(at) else {
-            return Ok(false);
-        };
+    let are_good = target.for_each(&list, jobs, |(key, record)| {
         let folder = folders.get(key.0).map_or("", String::as_str);
         for file in &record.shard.files {
             if !is_intact(target, folder, file)? {

@@ -10,18 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array as _, ArrayRef, AsArray as _, BinaryBuilder, Float16Builder, Float32Builder,
-    Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, StringBuilder,
-    UInt8Builder, UInt16Builder, UInt32Builder, UInt64Builder,
+    Array as _, ArrayData, ArrayRef, AsArray as _, BinaryBuilder, StringBuilder, make_array,
 };
+use arrow::buffer::MutableBuffer;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Diagnostic, ErrorKind, parallel};
 use shardmill_dataset::DatasetError;
 use shardmill_dataset::{Dataset, OpenOptions, Shard};
-use shardmill_mds::{
-    DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue, Value,
-};
+use shardmill_mds::{DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
@@ -121,7 +119,7 @@ impl MdsSource {
                 if samples == 0 && entry.samples > 0 {
                     continue;
                 }
-                let stored = shardmill_writer::stored_bytes(entry);
+                let stored = entry.stored().map(|file| file.bytes).sum();
                 units.push(Unit {
                     file: Some(number),
                     first_row: Some(dataset.first_sample(shard)),
@@ -403,13 +401,14 @@ impl Rows for ShardRows {
             self.left.skip();
             rows += 1;
         }
-        let columns: Vec<ArrayRef> = columns.into_iter().map(Builder::finish).collect();
-        self.rooms = columns.iter().map(Room::of).collect();
-        RecordBatch::try_new(Arc::clone(&self.schema), columns)
-            .map(Some)
-            .map_err(|error| SourceError::Bug {
-                what: format!("a batch of samples does not fit its schema: {error}"),
-            })
+        let columns = columns.into_iter().map(Builder::finish);
+        let batch = columns.collect::<Result<Vec<_>, _>>().and_then(|columns| {
+            self.rooms = columns.iter().map(Room::of).collect();
+            RecordBatch::try_new(Arc::clone(&self.schema), columns)
+        });
+        batch.map(Some).map_err(|error| SourceError::Bug {
+            what: format!("a batch of samples does not fit its schema: {error}"),
+        })
     }
 }
 
@@ -418,7 +417,7 @@ impl ShardRows {
         let fields = self.shard.fields(next).map_err(|error| foreign(&error))?;
         for (field, column) in fields.iter().zip(columns) {
             column
-                .push_datum(field.encoding, field.datum)
+                .push_datum(field.datum)
                 .ok_or_else(|| self.unfit(next, field.name))?;
         }
         Ok(())
@@ -490,112 +489,88 @@ pub(crate) fn rooms(known: &[Room]) -> impl Iterator<Item = Room> {
 enum Builder {
     Text(StringBuilder),
     Bytes(BinaryBuilder),
-    I8(Int8Builder),
-    I16(Int16Builder),
-    I32(Int32Builder),
-    I64(Int64Builder),
-    U8(UInt8Builder),
-    U16(UInt16Builder),
-    U32(UInt32Builder),
-    U64(UInt64Builder),
-    F16(Float16Builder),
-    F32(Float32Builder),
-    F64(Float64Builder),
+    Numbers(NumberBuilder),
 }
 
 impl Builder {
     fn new(data_type: &DataType, Room { rows, bytes }: Room) -> Self {
-        match data_type {
-            DataType::Utf8 => Self::Text(StringBuilder::with_capacity(rows, bytes)),
-            DataType::Int8 => Self::I8(Int8Builder::with_capacity(rows)),
-            DataType::Int16 => Self::I16(Int16Builder::with_capacity(rows)),
-            DataType::Int32 => Self::I32(Int32Builder::with_capacity(rows)),
-            DataType::Int64 => Self::I64(Int64Builder::with_capacity(rows)),
-            DataType::UInt8 => Self::U8(UInt8Builder::with_capacity(rows)),
-            DataType::UInt16 => Self::U16(UInt16Builder::with_capacity(rows)),
-            DataType::UInt32 => Self::U32(UInt32Builder::with_capacity(rows)),
-            DataType::UInt64 => Self::U64(UInt64Builder::with_capacity(rows)),
-            DataType::Float16 => Self::F16(Float16Builder::with_capacity(rows)),
-            DataType::Float32 => Self::F32(Float32Builder::with_capacity(rows)),
-            DataType::Float64 => Self::F64(Float64Builder::with_capacity(rows)),
+        match (data_type, data_type.primitive_width()) {
+            (DataType::Utf8, _) => Self::Text(StringBuilder::with_capacity(rows, bytes)),
+            (_, Some(width)) => Self::Numbers(NumberBuilder {
+                data_type: data_type.clone(),
+                width,
+                values: MutableBuffer::with_capacity(rows * width),
+            }),
             _ => Self::Bytes(BinaryBuilder::with_capacity(rows, bytes)),
         }
     }
 
     /// Appends a value. Returns `None` if the value does not have the column's type.
-    fn push_datum(&mut self, encoding: &Encoding, datum: &[u8]) -> Option<()> {
+    fn push_datum(&mut self, datum: &[u8]) -> Option<()> {
         match self {
             Self::Bytes(builder) => builder.append_value(datum),
             Self::Text(builder) => builder.append_value(std::str::from_utf8(datum).ok()?),
-            _ => {
-                return self.push_number(
-                    &shardmill_mds::decode(encoding, datum, &shardmill_core::Limits::default())
-                        .ok()?,
-                );
-            }
-        }
-        Some(())
-    }
-
-    fn push_number(&mut self, value: &Value<'_>) -> Option<()> {
-        match (self, value) {
-            (Self::I8(builder), Value::I8(value)) => builder.append_value(*value),
-            (Self::I16(builder), Value::I16(value)) => builder.append_value(*value),
-            (Self::I32(builder), Value::I32(value)) => builder.append_value(*value),
-            (Self::I64(builder), Value::I64(value) | Value::Int(value)) => {
-                builder.append_value(*value)
-            }
-            (Self::U8(builder), Value::U8(value)) => builder.append_value(*value),
-            (Self::U16(builder), Value::U16(value)) => builder.append_value(*value),
-            (Self::U32(builder), Value::U32(value)) => builder.append_value(*value),
-            (Self::U64(builder), Value::U64(value)) => builder.append_value(*value),
-            (Self::F16(builder), Value::F16(value)) => builder.append_value(*value),
-            (Self::F32(builder), Value::F32(value)) => builder.append_value(*value),
-            (Self::F64(builder), Value::F64(value)) => builder.append_value(*value),
-            _ => return None,
+            Self::Numbers(numbers) => return numbers.push(datum),
         }
         Some(())
     }
 
     fn push_text(&mut self, value: &TextValue<'_>) -> Option<()> {
-        match (self, value) {
-            (Self::Text(builder), TextValue::Str(text)) => builder.append_value(text),
-            (Self::Text(builder), TextValue::Int(value)) => builder.append_value(value.to_string()),
-            (Self::Text(builder), TextValue::BigInt(text)) => builder.append_value(text),
-            // COMPAT: the original accepts a Python bool as an int and writes it as a JSON bool.
-            (Self::Text(builder), TextValue::Json(text @ ("true" | "false"))) => {
-                builder.append_value(if *text == "true" { "1" } else { "0" });
+        match self {
+            Self::Text(builder) => match value {
+                TextValue::Str(text) => builder.append_value(text),
+                TextValue::Int(value) => builder.append_value(value.to_string()),
+                TextValue::BigInt(text) => builder.append_value(text),
+                // COMPAT: the original accepts a Python bool as an int and writes it as a JSON bool.
+                TextValue::Json("true") => builder.append_value("1"),
+                TextValue::Json("false") => builder.append_value("0"),
+                TextValue::Float(_) | TextValue::Json(_) => return None,
+            },
+            Self::Numbers(numbers) if numbers.data_type == DataType::Int64 => match value {
+                TextValue::Int(value) => return numbers.push(&value.to_le_bytes()),
+                _ => return None,
+            },
+            Self::Numbers(numbers) => {
+                let value: f64 = match value {
+                    TextValue::Float(value) => *value,
+                    #[expect(
+                        clippy::cast_precision_loss,
+                        reason = "a float column that holds an integer is read as Python reads it"
+                    )]
+                    TextValue::Int(value) => *value as f64,
+                    TextValue::BigInt(text) => text.parse().ok()?,
+                    TextValue::Str(_) | TextValue::Json(_) => return None,
+                };
+                return numbers.push(&value.to_le_bytes());
             }
-            (Self::F64(builder), TextValue::BigInt(text)) => {
-                builder.append_value(text.parse().ok()?)
-            }
-            (Self::I64(builder), TextValue::Int(value)) => builder.append_value(*value),
-            (Self::F64(builder), TextValue::Float(value)) => builder.append_value(*value),
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "a float column that holds an integer is read as Python reads it"
-            )]
-            (Self::F64(builder), TextValue::Int(value)) => builder.append_value(*value as f64),
-            _ => return None,
+            Self::Bytes(_) => return None,
         }
         Some(())
     }
 
-    fn finish(self) -> ArrayRef {
-        match self {
+    fn finish(self) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
             Self::Text(mut builder) => Arc::new(builder.finish()),
             Self::Bytes(mut builder) => Arc::new(builder.finish()),
-            Self::I8(mut builder) => Arc::new(builder.finish()),
-            Self::I16(mut builder) => Arc::new(builder.finish()),
-            Self::I32(mut builder) => Arc::new(builder.finish()),
-            Self::I64(mut builder) => Arc::new(builder.finish()),
-            Self::U8(mut builder) => Arc::new(builder.finish()),
-            Self::U16(mut builder) => Arc::new(builder.finish()),
-            Self::U32(mut builder) => Arc::new(builder.finish()),
-            Self::U64(mut builder) => Arc::new(builder.finish()),
-            Self::F16(mut builder) => Arc::new(builder.finish()),
-            Self::F32(mut builder) => Arc::new(builder.finish()),
-            Self::F64(mut builder) => Arc::new(builder.finish()),
-        }
+            Self::Numbers(numbers) => {
+                let rows = numbers.values.len() / numbers.width;
+                let data = ArrayData::builder(numbers.data_type).len(rows);
+                make_array(data.add_buffer(numbers.values.into()).build()?)
+            }
+        })
+    }
+}
+
+/// The numbers of one column. Arrow and MDS store them as the same bytes, in little-endian order.
+struct NumberBuilder {
+    data_type: DataType,
+    width: usize,
+    values: MutableBuffer,
+}
+
+impl NumberBuilder {
+    /// Appends the bytes of a number. Returns `None` if it has another size.
+    fn push(&mut self, bytes: &[u8]) -> Option<()> {
+        (bytes.len() == self.width).then(|| self.values.extend_from_slice(bytes))
     }
 }

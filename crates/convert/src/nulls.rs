@@ -182,36 +182,28 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
             FixedSizeListArray::try_new(Arc::clone(field), *len, values, None).ok()?,
         ));
     }
-    let text = match data_type {
-        DataType::Dictionary(_, values) => return zero(values),
-        DataType::Boolean => "false",
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "",
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "",
-        DataType::Date32 | DataType::Date64 => "1970-01-01",
-        DataType::Time32(_) | DataType::Time64(_) => "00:00:00",
-        DataType::Timestamp(..) => "1970-01-01T00:00:00Z",
-        other if other.is_numeric() => "0",
-        DataType::Duration(_) => {
-            let zero: ArrayRef = Arc::new(Int64Array::from(vec![0]));
-            return cast(&zero, data_type).ok();
-        }
-        DataType::FixedSizeBinary(width) => {
-            let zeros = vec![0_u8; usize::try_from(*width).ok()?];
-            return Some(Arc::new(
-                arrow::array::FixedSizeBinaryArray::try_from_iter(std::iter::once(zeros)).ok()?,
-            ));
-        }
-        DataType::List(_) | DataType::LargeList(_) => {
-            // An empty list is valid in a NumPy file but not in an MDS array; see `zeros`.
-            let nulls = new_null_array(data_type, 1);
-            let empty = new_empty_array(data_type);
-            return arrow::compute::concat(&[&empty, &nulls])
-                .ok()
-                .and_then(|list| without_nulls(&list));
-        }
-        _ => return None,
-    };
-    parse(text, data_type)
+    match data_type {
+        DataType::Dictionary(_, values) => zero(values),
+        DataType::Boolean
+        | DataType::Date32
+        | DataType::Date64
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Timestamp(..)
+        | DataType::Duration(_)
+        // An empty list is valid in a NumPy file but not in an MDS array; see `zeros`.
+        | DataType::List(_)
+        | DataType::LargeList(_) => without_null(data_type),
+        other if other.is_numeric() || other.is_string() || other.is_binary() => without_null(other),
+        _ => None,
+    }
+}
+
+/// Returns one value like a null, but valid. Arrow stores a null as the zero of its type, or as an empty value.
+fn without_null(data_type: &DataType) -> Option<ArrayRef> {
+    let null = new_null_array(data_type, 1).to_data();
+    let data = null.into_builder().nulls(None).build().ok()?;
+    Some(arrow::array::make_array(data))
 }
 
 /// The maximum number of elements of an array that replaces a null.
@@ -266,12 +258,6 @@ pub(crate) fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
         .filter(|bytes| *bytes <= MOST_ZEROS)?;
     let zeros: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&vec![0; bytes]]));
     cast(&zeros, data_type).ok()
-}
-
-/// Returns the list with nulls replaced by empty lists.
-fn without_nulls(list: &ArrayRef) -> Option<ArrayRef> {
-    let data = list.to_data().into_builder().nulls(None).build().ok()?;
-    Some(arrow::array::make_array(data))
 }
 
 /// Parses a text as one value of a type.

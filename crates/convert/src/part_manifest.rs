@@ -84,11 +84,7 @@ pub(crate) fn manifests(
         .filter(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST))
         .map(|entry| in_folder(PARTS_FOLDER, &entry.name))
         .collect();
-    let texts = target.for_each(names.len(), 1, |at| {
-        names
-            .get(at)
-            .map_or(Ok(None), |name| target.read(name, MOST_BYTES))
-    })?;
+    let texts = target.for_each(&names, 1, |name| target.read(name, MOST_BYTES))?;
     let mut known = Vec::with_capacity(names.len());
     for (name, text) in names.iter().zip(texts) {
         // Another commit has removed the manifest since it was listed.

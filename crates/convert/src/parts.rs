@@ -108,16 +108,17 @@ fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertE
         return dest::finished(target, &plan.folders, &plan.identity, options).map(Some);
     }
     if Found::read(target, &options.source.limits)?.is_some() {
-        return Err(ConvertError::Conflict {
-            dest: options.dest_text(),
-            reason: "it holds an interrupted conversion that is not in parts".to_owned(),
-            id: "dest-conflict",
-            hint: format!(
-                "run that conversion again to finish it, or remove what is left with `shardmill gc {} --delete`",
-                shell_word(&options.dest_text())
-            )
-            .into(),
-        });
+        let hint = format!(
+            "run that conversion again to finish it, or remove what is left with `shardmill gc {} --delete`",
+            shell_word(&options.dest_text())
+        );
+        let reason = "it holds an interrupted conversion that is not in parts";
+        return Err(ConvertError::conflict(
+            options.dest_text(),
+            "dest-conflict",
+            reason,
+            hint,
+        ));
     }
     Ok(None)
 }
@@ -168,9 +169,7 @@ fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered)
             let shards = checkpoint.take().into_values();
             let files = shards.flat_map(|shard| shard.files);
             let names: Vec<String> = files.map(|file| file.at).collect();
-            let _ = target.for_each(names.len(), 1, |at| {
-                names.get(at).map_or(Ok(()), |name| target.remove(name))
-            });
+            let _ = target.remove_all(&names);
         }
     }
 }
@@ -182,10 +181,7 @@ fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<boo
         .iter()
         .flat_map(|shard| &shard.files)
         .collect();
-    let intact = target.for_each(files.len(), jobs, |at| {
-        let Some(file) = files.get(at) else {
-            return Ok(true);
-        };
+    let intact = target.for_each(&files, jobs, |file| {
         let file_version = target.file_version(&file.at)?;
         Ok(file_version.is_some_and(|file_version| {
             file_version.bytes == file.check.bytes && file_version.etag == file.etag

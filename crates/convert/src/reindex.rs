@@ -105,12 +105,13 @@ fn check_names(shards: &[TarFile]) -> Result<(), ConvertError> {
         if let [(raw, first), (other, second)] = pair
             && raw == other
         {
-            return Err(ConvertError::Conflict {
-                dest: second.path().display().to_string(),
-                reason: format!("`{}` is the same shard", escape(first.name())),
-                id: "shard-ambiguous",
-                hint: "move one of the files away".into(),
-            });
+            let reason = format!("`{}` is the same shard", escape(first.name()));
+            return Err(ConvertError::conflict(
+                second.path().display().to_string(),
+                "shard-ambiguous",
+                reason,
+                "move one of the files away",
+            ));
         }
     }
     Ok(())

@@ -120,12 +120,12 @@ pub fn rewrite_tars(
     let existed = dest.exists();
     let dir = Dir::create(dest)?;
     if !dir.entries()?.is_empty() {
-        return Err(ConvertError::Conflict {
-            dest: dest.display().to_string(),
-            reason: "it is not empty".to_owned(),
-            id: "dest-not-empty",
-            hint: "choose another destination".into(),
-        });
+        return Err(ConvertError::conflict(
+            dest.display().to_string(),
+            "dest-not-empty",
+            "it is not empty",
+            "choose another destination",
+        ));
     }
     let mut published = Vec::new();
     let done = write(

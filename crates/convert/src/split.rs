@@ -103,28 +103,15 @@ impl SplitPlan {
 
 /// Returns whether [`key_bytes`] supports a type.
 pub(crate) fn can_be_key(data_type: &DataType) -> bool {
-    can_cast_types(data_type, &DataType::LargeUtf8)
-        || matches!(
-            data_type,
-            DataType::Binary
-                | DataType::LargeBinary
-                | DataType::BinaryView
-                | DataType::FixedSizeBinary(_)
-        )
+    can_cast_types(data_type, &DataType::LargeUtf8) || data_type.is_binary()
 }
 
 /// Returns the bytes to hash for each key: binary values unchanged, other values as text.
 fn key_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    let text = match column.data_type() {
-        DataType::Binary
-        | DataType::LargeBinary
-        | DataType::BinaryView
-        | DataType::FixedSizeBinary(_) => {
-            return cast(column, &DataType::LargeBinary);
-        }
-        _ => cast(column, &DataType::LargeUtf8)?,
-    };
-    cast(&text, &DataType::LargeBinary)
+    match column.data_type().is_binary() {
+        true => cast(column, &DataType::LargeBinary),
+        false => cast(&cast(column, &DataType::LargeUtf8)?, &DataType::LargeBinary),
+    }
 }
 
 #[cfg(test)]

@@ -62,13 +62,19 @@ impl<'a> Target<'a> {
         remove_temporary(self.place, &mut || !self.progress.is_cancelled())
     }
 
-    /// Calls `work` for every number below `count`, on several threads. A local disk uses `jobs` threads, a store at
-    /// least 32. The results are in order. An error stops the loop.
-    pub(crate) fn for_each<T: Send>(
+    /// Removes files. In a store, many requests run at the same time.
+    pub(crate) fn remove_all(&self, names: &[impl AsRef<str> + Sync]) -> Result<(), StorageError> {
+        self.for_each(names, 1, |name| self.remove(name.as_ref()))?;
+        Ok(())
+    }
+
+    /// Calls `work` for every item, on several threads. A local disk uses `jobs` threads, a store at least 32. The
+    /// results are in order. An error stops the loop.
+    pub(crate) fn for_each<I: Sync, T: Send>(
         &self,
-        count: usize,
+        items: &[I],
         jobs: usize,
-        work: impl Fn(usize) -> Result<T, StorageError> + Sync,
+        work: impl Fn(&I) -> Result<T, StorageError> + Sync,
     ) -> Result<Vec<T>, StorageError> {
         /// The number of concurrent small requests to a store.
         const REQUESTS: usize = 32;
@@ -77,7 +83,8 @@ impl<'a> Target<'a> {
             Place::Local(_) => jobs,
             Place::Store(_) => jobs.max(REQUESTS),
         };
-        parallel::map(count, jobs.max(1), work)
+        // INVARIANT: `map` counts up to the number of items.
+        parallel::map(items.len(), jobs.max(1), |at| work(&items[at]))
     }
 
     /// Publishes bytes through a temporary file in another folder, and replaces an existing file. Compare

@@ -1,7 +1,7 @@
 //! Indexes and index entries of any format.
 
 use shardmill_core::{Diagnostic, ErrorKind, Limits};
-use shardmill_mds::ShardEntry;
+use shardmill_mds::{FileInfo, ShardEntry};
 use shardmill_webdataset::IndexShard;
 
 /// The index of a dataset.
@@ -34,26 +34,26 @@ pub enum IndexProblem {
     Tar(#[from] shardmill_webdataset::WebdatasetError),
 }
 
+impl IndexProblem {
+    fn inner(&self) -> &dyn Diagnostic {
+        match self {
+            Self::Streaming(error) => error,
+            Self::Tar(error) => error,
+        }
+    }
+}
+
 impl Diagnostic for IndexProblem {
     fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Streaming(error) => error.kind(),
-            Self::Tar(error) => error.kind(),
-        }
+        self.inner().kind()
     }
 
     fn id(&self) -> &'static str {
-        match self {
-            Self::Streaming(error) => error.id(),
-            Self::Tar(error) => error.id(),
-        }
+        self.inner().id()
     }
 
     fn hint(&self) -> Option<String> {
-        match self {
-            Self::Streaming(error) => error.hint(),
-            Self::Tar(error) => error.hint(),
-        }
+        self.inner().hint()
     }
 }
 
@@ -113,30 +113,24 @@ impl DatasetIndex {
     #[must_use]
     pub fn stored_files(&self) -> Vec<(&str, u64)> {
         match self {
-            Self::Streaming(index) => index.shards.iter().flat_map(streaming_files).collect(),
-            Self::Tar(index) => index.shards.iter().flat_map(tar_files).collect(),
+            Self::Streaming(index) => named(index.shards.iter().flat_map(ShardEntry::stored)),
+            Self::Tar(index) => named(index.shards.iter().flat_map(IndexShard::files)),
         }
     }
 
     /// Returns the size of all shards before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
-        let add = |sum: u64, bytes: u64| sum.saturating_add(bytes);
         match self {
-            Self::Streaming(index) => index.shards.iter().map(streaming_raw).fold(0, add),
-            Self::Tar(index) => {
-                let raw = index.shards.iter().map(|shard| shard.raw_data.bytes);
-                raw.fold(0, add)
-            }
+            Self::Streaming(index) => sum(index.shards.iter().map(streaming_raw)),
+            Self::Tar(index) => sum(index.shards.iter().map(|shard| shard.raw_data.bytes)),
         }
     }
 
     /// Returns the size of all stored files, in bytes.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        self.stored_files()
-            .into_iter()
-            .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
+        sum(self.stored_files().into_iter().map(|(_, bytes)| bytes))
     }
 }
 
@@ -195,20 +189,15 @@ impl IndexEntry {
     /// Returns the size of the stored files, in bytes.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        match self {
-            Self::Streaming(entry) => stored_bytes(entry),
-            Self::Tar(entry) => tar_files(entry)
-                .into_iter()
-                .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes)),
-        }
+        sum(self.stored_files().into_iter().map(|(_, bytes)| bytes))
     }
 
     /// Returns the name and the length of each stored file.
     #[must_use]
     pub fn stored_files(&self) -> Vec<(&str, u64)> {
         match self {
-            Self::Streaming(entry) => streaming_files(entry),
-            Self::Tar(entry) => tar_files(entry),
+            Self::Streaming(entry) => named(entry.stored()),
+            Self::Tar(entry) => named(entry.files()),
         }
     }
 
@@ -270,31 +259,15 @@ impl IndexEntry {
     }
 }
 
-/// Returns the stored size of a shard in bytes: data and meta together, compressed if the shard is compressed.
-#[must_use]
-pub fn stored_bytes(entry: &ShardEntry) -> u64 {
-    streaming_files(entry)
-        .into_iter()
-        .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
+fn named<'a>(files: impl Iterator<Item = &'a FileInfo>) -> Vec<(&'a str, u64)> {
+    files.map(|file| (&*file.basename, file.bytes)).collect()
 }
 
-fn streaming_files(entry: &ShardEntry) -> Vec<(&str, u64)> {
-    let data = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
-    let meta = entry.zip_meta.as_ref().or(entry.raw_meta.as_ref());
-    std::iter::once(data)
-        .chain(meta)
-        .map(|file| (&*file.basename, file.bytes))
-        .collect()
+fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }
 
 fn streaming_raw(entry: &ShardEntry) -> u64 {
     let meta = entry.raw_meta.as_ref().map_or(0, |meta| meta.bytes);
     entry.raw_data.bytes.saturating_add(meta)
-}
-
-fn tar_files(entry: &IndexShard) -> Vec<(&str, u64)> {
-    entry
-        .files()
-        .map(|file| (&*file.basename, file.bytes))
-        .collect()
 }

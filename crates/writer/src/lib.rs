@@ -69,7 +69,7 @@ pub use columns::{
     Target, default_field, default_target, is_json_text, stores_null,
 };
 pub use content::{DedupIndex, UnitSamples};
-pub use entry::{DatasetIndex, IndexEntry, IndexProblem, stored_bytes};
+pub use entry::{DatasetIndex, IndexEntry, IndexProblem};
 pub use error::{ValueReason, WriteError, WriteProblem};
 pub use form::{PatternError, ShardForm, ShardFormat, ShardPattern, TarForm};
 pub use index::{INDEX_NAME, publish_index};

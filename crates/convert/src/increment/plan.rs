@@ -107,12 +107,12 @@ impl Increment {
         });
         match identity.difference(&same_source) {
             None => Ok(()),
-            Some(difference) => Err(ConvertError::Conflict {
-                dest: options.dest_text(),
-                reason: format!("it was made with another configuration: {difference}"),
-                id: "dest-conflict",
-                hint: "convert as before, with --column if the table has other columns now, or pass --overwrite".into(),
-            }),
+            Some(difference) => Err(ConvertError::conflict(
+                options.dest_text(),
+                "dest-conflict",
+                format!("it was made with another configuration: {difference}"),
+                "convert as before, with --column if the table has other columns now, or pass --overwrite",
+            )),
         }
     }
 
@@ -211,11 +211,8 @@ fn check_history(
     history: &DeltaHistory,
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
-    let conflict = |reason: String, hint: &'static str| ConvertError::Conflict {
-        dest: options.dest_text(),
-        reason,
-        id: "dest-conflict",
-        hint: hint.into(),
+    let conflict = |reason: String, hint: &'static str| {
+        ConvertError::conflict(options.dest_text(), "dest-conflict", reason, hint)
     };
     if history.id != record.table {
         return Err(conflict(
@@ -246,11 +243,8 @@ pub(super) fn read(
     options: &ConvertOptions,
 ) -> Result<Option<Held>, ConvertError> {
     let limits = &options.source.limits;
-    let conflict = |reason: String, hint: &'static str| ConvertError::Conflict {
-        dest: options.dest_text(),
-        reason,
-        id: "dest-not-incremental",
-        hint: hint.into(),
+    let conflict = |reason: String, hint: &'static str| {
+        ConvertError::conflict(options.dest_text(), "dest-not-incremental", reason, hint)
     };
     let Some(text) = target.read(INDEX_NAME, limits.index_bytes)? else {
         return Ok(None);

@@ -121,12 +121,8 @@ pub(crate) fn run(
 }
 
 fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
-    ConvertError::Conflict {
-        dest: options.dest_text(),
-        reason: reason.to_owned(),
-        id: "other-writer",
-        hint: "wait until no other process writes there, and run it again".into(),
-    }
+    let hint = "wait until no other process writes there, and run it again";
+    ConvertError::conflict(options.dest_text(), "other-writer", reason, hint)
 }
 
 /// Restores the list of deleted samples from the record, and updates the provenance.
@@ -149,10 +145,7 @@ fn forget(
     found: &Found,
     index: &DatasetIndex,
 ) -> Result<(), shardmill_storage::StorageError> {
-    let names = unlisted(found, index);
-    target.for_each(names.len(), 1, |at| {
-        names.get(at).map_or(Ok(()), |name| target.remove(name))
-    })?;
+    target.remove_all(&unlisted(found, index))?;
     Found::remove(target)
 }
 
@@ -462,10 +455,7 @@ impl Shards {
 
 /// Returns the error of a shard with fewer samples than the index says.
 fn missing(shard: usize) -> ConvertError {
-    ConvertError::Conflict {
-        dest: format!("shard {shard}"),
-        reason: "it does not hold the samples that the index says".to_owned(),
-        id: "dest-damaged",
-        hint: "run `shardmill verify` on the destination to see all damage, or pass --overwrite to convert it again".into(),
-    }
+    let hint = "run `shardmill verify` on the destination to see all damage, or pass --overwrite to convert it again";
+    let reason = "it does not hold the samples that the index says";
+    ConvertError::conflict(format!("shard {shard}"), "dest-damaged", reason, hint)
 }

@@ -10,7 +10,6 @@ use arrow::datatypes::DataType;
 use shardmill_core::Limits;
 use shardmill_mds::{Encoding, MdsError, check_datum, check_new_json};
 
-use super::types::is_text;
 use crate::error::RowError;
 
 /// The start of each value in a sequence of concatenated values.
@@ -155,7 +154,7 @@ impl EncodedColumn {
 
     /// Returns [`slices`](Self::slices) of a string column.
     pub(crate) fn texts(array: &ArrayRef) -> Option<Self> {
-        is_text(array.data_type()).then(|| Self::slices(array))?
+        array.data_type().is_string().then(|| Self::slices(array))?
     }
 
     /// Appends the bytes of value `row`.

@@ -10,9 +10,7 @@ use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, npy_header};
 use super::encoded_column::{EncodedColumn, checked};
 use super::list::{self, npy_type, tensor};
 use super::target::FieldEncoding;
-use super::types::{
-    ENCODING_KEY, encoded_as, is_binary, is_integer_text, is_temporal, is_text, stored_type,
-};
+use super::types::{ENCODING_KEY, encoded_as, is_integer_text, is_temporal, stored_type};
 use super::{hint, json, number, text};
 use crate::error::{RowError, WriteError};
 
@@ -88,7 +86,7 @@ fn called_for(kind: FieldKind, field: &Field, encoding: FieldEncoding) -> FieldE
     };
     let data_type = stored_type(field.data_type());
     // MDS arrays are stored as bytes, which are not JSON.
-    let is_possible = asked == FieldEncoding::Ten || !is_binary(&data_type);
+    let is_possible = asked == FieldEncoding::Ten || !data_type.is_binary();
     match is_possible && is_storable(field, &data_type, asked) {
         true => asked,
         false => encoding,
@@ -108,7 +106,7 @@ pub(super) fn check_extension(
     let name = field.name();
     let (kind, is_gzip) = FieldKind::of(name);
     // Existing bytes are assumed to match the name.
-    if encoding == FieldEncoding::Bytes && is_binary(data_type) {
+    if encoding == FieldEncoding::Bytes && data_type.is_binary() {
         return Ok(());
     }
     let expected = match (kind, encoding) {
@@ -122,7 +120,7 @@ pub(super) fn check_extension(
         | (FieldKind::Npy, FieldEncoding::Npy)
         | (FieldKind::Tensors, FieldEncoding::Ten) => return Ok(()),
         // A number is valid JSON, but a text of digits may start with zeros.
-        (FieldKind::Json, FieldEncoding::Int) if !is_text(data_type) => return Ok(()),
+        (FieldKind::Json, FieldEncoding::Int) if !data_type.is_string() => return Ok(()),
         (FieldKind::Text, _) => "text",
         (FieldKind::Int, _) => "a whole number",
         (FieldKind::Json, _) => "JSON",
@@ -151,7 +149,7 @@ pub(super) fn check_extension(
         escape(&other)
     );
     match kind {
-        FieldKind::Int if is_text(data_type) => {
+        FieldKind::Int if data_type.is_string() => {
             hint.push_str(", or store texts of digits with the encoding `int`");
         }
         FieldKind::Text if json::is_representable(data_type) => {
@@ -176,9 +174,9 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
     Some(match (data_type, encoded_as(field)) {
         (_, Some(Encoding::NdArray { .. })) => FieldEncoding::Npy,
         (_, Some(Encoding::Json)) => FieldEncoding::Json,
-        (other, _) if is_text(other) && is_json_by_hint(field) => FieldEncoding::Json,
-        (other, _) if is_binary(other) => FieldEncoding::Bytes,
-        (other, _) if is_text(other) || is_temporal(other) => FieldEncoding::Str,
+        (other, _) if other.is_string() && is_json_by_hint(field) => FieldEncoding::Json,
+        (other, _) if other.is_binary() => FieldEncoding::Bytes,
+        (other, _) if other.is_string() || is_temporal(other) => FieldEncoding::Str,
         (DataType::Boolean, _) => FieldEncoding::Int,
         (DataType::Decimal128(..) | DataType::Decimal256(..), _) => FieldEncoding::Str,
         (other, _) if other.is_integer() => FieldEncoding::Int,
@@ -209,17 +207,17 @@ fn is_json_by_hint(field: &Field) -> bool {
 /// Returns whether values of this type can be stored with the encoding.
 pub(super) fn is_storable(field: &Field, data_type: &DataType, encoding: FieldEncoding) -> bool {
     match encoding {
-        FieldEncoding::Bytes => is_binary(data_type) || is_text(data_type),
+        FieldEncoding::Bytes => data_type.is_binary() || data_type.is_string(),
         FieldEncoding::Str => {
-            is_binary(data_type)
-                || is_text(data_type)
+            data_type.is_binary()
+                || data_type.is_string()
                 || is_temporal(data_type)
                 || data_type.is_numeric()
         }
         FieldEncoding::Int => {
-            is_text(data_type) || data_type.is_integer() || *data_type == DataType::Boolean
+            data_type.is_string() || data_type.is_integer() || *data_type == DataType::Boolean
         }
-        FieldEncoding::Json => is_binary(data_type) || json::is_representable(data_type),
+        FieldEncoding::Json => data_type.is_binary() || json::is_representable(data_type),
         FieldEncoding::Npy | FieldEncoding::Ten => {
             let dtype = match encoded_as(field) {
                 Some(Encoding::NdArray { dtype: None, .. }) => return true,
@@ -248,7 +246,7 @@ pub(super) struct FieldEncoder {
 
 impl FieldEncoder {
     pub(super) fn new(field: &Field, data_type: &DataType, encoding: FieldEncoding) -> Self {
-        let are_files = encoding == FieldEncoding::Bytes && is_binary(data_type);
+        let are_files = encoding == FieldEncoding::Bytes && data_type.is_binary();
         Self {
             encoding,
             encoded: encoded_as(field),
@@ -287,7 +285,7 @@ impl FieldEncoder {
         let slices = || EncodedColumn::slices(array);
         match self.encoding {
             FieldEncoding::Bytes => slices().ok_or_else(unfit),
-            FieldEncoding::Str if is_binary(data_type) => {
+            FieldEncoding::Str if data_type.is_binary() => {
                 checked(slices().ok_or_else(unfit)?, array, &Encoding::Str, limits)
             }
             FieldEncoding::Str if data_type.is_floating() => text::float_texts(array, target),

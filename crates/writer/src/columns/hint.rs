@@ -5,7 +5,7 @@ use shardmill_core::escape;
 use shardmill_mds::{DType, Encoding};
 
 use super::target::{FieldEncoding, Target};
-use super::types::{is_binary, stored_type};
+use super::types::stored_type;
 use super::{json, number};
 
 /// Returns a hint for a column whose type cannot be stored as `target`.
@@ -14,7 +14,7 @@ pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -
     let column = |expr: String| format!("--column '{name}:{}={expr}'", target.name());
     let quoted = quoted(name);
     let text = format!("CAST({quoted} AS VARCHAR)");
-    if is_binary(data_type) {
+    if data_type.is_binary() {
         let digits = |sql: &str| {
             let column = column(format!("CAST({text} AS {sql})"));
             format!("bytes are no number; where they are its digits, {column}")

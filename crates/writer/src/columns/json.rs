@@ -17,7 +17,6 @@ use shardmill_mds::{write_json_float, write_json_string};
 
 use super::cell_text::{Texts, Unwritable, texts};
 use super::encoded_column::{EncodedColumn, Offsets};
-use super::types::is_binary;
 
 /// Returns whether values of this type can be written as JSON. Decimals, times and durations become strings, bytes
 /// become base64 strings.
@@ -59,7 +58,7 @@ pub(crate) fn obstacle(data_type: &DataType, path: &str) -> Option<String> {
         | DataType::Time64(_)
         | DataType::Timestamp(..)
         | DataType::Duration(_) => None,
-        other if other.is_numeric() || is_binary(other) => None,
+        other if other.is_numeric() || other.is_binary() => None,
         other => Some(no_form(path, other)),
     }
 }
@@ -266,7 +265,10 @@ pub(crate) fn write_integer(value: i128, out: &mut Vec<u8>) {
 
 /// Encodes a binary column as base64 with padding. Returns `None` for other types.
 fn binary_texts(array: &ArrayRef) -> Option<LargeStringArray> {
-    let bytes = is_binary(array.data_type()).then(|| EncodedColumn::slices(array))??;
+    let bytes = array
+        .data_type()
+        .is_binary()
+        .then(|| EncodedColumn::slices(array))??;
     let rows = 0..array.len();
     let texts = rows.map(|row| {
         array

@@ -26,7 +26,7 @@ use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
 use encoded_column::{Offsets, checked};
 use field::FieldEncoder;
-use types::{encoded_as, is_binary, is_integer_text, is_temporal, is_text, stored_type};
+use types::{encoded_as, is_integer_text, is_temporal, stored_type};
 
 /// Encodes one column of the batches as one column of the shards. It is compiled once and used for each batch.
 #[derive(Clone, Debug)]
@@ -153,7 +153,7 @@ fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
 pub fn stores_null(field: &Field, target: &Target) -> bool {
     let data_type = stored_type(field.data_type());
     match target {
-        Target::Mds(Encoding::Json) => !is_text(&data_type) && !is_binary(&data_type),
+        Target::Mds(Encoding::Json) => !data_type.is_string() && !data_type.is_binary(),
         // A number is valid JSON, but readers do not expect it to be null.
         Target::Field(FieldEncoding::Json)
         | Target::Json(TextEncoding::Str)
@@ -171,7 +171,7 @@ pub fn is_json_text(field: &Field, target: &Target) -> bool {
     );
     let data_type = stored_type(field.data_type());
     let is_encoded = encoded_as(field).is_some();
-    is_json && (is_text(&data_type) || is_binary(&data_type) && !is_encoded)
+    is_json && (data_type.is_string() || data_type.is_binary() && !is_encoded)
 }
 
 impl ColumnEncoder {
@@ -201,7 +201,7 @@ impl ColumnEncoder {
         };
         let storable = match &target {
             Target::Field(encoding) => field::is_storable(field, data_type, *encoding),
-            Target::Mds(encoding) if is_binary(data_type) => {
+            Target::Mds(encoding) if data_type.is_binary() => {
                 encoded || takes_bytes(encoding, encoded_as(field).as_ref())
             }
             _ => encoded || is_storable(data_type, &target),
@@ -345,7 +345,7 @@ impl ColumnEncoder {
             (Encoding::Number(dtype), _) => self.number(array, *dtype),
             (Encoding::Int, _) => self.number(array, DType::I64),
             (Encoding::Bytes, Some(values)) => Ok(values),
-            (Encoding::Str, Some(values)) if is_text(array.data_type()) => Ok(values),
+            (Encoding::Str, Some(values)) if array.data_type().is_string() => Ok(values),
             (_, Some(values)) => checked(values, array, encoding, &self.limits),
             (Encoding::Str, None) => text::rendered(array, &name),
             (Encoding::Json, None) => text::json_texts(array, &name),
@@ -442,7 +442,7 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
     let encoding = match target {
         Target::Json(encoding) | Target::Xsv(encoding) => {
             return match encoding {
-                TextEncoding::Str => is_text(data_type) || text::is_representable(data_type),
+                TextEncoding::Str => data_type.is_string() || text::is_representable(data_type),
                 TextEncoding::Int => data_type.is_integer() || *data_type == DataType::Boolean,
                 TextEncoding::Float => data_type.is_integer() || data_type.is_floating(),
             };
@@ -451,8 +451,8 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
         Target::Field(_) => return false,
     };
     match encoding {
-        Encoding::Bytes => is_text(data_type),
-        Encoding::Str => is_text(data_type) || is_temporal(data_type),
+        Encoding::Bytes => data_type.is_string(),
+        Encoding::Str => data_type.is_string() || is_temporal(data_type),
         Encoding::Int => number::converts(data_type, DType::I64),
         Encoding::Number(dtype) => number::converts(data_type, *dtype),
         Encoding::NdArray { dtype, .. } => {
@@ -464,16 +464,16 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
                 }
         }
         Encoding::StrInt => {
-            is_text(data_type)
+            data_type.is_string()
                 || data_type.is_integer()
                 || matches!(
                     data_type,
                     DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0)
                 )
         }
-        Encoding::StrFloat => is_text(data_type) || data_type.is_floating(),
+        Encoding::StrFloat => data_type.is_string() || data_type.is_floating(),
         Encoding::StrDecimal => {
-            is_text(data_type)
+            data_type.is_string()
                 || data_type.is_integer()
                 || matches!(
                     data_type,
@@ -485,7 +485,7 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
         Encoding::JpegArray { .. }
         | Encoding::List(ImageKind::Pil | ImageKind::Jpeg | ImageKind::Png) => {
             let (leaf, levels) = list::leaf_type(data_type);
-            levels == 1 && is_binary(leaf)
+            levels == 1 && leaf.is_binary()
         }
     }
 }

@@ -10,20 +10,20 @@ use shardmill_mds::{TextEncoding, write_float, write_json_float, write_json_stri
 use super::cell_text::{Unwritable, texts};
 use super::encoded_column::EncodedColumn;
 use super::json::{self, Node};
-use super::types::{is_binary, is_temporal, is_text};
+use super::types::is_temporal;
 use crate::error::RowError;
 
 /// Returns whether a value of the type can be written as one text: strings, times, decimals, and JSON for nested values
 /// and for columns with only nulls.
 pub(crate) fn is_representable(data_type: &DataType) -> bool {
-    json::is_representable(data_type) && !is_binary(data_type)
+    json::is_representable(data_type) && !data_type.is_binary()
 }
 
 /// Renders any representable value: strings unchanged, times in ISO 8601, decimals in full, nested values as JSON.
 /// `encoding` is for messages.
 pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     match array.data_type() {
-        data_type if is_text(data_type) => {
+        data_type if data_type.is_string() => {
             EncodedColumn::texts(array).ok_or_else(|| RowError::unfit(array.data_type(), encoding))
         }
         data_type if is_temporal(data_type) => {

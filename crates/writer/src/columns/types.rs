@@ -64,23 +64,6 @@ fn plain_type(data_type: &DataType) -> DataType {
     }
 }
 
-pub(super) fn is_binary(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Binary
-            | DataType::LargeBinary
-            | DataType::BinaryView
-            | DataType::FixedSizeBinary(_)
-    )
-}
-
-pub(super) fn is_text(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-    )
-}
-
 /// Returns whether the type is a date, a time, a timestamp or a duration, which are stored in ISO 8601.
 pub(super) const fn is_temporal(data_type: &DataType) -> bool {
     matches!(
