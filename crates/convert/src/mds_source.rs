@@ -119,7 +119,8 @@ impl MdsSource {
                 if samples == 0 && entry.samples > 0 {
                     continue;
                 }
-                let stored = entry.stored().map(|file| file.bytes).sum();
+                let stored = entry.stored().map(|file| file.bytes);
+                let stored = stored.fold(0, u64::saturating_add);
                 units.push(Unit {
                     file: Some(number),
                     first_row: Some(dataset.first_sample(shard)),
