@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, Int64Array, LargeListArray,
-    ListArray, RecordBatch, Scalar, StringArray, UInt8Array, UInt64Array, new_empty_array,
-    new_null_array,
+    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, LargeListArray, ListArray,
+    RecordBatch, Scalar, StringArray, UInt8Array, UInt64Array, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{
