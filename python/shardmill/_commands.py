@@ -308,7 +308,7 @@ def plan(
 ) -> PlanReport:
     """Predicts what a training run fetches, keeps in its caches and waits for. Only indexes are read.
 
-    Arguments with the names of arguments of `StreamingDataset` mean the same.
+    Arguments that are not listed are as in `StreamingDataset`.
 
     Args:
         location: A dataset, or several datasets that are mixed.
@@ -323,17 +323,6 @@ def plan(
         ranks_per_node: The number of training processes per node.
         num_workers: The number of loader processes per rank.
         batch_size: Samples per rank and step.
-        replication: How many consecutive ranks receive the same samples.
-        epoch_size: Samples per epoch. Defaults to all.
-        shuffle: Whether to shuffle.
-        shuffle_algo: The shuffle algorithm.
-        shuffle_seed: The seed of the sample order.
-        shuffle_block_size: Samples per shuffle block.
-        num_canonical_nodes: The number of parts of the sample space.
-        batching_method: How streams are combined into batches.
-        sampling_method: ``balanced`` or ``fixed``.
-        sampling_granularity: How many samples are drawn from a shard at a time.
-        partition_algo: ``relaxed`` or ``orig``.
         with_deleted: Whether to also count deleted samples.
         svg: The file to draw a picture of the run to.
         storage_options: Store settings that are not in the environment.

@@ -80,7 +80,8 @@ class CacheClient:
     share its files and its quota. The quota limits the size of ``local``, including downloads in flight. If pinned
     files fill it, a request for another file waits up to ``timeout`` seconds.
 
-    Threads can share a client. A forked or spawned process opens its own.
+    Threads can share a client. A forked or spawned process opens its own. Files are named by their paths in the tree.
+    A name that the list of the files lacks is a FileNotFoundError.
 
     Args:
         remote: The tree: a folder, or the URL of a prefix.
@@ -208,11 +209,8 @@ class CacheClient:
     def use(self, name: str) -> CachedFile:
         """Pins a file, downloading it if necessary. It stays in place until it is released.
 
-        Args:
-            name: Its path in the tree.
-
         Raises:
-            FileNotFoundError: The list has no such file, or it no longer exists.
+            FileNotFoundError: The file no longer exists.
             ValueError: The file changed since it was listed, or it is larger than the quota.
             OSError: No space became free in time.
         """
@@ -236,9 +234,6 @@ class CacheClient:
     def release(self, name: str) -> bool:
         """Releases the earliest use of that file that this process still holds.
 
-        Args:
-            name: Its path in the tree.
-
         Returns:
             Whether the file was in use.
         """
@@ -254,11 +249,8 @@ class CacheClient:
     def read(self, name: str) -> bytes:
         """Returns the bytes of a file. If the cache has no space for the file, reads it without caching.
 
-        Args:
-            name: Its path in the tree.
-
         Raises:
-            FileNotFoundError: The list has no such file, or it no longer exists.
+            FileNotFoundError: The file no longer exists.
             ValueError: The file changed since it was listed.
         """
         try:
@@ -271,14 +263,7 @@ class CacheClient:
         return reader.read_file(reader.find_file(name))
 
     def contains(self, name: str) -> bool:
-        """Returns whether a file is in the cache. It may be evicted at any time unless it is in use.
-
-        Args:
-            name: Its path in the tree.
-
-        Raises:
-            FileNotFoundError: The list has no such file.
-        """
+        """Returns whether a file is in the cache. It may be evicted at any time unless it is in use."""
         reader = self._here()
         return reader.is_here(reader.find_file(name))
 
@@ -294,9 +279,6 @@ class CacheClient:
 
         Returns:
             The number of files that were not known to be cached.
-
-        Raises:
-            FileNotFoundError: The list has no such file.
         """
         reader = self._here()
         count = reader.preload([reader.find_file(name) for name in names])
@@ -312,11 +294,8 @@ class CacheClient:
     def check(self, name: str) -> None:
         """Checks at the source that a file is unchanged since it was listed.
 
-        Args:
-            name: Its path in the tree.
-
         Raises:
-            FileNotFoundError: The list has no such file, or it no longer exists.
+            FileNotFoundError: The file no longer exists.
             ValueError: The file changed since it was listed.
         """
         reader = self._here()

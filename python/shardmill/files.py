@@ -40,24 +40,19 @@ class FileStream(Stream):
     can be mixed with it.
 
     The files are listed once, sorted by the bytes of their paths. For files that are downloaded, the list is stored
-    in ``local``, for all processes of the machine and for the next run.
+    in ``local``, for all processes of the machine and for the next run. Arguments that are not listed are as in
+    `Stream`.
 
     Args:
         remote: The tree: a folder, or the URL of a prefix.
         local: The folder that files are downloaded to. Without it a folder is read in place, and a URL uses a folder
             in the temporary directory.
         split: A subfolder of both, such as ``train``.
-        proportion: The stream's share of an epoch.
-        repeat: How often an epoch contains each sample.
-        choose: How many samples an epoch contains.
         include: Patterns such as ``*.jpg`` or ``train/**/*.jpg``, of which a file must match at least one. A pattern
             without ``/`` matches the file name, any other the path. ``**`` matches any number of folders.
         exclude: Patterns of which a file must not match any.
         yields: ``data``, ``file`` or ``both``.
         relist: Whether to list the files again. If the list differs, files downloaded with the old list are removed.
-        download_retry: How many times a failed download is retried.
-        download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
-        storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``.
 
     Raises:
         ValueError: An argument is invalid.
@@ -136,17 +131,14 @@ class FileDataset(StreamingDataset[Any]):
     batches, as torch's default ``prefetch_factor`` of 2 requires. Without ``cache_limit`` no file is removed.
 
     Everything else is as in `StreamingDataset`: epochs, shuffling, states, ranks and workers. A state contains a
-    digest of the file list; loading a state of other files is an error.
+    digest of the file list; loading a state of other files is an error. ``include``, ``exclude``, ``yields`` and
+    ``relist`` are as in `FileStream`.
 
     Args:
         remote: The tree: a folder, or the URL of a prefix.
         local: The folder that files are downloaded to: see `FileStream`.
         split: A subfolder of both.
-        include: Patterns of the files to read.
-        exclude: Patterns of files to leave out.
-        yields: ``data`` for bytes, ``file`` for local paths, ``both`` for both.
         transform: Converts each sample before it is returned.
-        relist: Whether to list the files again.
         hold_batches: For how many batches files stay pinned; for workers ``prefetch_factor`` plus one.
         download_retry: How many times a failed download is retried.
         download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.

@@ -268,20 +268,10 @@ def write_part(
     key: Optional[str] = None,
     temp_dir: Optional[Path] = None,
 ) -> str:
-    """Writes one part of a dataset. The arguments are those of :class:`PartWriter`.
+    """Writes one part of a dataset. The other arguments are those of :class:`PartWriter`.
 
     Args:
         batches: Arrow tables or record batches, in order.
-        staging: The result of :func:`begin`.
-        part_id: The number of the part, from 0.
-        attempt: Letters and digits unique to this attempt within the job; ``None`` for random ones.
-        columns: The columns to write: their names, or their encodings by name.
-        compression: A compression, such as ``zstd:3``; ``None`` or ``'none'`` for none.
-        hashes: Names of the hashes to store in the index: a list, or text separated by commas.
-        size_limit: Maximum raw bytes per shard.
-        samples_per_shard: Maximum samples per shard.
-        key: The column with the keys of WebDataset samples.
-        temp_dir: The folder for shards that are waiting for upload.
 
     Returns:
         The manifest, a short text for :func:`commit`.

@@ -127,16 +127,11 @@ class _Sink(Datasink):
 
 
 class MDSDatasink(_Sink):
-    """Writes a dataset in the MDS format.
+    """Writes a dataset in the MDS format. Arguments that are not listed are as in `shardmill.parts.PartWriter`.
 
     Args:
         out: A folder, or the URL of a prefix in a store, that all workers can access.
         mode: How to treat an existing dataset: ``error``, ``append`` or ``overwrite``.
-        columns: The columns to write: their names, or their encodings by name.
-        compression: A compression, such as ``zstd:3``.
-        hashes: Names of the hashes to store in the index.
-        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``.
-        samples_per_shard: Maximum samples per shard, as a number or as text such as ``'10k'``.
         storage_options: Store settings that are not in the environment.
 
     Attributes:
@@ -170,7 +165,7 @@ class MDSDatasink(_Sink):
 
 
 class WebDatasetDatasink(_Sink):
-    """Writes a dataset in the WebDataset format.
+    """Writes a dataset in the WebDataset format. Arguments that are not listed are as in `shardmill.parts.PartWriter`.
 
     Args:
         out: A folder, or the URL of a prefix in a store, that all workers can access.
@@ -179,9 +174,6 @@ class WebDatasetDatasink(_Sink):
         key: The column with the sample keys. By default keys are numbers, prefixed with the part number.
         shard_pattern: The pattern of shard names, such as ``shard-%06d.tar``.
         compression: ``gz`` or ``zstd``, optionally with a level; none by default.
-        hashes: Names of the hashes to store in the index.
-        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``.
-        samples_per_shard: Maximum samples per shard, as a number or as text such as ``'10k'``.
         storage_options: Store settings that are not in the environment.
 
     Attributes:
@@ -431,16 +423,7 @@ class WebDatasetDatasource(_Source):
     """Reads a WebDataset dataset that has an index. The number of rows is known before reading.
 
     Fields are bytes, except that text extensions give text and class extensions give integers. The key is the column
-    ``__key__``.
-
-    Args:
-        location: The folder or URL of the dataset.
-        columns: The columns to read; ``None`` for all.
-        batch_size: Maximum samples per block.
-        storage_options: Store settings that are not in the environment.
-
-    Raises:
-        MissingIndexError: The dataset has no index.
+    ``__key__``. The arguments are those of `MDSDatasource`.
     """
 
     _is_tar = True

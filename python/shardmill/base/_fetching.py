@@ -7,42 +7,17 @@ import threading
 import time
 from collections import OrderedDict
 from queue import Queue
-from typing import TYPE_CHECKING, Any, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill.base._sizes import bytes_to_int
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Iterator
 
     from shardmill import _core
+    from shardmill.base._stored import Trained
     from shardmill.base.format.base.reader import Reader
-    from shardmill.base.spanner import Spanner
     from shardmill.base.stream import Stream
-
-
-class _Sharded(Protocol):
-    """A dataset of shards."""
-
-    streams: Sequence[Stream]
-    cache_limit: Optional[int]
-    predownload: Optional[int]
-    batch_size: Optional[int]
-
-    @property
-    def shards(self) -> Sequence[Reader]: ...
-
-    @property
-    def stream_per_shard(self) -> NDArray[np.int64]: ...
-
-    @property
-    def spanner(self) -> Spanner: ...
-
-    def _here(self) -> _core.Reader: ...
-
-    def __getitem__(self, at: Any, /) -> Any: ...
 
 
 class Fetcher:
@@ -52,7 +27,7 @@ class Fetcher:
     thread that downloads it. Threads that find no free space wait for downloads in flight, whose space counts.
     """
 
-    def __init__(self, dataset: _Sharded) -> None:
+    def __init__(self, dataset: Trained) -> None:
         self._dataset = dataset
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)

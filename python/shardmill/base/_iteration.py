@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Optional, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shardmill.base._state import counted, is_counted
 
@@ -13,38 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Callable
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from shardmill import _core
-    from shardmill.base._fetching import Fetcher
-    from shardmill.base._state import Progress
-
-
-class _Iterated(Protocol):
-    """A dataset whose next epoch can be begun."""
-
-    shuffle: bool
-    shuffle_algo: str
-    shuffle_block_size: Optional[int]
-    _is_fetched_here: bool
-    _as_batches: bool
-    _progress: Optional[Progress]
-    _ready: Optional[tuple[int, Any]]
-    _transform_seconds: float
-
-    @property
-    def samples_per_shard(self) -> NDArray[np.int64]: ...
-
-    def _begin(self) -> _core.Batches: ...
-
-    def _begin_order(self) -> _core.Order: ...
-
-    def _fetching(self) -> Fetcher: ...
-
-    def _is_plain(self) -> bool: ...
-
-    def __getitem__(self, at: Any, /) -> Any: ...
+    from shardmill.base._stored import Trained
 
 
 class Carried:
@@ -60,7 +30,7 @@ def later(begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     yield from begin()
 
 
-def samples_of(dataset: _Iterated) -> Iterator[Any]:
+def samples_of(dataset: Trained) -> Iterator[Any]:
     """Begins the next epoch of a dataset and returns the samples of this rank and worker."""
     if dataset._is_fetched_here:
         order = dataset._begin_order()
@@ -69,7 +39,7 @@ def samples_of(dataset: _Iterated) -> Iterator[Any]:
     return _read(dataset, dataset._begin())
 
 
-def _read(dataset: _Iterated, batches: _core.Batches) -> Iterator[Any]:
+def _read(dataset: Trained, batches: _core.Batches) -> Iterator[Any]:
     samples: Iterator[Any]
     try:
         if dataset._as_batches:
@@ -83,7 +53,7 @@ def _read(dataset: _Iterated, batches: _core.Batches) -> Iterator[Any]:
         batches.close()
 
 
-def each(dataset: _Iterated, batches: _core.Batches) -> Iterator[Any]:
+def each(dataset: Trained, batches: _core.Batches) -> Iterator[Any]:
     """Yields samples through an overridden `get_item`, reading one batch ahead."""
     import numpy as np
 
@@ -115,7 +85,7 @@ def carried(batches: _core.Batches) -> Iterator[Any]:
             yield from (None,) * (samples - 1)
 
 
-def warn_of_shuffle(dataset: _Iterated) -> None:
+def warn_of_shuffle(dataset: Trained) -> None:
     """Warns if the block size is too small to mix samples of different shards."""
     block = dataset.shuffle_block_size
     if dataset.shuffle and dataset.shuffle_algo == 'py1e' and block is not None:

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shardmill.base import _arguments as check
-
-if TYPE_CHECKING:
-    from shardmill import _core
+from shardmill.base._stored import Stored
 
 
-class _Numbered(Protocol):
-    """A dataset with numbered samples."""
-
-    @property
-    def num_samples(self) -> int: ...
-
-    def _here(self) -> _core.Reader: ...
-
-    def get_item(self, sample_id: int, /) -> Any: ...
-
-    def number_of(self, key: str, /) -> int: ...
-
-
-class KeyAccess:
+class KeyAccess(Stored):
     """Access by key, for datasets that may contain tar files."""
 
     if not TYPE_CHECKING:
         # The sample type in `StreamingDataset[int]` exists only for type checkers.
         __class_getitem__ = classmethod(GenericAlias)
 
-    def number_of(self: _Numbered, key: str, /) -> int:
+    def number_of(self, key: str, /) -> int:
         """Returns the number of the sample with a key, for samples in tar files.
 
         The first call in a process reads the headers of all tar files. For a store this takes about as long as
@@ -49,7 +34,7 @@ class KeyAccess:
             raise KeyError(key)
         return number
 
-    def key_of(self: _Numbered, sample_id: int) -> str:
+    def key_of(self, sample_id: int) -> str:
         """Returns the key of a sample in a tar file.
 
         Args:
@@ -65,7 +50,7 @@ class KeyAccess:
             raise KeyError(f'sample {number} is in no tar file, and has no key')
         return key
 
-    def get_by_key(self: _Numbered, key: str) -> Any:
+    def get_by_key(self, key: str) -> Any:
         """Returns the sample with a key; see `number_of`.
 
         Args:

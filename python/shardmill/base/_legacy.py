@@ -48,7 +48,10 @@ shows_options = lists_arguments(
 
 
 class NamedDataset(StreamingDataset[Any]):
-    """A `StreamingDataset` with the defaults of older runs."""
+    """A `StreamingDataset` with the defaults of older runs: ``orig`` partition, ``py1s`` shuffle, blocks of 2^18.
+
+    Subclasses take its arguments, too.
+    """
 
     @shows_options
     def __init__(self, **options: Unpack[NamedDatasetOptions]) -> None:

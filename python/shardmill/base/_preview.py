@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill._text import html_table
 from shardmill.base._columns import stored_value
@@ -15,7 +15,7 @@ from shardmill.errors import ShardmillError
 from shardmill.schema import TEXTS
 
 if TYPE_CHECKING:
-    from shardmill import _core
+    from shardmill.base._stored import Stored
     from shardmill.schema import Schema
 
 #: How many samples a notebook shows.
@@ -27,22 +27,6 @@ _THUMBNAIL = 96
 _PIXELS = 64 << 20
 _BYTES = 64 << 20
 _FORMATS = {'GIF': b'GIF8', 'JPEG': b'\xff\xd8\xff', 'PNG': b'\x89PNG\r\n', 'WEBP': b'RIFF'}
-
-
-class _Stored(Protocol):
-    """A dataset whose samples are read by number."""
-
-    @property
-    def num_samples(self) -> int: ...
-
-    @property
-    def _columns(self) -> Schema: ...
-
-    def _here(self) -> _core.Reader: ...
-
-    def _make_local(self, start: int, stop: int, /) -> None: ...
-
-    def _is_local(self, sample_id: int, /) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +57,7 @@ class Preview:
         return html_table(rows, ('', *self.schema))
 
 
-def read_preview(dataset: _Stored, count: int) -> Preview:
+def read_preview(dataset: Stored, count: int) -> Preview:
     """Reads the first samples of a dataset, as they are stored."""
     import numpy as np
 
@@ -93,7 +77,7 @@ def read_preview(dataset: _Stored, count: int) -> Preview:
     return Preview(schema, tuple(samples))
 
 
-def preview_html(dataset: _Stored) -> str:
+def preview_html(dataset: Stored) -> str:
     """Returns facts, columns, and the first samples that are on this machine."""
     facts = dataset_facts(dataset)
     known = vars(dataset)

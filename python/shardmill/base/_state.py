@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
 from operator import index
-from typing import TYPE_CHECKING, Any, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core, _torch
 from shardmill.base._arguments import refuse_type
@@ -19,35 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from shardmill.base._sharding import RankLayout
-    from shardmill.base._shared_state import SharedState
-    from shardmill.base.world import World
-
-
-class _Ordered(Protocol):
-    """A dataset with a sample order, and the progress of this process in it."""
-
-    num_canonical_nodes: Optional[int]
-    shuffle: bool
-    shuffle_algo: str
-    shuffle_seed: int
-    shuffle_block_size: Optional[int]
-    sampling_method: str
-    sampling_granularity: int
-    partition_algo: str
-    batching_method: str
-    epoch_size: int
-    next_epoch: int
-    _epoch_size_given: Optional[int]
-    _default_block_size: Optional[int]
-    _order_identity: Optional[tuple[dict[str, Any], str]]
-    _own_state: Optional[dict[str, Any]]
-    _progress: Optional[Progress]
-    _shared: SharedState
-    _parallel_rank_world: World
-
-    def _here(self) -> _core.Reader: ...
-
-    def _resume(self, world: World, epoch: int, /) -> tuple[int, int]: ...
+    from shardmill.base._stored import Trained
 
 
 def check_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +99,7 @@ def in_known_words_of_streams() -> Iterator[None]:
 # The identity of a sample order, which decides whether a state belongs to it.
 
 
-def config_of(dataset: _Ordered, order: RankLayout) -> dict[str, Any]:
+def config_of(dataset: Trained, order: RankLayout) -> dict[str, Any]:
     """Returns the options of the Rust reader that decide the sample order of every epoch."""
     return {
         'nodes': order.world.num_nodes,
@@ -148,7 +120,7 @@ def config_of(dataset: _Ordered, order: RankLayout) -> dict[str, Any]:
     }
 
 
-def mark_order(dataset: _Ordered, order: RankLayout) -> dict[str, Any]:
+def mark_order(dataset: Trained, order: RankLayout) -> dict[str, Any]:
     """Returns the identity of a sample order, for states."""
     config = _with_batches(config_of(dataset, order))
     known = dataset._order_identity
@@ -159,7 +131,7 @@ def mark_order(dataset: _Ordered, order: RankLayout) -> dict[str, Any]:
     return mark
 
 
-def check_order(dataset: _Ordered, state: dict[str, Any], order: RankLayout) -> None:
+def check_order(dataset: Trained, state: dict[str, Any], order: RankLayout) -> None:
     """Rejects a state made with other shards or in another order.
 
     States of ``streaming`` and of earlier versions do not contain an identity, and are accepted.
@@ -232,7 +204,7 @@ def counted(samples: Iterable[Any], progress: Optional[Progress]) -> Iterator[An
     progress.is_done = True
 
 
-def own_state(dataset: _Ordered) -> dict[str, Any]:
+def own_state(dataset: Trained) -> dict[str, Any]:
     """Returns the position of this process's iteration, as the keys of its state that differ between processes.
 
     Workers yield the batches of their rank in turn. The state of a worker counts the samples of the others as if they
@@ -259,7 +231,7 @@ def own_state(dataset: _Ordered) -> dict[str, Any]:
     return {'epoch': epoch, 'sample_in_epoch': given}
 
 
-def take_own_state(dataset: _Ordered, state: dict[str, Any]) -> bool:
+def take_own_state(dataset: Trained, state: dict[str, Any]) -> bool:
     """Makes a worker process resume from its own state. Returns whether the state is of a worker."""
     worker = state.get('worker')
     if worker is None:

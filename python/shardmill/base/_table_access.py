@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._columns import Column, record_batch, stored_value
 from shardmill.base._lines import decode_line
 from shardmill.base._preview import Preview, preview_html, read_preview
-from shardmill.schema import Schema
+from shardmill.base._stored import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from shardmill.schema import Schema
+
 #: Bytes of samples in a record batch, by their average size.
 _BATCH_BYTES = 16 << 20
 _MOST_SAMPLES = 1 << 16
@@ -26,73 +28,27 @@ _MOST_SAMPLES = 1 << 16
 _SHARDS_AHEAD = 4
 
 
-class _Stored(Protocol):
-    """A dataset whose samples are read by number."""
-
-    @property
-    def num_samples(self) -> int: ...
-
-    @property
-    def _columns(self) -> Schema: ...
-
-    def _here(self) -> _core.Reader: ...
-
-    def _make_local(self, start: int, stop: int, /) -> None: ...
-
-    def _is_local(self, sample_id: int, /) -> bool: ...
-
-    def iter_arrow(
-        self,
-        start: Optional[int] = None,
-        stop: Optional[int] = None,
-        columns: Optional[Sequence[str]] = None,
-        *,
-        batch_size: Optional[int] = None,
-        apply_null_masks: bool = True,
-    ) -> pa.RecordBatchReader: ...
-
-    def to_arrow(
-        self,
-        start: Optional[int] = None,
-        stop: Optional[int] = None,
-        columns: Optional[Sequence[str]] = None,
-        *,
-        apply_null_masks: bool = True,
-    ) -> pa.Table: ...
-
-
-class TableAccess:
+class TableAccess(Stored):
     """Tables of stored samples, in the order of their numbers.
 
     The tables contain what is stored: a subclass that overrides ``get_item``, ``transform`` and ``decode`` have no
     effect. Shards that are not cached are fetched.
     """
 
-    @cached_property
-    def _columns(self: _Stored) -> Schema:
-        return Schema.of_shards(self._here().schemas())
-
     # Not plain properties: subclasses may assign attributes with these names.
 
     @cached_property
-    def schema(self: _Stored) -> Schema:
+    def schema(self) -> Schema:
         """The columns of the samples, with their encodings and types."""
         return self._columns
 
     @cached_property
-    def columns(self: _Stored) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(self._columns)
 
-    def _make_local(self, start: int, stop: int, /) -> None:
-        """Makes the shards of samples available, if the reader does not fetch them itself."""
-
-    def _is_local(self: _Stored, sample_id: int, /) -> bool:
-        """Returns whether a sample can be read without fetching or decompressing its shard."""
-        return self._here().is_here(sample_id)
-
     def iter_arrow(
-        self: _Stored,
+        self,
         start: Optional[int] = None,
         stop: Optional[int] = None,
         columns: Optional[Sequence[str]] = None,
@@ -157,58 +113,37 @@ class TableAccess:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def to_arrow(
-        self: _Stored,
+        self,
         start: Optional[int] = None,
         stop: Optional[int] = None,
         columns: Optional[Sequence[str]] = None,
         *,
         apply_null_masks: bool = True,
     ) -> pa.Table:
-        """Returns samples as an Arrow table; see `iter_arrow`.
-
-        Args:
-            start: The number of the first sample, as in a slice.
-            stop: The number after the last sample, as in a slice.
-            columns: The names of the columns; by default all columns.
-            apply_null_masks: Whether the columns ``NAME__is_null`` become nulls.
-        """
+        """Returns samples as an Arrow table. Arguments and errors are those of `iter_arrow`."""
         reader = self.iter_arrow(start, stop, columns, apply_null_masks=apply_null_masks)
         return reader.read_all()
 
     def to_pandas(
-        self: _Stored,
+        self,
         start: Optional[int] = None,
         stop: Optional[int] = None,
         columns: Optional[Sequence[str]] = None,
         *,
         apply_null_masks: bool = True,
     ) -> pd.DataFrame:
-        """Returns samples as a pandas data frame. Arguments and errors are those of `to_arrow`.
-
-        Args:
-            start: The number of the first sample, as in a slice.
-            stop: The number after the last sample, as in a slice.
-            columns: The names of the columns; by default all columns.
-            apply_null_masks: Whether the columns ``NAME__is_null`` become nulls.
-        """
+        """Returns samples as a pandas data frame. Arguments and errors are those of `iter_arrow`."""
         return self.to_arrow(start, stop, columns, apply_null_masks=apply_null_masks).to_pandas()
 
     def to_polars(
-        self: _Stored,
+        self,
         start: Optional[int] = None,
         stop: Optional[int] = None,
         columns: Optional[Sequence[str]] = None,
         *,
         apply_null_masks: bool = True,
     ) -> pl.DataFrame:
-        """Returns samples as a Polars data frame. Arguments and errors are those of `to_arrow`.
-
-        Args:
-            start: The number of the first sample, as in a slice.
-            stop: The number after the last sample, as in a slice.
-            columns: The names of the columns; by default all columns.
-            apply_null_masks: Whether the columns ``NAME__is_null`` become nulls.
-        """
+        """Returns samples as a Polars data frame. Arguments and errors are those of `iter_arrow`."""
         import polars as pl
 
         table = self.to_arrow(start, stop, columns, apply_null_masks=apply_null_masks)
@@ -216,7 +151,7 @@ class TableAccess:
         assert isinstance(frame, pl.DataFrame)
         return frame
 
-    def preview(self: _Stored, samples: int = 5) -> Preview:
+    def preview(self, samples: int = 5) -> Preview:
         """Reads the first samples for display, fetching what is not cached. Notebooks show images as thumbnails.
 
         Args:
@@ -225,7 +160,7 @@ class TableAccess:
         count = min(check.whole('samples', samples), self.num_samples)
         return read_preview(self, count)
 
-    def _repr_html_(self: _Stored) -> str:
+    def _repr_html_(self) -> str:
         """Returns a table of facts, columns and first samples.
 
         Samples are shown only if the first shard is on this machine: nothing is fetched or decompressed.

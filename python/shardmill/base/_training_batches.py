@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
@@ -17,33 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from shardmill.base.world import World
-    from shardmill.schema import Schema
+    from shardmill.base._stored import Trained
 
 #: Encodings whose values are Python objects, even if those of one batch are numbers.
 _OBJECTS = frozenset(('json', 'str_decimal', 'str_float', 'str_int'))
-
-
-class _Trained(Protocol):
-    """A dataset whose next epoch can be begun."""
-
-    batch_size: Optional[int]
-    replication: Optional[int]
-
-    @property
-    def _columns(self) -> Schema: ...
-
-    def _begin(self, threads: Optional[int] = None) -> _core.Batches: ...
-
-    def _is_plain(self) -> bool: ...
-
-    def _set_world(self) -> World: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def state_dict(
-        self, num_samples: Optional[int] = None, from_beginning: bool = True
-    ) -> dict[str, Any]: ...
 
 
 class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
@@ -56,7 +33,7 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
     """
 
     def __init__(
-        self, dataset: _Trained, columns: Optional[list[str]], drop_last: bool, batch_size: int
+        self, dataset: Trained, columns: Optional[list[str]], drop_last: bool, batch_size: int
     ) -> None:
         self._dataset = dataset
         self._names = columns
@@ -176,7 +153,7 @@ class TrainingBatches:
     batch_size: Optional[int]
 
     def batches(
-        self: _Trained,
+        self: Trained,
         batch_size: Optional[int] = None,
         *,
         drop_last: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Optional, Protocol, Union, overload
+from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 from shardmill import _core
 from shardmill.base import _arguments as check
@@ -22,31 +22,9 @@ from shardmill.lineage import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shardmill.base.world import World
 
 #: The column of MDS samples that holds their key.
 _KEY = '__key__'
-
-
-class _Ordered(Protocol):
-    """A dataset with a sample order."""
-
-    num_samples: int
-    batch_size: Optional[int]
-    replication: Optional[int]
-    next_epoch: int
-    shuffle_seed: int
-    num_canonical_nodes: Optional[int]
-    initial_physical_nodes: Optional[int]
-    shuffle_block_size: Optional[int]
-    _default_block_size: Optional[int]
-    _parallel_rank_world: World
-
-    def _here(self) -> _core.Reader: ...
-
-    def _set_world(self) -> World: ...
-
-    def _resume(self, world: World, epoch: int, /) -> tuple[int, int]: ...
 
 
 class StepAccess:

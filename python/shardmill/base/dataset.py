@@ -108,7 +108,7 @@ _OWN = (
 
 
 class StreamingDataset(
-    Counts, Array, KeyAccess, StepAccess, TableAccess, TrainingBatches, _IterableDataset[SampleT]
+    Counts, KeyAccess, StepAccess, TableAccess, TrainingBatches, _IterableDataset[SampleT]
 ):
     """An iterable dataset for torch that resumes in the middle of an epoch on any number of nodes.
 

@@ -14,7 +14,6 @@ from shardmill.base._lines import decode_line
 from shardmill.base._representation import dataset_representation
 from shardmill.base._table_access import TableAccess
 from shardmill.base._typing import SampleT
-from shardmill.base.array import Array
 from shardmill.base.format.index import get_index_basename
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ else:
 __all__ = ['LocalDataset']
 
 
-class LocalDataset(Array, KeyAccess, TableAccess, _Dataset[SampleT]):
+class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
     """A map-style dataset for torch: samples by number.
 
     For type checkers it is generic in the sample type, which defaults to ``Any``.

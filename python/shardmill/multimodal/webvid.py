@@ -88,9 +88,6 @@ class _Outside(NamedDataset):
 class StreamingOutsideGIWebVid(_Outside):
     """WebVid with one file per video, downloaded when its sample is requested.
 
-    The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
-    partition, ``py1s`` shuffle, blocks of 2^18 samples.
-
     Args:
         extra_local: The folder that videos are downloaded to.
         extra_remote: The location that videos are downloaded from.
@@ -101,9 +98,6 @@ class StreamingOutsideDTWebVid(_Outside):
     """WebVid with one file per video, prefetched by threads.
 
     `predownload` is the number of samples to prefetch, 64 by default.
-
-    The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
-    partition, ``py1s`` shuffle, blocks of 2^18 samples.
 
     Args:
         extra_local: The folder that videos are downloaded to.

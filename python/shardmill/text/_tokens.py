@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 class TokenizedDataset(NamedDataset):
     """Tokenized texts. Samples have a column ``text``.
 
-    The other arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
-    partition, ``py1s`` shuffle, blocks of 2^18 samples.
-
     Args:
         tokenizer_name: The name of a Hugging Face tokenizer, or its folder.
         max_seq_len: Tokens per sample: longer texts are truncated, shorter ones padded.

@@ -15,9 +15,6 @@ __all__ = ['StreamingEnWiki']
 class StreamingEnWiki(NamedDataset):
     """English Wikipedia of 2020-01-01, prepared for the pretraining of BERT.
 
-    The arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
-    partition, ``py1s`` shuffle, blocks of 2^18 samples.
-
     Attributes:
         field_dtypes: The number type of each column, by name.
     """

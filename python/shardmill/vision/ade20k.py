@@ -15,9 +15,6 @@ __all__ = ['StreamingADE20K']
 class StreamingADE20K(NamedDataset):
     """ADE20K images and their annotations. Samples have the columns ``x`` and ``y``.
 
-    The other arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
-    partition, ``py1s`` shuffle, blocks of 2^18 samples.
-
     Args:
         joint_transform: Called first, with a tuple of image and annotation; returns both.
         transform: Called with the image.

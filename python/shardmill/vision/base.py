@@ -50,8 +50,7 @@ class StreamingVisionDataset(NamedDataset, _torch.Placeholder):
     """Images with labels. Samples have the columns ``x`` and ``y``.
 
     If torchvision is installed, this becomes a ``torchvision.datasets.VisionDataset`` when the first
-    object is constructed. The other arguments are those of `StreamingDataset`, with the defaults of
-    older runs: ``orig`` partition, ``py1s`` shuffle, blocks of 2^18 samples.
+    object is constructed.
 
     Args:
         transforms: Called with an image and its label; returns both.

@@ -18,9 +18,6 @@ class StreamingCOCO(NamedDataset):
     Samples have the columns ``img``, ``img_id``, ``htot``, ``wtot``, ``bbox_sizes`` and
     ``bbox_labels``.
 
-    The other arguments are those of `StreamingDataset`, with the defaults of older runs: ``orig``
-    partition, ``py1s`` shuffle, blocks of 2^18 samples.
-
     Args:
         transform: Called with the image, its height and width as a tuple, the sizes and the labels
             of the boxes; returns these four.
