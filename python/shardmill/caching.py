@@ -18,7 +18,6 @@ from shardmill.files import FileStream
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from shardmill.base._typing import Path
     from shardmill.stats import CacheClientStats
@@ -64,12 +63,7 @@ class CachedFile:
     def __enter__(self) -> CachedFile:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -27,7 +27,6 @@ from shardmill.errors import ShardmillError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -71,12 +70,7 @@ class Staging:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
         if kind is None:
             return
         try:
@@ -244,12 +238,7 @@ class PartWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from shardmill.base._stored import Stored
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from shardmill import _core
     from shardmill.base.spanner import Spanner
 
 
-class Counts:
+class Counts(Stored):
     """Tables that are computed on first use."""
 
     num_streams: int
-
-    def _here(self) -> _core.Reader:
-        raise NotImplementedError
 
     def _sizes(self) -> list[NDArray[np.int64]]:
         import numpy as np

@@ -12,7 +12,6 @@ from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
-    from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
@@ -105,12 +104,7 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -28,7 +28,6 @@ from shardmill.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
-    from types import TracebackType
 
     from typing_extensions import Self, Unpack
 
@@ -471,12 +470,7 @@ class Writer(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: Optional[type[BaseException]],
-        exc: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, exc_type: Optional[type[BaseException]], *_: object) -> None:
         if exc_type is None:
             self.finish()
         elif not self._finished:
