@@ -18,6 +18,7 @@ from shardmill.base._arguments import (
     path_or_none,
 )
 from shardmill.base._arguments import storage_options as check_storage_options
+from shardmill.base._files import whole
 from shardmill.base._representation import stream_representation
 from shardmill.base._retrying import retry
 from shardmill.base.compression import decompress
@@ -396,10 +397,8 @@ class Stream:
         with open(zip_filename, 'rb') as file:
             data = file.read()
         self._check(zip_info, zip_filename, data)
-        part = f'{raw_filename}.tmp'
-        with open(part, 'wb') as file:
+        with whole(raw_filename) as part, open(part, 'wb') as file:
             file.write(decompress(compression, data))
-        os.replace(part, raw_filename)
         if not self.safe_keep_zip:
             os.remove(zip_filename)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union, overload
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base import distributed
+from shardmill.base._files import whole
 from shardmill.base._retrying import retry
 from shardmill.base._sizes import bytes_to_int, number_abbrev_to_int
 from shardmill.base.constant import SHM_TO_CLEAN
@@ -232,8 +233,10 @@ def _merge(
         os.remove(path)
     for name in stale:
         os.remove(os.path.join(local, name))
+    os.makedirs(local, exist_ok=True)
     for name, text in files:
-        _publish(os.path.join(local, name), text)
+        with whole(os.path.join(local, name)) as part, open(part, 'w', encoding='utf-8') as file:
+            file.write(text)
         if uploader is not None and uploader.remote is not None:
             uploader.upload_file(name)
     if not keep_local:
@@ -382,17 +385,3 @@ def _read_sides(source: str, scratch: str, timeout: float) -> dict[str, bytes]:
         except FileNotFoundError:
             continue
     return found
-
-
-def _publish(path: str, text: str) -> None:
-    """Writes a file atomically."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    unfinished = f'{path}.{os.getpid()}.tmp'
-    try:
-        with open(unfinished, 'x', encoding='utf-8') as file:
-            file.write(text)
-        os.replace(unfinished, path)
-    except BaseException:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
-        raise

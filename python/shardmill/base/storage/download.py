@@ -11,19 +11,16 @@ import logging
 import os
 import shutil
 import uuid
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Optional
+from typing import Any, ClassVar, Optional
 from urllib.parse import urlsplit
 
 from shardmill import _core
 from shardmill.base._arguments import path_or_none
+from shardmill.base._files import whole
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.storage import _s3
 from shardmill.base.storage._sdk import azure_credential, sdk
 from shardmill.errors import AccessError, NotFoundError, RemoteError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     'AlipanDownloader',
@@ -54,18 +51,6 @@ GCS_ERROR_NO_AUTHENTICATION = (
 
 # Bytes per copied piece.
 _PIECE = 8 << 20
-
-
-@contextmanager
-def _whole(local: str) -> Iterator[str]:
-    """Yields a temporary name for a file, and renames the file to `local` when it is complete."""
-    unfinished = f'{local}.{uuid.uuid4().hex}.tmp'
-    try:
-        yield unfinished
-        os.replace(unfinished, local)
-    finally:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
 
 
 class CloudDownloader(abc.ABC):
@@ -248,7 +233,7 @@ class SFTPDownloader(CloudDownloader):
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         if self._ssh_client is None:
             self._create_ssh_client(timeout)
-        with _whole(local) as path, self._ssh_client.open_sftp() as session:
+        with whole(local) as path, self._ssh_client.open_sftp() as session:
             session.get_channel().settimeout(timeout)
             session.get(remotepath=urlsplit(remote).path, localpath=path)
 
@@ -283,7 +268,7 @@ class GCSDownloader(CloudDownloader):
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         client, google = self._connected(remote), sdk(*self._SDK)
         _, bucket, key = _s3.split_url(remote)
-        with _whole(local) as path:
+        with whole(local) as path:
             if isinstance(client, google.Client):
                 owner = google.Bucket(client, bucket)
                 google.Blob(key, owner).download_to_filename(path)
@@ -339,7 +324,7 @@ class OCIDownloader(CloudDownloader):
         _, bucket, key = _s3.split_url(remote)
         bucket, _, _ = bucket.partition(f'@{namespace}')
         found = client.get_object(namespace, bucket, key.strip('/'))
-        with _whole(local) as path, open(path, 'wb') as file:
+        with whole(local) as path, open(path, 'wb') as file:
             for piece in found.data.raw.stream(_PIECE, decode_content=False):
                 file.write(piece)
 
@@ -424,7 +409,7 @@ class AzureDownloader(_AzureDownloader):
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         container, _, name = _s3.split_url(remote)[2].lstrip('/').partition('/')
         client = self._connected(remote).get_blob_client(container=container, blob=name)
-        with _whole(local) as path, open(path, 'wb') as file:
+        with whole(local) as path, open(path, 'wb') as file:
             client.download_blob().readinto(file)
 
 
@@ -445,7 +430,7 @@ class AzureDataLakeDownloader(_AzureDownloader):
             file_system=container, file_path=name.lstrip('/')
         )
         try:
-            with _whole(local) as path, open(path, 'wb') as file:
+            with whole(local) as path, open(path, 'wb') as file:
                 client.download_file().readinto(file)
         except missing as error:
             raise NotFoundError(f'{remote}: no such file', 'not-found') from error
@@ -471,7 +456,7 @@ class _DatabricksDownloader(CloudDownloader):
         failed = sdk('databricks.sdk.errors.base', 'databricks-sdk').DatabricksError
         try:
             response = client.files.download(urlsplit(remote).path).contents
-            with _whole(local) as path, response:
+            with whole(local) as path, response:
                 with open(path, 'wb') as file:
                     shutil.copyfileobj(response, file, _PIECE)
         except failed as error:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._files import whole
 from shardmill.base._signatures import lists_arguments
 from shardmill.base._typing import WriterOptions
 from shardmill.base.compression import compress, get_compression_extension, is_compression
@@ -601,15 +602,7 @@ def _compression(name: Optional[str]) -> Optional[str]:
 
 def _publish(folder: str, name: str, data: bytes) -> None:
     """Writes a file under a temporary name, syncs it, and renames it."""
-    path = os.path.join(folder, name)
-    temporary = os.path.join(folder, f'tmp-{os.getpid()}-{name}')
-    try:
-        with open(temporary, 'xb') as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        raise
+    with whole(os.path.join(folder, name)) as part, open(part, 'xb') as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
