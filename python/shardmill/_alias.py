@@ -1,8 +1,7 @@
 """Lets programs that ``import streaming`` run on shardmill, by giving its modules a second name.
 
-``streaming.X.Y`` *is* ``shardmill.X.Y``, the same object, loaded on first use. Classes are
-therefore identical under both names, and replacing an attribute under one name also replaces it
-under the other.
+``streaming.X.Y`` *is* ``shardmill.X.Y``, the same object, loaded on first use. Classes are therefore identical under
+both names, and replacing an attribute under one name also replaces it under the other.
 """
 
 from __future__ import annotations

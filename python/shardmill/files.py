@@ -39,9 +39,8 @@ class FileStream(Stream):
     the bytes of the file, ``file``, its local path, or both. Shard datasets with columns named ``data`` and ``path``
     can be mixed with it.
 
-    The files are listed once, sorted by the bytes of their paths. For files that are downloaded, the list is stored
-    in ``local``, for all processes of the machine and for the next run. Arguments that are not listed are as in
-    `Stream`.
+    The files are listed once, sorted by the bytes of their paths. For files that are downloaded, the list is stored in
+    ``local``, for all processes of the machine and for the next run. Arguments that are not listed are as in `Stream`.
 
     Args:
         remote: The tree: a folder, or the URL of a prefix.

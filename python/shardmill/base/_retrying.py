@@ -40,8 +40,7 @@ def retry(
     initial_backoff: float = 1.0,
     max_jitter: float = 0.5,
 ) -> Any:
-    """Decorates a function so that it is retried when it raises. Also works without parentheses:
-    ``@retry``.
+    """Decorates a function so that it is retried when it raises. Also works without parentheses: ``@retry``.
 
     Before attempt `n` (from 2 on) it waits ``initial_backoff * 2 ** (n - 2)`` seconds plus a random
     part of `max_jitter`.

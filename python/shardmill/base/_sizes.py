@@ -45,8 +45,7 @@ def bytes_to_int(bytes_str: Union[int, float, str]) -> int:
 
 
 def number_abbrev_to_int(abbrev_str: Union[int, float, str]) -> int:
-    """Parses a number from text such as ``10k``, ``1.5m``, ``2b`` (units of 1000) or ``500``; a
-    number is rounded down.
+    """Parses a number from text such as ``10k``, ``1.5m``, ``2b`` (units of 1000) or ``500``; a number is rounded down.
 
     Raises:
         ValueError: The text is not a number.

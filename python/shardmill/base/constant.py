@@ -1,7 +1,6 @@
 """Names and durations that programs written for ``streaming`` use.
 
-shardmill itself does not use shared memory; the names are those that a run of ``streaming`` would
-use.
+shardmill itself does not use shared memory; the names are those that a run of ``streaming`` would use.
 """
 
 from __future__ import annotations

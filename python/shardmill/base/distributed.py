@@ -1,9 +1,8 @@
 """Finds the rank of this process and the number of processes, and synchronizes them.
 
-If torch is imported and has a process group, the group decides. Otherwise the environment decides:
-torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), Open MPI, or a Slurm step,
-whichever is found first. The environment is read on every call, so that it may be set late. torch
-is imported only when needed.
+If torch is imported and has a process group, the group decides. Otherwise the environment decides: torchrun (`RANK`,
+`WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), Open MPI, or a Slurm step, whichever is found first. The environment is
+read on every call, so that it may be set late. torch is imported only when needed.
 """
 
 from __future__ import annotations

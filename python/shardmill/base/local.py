@@ -35,8 +35,7 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
     For type checkers it is generic in the sample type, which defaults to ``Any``.
 
     Args:
-        local: The folder of the dataset, a tar file, or a pattern of tar files, such as
-            ``data/train-{000..146}.tar``.
+        local: The folder of the dataset, a tar file, or a pattern of tar files, such as ``data/train-{000..146}.tar``.
         split: A subfolder, such as ``train``.
         decode: How to decode fields of WebDataset samples, as in ``StreamingDataset``.
         with_deleted: Whether to also read samples that were deleted from the dataset's table.

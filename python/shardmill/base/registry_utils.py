@@ -1,8 +1,7 @@
 """Registries of classes and functions by name.
 
-A registry consists of the keys of a shared dict that begin with its namespace. If the optional
-package ``catalogue`` is installed, the dict is catalogue's, so that entries registered by other
-programs are visible here and vice versa.
+A registry consists of the keys of a shared dict that begin with its namespace. If the optional package ``catalogue`` is
+installed, the dict is catalogue's, so that entries registered by other programs are visible here and vice versa.
 """
 
 from __future__ import annotations
@@ -213,8 +212,7 @@ def construct_from_registry(
     Args:
         name: The name.
         registry: The registry.
-        partial_function: Whether to return a partial function of `kwargs` instead of calling a
-            function.
+        partial_function: Whether to return a partial function of `kwargs` instead of calling a function.
         pre_validation_function: A class that the entry must be or derive from, or a function that
             receives the entry and raises if it is invalid.
         post_validation_function: A function that receives the result and raises if it is invalid.

@@ -57,8 +57,7 @@ def resample_streams(
 
     Args:
         dataset: An object with `streams` (each with `choose`), `shard_offset_per_stream`, `shards_per_stream`,
-            `samples_per_shard`, `sampling_granularity`, `sampling_method`, `shuffle_seed` and
-            `epoch_seed_change`.
+            `samples_per_shard`, `sampling_granularity`, `sampling_method`, `shuffle_seed` and `epoch_seed_change`.
         epoch: The epoch.
         stream_id: The stream; None for all streams.
 

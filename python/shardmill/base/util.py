@@ -78,9 +78,8 @@ def wait_for_file_to_exist(
 def clean_stale_shared_memory() -> None:
     """Destroys shared memory that runs of ``streaming`` left behind.
 
-    shardmill's own datasets do not use it and never need this. The first process of each node
-    cleans up; in a process group, all processes wait for it. Cleaning proceeds by prefix and stops at
-    the first prefix without a block.
+    shardmill's own datasets do not use it and never need this. The first process of each node cleans up; in a process
+    group, all processes wait for it. Cleaning proceeds by prefix and stops at the first prefix without a block.
     """
     from multiprocessing.shared_memory import SharedMemory
 
@@ -142,12 +141,10 @@ def merge_index(*args: Any, **kwargs: Any) -> None:
     in folders below `out`, at any depth. Without any index it only logs a warning.
 
     Args:
-        index_file_urls: The indexes. Each is a path, a URL, or both as a tuple: the path is read if
-            it exists.
+        index_file_urls: The indexes. Each is a path, a URL, or both as a tuple: the path is read if it exists.
         out: The location of the partitions and of the merged ``index.json``: a folder, a URL, or
             both as a tuple. The index is uploaded to a URL.
-        keep_local: Whether the merged index stays in the folder. Nothing else is removed from the
-            folder.
+        keep_local: Whether the merged index stays in the folder. Nothing else is removed from the folder.
         download_timeout: Seconds after which the download of an index fails.
 
     Raises:
@@ -321,8 +318,7 @@ def _format_remote_index_files(remote: str, files: list[str]) -> list[str]:
 def _folder_of(places: Sequence[str], roots: Sequence[Optional[str]]) -> str:
     """Returns the folder of an index relative to the first root that contains one of its places.
 
-    Without such a root, returns the last folder of the path, for partitions that are moved to the
-    merged index later.
+    Without such a root, returns the last folder of the path, for partitions that are moved to the merged index later.
     """
     folders = [os.path.dirname(place) for place in places if place]
     for root in roots:

@@ -26,8 +26,7 @@ class World:
     Args:
         num_nodes: The number of nodes.
         ranks_per_node: The number of ranks (training processes) per node.
-        workers_per_rank: The number of workers (loader processes) per rank; 1 if the rank loads
-            data itself.
+        workers_per_rank: The number of workers (loader processes) per rank; 1 if the rank loads data itself.
         worker: The number of this worker, from 0, counted by node and by rank.
 
     Attributes:

@@ -15,8 +15,7 @@ __all__ = ['StreamingCOCO']
 class StreamingCOCO(NamedDataset):
     """COCO images and the objects in them.
 
-    Samples have the columns ``img``, ``img_id``, ``htot``, ``wtot``, ``bbox_sizes`` and
-    ``bbox_labels``.
+    Samples have the columns ``img``, ``img_id``, ``htot``, ``wtot``, ``bbox_sizes`` and ``bbox_labels``.
 
     Args:
         transform: Called with the image, its height and width as a tuple, the sizes and the labels

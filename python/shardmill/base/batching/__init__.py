@@ -50,8 +50,7 @@ def generate_work(
         sample_in_epoch: How many samples all ranks together have already received.
 
     Returns:
-        Sample ids by node, rank, worker, batch of the worker and position in the batch, int64; -1 is
-        padding.
+        Sample ids by node, rank, worker, batch of the worker and position in the batch, int64; -1 is padding.
 
     Raises:
         KeyError: The batching method is unknown.

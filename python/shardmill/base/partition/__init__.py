@@ -43,12 +43,10 @@ def get_partitions(
         workers_per_rank: The number of workers per rank.
         batch_size: Samples per batch of one rank.
         drop_first: How many positions all ranks together have already received.
-        initial_physical_nodes: The number of nodes in the first run, for a resumed run; not used by
-            ``orig``.
+        initial_physical_nodes: The number of nodes in the first run, for a resumed run; not used by ``orig``.
 
     Returns:
-        Positions by node, rank, worker, batch of the worker and position in the batch, int64; -1 is
-        padding.
+        Positions by node, rank, worker, batch of the worker and position in the batch, int64; -1 is padding.
 
     Raises:
         KeyError: The algorithm is unknown.

@@ -1,7 +1,6 @@
 """Numbers, arrays and a barrier in shared memory, for separately started processes.
 
-shardmill itself does not use shared memory. These classes are for programs that coordinate their
-own processes.
+shardmill itself does not use shared memory. These classes are for programs that coordinate their own processes.
 """
 
 from __future__ import annotations

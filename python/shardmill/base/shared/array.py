@@ -15,8 +15,7 @@ __all__ = ['SharedArray']
 
 
 class SharedArray:
-    """An array in shared memory. The first process that uses its name creates it with zeros; others
-    attach to it.
+    """An array in shared memory. The first process that uses its name creates it with zeros; others attach to it.
 
     Args:
         shape: The shape.

@@ -23,8 +23,7 @@ class SharedBarrier:
     """A reusable barrier for separately started processes.
 
     Args:
-        filelock_path: A file to lock, in an existing folder. It is created on first use and not
-            removed.
+        filelock_path: A file to lock, in an existing folder. It is created on first use and not removed.
         shm_name: The name of the shared memory.
 
     Attributes:

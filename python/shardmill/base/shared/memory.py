@@ -21,14 +21,12 @@ _registering = threading.Lock()
 class SharedMemory:
     """A block of shared memory.
 
-    The process that created the block destroys it when it exits. Processes that attached only close
-    it. In contrast, the resource tracker of Python before 3.13 would destroy a block that other
-    processes still use.
+    The process that created the block destroys it when it exits. Processes that attached only close it. In contrast,
+    the resource tracker of Python before 3.13 would destroy a block that other processes still use.
 
     Args:
         name: The name; None to generate one.
-        create: Whether to create the block (True), attach to it (False), or create it unless it
-            exists (None).
+        create: Whether to create the block (True), attach to it (False), or create it unless it exists (None).
         size: The minimum size in bytes of a created block.
         auto_cleanup: Whether `cleanup` is called when this process exits.
 

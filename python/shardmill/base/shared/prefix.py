@@ -124,8 +124,7 @@ def get_shm_prefix(
 
     Args:
         streams_local: The local folder of each stream.
-        streams_remote: The remote location of each stream; None for a local stream, whose folder
-            may be shared.
+        streams_remote: The remote location of each stream; None for a local stream, whose folder may be shared.
         world: This worker; the first of its node creates the block.
         retry: How often to check again if a folder is in use.
 

@@ -38,8 +38,7 @@ def warn_of_small_block(
     """Warns if a shard is larger than the smallest block drawn for a block size.
 
     Args:
-        shard_sizes: The number of samples in each shard, before it is cut at the borders of canonical
-            nodes.
+        shard_sizes: The number of samples in each shard, before it is cut at the borders of canonical nodes.
         block_size: The block size; blocks are 3/4 to 5/4 of it.
         stacklevel: The stack level of the warning, as for `warnings.warn`.
     """

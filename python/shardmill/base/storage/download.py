@@ -414,8 +414,7 @@ class AzureDownloader(_AzureDownloader):
 
 
 class AzureDataLakeDownloader(_AzureDownloader):
-    """Downloads files from Azure Data Lake: ``azure-dl://CONTAINER/FILE``. Needs
-    azure-storage-file-datalake."""
+    """Downloads files from Azure Data Lake: ``azure-dl://CONTAINER/FILE``. Needs azure-storage-file-datalake."""
 
     _CLIENT = '_azure_dl_client'
     _SDK = ('azure.storage.filedatalake', 'azure-storage-file-datalake')

@@ -474,8 +474,7 @@ class AzureUploader(_AzureUploader):
 
 
 class AzureDataLakeUploader(_AzureUploader):
-    """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``. Needs
-    azure-storage-file-datalake."""
+    """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``. Needs azure-storage-file-datalake."""
 
     _SDK = ('azure.storage.filedatalake', 'azure-storage-file-datalake')
     _SERVICE = 'DataLakeServiceClient'

@@ -294,9 +294,8 @@ class Writer(ABC):
         self._add(sample)
 
     def write_batch(self, batch: Any) -> int:
-        """Adds the rows of an Arrow table, record batch or stream: any object with
-        ``__arrow_c_stream__`` or ``__arrow_c_array__``, such as those of PyArrow and Polars. Other
-        columns are ignored.
+        """Adds the rows of an Arrow table, record batch or stream: any object with ``__arrow_c_stream__`` or
+        ``__arrow_c_array__``, such as those of PyArrow and Polars. Other columns are ignored.
 
         If a row cannot be stored, earlier rows may have been added.
 
@@ -416,12 +415,10 @@ class Writer(ABC):
     # Finishing.
 
     def finish(self) -> None:
-        """Writes the remaining samples, waits until everything is written and uploaded, and
-        publishes the index last.
+        """Writes the remaining samples, waits until everything is written and uploaded, and publishes the index last.
 
         Raises:
-            Exception: A shard or the index could not be written or uploaded. The remote location
-                then has no index.
+            Exception: A shard or the index could not be written or uploaded. The remote location then has no index.
         """
         if self._finished:
             return
@@ -566,8 +563,7 @@ class SplitWriter(Writer):
 
 
 def table(first: int, samples: list[bytes], config: str) -> bytes:
-    """Builds the offset table of a shard: the number of samples, their 32-bit offsets, and the
-    configuration.
+    """Builds the offset table of a shard: the number of samples, their 32-bit offsets, and the configuration.
 
     Args:
         first: The offset of the first sample.

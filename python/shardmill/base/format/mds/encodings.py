@@ -108,9 +108,8 @@ class Int(Encoding):
 class NDArray(Encoding):
     """A NumPy array of numbers, with at least one dimension and one item.
 
-    A header stores the properties that are not declared. It begins with a byte for the type and a
-    byte for the number of dimensions and their width (1, 2, 4 or 8 bytes). The dimensions follow.
-    The numbers follow in row-major order.
+    A header stores the properties that are not declared. It begins with a byte for the type and a byte for the number
+    of dimensions and their width (1, 2, 4 or 8 bytes). The dimensions follow. The numbers follow in row-major order.
 
     Args:
         dtype: The type of all arrays, by NumPy's name; ``None`` if it varies.
@@ -345,9 +344,7 @@ def _words(data: bytes, at: int, count: int) -> tuple[int, ...]:
 
 
 class PIL(Encoding):
-    """The pixels of a Pillow image: width, height and length of the mode's name in 32 bits each,
-    the name, the rows.
-    """
+    """The pixels of a Pillow image: width, height and length of the mode's name in 32 bits each, the name, the rows."""
 
     def encode(self, obj: Image.Image) -> bytes:
         from PIL import Image
@@ -455,9 +452,7 @@ def _items(data: bytes, at: int) -> list[bytes]:
 
 
 class List(Encoding):
-    """A list of values of one encoding: 32 zero bits, the number of values, their lengths, the
-    values.
-    """
+    """A list of values of one encoding: 32 zero bits, the number of values, their lengths, the values."""
 
     _item: ClassVar[type[Encoding]]
 

@@ -32,11 +32,9 @@ class MDSWriter(JointWriter):
         columns: The encodings of the columns, by name.
         out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
         keep_local: Whether to keep local files after upload.
-        compression: A compression, optionally with a level: ``zstd``, ``zstd:7``, ``gz``,
-            ``snappy``.
+        compression: A compression, optionally with a level: ``zstd``, ``zstd:7``, ``gz``, ``snappy``.
         hashes: The names of the hashes of all files, sorted.
-        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``; ``None``
-            for a single shard.
+        size_limit: Maximum raw bytes per shard, as a number or as text such as ``'64mb'``; ``None`` for a single shard.
         progress_bar: Whether to show progress bars for uploads.
         max_workers: Maximum concurrent uploads.
         retry: How many times an upload is attempted.

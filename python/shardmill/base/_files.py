@@ -1,0 +1,23 @@
+"""Files that appear only when they are complete."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def whole(path: str) -> Iterator[str]:
+    """Yields a temporary name for a file, and renames the file to `path` when it is complete."""
+    unfinished = f'{path}.{uuid.uuid4().hex}.tmp'
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
