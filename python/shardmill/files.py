@@ -241,10 +241,7 @@ class FileDataset(StreamingDataset[Any]):
         return Array.__getitem__(self, at)
 
     def number_of(self, path: str, /) -> int:
-        """Returns the number of a file.
-
-        Args:
-            path: Its path in the tree.
+        """Returns the number of a file, by its path in the tree.
 
         Raises:
             FileNotFoundError: The list has no such file.
@@ -252,10 +249,7 @@ class FileDataset(StreamingDataset[Any]):
         return self._here().find_file(check.path('path', path))
 
     def path_of(self, sample_id: int) -> str:
-        """Returns the path of a file in the tree.
-
-        Args:
-            sample_id: The number of the file, from 0.
+        """Returns the path of a file in the tree, by its number from 0.
 
         Raises:
             IndexError: The list has no such file.

@@ -51,13 +51,5 @@ class KeyAccess(Stored):
         return key
 
     def get_by_key(self, key: str) -> Any:
-        """Returns the sample with a key; see `number_of`.
-
-        Args:
-            key: The complete key, including folders.
-
-        Raises:
-            KeyError: No sample has this key.
-            ValueError: Several samples have it, or the dataset has no tar files.
-        """
+        """Returns the sample with a key. Argument and errors are those of `number_of`."""
         return self.get_item(self.number_of(key))

@@ -110,13 +110,7 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
         return self.num_samples
 
     def get_item(self, sample_id: int) -> dict[str, Any]:
-        """Returns one sample.
-
-        Args:
-            sample_id: The number of the sample, from 0.
-
-        Returns:
-            The values of its columns by name.
+        """Returns the values of a sample by column. Samples are numbered from 0.
 
         Raises:
             IndexError: The sample does not exist.

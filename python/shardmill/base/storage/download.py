@@ -390,9 +390,12 @@ class _AzureDownloader(CloudDownloader):
         self.AZURE_ACCOUNT_NAME = os.environ.get('AZURE_ACCOUNT_NAME')
         self.credential = azure_credential(os.environ.get('AZURE_ACCOUNT_ACCESS_KEY', ''))
 
+    def account(self, remote: str) -> str:
+        """Returns the name of the account of a location."""
+        return self.AZURE_ACCOUNT_NAME or _s3.split_url(remote)[1].split('.')[0]
+
     def _connect(self, remote: str) -> Any:
-        account = self.AZURE_ACCOUNT_NAME or _s3.split_url(remote)[1].split('.')[0]
-        url = f'https://{account}.{self._DOMAIN}.core.windows.net'
+        url = f'https://{self.account(remote)}.{self._DOMAIN}.core.windows.net'
         service = getattr(sdk(*self._SDK), self._SERVICE)
         return service(account_url=url, credential=self.credential)
 

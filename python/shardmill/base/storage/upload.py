@@ -18,10 +18,13 @@ from shardmill import _core
 from shardmill.base._arguments import refuse_type
 from shardmill.base._retrying import retry as retrying
 from shardmill.base.storage import _s3
-from shardmill.base.storage._sdk import azure_credential, increments, sdk
+from shardmill.base.storage._sdk import increments, sdk
 from shardmill.base.storage.download import (
     BOTOCORE_CLIENT_ERROR_CODES,
     GCS_ERROR_NO_AUTHENTICATION,
+    AzureDataLakeDownloader,
+    AzureDownloader,
+    _AzureDownloader,
     alipan_api,
     databricks_client,
     gcs_client,
@@ -419,56 +422,47 @@ class HFUploader(CloudUploader):
 
 
 class _AzureUploader(CloudUploader):
-    """The base of both Azure services.
-
-    The account is ``AZURE_ACCOUNT_NAME``, otherwise the first label of the URL's host. The key is
-    ``AZURE_ACCOUNT_ACCESS_KEY``; without it the credentials of the machine are used.
-    """
+    """The base of both Azure services. Account and key are those of the downloaders."""
 
     _REMOTE = True
-    _SDK: ClassVar[tuple[str, str]] = ('', '')
-    _SERVICE: ClassVar[str] = ''
-    _DOMAIN: ClassVar[str] = ''
+    #: The downloader of the same service.
+    _TWIN: ClassVar[type[_AzureDownloader]]
 
     def _connect(self) -> None:
-        first = _s3.split_url(self.remote or '')[1].split('.')[0]
-        self.AZURE_ACCOUNT_NAME = os.environ.get('AZURE_ACCOUNT_NAME', first)
-        self.credential = azure_credential(os.environ.get('AZURE_ACCOUNT_ACCESS_KEY', ''))
-        url = f'https://{self.AZURE_ACCOUNT_NAME}.{self._DOMAIN}.core.windows.net'
-        service = getattr(sdk(*self._SDK), self._SERVICE)
-        self.azure_service = service(account_url=url, credential=self.credential)
-        self._check(self.remote or '')
+        remote, twin = self.remote or '', self._TWIN()
+        self.AZURE_ACCOUNT_NAME = twin.account(remote)
+        self.credential = twin.credential
+        self.azure_service = twin._connect(remote)
+        self._check(remote)
 
-    def _check(self, remote: str) -> None:
-        """Raises an error if the container does not exist."""
+    def _container(self, name: str) -> Any:
+        """Returns the client of a container."""
         raise NotImplementedError
 
-
-class AzureUploader(_AzureUploader):
-    """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``. Needs azure-storage-blob."""
-
-    _SDK = ('azure.storage.blob', 'azure-storage-blob')
-    _SERVICE = 'BlobServiceClient'
-    _DOMAIN = 'blob'
-
     def _check(self, remote: str) -> None:
-        self.check_bucket_exists(remote)
-
-    def check_bucket_exists(self, remote: str) -> None:
         """Checks that the container exists.
 
         Raises:
             FileNotFoundError: It does not exist.
         """
         _, container, _ = _s3.split_url(remote)
-        if not self.azure_service.get_container_client(container=container).exists():
+        if not self._container(container).exists():
             raise NotFoundError(f'{container}: no such container', 'not-found')
+
+
+class AzureUploader(_AzureUploader):
+    """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``. Needs azure-storage-blob."""
+
+    _TWIN = AzureDownloader
+    check_bucket_exists = _AzureUploader._check
+
+    def _container(self, name: str) -> Any:
+        return self.azure_service.get_container_client(container=name)
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
         _, container, name = _s3.split_url(remote)
-        client = self.azure_service.get_container_client(container=container)
         with open(path, 'rb') as file:
-            client.upload_blob(
+            self._container(container).upload_blob(
                 name=name.lstrip('/'), data=file, progress_hook=increments(advance), overwrite=True
             )
 
@@ -476,22 +470,11 @@ class AzureUploader(_AzureUploader):
 class AzureDataLakeUploader(_AzureUploader):
     """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``. Needs azure-storage-file-datalake."""
 
-    _SDK = ('azure.storage.filedatalake', 'azure-storage-file-datalake')
-    _SERVICE = 'DataLakeServiceClient'
-    _DOMAIN = 'dfs'
+    _TWIN = AzureDataLakeDownloader
+    check_container_exists = _AzureUploader._check
 
-    def _check(self, remote: str) -> None:
-        self.check_container_exists(remote)
-
-    def check_container_exists(self, remote: str) -> None:
-        """Checks that the container exists.
-
-        Raises:
-            FileNotFoundError: It does not exist.
-        """
-        _, container, _ = _s3.split_url(remote)
-        if not self.azure_service.get_file_system_client(file_system=container).exists():
-            raise NotFoundError(f'{container}: no such container', 'not-found')
+    def _container(self, name: str) -> Any:
+        return self.azure_service.get_file_system_client(file_system=name)
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
         _, container, name = _s3.split_url(remote)
