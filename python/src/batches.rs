@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use shardmill_core::ErrorKind;
-use shardmill_order::{Cursor, Epoch, EpochConfig, Kept, OrderError, Resolved, Skip};
-use shardmill_reader::{BatchStats, Batches as RustBatches, Held, ReaderError};
+use shardmill_order::{Cursor, Epoch, EpochConfig, Kept, OrderError, Skip};
+use shardmill_reader::{BatchStats, Batches as RustBatches, Held};
 
 use crate::decode::{Decoder, ReadyBatch};
 use crate::errors::{raise, raise_with};
@@ -47,22 +47,8 @@ impl Batches {
         }
     }
 
-    /// Releases the interpreter lock first: a thread that holds `batches` may be waiting for the interpreter lock.
-    fn with<T: Send>(
-        &self,
-        py: Python<'_>,
-        act: impl FnOnce(&mut RustBatches) -> T + Send,
-    ) -> PyResult<T> {
-        py.detach(|| self.with_detached(act))
-    }
-
-    fn with_detached<T>(&self, act: impl FnOnce(&mut RustBatches) -> T) -> PyResult<T> {
-        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
-        let batches = batches.as_mut().ok_or_else(closed)?;
-        Ok(act(batches.get_mut().ok_or_else(elsewhere)?))
-    }
-
-    /// Calls `act` like [`Self::with`]; returns `None` if the epoch was closed.
+    /// Calls `act` with the batches; returns `None` if the epoch was closed. Call it without the interpreter lock: a
+    /// thread that holds `batches` may be waiting for that.
     fn with_open<T>(&self, act: impl FnOnce(&mut RustBatches) -> T) -> PyResult<Option<T>> {
         let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(batches) = batches.as_mut() else {
@@ -99,7 +85,7 @@ impl Batches {
         };
         let batch = match (batch, signal) {
             (_, Some(signal)) => return Err(signal),
-            (Err(error), None) => return Err(raised(&error)),
+            (Err(error), None) => return Err(raise(&error)),
             (Ok(None), None) => return Ok(None),
             (Ok(Some(batch)), None) => batch,
         };
@@ -111,15 +97,6 @@ impl Batches {
         let ready = py.detach(|| self.decoder.ready(batch, plans))?;
         Ok(Some((samples, ready)))
     }
-}
-
-fn raised(error: &ReaderError) -> PyErr {
-    raise(error)
-}
-
-fn closed() -> PyErr {
-    let message = "the epoch was closed".to_owned();
-    raise_with(ErrorKind::InvalidInput, "epoch-closed", message)
 }
 
 fn elsewhere() -> PyErr {
@@ -162,12 +139,6 @@ impl Batches {
         };
         let columns = self.decoder.columns_or_dicts(py, batch, only.as_ref())?;
         Ok(Some((numbers.len(), columns)))
-    }
-
-    /// Returns the effective settings of the epoch: `epoch`, `sample_in_epoch`, `num_canonical_nodes`, `shuffle_seed`,
-    /// `shuffle_block_size`, `initial_physical_nodes`.
-    fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        resolved(py, &self.with(py, |batches| *batches.epoch().resolved())?)
     }
 
     /// Returns the statistics of reading so far, by name; times in seconds.
@@ -275,20 +246,4 @@ impl Order {
             Some(entries.iter().map(|entry| entry.sample.0).collect())
         })
     }
-
-    /// Returns the effective settings of the epoch, as [`Batches`] does.
-    fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        resolved(py, self.kept.epoch().resolved())
-    }
-}
-
-fn resolved<'py>(py: Python<'py>, resolved: &Resolved) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("epoch", resolved.epoch)?;
-    dict.set_item("sample_in_epoch", resolved.sample_in_epoch)?;
-    dict.set_item("num_canonical_nodes", resolved.canonical_nodes)?;
-    dict.set_item("shuffle_seed", resolved.seed)?;
-    dict.set_item("shuffle_block_size", resolved.block)?;
-    dict.set_item("initial_physical_nodes", resolved.initial_nodes)?;
-    Ok(dict)
 }

@@ -8,7 +8,7 @@ use shardmill_core::Limits;
 use shardmill_dataset::{MergePart, merge_parts};
 use shardmill_mds::{Compression, HashAlgo, Index};
 
-use crate::errors::raise;
+use crate::errors::raised;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(hash_names, module)?)?;
@@ -28,7 +28,7 @@ fn hash_names() -> Vec<&'static str> {
 /// Returns the digest of the bytes as lower-case hexadecimal digits.
 #[pyfunction]
 fn hash_hex(py: Python<'_>, algo: &str, data: &[u8]) -> PyResult<String> {
-    let algo: HashAlgo = algo.parse().map_err(|error| raise(&error))?;
+    let algo: HashAlgo = algo.parse().map_err(raised)?;
     Ok(py.detach(|| shardmill_mds::hash_hex(algo, data)))
 }
 
@@ -41,19 +41,19 @@ fn compression_names() -> Vec<String> {
 /// Compresses the bytes to one frame, member, stream or block.
 #[pyfunction]
 fn compress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    let compression: Compression = name.parse().map_err(|error| raise(&error))?;
+    let compression: Compression = name.parse().map_err(raised)?;
     let mut zip = Vec::new();
     py.detach(|| compression.compressor()?.compress(data, &mut zip))
-        .map_err(|error| raise(&error))?;
+        .map_err(raised)?;
     Ok(PyBytes::new(py, &zip))
 }
 
 /// Decompresses the bytes.
 #[pyfunction]
 fn decompress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    let compression: Compression = name.parse().map_err(|error| raise(&error))?;
+    let compression: Compression = name.parse().map_err(raised)?;
     let raw = py.detach(|| compression.decompress(data, None, &Limits::default()));
-    Ok(PyBytes::new(py, &raw.map_err(|error| raise(&error))?))
+    Ok(PyBytes::new(py, &raw.map_err(raised)?))
 }
 
 /// A folder, its index, and its side files by name.
@@ -70,12 +70,12 @@ fn merge_indexes(
         let limits = Limits::default();
         let mut indexes = Vec::with_capacity(parts.len());
         for (folder, json, files) in parts {
-            let index = Index::parse(&json, &limits).map_err(|error| raise(&error))?;
+            let index = Index::parse(&json, &limits).map_err(raised)?;
             let read = |name: &str, _| Ok(files.get(name).cloned());
             let part = MergePart::new(folder, index, &read, &limits);
-            indexes.push(part.map_err(|error| raise(&error))?);
+            indexes.push(part.map_err(raised)?);
         }
-        let merged = merge_parts(indexes).map_err(|error| raise(&error))?;
+        let merged = merge_parts(indexes).map_err(raised)?;
         Ok((merged.index.to_merged_json(), merged.files))
     })
 }

@@ -472,8 +472,16 @@ fn compile(py: Python<'_>, schema: &Schema, decodes_fields: bool) -> PyResult<Pl
 
 /// Returns the layout for `decode_line`: `(format, names, encodings, separator, newline)`.
 fn layout_of(py: Python<'_>, layout: &Layout) -> PyResult<Py<PyAny>> {
-    let columns = match layout {
-        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns,
+    let (format, columns, separator, newline) = match layout {
+        Layout::Json {
+            columns, newline, ..
+        } => ("json", columns, None, newline),
+        Layout::Xsv {
+            columns,
+            separator,
+            newline,
+            ..
+        } => ("xsv", columns, Some(separator), newline),
         Layout::Mds { .. } => return Err(bug("MDS as lines")),
     };
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
@@ -481,13 +489,6 @@ fn layout_of(py: Python<'_>, layout: &Layout) -> PyResult<Py<PyAny>> {
         .iter()
         .map(|column| column.encoding.to_string())
         .collect();
-    let (format, separator, newline) = match layout {
-        Layout::Json { newline, .. } => ("json", None, newline),
-        Layout::Xsv {
-            separator, newline, ..
-        } => ("xsv", Some(separator), newline),
-        Layout::Mds { .. } => return Err(bug("MDS as lines")),
-    };
     let layout = (format, names, encodings, separator, newline).into_pyobject(py)?;
     Ok(layout.into_any().unbind())
 }

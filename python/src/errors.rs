@@ -18,6 +18,20 @@ pub(crate) fn raise(error: &(impl Diagnostic + ?Sized)) -> PyErr {
     })
 }
 
+/// Creates the exception for an error, for `map_err`.
+pub(crate) fn raised<E: Diagnostic>(error: E) -> PyErr {
+    raise(&error)
+}
+
+/// Parses a name or a value.
+pub(crate) fn parse<T>(text: &str) -> PyResult<T>
+where
+    T: std::str::FromStr,
+    T::Err: Diagnostic,
+{
+    text.parse().map_err(raised)
+}
+
 /// Creates an exception for an error that only this crate detects.
 pub(crate) fn raise_with(kind: ErrorKind, id: &'static str, message: String) -> PyErr {
     Python::attach(|py| {

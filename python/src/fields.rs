@@ -5,7 +5,7 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
 use shardmill_core::Limits;
 use shardmill_webdataset::{Array, FieldKind, Value, WebdatasetError, decode, inflate, read_npz};
 
-use crate::errors::raise;
+use crate::errors::{raise, raised};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(decode_field, module)?)
@@ -22,9 +22,9 @@ fn decode_field<'py>(
 ) -> PyResult<(&'static str, Bound<'py, PyAny>)> {
     let limits = Limits::default();
     let (kind, _) = FieldKind::of(field);
-    let data = inflate(field, data, &limits).map_err(|error| raise(&error))?;
+    let data = inflate(field, data, &limits).map_err(raised)?;
     if kind == FieldKind::Npz {
-        let files = read_npz(field, &data, &limits).map_err(|error| raise(&error))?;
+        let files = read_npz(field, &data, &limits).map_err(raised)?;
         let list = PyList::empty(py);
         for (name, bytes) in &files {
             match decode("npy", bytes, &limits) {

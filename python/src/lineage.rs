@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use shardmill_order::{Epoch, OrderError, SampleId};
 
-use crate::errors::raise;
+use crate::errors::raised;
 use crate::options::PyEpochOptions;
 use crate::reader::Reader;
 use crate::waiting::wait;
@@ -61,7 +61,7 @@ fn samples_of_step(
         }
         Ok((epoch.resolved().epoch, before(&epoch, step), members))
     });
-    found.map_err(|error| raise(&error))
+    found.map_err(raised)
 }
 
 /// Returns the steps of this and the following epochs that delivered a sample.
@@ -98,7 +98,7 @@ fn steps_of_sample(
         }
         Ok(found)
     });
-    found.map_err(|error| raise(&error))
+    found.map_err(raised)
 }
 
 /// Sample, stream, shard, name of the shard, position in the shard, file and row of the source.
@@ -115,10 +115,10 @@ fn places_of(
     samples: Vec<u64>,
 ) -> PyResult<(Vec<PyPlace>, Vec<PySources>)> {
     let reader = Arc::clone(reader.here()?);
-    let lineage = wait(py, move || reader.lineage())?.map_err(|error| raise(&error))?;
+    let lineage = wait(py, move || reader.lineage())?.map_err(raised)?;
     let mut places = Vec::with_capacity(samples.len());
     for sample in samples {
-        let place = lineage.place_of(sample).map_err(|error| raise(&error))?;
+        let place = lineage.place_of(sample).map_err(raised)?;
         places.push((
             place.sample,
             place.stream,

@@ -16,7 +16,7 @@ use shardmill_order::{
 use shardmill_reader::{CacheOptions, Peers};
 use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
-use crate::errors::{raise, raise_with};
+use crate::errors::{raise_with, raised};
 use crate::storage::{ARGUMENT, Settings, environment};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -186,7 +186,7 @@ impl PyStreamOptions {
             expect_index: given.take("expect_index")?,
             settings: store_settings(&given)?,
             files: files.map(|files| files.get().0.clone()),
-            ..named.map_err(|error| raise(&error))?
+            ..named.map_err(raised)?
         };
         given.end()?;
         Ok(Self(stream))
@@ -290,7 +290,7 @@ fn cache(given: &Keywords<'_>) -> PyResult<CacheOptions> {
 
 fn store_settings(given: &Keywords<'_>) -> PyResult<StoreSettings> {
     let settings = given.take::<Settings>("settings")?.unwrap_or_default();
-    StoreSettings::checked(settings, ARGUMENT).map_err(|error| raise(&error))
+    StoreSettings::checked(settings, ARGUMENT).map_err(raised)
 }
 
 /// The retries from which the store's own maximum of requests applies: the default of `download_retry`.
@@ -320,7 +320,7 @@ fn remote(given: &Keywords<'_>) -> PyResult<RemoteOptions> {
     }
     if let Some(settings) = given.take::<Settings>("settings")? {
         let checked = remote.with_checked(settings, ARGUMENT);
-        remote = checked.map_err(|error| raise(&error))?;
+        remote = checked.map_err(raised)?;
     }
     Ok(remote)
 }

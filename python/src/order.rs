@@ -10,9 +10,9 @@ use shardmill_order::partition::Cut;
 use shardmill_order::shuffle::ShuffleConfig;
 use shardmill_order::tables::{self, Source, Work};
 use shardmill_order::units::Sampling;
-use shardmill_order::{EpochConfig, OrderError, World};
+use shardmill_order::{EpochConfig, World};
 
-use crate::errors::{raise, raise_with};
+use crate::errors::{raise_with, raised};
 use crate::options::PyEpochOptions;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -54,10 +54,6 @@ fn array(py: Python<'_>, numbers: Vec<i64>) -> PyResult<Bound<'_, PyByteArray>> 
 
 fn signed(numbers: Vec<u64>) -> Vec<i64> {
     numbers.into_iter().map(u64::cast_signed).collect()
-}
-
-fn raised(error: OrderError) -> PyErr {
-    raise(&error)
 }
 
 /// Returns positions by node, rank, worker, batch and position in the batch. Also returns whether there are too few

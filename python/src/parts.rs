@@ -9,7 +9,7 @@ use ::arrow::datatypes::{DataType, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::PyDict;
-use shardmill_core::{Diagnostic, ErrorKind, Format, Limits, escape};
+use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_mds::{Column, Encoding, HashAlgo, ShardConfig};
 use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
@@ -22,7 +22,7 @@ use shardmill_writer::{
     WriteError, default_field, default_target,
 };
 
-use crate::errors::{bug, raise, raise_with};
+use crate::errors::{bug, parse, raise_with, raised};
 use crate::options::Keywords;
 use crate::process::OfProcess;
 use crate::storage::{Settings, remote_options};
@@ -42,18 +42,6 @@ fn invalid(id: &'static str, message: String) -> PyErr {
     raise_with(ErrorKind::InvalidInput, id, message)
 }
 
-fn parse<T>(text: &str) -> PyResult<T>
-where
-    T: std::str::FromStr,
-    T::Err: Diagnostic,
-{
-    text.parse().map_err(|error: T::Err| raise(&error))
-}
-
-fn raised<E: Diagnostic>(error: E) -> PyErr {
-    raise(&error)
-}
-
 /// The location of a dataset, as passed from Python.
 struct Dest {
     location: Location,
@@ -64,7 +52,7 @@ impl Dest {
     fn new(dest: &str, settings: Option<Settings>) -> PyResult<Self> {
         Ok(Self {
             location: Location::parse(dest).map_err(raised)?,
-            options: remote_options(settings).map_err(|error| raise(&error))?,
+            options: remote_options(settings).map_err(raised)?,
         })
     }
 

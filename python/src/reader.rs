@@ -17,7 +17,7 @@ use shardmill_storage::{Location, StorageError};
 
 use crate::batches::{Batches, Order};
 use crate::decode::Decoder;
-use crate::errors::{raise, raise_with};
+use crate::errors::{raise, raise_with, raised};
 use crate::options::{PyEpochOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions};
 use crate::process::OfProcess;
 use crate::ranges::{FormatFacts, Ranges, columns_of};
@@ -105,7 +105,7 @@ impl Reader {
         } else {
             py.detach(|| RustReader::open(&streams, &options))
         };
-        let reader = reader.map_err(|error| raise(&error))?;
+        let reader = reader.map_err(raised)?;
         Ok(Self {
             known: (0..count)
                 .map(|stream| reader.known_files(stream))
@@ -223,7 +223,7 @@ impl Reader {
             let reader = Arc::clone(reader);
             wait(py, move || reader.sample(sample))?
         };
-        let found = found.map_err(|error| raise(&error))?;
+        let found = found.map_err(raised)?;
         let plan = self.decoder.plan(py, &found.schema)?;
         self.decoder.sample(py, &plan, &found.bytes)
     }
@@ -252,7 +252,7 @@ impl Reader {
             queue: QUEUE,
         };
         let batches = py.detach(|| reader.epoch_without(&config, options, skip));
-        let batches = batches.map_err(|error| raise(&error))?;
+        let batches = batches.map_err(raised)?;
         Ok(Batches::new(batches, Arc::clone(&self.decoder), hold))
     }
 
@@ -266,14 +266,14 @@ impl Reader {
     ) -> PyResult<Order> {
         let config = self.config(options)?;
         py.detach(|| Order::new(&config, (rank, worker), options.skip()))
-            .map_err(|error| raise(&error))
+            .map_err(raised)
     }
 
     /// Returns the identity of an order, as JSON for states.
     fn order_identity(&self, py: Python<'_>, options: &PyEpochOptions) -> PyResult<String> {
         let config = self.config(options)?;
         let identity = py.detach(|| OrderIdentity::new(&config, config.num_canonical_nodes));
-        Ok(identity.map_err(|error| raise(&error))?.render())
+        Ok(identity.map_err(raised)?.render())
     }
 
     /// Raises an error if the identity is of another order than the options describe.
@@ -292,21 +292,19 @@ impl Reader {
 
     /// Returns the sample number of a raw file, by its path in the tree.
     fn find_file(&self, path: &str) -> PyResult<u64> {
-        self.here()?.find_file(path).map_err(|error| raise(&error))
+        self.here()?.find_file(path).map_err(raised)
     }
 
     /// Returns the number of the sample in a tar file with this key; `None` if there is none.
     fn find_key(&self, py: Python<'_>, key: &str) -> PyResult<Option<u64>> {
         let reader = self.here()?;
-        py.detach(|| reader.find_key(key))
-            .map_err(|error| raise(&error))
+        py.detach(|| reader.find_key(key)).map_err(raised)
     }
 
     /// Returns the key of a sample in a tar file; `None` for other samples.
     fn key_of(&self, py: Python<'_>, sample: u64) -> PyResult<Option<String>> {
         let reader = self.here()?;
-        py.detach(|| reader.key_of(sample))
-            .map_err(|error| raise(&error))
+        py.detach(|| reader.key_of(sample)).map_err(raised)
     }
 
     /// Returns the path of a raw file in its tree; `None` for other samples.
@@ -334,7 +332,7 @@ impl Reader {
             let reader = Arc::clone(reader);
             wait(py, move || reader.hold_file(sample))?
         };
-        let held = held.map_err(|error| raise(&error))?;
+        let held = held.map_err(raised)?;
         Ok(FileUse {
             path: held.path(),
             held: Mutex::new(Some(OfProcess::new(held))),
@@ -345,8 +343,7 @@ impl Reader {
     /// known to be cached.
     fn preload(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<u64> {
         let reader = self.here()?;
-        py.detach(|| reader.preload(&samples))
-            .map_err(|error| raise(&error))
+        py.detach(|| reader.preload(&samples)).map_err(raised)
     }
 
     /// Returns how many preloaded files are still pending.
@@ -358,37 +355,32 @@ impl Reader {
     fn read_file<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyBytes>> {
         let reader = Arc::clone(self.here()?);
         let bytes = wait(py, move || reader.read_file(sample))?;
-        bytes
-            .map(|bytes| PyBytes::new(py, &bytes))
-            .map_err(|error| raise(&error))
+        bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(raised)
     }
 
     /// Checks at the source that a raw file is unchanged since it was listed.
     fn check_file(&self, py: Python<'_>, sample: u64) -> PyResult<()> {
         let reader = Arc::clone(self.here()?);
-        wait(py, move || reader.check_file(sample))?.map_err(|error| raise(&error))
+        wait(py, move || reader.check_file(sample))?.map_err(raised)
     }
 
     /// Returns the minimum cache limit for pinning any `count` raw files at once, plus the file list; 0 without
     /// cached raw files.
     fn least_limit(&self, py: Python<'_>, count: usize) -> PyResult<u64> {
         let reader = self.here()?;
-        py.detach(|| reader.least_limit(count))
-            .map_err(|error| raise(&error))
+        py.detach(|| reader.least_limit(count)).map_err(raised)
     }
 
     /// Returns the minimum cache limit for opening the streams; 0 if any limit suffices.
     fn least_cache_limit(&self, py: Python<'_>) -> PyResult<u64> {
         let reader = self.here()?;
-        py.detach(|| reader.least_cache_limit())
-            .map_err(|error| raise(&error))
+        py.detach(|| reader.least_cache_limit()).map_err(raised)
     }
 
     /// Returns whether the shard of a sample is on this machine.
     fn is_here(&self, py: Python<'_>, sample: u64) -> PyResult<bool> {
         let reader = self.here()?;
-        py.detach(|| reader.is_here(sample))
-            .map_err(|error| raise(&error))
+        py.detach(|| reader.is_here(sample)).map_err(raised)
     }
 
     /// Returns statistics of the cache and the stores, by name; times in seconds.

@@ -4,7 +4,6 @@
 //! so that Ctrl-C ends a transfer.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -17,12 +16,11 @@ use shardmill_storage::{
     RemoteOptions, StorageError, TempFile, settings_of,
 };
 
-use crate::errors::{raise, raise_with};
+use crate::errors::{raise_with, raised};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(upload, module)?)?;
     module.add_function(wrap_pyfunction!(download, module)?)?;
-    module.add_function(wrap_pyfunction!(exists, module)?)?;
     module.add_function(wrap_pyfunction!(list_objects, module)?)?;
     module.add_function(wrap_pyfunction!(check_bucket, module)?)
 }
@@ -139,7 +137,7 @@ fn watched<T: Send>(
     });
     match (raised, result) {
         (Some(error), _) => Err(error),
-        (None, result) => result.map_err(|error| raise(&error)),
+        (None, result) => result.map_err(raised),
     }
 }
 
@@ -151,7 +149,7 @@ enum Place {
 }
 
 fn place(url: &str) -> PyResult<Place> {
-    let location = match Location::parse(url).map_err(|error| raise(&error))? {
+    let location = match Location::parse(url).map_err(raised)? {
         Location::Local(path) => return Ok(Place::Local(path)),
         Location::Remote(location) => location,
     };
@@ -178,7 +176,7 @@ fn target(path: &Path) -> PyResult<(TempFile, String)> {
         _ => Path::new("."),
     };
     let temp = Dir::create(folder).and_then(|dir| dir.temp_file(None));
-    Ok((temp.map_err(|error| raise(&error))?, name.to_owned()))
+    Ok((temp.map_err(raised)?, name.to_owned()))
 }
 
 fn copy(
@@ -266,20 +264,7 @@ fn download(
     })
 }
 
-/// Returns whether a file or an object exists.
-#[pyfunction]
-#[pyo3(signature = (url, settings=None))]
-fn exists(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<bool> {
-    match place(url)? {
-        Place::Local(path) => Ok(path.is_file()),
-        Place::Remote(folder, name) => watched(py, None, |go_on| {
-            open(&folder, settings, None)?.exists(&name, go_on)
-        }),
-    }
-}
-
-/// Lists files or objects whose path or key begins with a text, with their size in bytes. Keys are relative to the
-/// bucket, in the store's order. Paths begin as given, and are sorted.
+/// Lists the objects whose key begins with that of an S3 URL, with their size in bytes, in the store's order.
 #[pyfunction]
 #[pyo3(signature = (url, settings=None))]
 fn list_objects(
@@ -287,37 +272,16 @@ fn list_objects(
     url: &str,
     settings: Option<Settings>,
 ) -> PyResult<Vec<(String, u64)>> {
-    let (location, prefix) = match split(url) {
-        Some((bucket, prefix)) => (bucket, prefix.to_owned()),
-        None => {
-            let location = Location::parse(url).map_err(|error| raise(&error))?;
-            let slash = if url.ends_with('/') { "/" } else { "" };
-            match location {
-                Location::Local(path) => {
-                    // A trailing slash denotes a folder.
-                    let start = if slash.is_empty() {
-                        path
-                    } else {
-                        path.join("")
-                    };
-                    return watched(py, None, |go_on| files(&start, go_on));
-                }
-                Location::Remote(remote) if remote.prefix().is_empty() => {
-                    (remote.to_string(), String::new())
-                }
-                Location::Remote(remote) => {
-                    let prefix = format!("{}{slash}", remote.prefix());
-                    (remote.root().to_string(), prefix)
-                }
-            }
-        }
+    let Some((bucket, prefix)) = split(url) else {
+        let message = "only the objects of `s3:` locations are listed".to_owned();
+        return Err(raise_with(ErrorKind::InvalidInput, "url-scheme", message));
     };
     watched(py, None, |go_on| {
-        let Location::Remote(location) = Location::parse(&location)? else {
+        let Location::Remote(location) = Location::parse(&bucket)? else {
             return Ok(Vec::new());
         };
         let remote = open(&location, settings, None)?;
-        let listed = remote.list(&prefix, Remote::LIST_MOST, go_on)?;
+        let listed = remote.list(prefix, Remote::LIST_MOST, go_on)?;
         let pairs = listed.into_iter().map(|object| (object.name, object.bytes));
         Ok(pairs.collect())
     })
@@ -331,45 +295,6 @@ fn split(url: &str) -> Option<(String, &str)> {
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     Some((format!("s3://{bucket}"), prefix))
-}
-
-/// Lists the files whose paths begin with `start`, without following links.
-fn files(start: &Path, go_on: &mut CancelToken<'_>) -> Result<Vec<(String, u64)>, StorageError> {
-    let start = start.to_string_lossy().into_owned();
-    let (root, is_implied) = match start.rsplit_once('/') {
-        Some(("", _)) => ("/", false),
-        Some((root, _)) => (root, false),
-        None => (".", true),
-    };
-    let mut found = Vec::new();
-    let mut folders = vec![PathBuf::from(root)];
-    while let Some(folder) = folders.pop() {
-        let failed = |source| StorageError::Io {
-            action: "list",
-            path: folder.clone(),
-            source,
-        };
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let path = entry.path();
-            let shown = path.strip_prefix(".").ok().filter(|_| is_implied);
-            let shown = shown.unwrap_or(&path).to_string_lossy().into_owned();
-            let kind = entry.file_type().map_err(failed)?;
-            if !shown.starts_with(&start) {
-                continue;
-            }
-            if kind.is_dir() {
-                folders.push(path);
-            } else if kind.is_file() {
-                found.push((shown, entry.metadata().map_err(failed)?.len()));
-            }
-        }
-        if !go_on(found.len() as u64) {
-            return Err(StorageError::Incomplete { path: folder });
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 /// Checks that a bucket exists and may be listed.

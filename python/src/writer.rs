@@ -3,7 +3,6 @@
 pub(crate) mod arrow;
 mod values;
 
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +16,7 @@ use shardmill_mds::{Column, Encoding, Index, ShardConfig, TextColumn};
 use shardmill_storage::Dir;
 use shardmill_writer::{RowEncoder, SampleOptions, SampleWriter as Shards};
 
-use crate::errors::{bug, raise, raise_with};
+use crate::errors::{bug, parse, raise, raise_with, raised};
 use crate::options::Keywords;
 use crate::process::OfProcess;
 use arrow::Batches;
@@ -90,14 +89,6 @@ impl WriterOptions {
     }
 }
 
-fn parse<T>(text: &str) -> PyResult<T>
-where
-    T: std::str::FromStr,
-    T::Err: shardmill_core::Diagnostic,
-{
-    text.parse().map_err(|error: T::Err| raise(&error))
-}
-
 fn config(options: &WriterOptions) -> PyResult<ShardConfig> {
     let compression = options.compression.as_deref().map(parse).transpose()?;
     let hashes = options.hashes.iter().map(|name| parse(name));
@@ -143,27 +134,13 @@ fn config(options: &WriterOptions) -> PyResult<ShardConfig> {
             limit,
         ),
     };
-    config.map_err(|error| raise(&error))
+    config.map_err(raised)
 }
 
 /// The locked state.
 struct Held<'a> {
     state: MutexGuard<'a, OfProcess<State>>,
     holder: &'a AtomicUsize,
-}
-
-impl Deref for Held<'_> {
-    type Target = OfProcess<State>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.state
-    }
-}
-
-impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.state
-    }
 }
 
 impl Drop for Held<'_> {
@@ -221,7 +198,7 @@ impl SampleWriter {
     }
 
     fn state<'a>(held: &'a mut Held<'_>) -> PyResult<&'a mut State> {
-        held.get_mut().ok_or_else(|| {
+        held.state.get_mut().ok_or_else(|| {
             PyRuntimeError::new_err(
                 "the writer belongs to the process that this one was forked from",
             )
@@ -248,7 +225,7 @@ impl SampleWriter {
             sample_limit: limits.sample_bytes,
             durable: options.durable,
         };
-        let dir = Dir::open(folder.as_ref()).map_err(|error| raise(&error))?;
+        let dir = Dir::open(folder.as_ref()).map_err(raised)?;
         let shards = Shards::new(dir, Arc::clone(&config), settings);
         Ok(Self {
             state: Mutex::new(OfProcess::new(State { shards, rows: None })),
@@ -264,9 +241,9 @@ impl SampleWriter {
         let py = sample.py();
         let mut held = self.lock(py)?;
         // PERF: a fork is detected only when the buffer is full. Until then a forked child fills its own copy.
-        let shards = &mut held.get_mut_anywhere().shards;
+        let shards = &mut held.state.get_mut_anywhere().shards;
         self.program.encode(sample, shards.begin())?;
-        if shards.end().map_err(|error| raise(&error))? {
+        if shards.end().map_err(raised)? {
             let state = Self::state(&mut held)?;
             detached(py, |go_on| state.shards.pack(go_on))?;
         }
@@ -278,17 +255,10 @@ impl SampleWriter {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
         state.shards.begin().extend_from_slice(sample);
-        if state.shards.end().map_err(|error| raise(&error))? {
+        if state.shards.end().map_err(raised)? {
             detached(py, |go_on| state.shards.pack(go_on))?;
         }
         Ok(())
-    }
-
-    /// Encodes a sample without adding it.
-    fn encode<'py>(&self, sample: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-        let mut bytes = Vec::new();
-        self.program.encode(sample, &mut bytes)?;
-        Ok(PyBytes::new(sample.py(), &bytes))
     }
 
     /// Adds the rows of an Arrow table, batch or stream. Returns the number of rows. If a row cannot be encoded,
@@ -332,7 +302,7 @@ impl SampleWriter {
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         let mut held = self.lock(py)?;
         // A forked child has no threads to stop.
-        if let Some(state) = held.get_mut() {
+        if let Some(state) = held.state.get_mut() {
             py.detach(|| state.shards.abort());
         }
         Ok(())
@@ -362,13 +332,6 @@ impl SampleWriter {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
         detached(py, |go_on| state.shards.open_bytes(go_on))
-    }
-
-    /// The number of added samples.
-    #[getter]
-    fn samples(&self, py: Python<'_>) -> PyResult<u64> {
-        let mut held = self.lock(py)?;
-        Ok(Self::state(&mut held)?.shards.samples())
     }
 
     /// Returns the configuration as stored in every shard.

@@ -17,7 +17,7 @@ use shardmill_core::Limits;
 use shardmill_mds::{Layout, ShardConfig};
 use shardmill_writer::{ColumnEncoder, RowEncoder, Target};
 
-use crate::errors::raise;
+use crate::errors::raised;
 
 /// The approximate encoded size of rows that are encoded together, in bytes.
 const SLICE_BYTES: usize = 32 << 20;
@@ -135,7 +135,7 @@ pub(super) fn encoder(
             .column_with_name(name)
             .ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
         let column = ColumnEncoder::compile(at, field, target, limits);
-        columns.push(column.map_err(|error| raise(&error))?);
+        columns.push(column.map_err(raised)?);
     }
     Ok(RowEncoder::new(
         columns,
