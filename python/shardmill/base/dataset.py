@@ -16,7 +16,6 @@ from shardmill import _core, _torch
 from shardmill.base import _arguments as check
 from shardmill.base._counts import Counts
 from shardmill.base._data_ranks import data_rank_of
-from shardmill.base._deleted import default_deleted, live_shards, stored_shards
 from shardmill.base._fetching import Fetcher
 from shardmill.base._fields import field_decoder
 from shardmill.base._folders import folders_of
@@ -321,7 +320,10 @@ class StreamingDataset(
                     kwargs={**check.mapping('stream_config', stream_config or {}), **default},
                 )
             ]
-        default_deleted(streams, with_deleted)
+        for stream in streams:
+            if stream.with_deleted is None:
+                # Not an argument of the streams, because subclasses may not accept it.
+                stream.with_deleted = with_deleted
         Stream.validate_weights(streams)
         self.streams = streams
         self.num_streams = len(streams)
@@ -395,7 +397,7 @@ class StreamingDataset(
         self._reader = self._open_reader()
         self._process = os.getpid()
         if shards is not None:
-            self.shards = live_shards(self._reader, shards)
+            self.shards = self._live_shards(shards)
         if any(stream._is_raw for stream in self.streams):
             self._files_digest = self._reader.files_digest()
         self.num_samples = self._reader.samples
@@ -487,10 +489,19 @@ class StreamingDataset(
     @cached_property
     def shards(self) -> list[Reader]:
         """The shards of all streams, without samples that are not read."""
-        return live_shards(self._here(), self._stored_shards())
+        return self._live_shards(self._stored_shards())
 
     def _stored_shards(self) -> list[list[Reader]]:
-        return stored_shards(self.streams, self._unique_rank_world, self.allow_unsafe_types)
+        world, unsafe = self._unique_rank_world, self.allow_unsafe_types
+        return [list(stream.get_shards(world, unsafe)) for stream in self.streams]
+
+    def _live_shards(self, shards: list[list[Reader]]) -> list[Reader]:
+        """Returns the shards of all streams in one list, without samples that are not read."""
+        from shardmill.base.format.base.reader import leave_out
+
+        for number, own in enumerate(shards):
+            leave_out(own, self._here().deleted_samples(number))
+        return [shard for own in shards for shard in own]
 
     @property
     def size(self) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardmill.base._lines import decode_line
 from shardmill.base.format.base.reader import SplitReader
-from shardmill.base.format.xsv.encodings import xsv_decode
 
 __all__ = ['CSVReader', 'TSVReader', 'XSVReader']
 
@@ -27,10 +27,9 @@ class XSVReader(SplitReader):
     separator: str
 
     def decode_sample(self, data: bytes) -> dict[str, Any]:
-        line = data.decode()
-        values = line[: len(line) - len(self.newline)].split(self.separator)
-        columns = zip(self.column_names, self.column_encodings, values)
-        return {name: xsv_decode(encoding, value) for name, encoding, value in columns}
+        layout = self.column_names, self.column_encodings, self.separator, self.newline
+        sample: dict[str, Any] = decode_line(('xsv', *layout), data)
+        return sample
 
 
 class CSVReader(XSVReader):
