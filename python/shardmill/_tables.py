@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from shardmill import _core, parts
-from shardmill.base._columns import lists
+from shardmill.base._columns import depth_of, lists
 from shardmill.errors import (
     ConflictError,
     DataError,
@@ -21,7 +21,7 @@ from shardmill.errors import (
     UnsupportedError,
     UsageError,
 )
-from shardmill.schema import field_encoding
+from shardmill.schema import LISTS, TEXTS, ColumnSchema, field_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,22 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _INDEX = 'index.json'
-#: The Arrow types of encodings, without numbers and arrays.
-_TYPES = {
-    'bytes': 'binary',
-    'int': 'int64',
-    'jpeg': 'binary',
-    'json': 'string',
-    'pil': 'binary',
-    'pkl': 'binary',
-    'png': 'binary',
-    'str': 'string',
-    'str_decimal': 'string',
-    'str_float': 'string',
-    'str_int': 'string',
-}
-_NUMBERS = frozenset(f'{kind}{bits}' for kind in ('int', 'uint') for bits in (8, 16, 32, 64))
-_FLOATS = {'float16': 'halffloat', 'float32': 'float', 'float64': 'double'}
 #: The column with the key of a WebDataset sample.
 _KEY = '__key__'
 
@@ -263,28 +247,21 @@ def _listed(columns: Mapping[str, str]) -> str:
 
 
 def _type_of(name: str, encoding: str) -> Any:
+    """Returns the Arrow type of a column: arrays are lists of variable lengths."""
     import pyarrow as pa
 
-    if encoding in _TYPES:
-        return pa.type_for_alias(_TYPES[encoding])
-    if encoding in _NUMBERS:
-        return pa.type_for_alias(encoding)
-    if encoding in _FLOATS:
-        return pa.type_for_alias(_FLOATS[encoding])
-    kind, _, rest = encoding.partition(':')
-    if kind == 'ndarray' and rest:
-        dtype, _, shape = rest.partition(':')
-        value = pa.type_for_alias(_FLOATS.get(dtype, dtype))
-        for _ in range(max(1, len(shape.split(',')))):
-            value = pa.list_(value)
-        return value
-    text = f'column {name}: values of {encoding} have no type in a table'
-    raise UnsupportedError(text, 'type-unsupported', name, 'choose other columns')
+    if encoding == 'ndarray' or encoding in LISTS:
+        text = f'column {name}: values of {encoding} have no type in a table'
+        raise UnsupportedError(text, 'type-unsupported', name, 'choose other columns')
+    depth, data_type = depth_of(ColumnSchema(name, encoding).arrow_type())
+    for _ in range(depth):
+        data_type = pa.list_(data_type)
+    return data_type
 
 
 def _decode(encoding: str, data: bytes) -> Any:
     """Decodes what the extension module does not: text, and values that remain bytes."""
-    return bytes(data) if _TYPES.get(encoding, 'binary') == 'binary' else bytes(data).decode()
+    return bytes(data).decode() if encoding in TEXTS else bytes(data)
 
 
 def read_shard(

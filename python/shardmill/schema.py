@@ -18,10 +18,10 @@ __all__ = ['ColumnSchema', 'Schema']
 _MASK = '__is_null'
 _NUMBERS = frozenset(f'{kind}{bits}' for kind in ('int', 'uint') for bits in (8, 16, 32, 64))
 _FLOATS = {'float16': 'halffloat', 'float32': 'float', 'float64': 'double'}
-#: Encodings of text in Arrow, and of bytes.
+#: Encodings of text in Arrow, of bytes, and of lists of bytes.
 TEXTS = frozenset(('json', 'str', 'str_decimal', 'str_float', 'str_int'))
 _BINARY = frozenset(('bytes', 'jpeg', 'pil', 'pkl', 'png'))
-_LISTS = frozenset(('jpeg_array', 'jpegarray', 'list[jpeg]', 'list[pil]', 'list[png]'))
+LISTS = frozenset(('jpeg_array', 'jpegarray', 'list[jpeg]', 'list[pil]', 'list[png]'))
 #: Extensions of WebDataset fields that are text, and those that are integers.
 _TEXT_FIELDS = frozenset(('json', 'jsn', 'text', 'transcript', 'txt'))
 _INTEGER_FIELDS = frozenset(('cls', 'cls2', 'id', 'inx', 'class', 'count', 'index'))
@@ -106,7 +106,7 @@ def _arrow_type(name: str, encoding: str, like: Any) -> pa.DataType:
         return pa.string()
     if encoding in _BINARY:
         return pa.binary()
-    if encoding in _LISTS:
+    if encoding in LISTS:
         return pa.list_(pa.binary())
     dtype, shape = _numbers_of(encoding)
     if encoding.partition(':')[0] == 'ndarray':

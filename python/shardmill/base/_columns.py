@@ -141,7 +141,7 @@ def _arrays(column: Column, values: Any, first: int) -> pa.Array:
     import pyarrow.compute as pc
 
     kind = column.field.type
-    depth, inner = _depth(kind)
+    depth, inner = depth_of(kind)
     missing = None
     if isinstance(values, list) and any(value is None for value in values):
         missing = pa.array([value is None for value in values])
@@ -179,7 +179,7 @@ def _check_arrays(
             raise UnsupportedError(text, 'type-unsupported', column.schema.name, hint)
 
 
-def _depth(kind: Any) -> tuple[int, Any]:
+def depth_of(kind: Any) -> tuple[int, Any]:
     """Returns how many lists a type is nested in, and the type of the numbers."""
     import pyarrow as pa
 
@@ -196,7 +196,7 @@ def lists(name: str, values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array
 
     if not values:
         return pa.array([], data_type)
-    depth, inner = _depth(data_type)
+    depth, inner = depth_of(data_type)
     other = next((value for value in values if value.ndim != depth), None)
     if other is not None:
         raise UnsupportedError(
