@@ -167,8 +167,8 @@ fn resample<'py>(
         .collect();
     let (units, samples) = py
         .detach(|| {
-            let found = tables::resample(&shards, &streams, &sampling.0)?;
-            Ok((signed(found.units), signed(found.samples)))
+            let found = tables::resample(&shards, &streams, &sampling.0);
+            found.map(|found| (signed(found.units), signed(found.samples)))
         })
         .map_err(raised)?;
     Ok((array(py, units)?, array(py, samples)?))

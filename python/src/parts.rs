@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ::arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -423,6 +423,11 @@ enum State {
 }
 
 impl PartWriter {
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, OfProcess<State>> {
+        let held = self.state.lock_py_attached(py);
+        held.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn closed() -> PyErr {
         invalid(
             "writer-closed",
@@ -544,10 +549,7 @@ impl PartWriter {
     fn write_arrow(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let batches = Batches::of(object)?;
-        let mut held = self
-            .state
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lock(py);
         let state = held.get_mut().ok_or_else(Self::closed)?;
         let outcome = self.add(py, state, batches);
         if outcome.is_err() {
@@ -559,10 +561,7 @@ impl PartWriter {
 
     /// Writes the last shard and returns the manifest as text.
     fn finish(&self, py: Python<'_>) -> PyResult<String> {
-        let mut held = self
-            .state
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lock(py);
         let state = held.get_mut().ok_or_else(Self::closed)?;
         let manifest = match std::mem::replace(state, State::Ended) {
             State::Ended => return Err(Self::closed()),
@@ -576,10 +575,7 @@ impl PartWriter {
 
     /// Ends the attempt and removes what it has written. Does nothing after the attempt has ended.
     fn abort(&self, py: Python<'_>) {
-        let mut held = self
-            .state
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lock(py);
         if let Some(state) = held.get_mut() {
             let open = std::mem::replace(state, State::Ended);
             py.detach(|| drop(open));

@@ -16,7 +16,7 @@ use shardmill_storage::{
     RemoteOptions, StorageError, TempFile, settings_of,
 };
 
-use crate::errors::{raise_with, raised};
+use crate::errors::{raise, raise_with, raised};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(upload, module)?)?;
@@ -137,7 +137,7 @@ fn watched<T: Send>(
     });
     match (raised, result) {
         (Some(error), _) => Err(error),
-        (None, result) => result.map_err(raised),
+        (None, result) => result.map_err(|error| raise(&error)),
     }
 }
 
