@@ -325,7 +325,7 @@ pub(crate) fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
         }
         cause = error.source();
     }
-    SourceError::Foreign {
+    SourceError::Described {
         kind: error.kind(),
         id: error.id(),
         object: error.object(),
@@ -440,7 +440,7 @@ impl ShardRows {
     /// Returns the error of a value that does not have the type of its column. The original readers of these formats do
     /// not check it.
     fn unfit(&self, next: u64, column: &str) -> SourceError {
-        SourceError::Foreign {
+        SourceError::Described {
             kind: shardmill_core::ErrorKind::Corrupt,
             id: "sample-value",
             object: Some(format!(

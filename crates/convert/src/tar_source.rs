@@ -218,7 +218,7 @@ impl Source for TarSource {
         let shard = OwnedShard::open(data, &self.limits)
             .map_err(|source| foreign(&DatasetError::tar_file(&path, source)))?;
         if declared.is_some_and(|rows| rows != shard.view().len()) {
-            return Err(SourceError::Foreign {
+            return Err(SourceError::Described {
                 kind: shardmill_core::ErrorKind::Corrupt,
                 id: "shard-samples",
                 object: Some(shardmill_core::escape(&path.display().to_string()).into_owned()),
@@ -328,7 +328,7 @@ impl Rows for ShardRows {
         self.rooms = arrays.iter().map(Room::of).collect();
         RecordBatch::try_new(Arc::clone(&self.schema), arrays)
             .map(Some)
-            .map_err(|error| SourceError::Foreign {
+            .map_err(|error| SourceError::Described {
                 kind: shardmill_core::ErrorKind::Corrupt,
                 id: "shard-fields",
                 object: Some(shardmill_core::escape(&self.path.display().to_string()).into_owned()),
@@ -340,7 +340,7 @@ impl Rows for ShardRows {
 
 impl ShardRows {
     fn unfit(&self, key: &str, field: &str) -> SourceError {
-        SourceError::Foreign {
+        SourceError::Described {
             kind: shardmill_core::ErrorKind::Corrupt,
             id: "shard-fields",
             object: Some(shardmill_core::escape(&self.path.display().to_string()).into_owned()),

@@ -55,7 +55,7 @@ struct Place {
 ///
 /// # Errors
 ///
-/// Those of the source; [`SourceError::Foreign`] of the kind `Interrupted` after a cancellation.
+/// Those of the source; [`SourceError::Described`] of the kind `Interrupted` after a cancellation.
 pub fn stats(
     source: &dyn Source,
     options: &StatsOptions,
@@ -151,7 +151,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Returns the error of a cancelled run.
 pub(crate) fn cancelled() -> SourceError {
-    SourceError::Foreign {
+    SourceError::Described {
         kind: shardmill_core::ErrorKind::Interrupted,
         id: "interrupted",
         object: None,

@@ -100,10 +100,6 @@ pub(crate) fn place<B: Base + ?Sized>(base: &B, number: usize, unit: &Unit, row:
 }
 
 /// Starts to read some columns of a unit, in any order.
-///
-/// # Errors
-///
-/// As [`Base::open`].
 pub(crate) fn open_columns(
     base: &dyn Base,
     unit: usize,
@@ -143,10 +139,6 @@ impl Rows for Picked {
 }
 
 /// Returns the columns of a batch at these positions.
-///
-/// # Errors
-///
-/// As [`batch`].
 pub(crate) fn pick(
     found: &RecordBatch,
     places: &[usize],
@@ -167,10 +159,6 @@ pub(crate) fn project(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
 }
 
 /// Builds a batch of these columns. Without columns, the batch only has a number of rows.
-///
-/// # Errors
-///
-/// [`SourceError::Bug`] when the columns do not fit the schema.
 pub(crate) fn batch(
     schema: &SchemaRef,
     columns: Vec<ArrayRef>,

@@ -24,10 +24,6 @@ struct Uses {
 }
 
 /// Returns the options, extended by the types that columns are cast to.
-///
-/// # Errors
-///
-/// `sql-*` errors of expressions that do not parse.
 pub(crate) fn with_casts(options: &SourceOptions) -> Result<SourceOptions, SourceError> {
     let mut options = options.clone();
     if options.query.sql.is_some() {

@@ -44,20 +44,12 @@ impl Drop for Silence {
 
 /// Runs a decoder that may panic on corrupt input. After an `Err`, the caller must drop everything that `run` borrowed
 /// without using it.
-///
-/// # Errors
-///
-/// The panic's message.
 pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     let _silence = Silence::new();
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| message(payload.as_ref()))
 }
 
 /// Runs a decoder that may fail or panic, as [`catch`] does.
-///
-/// # Errors
-///
-/// The message of the error or of the panic, on one line.
 pub(crate) fn attempt<T, E: ToString>(run: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     catch(run)?.map_err(|error| one_line(&error.to_string()))
 }

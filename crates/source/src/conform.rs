@@ -12,10 +12,6 @@ use arrow::error::ArrowError;
 
 /// Converts an array to another type. Containers are converted item by item, and structs by the names of their fields.
 /// Fields that the array lacks are null.
-///
-/// # Errors
-///
-/// [`ArrowError`] when the type cannot be converted, or a value does not fit.
 pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     use DataType as T;
     if array.data_type() == target {

@@ -22,10 +22,35 @@ use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_table
 use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
 use crate::walk::on_pool;
-use crate::{
-    CsvProblem, Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem,
-    Unit,
-};
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+
+/// The category of a mistake in a CSV record.
+#[derive(Clone, Copy)]
+enum CsvProblem {
+    Quote,
+    FieldCount,
+    Utf8,
+    Value,
+    Inexact,
+}
+
+impl CsvProblem {
+    fn at(self, input: &InputFile, line: u64, column: Option<&str>, reason: String) -> SourceError {
+        let text = format!("--column {}:str", escape(column.unwrap_or("NAME")));
+        let hint = match self {
+            Self::Quote => "close the quote, or double it (\"\") where it is part of a quoted value".to_owned(),
+            Self::FieldCount => "give the line as many values as the header has names; --csv-delimiter says what stands between them".to_owned(),
+            Self::Utf8 => "convert the file to UTF-8".to_owned(),
+            Self::Value => format!("the type follows from the rows before: correct the value, or read the column as text with {text}"),
+            Self::Inexact => format!("read the column as text with {text}"),
+        };
+        let mut object = format!("{} line {line}", input.shown);
+        if let Some(column) = column {
+            object = format!("{object} column `{column}`");
+        }
+        SourceProblem::CsvRow.at(object, reason).with_hint(hint)
+    }
+}
 
 /// What the values of one column in one file look like.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,10 +102,6 @@ struct Scanned {
 }
 
 /// Lists the files and infers the types of their columns.
-///
-/// # Errors
-///
-/// `source-*` and `csv-*` errors.
 pub(crate) fn open(
     locations: &[Location],
     kind: SourceKind,
@@ -230,13 +251,10 @@ fn inexact_error(
         Ok(None)
     };
     match text() {
-        Ok(text) => SourceError::CsvRow {
-            file: input.shown.clone(),
-            line: line_of(row, options),
-            column: Some(name.to_owned()),
-            reason: inexact(&text.unwrap_or_default()),
-            problem: CsvProblem::Inexact,
-        },
+        Ok(text) => {
+            let reason = inexact(&text.unwrap_or_default());
+            CsvProblem::Inexact.at(input, line_of(row, options), Some(name), reason)
+        }
         Err(error) => error,
     }
 }
@@ -471,13 +489,7 @@ impl Records {
             }
             // The decoder would accept such a file as if the quote were closed at its end.
             if let Some(line) = self.csv_scanner.open_line().filter(|_| self.ended) {
-                return Err(SourceError::CsvRow {
-                    file: input.shown.clone(),
-                    line,
-                    column: None,
-                    reason: unclosed(line),
-                    problem: CsvProblem::Quote,
-                });
+                return Err(CsvProblem::Quote.at(input, line, None, unclosed(line)));
             }
             let decoder = &mut self.decoder;
             // An empty slice ends a last record that has no line break.
@@ -538,13 +550,9 @@ impl Records {
         self.before += found.num_rows() as u64;
         let columns = parse(&found, &self.schema).map_err(|misfit| {
             let field = self.schema.fields().get(misfit.column);
-            SourceError::CsvRow {
-                file: input.shown.clone(),
-                line: line_of(first + misfit.row as u64, &self.options),
-                column: field.map(|field| field.name().clone()),
-                reason: misfit.reason,
-                problem: CsvProblem::Value,
-            }
+            let column = field.map(|field| field.name().as_str());
+            let line = line_of(first + misfit.row as u64, &self.options);
+            CsvProblem::Value.at(input, line, column, misfit.reason)
         })?;
         batch(&self.schema, columns, found.num_rows())
     }
@@ -587,13 +595,8 @@ impl Records {
         } else {
             CsvProblem::Value
         };
-        SourceError::CsvRow {
-            file: input.shown.clone(),
-            line,
-            column,
-            reason: one_line(&escape(&format!("{shown}{expected}"))),
-            problem,
-        }
+        let reason = one_line(&escape(&format!("{shown}{expected}")));
+        problem.at(input, line, column.as_deref(), reason)
     }
 }
 

@@ -144,11 +144,7 @@ impl Changes {
 }
 
 /// Parses text columns into the types of a schema, as the decoder does, but keeps whole numbers exact. An empty text is
-/// null in a column of another type.
-///
-/// # Errors
-///
-/// The first text of the first column that does not fit.
+/// null in a column of another type. Reports the first text of the first column that does not fit.
 pub(crate) fn parse(found: &RecordBatch, schema: &Schema) -> Result<Vec<ArrayRef>, Misfit> {
     let mut columns = Vec::with_capacity(found.num_columns());
     for (number, (column, field)) in found.columns().iter().zip(schema.fields()).enumerate() {

@@ -10,11 +10,14 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shardmill_core::{Contents, FileClass, INDEX_NAME, JOURNAL_NAME, Verdict, begins_as_tar_index};
+use shardmill_core::{
+    Contents, FileClass, INDEX_NAME, JOURNAL_NAME, Verdict, begins_as_tar_index, escape,
+};
 use shardmill_storage::{Location, RemoteLocation, RemoteOptions};
 
 use crate::file_names::{has_extension, is_hidden, kind_of_name};
 use crate::files::{Expanded, expand, place, stat};
+use crate::hints::choices;
 use crate::objects::{self, Found, Holds, Object, Store};
 use crate::walk::{FileVersion, MAX_DEPTH, shown};
 use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
@@ -28,8 +31,8 @@ use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
 ///
 /// # Errors
 ///
-/// [`SourceError`] when a location does not exist, or is a file whose name does not identify a kind;
-/// [`SourceError::Mixed`] when locations differ; [`SourceError::MixedFiles`] when the files of one location differ.
+/// [`SourceError`] when a location does not exist, is a file whose name does not identify a kind, or when locations
+/// or the files of one location differ in kind.
 pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKind, SourceError> {
     let options = SourceOptions {
         remote: remote.clone(),
@@ -53,10 +56,6 @@ fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind
 }
 
 /// Detects the one kind of several locations.
-///
-/// # Errors
-///
-/// As [`detect`].
 pub(crate) fn detect_all(
     locations: &[Location],
     options: &SourceOptions,
@@ -76,12 +75,11 @@ fn one_kind(
         match &first {
             None => first = Some((second, second_kind)),
             Some((first, first_kind)) if *first_kind != second_kind => {
-                return Err(SourceError::Mixed {
-                    first: first.clone(),
-                    first_kind: *first_kind,
-                    second,
-                    second_kind,
-                });
+                let first = escape(first);
+                let reason = format!("holds {second_kind}, but {first} holds {first_kind}");
+                return Err(SourceProblem::Mixed
+                    .at(second, reason)
+                    .with_hint("convert them one by one, or say what they hold with --from"));
             }
             Some(_) => {}
         }
@@ -279,7 +277,7 @@ impl Census {
         shown: impl Fn(&str) -> String,
         is_index: impl Fn(&str, u64) -> bool,
     ) -> Result<SourceKind, SourceError> {
-        let root = || shardmill_core::escape(shown("").trim_end_matches('/')).into_owned();
+        let root = || escape(shown("").trim_end_matches('/')).into_owned();
         let refused = |reason: String| SourceProblem::Option.at("--from", reason);
         let is_split = self.contents.is_split();
         let verdict = self.contents.verdict();
@@ -313,30 +311,38 @@ impl Census {
             return Err(refused(format!(
                 "{} holds datasets in folders, such as {}: name one of them, or pass --from tree to take every file",
                 root(),
-                shardmill_core::escape(folder)
+                escape(folder)
             )));
         }
         match verdict {
-            Verdict::Mixed([(first, one), (second, other)]) => Err(SourceError::MixedFiles {
-                location: shown("").trim_end_matches('/').to_owned(),
-                classes: [first, second],
-                examples: [(first, &one), (second, &other)].map(|(class, path)| match class {
-                    // Name the table's folder.
-                    FileClass::DeltaLog => shown(path.split("/_delta_log/").next().unwrap_or(path)),
-                    _ => shown(path),
-                }),
-            }),
+            Verdict::Mixed(found) => {
+                let classes = [found[0].0, found[1].0];
+                let examples = found.map(|(class, path)| {
+                    let path = match class {
+                        // Name the table's folder.
+                        FileClass::DeltaLog => path.split("/_delta_log/").next().unwrap_or(&path),
+                        _ => &path,
+                    };
+                    format!("{} such as {}", class.name(), escape(&shown(path)))
+                });
+                Err(SourceProblem::Mixed
+                    .at(
+                        shown("").trim_end_matches('/'),
+                        format!("holds {}", examples.join(", and ")),
+                    )
+                    .with_hint(choices(classes)))
+            }
             Verdict::One(FileClass::MdsShard, example) => Err(refused(format!(
                 "{} holds MDS shards such as {} without their index.json: name the folder that has it, or pass --from tree to take every file",
                 root(),
-                shardmill_core::escape(&shown(&example))
+                escape(&shown(&example))
             ))),
             Verdict::One(FileClass::DeltaLog, path) => {
                 let table = path.split("/_delta_log/").next().unwrap_or(&path);
                 Err(refused(format!(
                     "{} holds Delta tables in folders, such as {}: name one of them, or pass --from tree to take every file",
                     root(),
-                    shardmill_core::escape(table)
+                    escape(table)
                 )))
             }
             _ => Ok(SourceKind::Tree),

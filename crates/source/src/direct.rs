@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 use crate::base::{Base, open_columns, project};
-use crate::hints::near_names;
 use crate::{RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
 
 /// A native reader as a source.
@@ -18,10 +17,6 @@ pub(crate) struct DirectSource {
 
 impl DirectSource {
     /// Selects all columns, or the named ones.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceError::ColumnNotFound`] and [`SourceProblem::DuplicateColumn`].
     pub(crate) fn new(base: Arc<dyn Base>, wanted: &[SelectColumn]) -> Result<Self, SourceError> {
         let columns = if wanted.is_empty() {
             (0..base.schema().fields().len()).collect()
@@ -40,14 +35,9 @@ impl DirectSource {
 fn find_columns(schema: &SchemaRef, wanted: &[SelectColumn]) -> Result<Vec<usize>, SourceError> {
     let mut columns = Vec::with_capacity(wanted.len());
     for column in wanted {
-        let (place, _) =
-            schema
-                .column_with_name(&column.name)
-                .ok_or_else(|| SourceError::ColumnNotFound {
-                    clause: "--column",
-                    column: column.name.clone(),
-                    near: near_names(&column.name, schema),
-                })?;
+        let (place, _) = schema
+            .column_with_name(&column.name)
+            .ok_or_else(|| SourceError::no_column("--column", &column.name, schema))?;
         if columns.contains(&place) {
             return Err(SourceError::duplicate_column("--column", &column.name));
         }

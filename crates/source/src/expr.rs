@@ -18,7 +18,6 @@ use datafusion::sql::sqlparser::ast;
 use shardmill_core::escape;
 
 use crate::base::{Base, batch, place, project};
-use crate::hints::near_names;
 use crate::query::{
     Phase, TABLE, check_scalar, convert, parse_expr, parse_select, run_engine, session,
 };
@@ -145,13 +144,7 @@ fn column_items(
         let expr = match expr {
             Some(text) => plan_expr(context, COLUMN, schema, parse_expr(COLUMN, text)?)?,
             None if schema.column_with_name(name).is_some() => column(name),
-            None => {
-                return Err(SourceError::ColumnNotFound {
-                    clause: COLUMN,
-                    column: name.clone(),
-                    near: near_names(name, schema),
-                });
-            }
+            None => return Err(SourceError::no_column(COLUMN, name, schema)),
         };
         items.push(Item {
             clause: COLUMN,
@@ -260,11 +253,7 @@ fn check_wildcard(
     let mut names = left_out.iter();
     match names.find(|name| schema.column_with_name(name).is_none()) {
         None => Ok(()),
-        Some(name) => Err(SourceError::ColumnNotFound {
-            clause: SELECT,
-            column: name.clone(),
-            near: near_names(name, schema),
-        }),
+        Some(name) => Err(SourceError::no_column(SELECT, name, schema)),
     }
 }
 
@@ -275,10 +264,6 @@ fn last_part(name: &ast::ObjectName) -> String {
 
 impl Projection {
     /// Compiles `--column` over the result of a query.
-    ///
-    /// # Errors
-    ///
-    /// `sql-*` and `source-column` errors.
     pub(crate) fn of_columns(
         context: &SessionContext,
         schema: &Schema,
@@ -326,10 +311,6 @@ impl Projection {
     }
 
     /// Computes the columns of a batch.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceProblem::SqlRun`].
     pub(crate) fn apply(&self, input: &RecordBatch) -> Result<RecordBatch, SourceError> {
         let mut columns = Vec::with_capacity(self.outputs.len());
         for output in &self.outputs {
@@ -389,10 +370,6 @@ fn keep(input: &RecordBatch, mask: &BooleanArray) -> Result<RecordBatch, SourceE
 
 impl Computed {
     /// Plans the condition and the columns of the options.
-    ///
-    /// # Errors
-    ///
-    /// `sql-*` and `source-column` errors.
     pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
         let context = session(options, 8192)?;
         let full = Arc::clone(base.schema());

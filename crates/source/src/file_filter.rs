@@ -14,9 +14,7 @@ pub(crate) struct FileFilter {
 }
 
 impl FileFilter {
-    /// # Errors
-    ///
-    /// [`SourceProblem::Option`] for a pattern that does not parse.
+    /// Compiles the patterns.
     pub(crate) fn new(options: &FileOptions) -> Result<Self, SourceError> {
         let compile = |option: &str, texts: &[String]| {
             let one = |text: &String| {

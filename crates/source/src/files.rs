@@ -43,10 +43,6 @@ pub(crate) enum Origin {
 impl InputFile {
     /// Opens the file, provided that it is still the one that was listed. The caller must read by position, because the
     /// file offset may be shared. An object is downloaded completely.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceError::Io`], [`SourceError::Storage`] and [`SourceError::Changed`].
     pub(crate) fn open(&self) -> Result<File, SourceError> {
         match &self.origin {
             Origin::Local(path) => {
@@ -59,10 +55,8 @@ impl InputFile {
         }
     }
 
-    /// # Errors
-    ///
-    /// [`SourceError::Changed`] when the open file is no longer the one that was listed. The file of an object never
-    /// changes, because only bytes of the listed version are written to it.
+    /// Refuses a file that is no longer the one that was listed. The file of an object never changes, because only bytes
+    /// of the listed version are written to it.
     pub(crate) fn check(&self, file: &File) -> Result<(), SourceError> {
         if self.object().is_some() {
             return Ok(());
@@ -110,10 +104,6 @@ pub(crate) fn inspect_threads(files: &[InputFile], jobs: usize) -> usize {
 
 /// Lists the files of a table in the order of the dataset: locations as given, and the files of each location sorted by
 /// the bytes of their relative paths.
-///
-/// # Errors
-///
-/// [`SourceError`] when a location is missing, empty or named twice, or overlaps the destination.
 pub(crate) fn list_tables(
     locations: &[Location],
     kind: SourceKind,
@@ -379,10 +369,6 @@ pub(crate) enum Expanded {
 }
 
 /// Expands a pattern with `*`, `?` or `[…]`, unless a file has exactly that name.
-///
-/// # Errors
-///
-/// [`SourceProblem::NotFound`] when nothing matches, [`SourceProblem::Option`] for a broken pattern.
 pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
     let Some(pattern) = location.to_str() else {
         return Ok(Expanded::DirectSource(location.to_owned()));
@@ -414,9 +400,7 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
     Ok(Expanded::Pattern { base, matches })
 }
 
-/// # Errors
-///
-/// [`SourceProblem::Overlap`] when a location lies inside the destination or the destination inside it.
+/// Refuses a location inside the destination, or one that contains it.
 pub(crate) fn check_overlap(
     location: &Location,
     options: &SourceOptions,

@@ -1,38 +1,9 @@
 //! Composes hints for errors of a source that need more than a fixed sentence, and suggests similar column names.
 
 use arrow::datatypes::Schema;
-use shardmill_core::{FileClass, escape};
+use shardmill_core::FileClass;
 
 use crate::options::SourceKind;
-
-/// The category of a mistake in a CSV record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CsvProblem {
-    /// A quote that is never closed.
-    Quote,
-    /// A number of values that differs from the number of names in the header.
-    FieldCount,
-    /// Bytes that are not UTF-8.
-    Utf8,
-    /// A value that is not of the type of its column.
-    Value,
-    /// A whole number in a column of floats that no float equals.
-    Inexact,
-}
-
-impl CsvProblem {
-    /// Returns a hint for a mistake in that column.
-    pub(crate) fn hint(self, column: Option<&str>) -> String {
-        let text = format!("--column {}:str", escape(column.unwrap_or("NAME")));
-        match self {
-            Self::Quote => "close the quote, or double it (\"\") where it is part of a quoted value".to_owned(),
-            Self::FieldCount => "give the line as many values as the header has names; --csv-delimiter says what stands between them".to_owned(),
-            Self::Utf8 => "convert the file to UTF-8".to_owned(),
-            Self::Value => format!("the type follows from the rows before: correct the value, or read the column as text with {text}"),
-            Self::Inexact => format!("read the column as text with {text}"),
-        }
-    }
-}
 
 /// Returns the column at the start of a path, and whether the path continues below it.
 pub(crate) fn column_of(reason: &str) -> (&str, bool) {

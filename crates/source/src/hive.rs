@@ -22,10 +22,6 @@ pub(crate) struct Partitions {
 
 impl Partitions {
     /// Reads the partitions of files whose relative paths have `key=value` directories.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceProblem::Partition`] when the keys of files differ, or a directory name is invalid.
     pub(crate) fn of(files: &[InputFile]) -> Result<Self, SourceError> {
         let mut all = Vec::with_capacity(files.len());
         for file in files {

@@ -64,19 +64,11 @@ impl Read for Range {
 
 impl Text {
     /// Opens a whole file.
-    ///
-    /// # Errors
-    ///
-    /// As [`InputFile::open`].
     pub(crate) fn open(input: &InputFile) -> Result<Self, SourceError> {
         Self::open_range(input, 0, input.file_version.bytes)
     }
 
     /// Opens a range of a file. If the file is compressed, the range must be the whole file.
-    ///
-    /// # Errors
-    ///
-    /// As [`InputFile::open`].
     pub(crate) fn open_range(input: &InputFile, start: u64, end: u64) -> Result<Self, SourceError> {
         let failed = |source| SourceError::io("read", &input.shown, source);
         let file = Arc::new(input.open()?);
@@ -106,10 +98,6 @@ impl Text {
     }
 
     /// Returns the buffered bytes; empty at the end.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceProblem::Compression`], [`SourceError::Io`] and [`SourceError::Changed`].
     pub(crate) fn fill(&mut self, input: &InputFile) -> Result<&[u8], SourceError> {
         let packing = self.packing;
         let file = &self.file;
@@ -135,10 +123,6 @@ impl Text {
 }
 
 /// Detects how a file is compressed.
-///
-/// # Errors
-///
-/// An I/O error when the first bytes cannot be read.
 pub(crate) fn packing(file: &File) -> io::Result<Packing> {
     let mut magic = [0; 4];
     let mut have = 0;
@@ -173,10 +157,6 @@ impl Lines {
 
     /// Replaces `into` with complete lines of at least `wanted` bytes in total, or with the remaining lines. `into` is
     /// empty at the end.
-    ///
-    /// # Errors
-    ///
-    /// As [`Text::fill`], and [`SourceError::Limit`] for a line that is too long.
     pub(crate) fn read(
         &mut self,
         input: &InputFile,

@@ -74,10 +74,6 @@ pub(crate) struct ArrowTable {
 }
 
 /// Lists the files and finds their record batches.
-///
-/// # Errors
-///
-/// `source-*` and `arrow-*` errors.
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
@@ -687,11 +683,8 @@ impl Rows for ArrowRows {
         let wanted = self.schema.fields().iter().zip(&self.forms);
         for (column, (field, form)) in slice.columns().iter().zip(wanted) {
             let formed = catch(|| form.apply(column, field.data_type())).map_err(corrupt)?;
-            columns.push(formed.map_err(|error| SourceError::Conversion {
-                file: self.file.clone(),
-                column: field.name().clone(),
-                data_type: field.data_type().to_string(),
-                reason: one_line(&error.to_string()),
+            columns.push(formed.map_err(|error| {
+                SourceError::conversion(&self.file, field, &one_line(&error.to_string()))
             })?);
         }
         for (column, field) in columns.iter().zip(self.schema.fields()) {

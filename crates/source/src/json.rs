@@ -15,12 +15,13 @@ use crate::base::{Base, pick, project};
 use crate::catch_panic::{attempt, one_line};
 use crate::exact::EXACT_DIGITS;
 use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
+use crate::hints::column_of;
 use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
 use crate::walk::on_pool;
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -48,10 +49,6 @@ struct Scanned {
 }
 
 /// Lists the files and infers the types of their fields.
-///
-/// # Errors
-///
-/// `source-*` and `jsonl-*` errors.
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
@@ -157,11 +154,19 @@ fn among_fractions(path: &str) -> String {
 }
 
 fn row_error(input: &InputFile, line: u64, reason: impl Into<String>) -> SourceError {
-    SourceError::JsonRow {
-        file: input.shown.clone(),
-        line,
-        reason: reason.into(),
-    }
+    let reason = reason.into();
+    let hint = if reason.contains(": a whole number that ") {
+        let (column, is_nested) = column_of(&reason);
+        let encoding = if is_nested { "json" } else { "str" };
+        format!("read the column as it is written with --column {column}:{encoding}")
+    } else if reason.contains(" here, and ") {
+        let (column, _) = column_of(&reason);
+        format!("values without a type in common can be kept as they are: --column {column}:json")
+    } else {
+        return SourceProblem::JsonRow.at(format!("{} line {line}", input.shown), reason);
+    };
+    let error = SourceProblem::JsonRow.at(format!("{} line {line}", input.shown), reason);
+    error.with_hint(hint)
 }
 
 /// Replaces a byte order mark, which some editors write, with spaces.

@@ -105,8 +105,7 @@ use shardmill_storage::{Location, RemoteOptions};
 
 pub use delta::history as delta_history;
 pub use detect::detect;
-pub use error::{SourceError, SourceProblem};
-pub use hints::CsvProblem;
+pub use error::SourceError;
 pub use options::{
     CsvOptions, DeltaOptions, FileOptions, ParseSourceKindError, QueryOptions, ReadAs,
     ResourceOptions, SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions,
@@ -118,6 +117,7 @@ pub use source::{
 };
 
 use base::Base;
+use error::SourceProblem;
 
 /// Opens locations (files, directories, patterns) as one source.
 ///
@@ -224,7 +224,7 @@ pub fn shuffled(source: Arc<dyn Source>, seed: u64, options: &ResourceOptions) -
 ///
 /// # Errors
 ///
-/// [`SourceProblem::Option`] for any other text.
+/// [`SourceError`] for any other text.
 pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
     time::parse_time(text).map_err(|reason| SourceProblem::Option.at("--delta-timestamp", reason))
 }

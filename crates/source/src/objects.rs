@@ -103,10 +103,6 @@ fn is_file_name(name: &str) -> bool {
 }
 
 /// Finds out what a location refers to.
-///
-/// # Errors
-///
-/// [`SourceProblem::NotFound`], and errors of the store.
 pub(crate) fn find(
     location: &RemoteLocation,
     options: &SourceOptions,
@@ -233,10 +229,6 @@ impl Store {
 
     /// Calls `each` with the names that begin with `prefix`, sorted by bytes. Ignores objects that mark folders. From
     /// now on, reading another version of one of these objects is an error.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the store, and errors of `each`.
     pub(crate) fn list(
         &self,
         prefix: &str,
@@ -290,21 +282,15 @@ impl Store {
         true
     }
 
-    /// # Errors
-    ///
-    /// [`SourceError::Unfinished`] when a listing found the remains of an unfinished conversion.
+    /// Fails if a listing found the remains of an unfinished conversion.
     pub(crate) fn check_finished(&self) -> Result<(), SourceError> {
         match self.unfinished.get().cloned() {
-            Some((location, found)) => Err(SourceError::Unfinished { location, found }),
+            Some((location, found)) => Err(SourceError::unfinished(&location, found)),
             None => Ok(()),
         }
     }
 
     /// Lists all names in the store that `wanted` accepts, and counts all objects. `wanted` receives the whole name.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::list`]; also for names that cannot be file names, and folders that are nested too deep.
     pub(crate) fn listing(
         &self,
         wanted: &dyn Fn(&str) -> bool,
@@ -322,9 +308,7 @@ impl Store {
         Ok((listing, all))
     }
 
-    /// # Errors
-    ///
-    /// For names that cannot be file names, and folders that are nested too deep.
+    /// Refuses names that cannot be file names, and folders that are nested too deep.
     pub(crate) fn check_name(&self, name: &str) -> Result<(), SourceError> {
         check_relative_path(name).map_err(|source| {
             let name = self.remote.display(name);
@@ -393,10 +377,6 @@ impl Object {
     }
 
     /// Returns the whole object as a file, which must be read by position.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceError::Changed`], and errors of the store.
     pub(crate) fn open(&self, file_version: FileVersion) -> Result<File, SourceError> {
         self.store
             .open_whole(&self.name, file_version.bytes)
@@ -404,10 +384,6 @@ impl Object {
     }
 
     /// Downloads some ranges of the object into a sparse file, at their original offsets.
-    ///
-    /// # Errors
-    ///
-    /// As [`Object::open`].
     pub(crate) fn open_ranges(
         &self,
         file_version: FileVersion,
@@ -454,11 +430,6 @@ impl Object {
             },
             _ => return error,
         };
-        SourceError::Changed {
-            path: self.shown(),
-            listed_bytes: listed.bytes,
-            found_bytes,
-            touched: true,
-        }
+        SourceError::changed(&self.shown(), listed.bytes, found_bytes, true)
     }
 }

@@ -116,10 +116,6 @@ impl Prefetch {
     }
 
     /// Returns the data of a unit, and starts to prefetch the units after it. `next` returns what such a unit reads.
-    ///
-    /// # Errors
-    ///
-    /// As [`Object::open_ranges`].
     pub(crate) fn open(
         &self,
         unit: usize,

@@ -19,7 +19,6 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::catch_panic::{catch, one_line};
-use crate::hints::near_names;
 use crate::ignored::ignored_clause;
 use crate::{SourceError, SourceOptions, SourceProblem};
 
@@ -30,10 +29,6 @@ pub(crate) const TABLE: &str = "source";
 const MAX_DEPTH: usize = 50;
 
 /// Creates a session with reproducible results: one partition, names as spelled, no clock.
-///
-/// # Errors
-///
-/// [`SourceProblem::Option`] when the directory for temporary files cannot be used.
 pub(crate) fn session(
     options: &SourceOptions,
     batch_rows: usize,
@@ -73,10 +68,6 @@ fn syntax(clause: &'static str, error: &ParserError) -> SourceError {
 }
 
 /// Parses one scalar expression.
-///
-/// # Errors
-///
-/// [`SourceProblem::SqlSyntax`] and [`SourceProblem::SqlRefused`].
 pub(crate) fn parse_expr(clause: &'static str, text: &str) -> Result<ast::Expr, SourceError> {
     let expr = parse_with(clause, text, |parser| parser.parse_expr())?;
     refuse_queries(clause, &expr)?;
@@ -84,10 +75,6 @@ pub(crate) fn parse_expr(clause: &'static str, text: &str) -> Result<ast::Expr, 
 }
 
 /// Parses a select list.
-///
-/// # Errors
-///
-/// [`SourceProblem::SqlSyntax`] and [`SourceProblem::SqlRefused`].
 pub(crate) fn parse_select(
     clause: &'static str,
     text: &str,
@@ -144,10 +131,6 @@ fn refused(clause: &'static str, what: &str) -> SourceError {
 }
 
 /// Parses a query: exactly one statement, which only reads.
-///
-/// # Errors
-///
-/// [`SourceProblem::SqlSyntax`] and [`SourceProblem::SqlRefused`].
 pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement, SourceError> {
     let parsed = catch(|| {
         DFParserBuilder::new(text)
@@ -202,10 +185,6 @@ fn only_reads(body: &ast::SetExpr) -> bool {
 }
 
 /// Refuses anything that makes an expression more than a function of one row.
-///
-/// # Errors
-///
-/// [`SourceProblem::SqlRefused`].
 pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
     let check = |expr: &Expr| {
         let what = match expr {
@@ -225,10 +204,6 @@ pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), Sour
 }
 
 /// Refuses functions whose value does not depend on the row alone: the same input must produce the same bytes.
-///
-/// # Errors
-///
-/// [`SourceProblem::SqlRefused`].
 pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
     let check = |expr: &Expr| match expr {
         Expr::ScalarFunction(function)
@@ -256,10 +231,6 @@ pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), 
 }
 
 /// Applies [`check_repeatable`] to every expression of a plan.
-///
-/// # Errors
-///
-/// [`SourceProblem::SqlRefused`].
 pub(crate) fn check_plan(clause: &'static str, plan: &LogicalPlan) -> Result<(), SourceError> {
     let walked = plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
@@ -281,10 +252,6 @@ fn not_planned(error: DataFusionError, clause: &'static str) -> SourceError {
 }
 
 /// Runs the engine, and converts its errors and panics.
-///
-/// # Errors
-///
-/// As [`convert`].
 pub(crate) fn run_engine<T>(
     clause: &'static str,
     schema: &Schema,
@@ -336,17 +303,19 @@ pub(crate) fn convert(
         },
         DataFusionError::SQL(inner, _) => syntax(clause, &inner),
         DataFusionError::SchemaError(inner, _) => match *inner {
-            SchemaError::FieldNotFound { field, .. } => SourceError::ColumnNotFound {
-                clause,
-                near: near_names(&field.name, schema),
-                column: field.name,
-            },
+            SchemaError::FieldNotFound { field, .. } => {
+                SourceError::no_column(clause, &field.name, schema)
+            }
             other => plain(clause, phase, &other.to_string()),
         },
-        DataFusionError::ResourcesExhausted(reason) => SourceError::SqlMemory {
-            limit_bytes: memory_limit.unwrap_or(0),
-            reason: one_line(&reason),
-        },
+        DataFusionError::ResourcesExhausted(reason) => SourceProblem::SqlMemory.at(
+            "--sql",
+            format!(
+                "the query needs more memory than its limit of {} bytes: {}",
+                memory_limit.unwrap_or(0),
+                one_line(&reason)
+            ),
+        ),
         DataFusionError::Plan(reason)
         | DataFusionError::NotImplemented(reason)
         | DataFusionError::Execution(reason) => plain(clause, phase, &reason),

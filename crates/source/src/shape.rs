@@ -111,11 +111,8 @@ impl Shape {
         }
     }
 
-    /// Extends the shape to cover the values of another shape.
-    ///
-    /// # Errors
-    ///
-    /// The names of two shapes without a common type, with the path of the field where they meet.
+    /// Extends the shape to cover the values of another shape. The error names two shapes without a common type, with the
+    /// path of the field where they meet.
     pub(crate) fn merge(&mut self, other: Self) -> Result<(), String> {
         match (&mut *self, other) {
             (_, Self::Unknown) => Ok(()),
@@ -263,10 +260,6 @@ impl Shape {
 
 impl Object {
     /// Extends the shape to cover other objects.
-    ///
-    /// # Errors
-    ///
-    /// As [`Shape::merge`].
     pub(crate) fn merge(&mut self, other: Self) -> Result<(), String> {
         self.objects += other.objects;
         for (name, member) in other.fields {
@@ -281,10 +274,6 @@ impl Object {
     }
 
     /// Extends the shape as [`Object::merge`] does, for the objects of lines.
-    ///
-    /// # Errors
-    ///
-    /// As [`Shape::merge`].
     pub(crate) fn merge_lines(
         &mut self,
         other: Self,

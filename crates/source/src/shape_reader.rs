@@ -14,10 +14,6 @@ use crate::shape::{Line, Member, Object, Seen, Shape, Taken, Whole, prefix_path}
 const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
 
 /// Infers the shape of one JSON object; `line` is its line in the file.
-///
-/// # Errors
-///
-/// The error in the text, without its line.
 pub(crate) fn shape_of_line(
     text: &[u8],
     line: Line,

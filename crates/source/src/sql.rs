@@ -47,10 +47,6 @@ struct Engine {
 
 impl Query {
     /// Parses and plans the query.
-    ///
-    /// # Errors
-    ///
-    /// `sql-*` and `source-column` errors.
     pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
         let statement = parse_query(SQL, options.query.sql.as_deref().unwrap_or_default())?;
         let mut text = statement.to_string();

@@ -6,10 +6,6 @@ use arrow::temporal_conversions::timestamp_ms_to_datetime;
 
 /// Parses a timestamp into milliseconds since 1970. Accepts RFC 3339, or a date with or without a time, which is
 /// interpreted as UTC.
-///
-/// # Errors
-///
-/// A description of what is wrong with the text.
 pub(crate) fn parse_time(text: &str) -> Result<i64, String> {
     let utc: Tz = "+00:00".parse().map_err(|_| "there is no UTC".to_owned())?;
     string_to_datetime(&utc, text.trim())

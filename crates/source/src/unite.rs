@@ -13,7 +13,8 @@ use arrow::error::ArrowError;
 use crate::conform::conform;
 use crate::files::InputFile;
 use crate::hints::quoted;
-use crate::{ReadAs, SchemaRule, SourceError, SourceKind, SourceOptions};
+use crate::{ReadAs, SchemaRule, SourceError, SourceKind, SourceOptions, SourceProblem};
+use shardmill_core::escape;
 
 /// The most schemas that are remembered. A file with a remembered schema costs one comparison.
 const KNOWN: usize = 16;
@@ -62,10 +63,6 @@ pub(crate) enum Form {
 
 impl Form {
     /// Converts a column to the type of the table.
-    ///
-    /// # Errors
-    ///
-    /// [`ArrowError`] when a value does not fit.
     pub(crate) fn apply(self, array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
         let formed = conform(array, target)?;
         if self == Self::Exact && array.data_type().is_integer() && target.is_floating() {
@@ -252,10 +249,6 @@ impl Gathered {
 
 impl United {
     /// Checks that columns can be read from all files.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceError::SchemaMismatch`], [`SourceError::MissingColumn`] and [`SourceError::ExtraColumn`].
     pub(crate) fn check(
         &self,
         columns: &[usize],
@@ -272,36 +265,28 @@ impl United {
     fn refusal(&self, column: usize, kind: SourceKind, files: &[InputFile]) -> Option<SourceError> {
         let refusal = self.refusals.get(column)?.as_ref()?;
         let name = self.fields.get(column)?.name();
-        let shown = |number: usize| {
-            let file = files.get(number);
-            file.map(|file| file.shown.clone()).unwrap_or_default()
-        };
+        let shown = |number: usize| files.get(number).map_or("", |file| file.shown.as_str());
         Some(match refusal {
             Refusal::Types {
-                expected,
-                found,
+                expected: (expected, first),
+                found: (found, file),
                 hint,
-            } => SourceError::SchemaMismatch {
-                kind,
-                file: shown(found.1).into(),
-                first_file: shown(expected.1).into(),
-                column: name.as_str().into(),
-                expected: expected.0.to_string().into(),
-                found: found.0.to_string().into(),
-                hint: hint.as_str().into(),
-            },
-            Refusal::Missing { lacking: 0, having } => SourceError::ExtraColumn {
-                kind,
-                file: shown(*having),
-                first_file: shown(0),
-                column: name.clone(),
-            },
-            Refusal::Missing { lacking, having } => SourceError::MissingColumn {
-                kind,
-                file: shown(*lacking),
-                first_file: shown(*having),
-                column: name.clone(),
-            },
+            } => {
+                let (name, first) = (escape(name), shown(*first));
+                let reason = format!(
+                    "column `{name}` is {found}, but {expected} in {}",
+                    escape(first)
+                );
+                SourceProblem::SchemaMismatch(kind)
+                    .at(shown(*file), reason)
+                    .with_hint(hint)
+            }
+            Refusal::Missing { lacking: 0, having } => {
+                SourceError::extra_column(kind, name, [shown(*having), shown(0)])
+            }
+            Refusal::Missing { lacking, having } => {
+                SourceError::lacking_column(kind, name, [shown(*lacking), shown(*having)])
+            }
         })
     }
 }
@@ -687,10 +672,6 @@ fn structure(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
 }
 
 /// Checks that a file has the columns of the first one. Columns that it lacks must be nullable.
-///
-/// # Errors
-///
-/// [`SourceError::MissingColumn`] and [`SourceError::ExtraColumn`].
 pub(crate) fn match_fields(
     kind: SourceKind,
     files: &[InputFile],
@@ -698,27 +679,15 @@ pub(crate) fn match_fields(
     fields: &mut [FieldRef],
     own: &Fields,
 ) -> Result<(), SourceError> {
-    let shown = |number: usize| {
-        let file = files.get(number);
-        file.map(|file| file.shown.clone()).unwrap_or_default()
-    };
+    let shown = |number: usize| files.get(number).map_or("", |file| file.shown.as_str());
     let lacks = |field: &&mut FieldRef| own.find(field.name()).is_none() && !field.is_nullable();
+    let files = [shown(number), shown(0)];
     if let Some(missing) = fields.iter_mut().find(lacks) {
-        return Err(SourceError::MissingColumn {
-            kind,
-            file: shown(number),
-            first_file: shown(0),
-            column: missing.name().clone(),
-        });
+        return Err(SourceError::lacking_column(kind, missing.name(), files));
     }
     let mut own = own.iter();
     match own.find(|own| !fields.iter().any(|field| field.name() == own.name())) {
         None => Ok(()),
-        Some(extra) => Err(SourceError::ExtraColumn {
-            kind,
-            file: shown(number),
-            first_file: shown(0),
-            column: extra.name().clone(),
-        }),
+        Some(extra) => Err(SourceError::extra_column(kind, extra.name(), files)),
     }
 }

@@ -58,20 +58,14 @@ impl FileVersion {
         }
     }
 
-    /// # Errors
-    ///
-    /// [`SourceError::Changed`] when the file has changed since.
+    /// Fails if the file has changed since.
     pub(crate) fn check(self, path: &str, metadata: &Metadata) -> Result<(), SourceError> {
         let now = Self::of(metadata);
         if now == self && metadata.is_file() {
             return Ok(());
         }
-        Err(SourceError::Changed {
-            path: path.to_owned(),
-            listed_bytes: self.bytes,
-            found_bytes: now.bytes,
-            touched: now.mtime_ns != self.mtime_ns,
-        })
+        let touched = now.mtime_ns != self.mtime_ns;
+        Err(SourceError::changed(path, self.bytes, now.bytes, touched))
     }
 }
 
@@ -196,11 +190,8 @@ struct Found {
     directories: Vec<Directory>,
 }
 
-/// Lists the regular files below `root`, on the current rayon pool.
-///
-/// # Errors
-///
-/// An error of the shallowest level that has one; on that level, the first in path order.
+/// Lists the regular files below `root`, on the current rayon pool. Reports an error of the shallowest level that has one;
+/// on that level, the first in path order.
 pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, SourceError> {
     let ancestor = if options.follow_links {
         let metadata = fs::metadata(root)
@@ -319,10 +310,10 @@ fn take(
         // A conversion's work folder contains no data, but the files next to it may be some of its shards.
         return match unfinished(&root.join(&directory.prefix)) {
             None => Ok(()),
-            Some(found) => Err(SourceError::Unfinished {
-                location: shown(root, directory.prefix.trim_end_matches('/')),
+            Some(found) => Err(SourceError::unfinished(
+                &shown(root, directory.prefix.trim_end_matches('/')),
                 found,
-            }),
+            )),
         };
     }
     let path = || shown(root, &format!("{}{lossy}", directory.prefix));
@@ -399,7 +390,7 @@ fn unfinished(folder: &Path) -> Option<Unfinished> {
 fn failure(action: &'static str, path: String, source: std::io::Error) -> SourceError {
     match source.kind() {
         std::io::ErrorKind::NotFound => {
-            SourceProblem::Removed.at(path, "it was removed while the source was listed")
+            SourceProblem::Changed.at(path, "it was removed while the source was listed")
         }
         _ => SourceError::io(action, path, source),
     }
@@ -430,10 +421,6 @@ fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str,
 }
 
 /// Runs on a pool of `jobs` threads, or on the current pool for 0.
-///
-/// # Errors
-///
-/// [`SourceError::Io`] when the system cannot create the threads.
 pub(crate) fn on_pool<T: Send>(
     jobs: usize,
     run: impl FnOnce() -> T + Send,

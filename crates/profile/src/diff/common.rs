@@ -95,7 +95,7 @@ pub(super) fn match_columns(
 }
 
 fn key_error(key: &str, message: String) -> SourceError {
-    SourceError::Foreign {
+    SourceError::Described {
         kind: shardmill_core::ErrorKind::InvalidInput,
         id: "column-unknown",
         object: Some(key.to_owned()),

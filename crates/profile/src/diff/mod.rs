@@ -24,7 +24,7 @@ use common::match_columns;
 ///
 /// # Errors
 ///
-/// Those of the sources; [`SourceError::Foreign`] if the key is not a column of both, if a temporary file cannot be
+/// Those of the sources; [`SourceError::Described`] if the key is not a column of both, if a temporary file cannot be
 /// written, and after a cancellation.
 pub fn diff(
     sources: [&dyn Source; 2],

@@ -130,7 +130,7 @@ impl<'a> Spill<'a> {
             .temp_dir
             .map(Path::to_owned)
             .unwrap_or_else(std::env::temp_dir);
-        SourceError::Foreign {
+        SourceError::Described {
             kind: ErrorKind::from(error),
             id: io_error_id(error),
             object: Some(dir.display().to_string()),

@@ -33,6 +33,7 @@ use shardmill_core::escape;
 use crate::catch_panic::{catch, one_line};
 use crate::objects::Store;
 use crate::source::{DeltaHistory, DeltaProtocol, DeltaSummary};
+use crate::time::shown_time;
 use crate::{SourceError, SourceOptions, SourceProblem};
 pub(crate) use log_file::LogFile;
 
@@ -73,10 +74,6 @@ pub(crate) struct Version {
 }
 
 /// Opens the version that the options request, or the latest.
-///
-/// # Errors
-///
-/// `delta-*` errors.
 pub(crate) fn open(
     shown: &str,
     location: &Location,
@@ -88,10 +85,6 @@ pub(crate) fn open(
 }
 
 /// Returns the files of the requested version, or of the latest, and the commits after version `after`.
-///
-/// # Errors
-///
-/// `delta-*` errors.
 pub(crate) fn history(
     shown: &str,
     location: &Location,
@@ -172,12 +165,14 @@ impl Log<'_> {
     }
 
     fn feature(&self, feature: impl Into<String>, hint: Option<&'static str>) -> SourceError {
-        SourceProblem::DeltaFeature
-            .at(
-                self.shown,
-                format!("needs {}, which is not supported", feature.into()),
-            )
-            .with_hint(hint)
+        let error = SourceProblem::DeltaFeature.at(
+            self.shown,
+            format!("needs {}, which is not supported", feature.into()),
+        );
+        match hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
     }
 
     /// Converts an error of the kernel.
@@ -301,12 +296,12 @@ impl Log<'_> {
                 let latest = self.at(engine, None).map(|snapshot| snapshot.version());
                 match (self.earliest(engine), latest) {
                     (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
-                        SourceError::DeltaVersion {
-                            table: self.shown.to_owned(),
-                            asked,
-                            earliest,
-                            latest,
-                        }
+                        SourceProblem::DeltaVersion.at(
+                            self.shown,
+                            format!(
+                                "there is no version {asked}: versions {earliest} to {latest} can be read"
+                            ),
+                        )
                     }
                     _ => self.blamed(engine, &error),
                 }
@@ -332,12 +327,15 @@ impl Log<'_> {
             && let Some(earliest) = self.earliest(engine)
         {
             let first = self.at(engine, Some(earliest)).ok();
-            return SourceError::DeltaTimestamp {
-                table: self.shown.to_owned(),
-                asked_ms,
-                earliest,
-                earliest_ms: first.and_then(|first| first.get_timestamp(engine).ok()),
-            };
+            let time = first.and_then(|first| first.get_timestamp(engine).ok());
+            let time = time.map_or(String::new(), |at| format!(" of {}", shown_time(at)));
+            let asked = shown_time(asked_ms);
+            return SourceProblem::DeltaTimestamp.at(
+                self.shown,
+                format!(
+                    "no version that can be read is as old as {asked}: the oldest is version {earliest}{time}"
+                ),
+            );
         }
         self.failed(error)
     }
@@ -532,11 +530,18 @@ impl Log<'_> {
 }
 
 impl Version {
+    /// Builds the error about a data file or deletion vector that the log lists and that no longer exists.
+    pub(crate) fn missing(&self, file: &str) -> SourceError {
+        let version = self.summary.version;
+        SourceProblem::DeltaFileMissing.at(
+            file,
+            format!(
+                "version {version} of the table consists of this file among others, and it does not exist: vacuumed?"
+            ),
+        )
+    }
+
     /// Returns the deleted rows of a file.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceError::DeltaFileMissing`] and [`SourceProblem::DeltaDeletionVector`].
     pub(crate) fn deleted(
         &self,
         file: &str,
@@ -548,20 +553,12 @@ impl Version {
         let storage = self.engine.storage_handler();
         let read = catch(|| deletion.descriptor.read(storage, &self.root)).map_err(wrong)?;
         let deleted = read.map_err(|error| match error.without_backtrace() {
-            KernelError::FileNotFound(_) if self.bucket.is_some() => {
-                SourceError::DeltaFileMissing {
-                    file: file.to_owned(),
-                    version: self.summary.version,
-                }
-            }
+            KernelError::FileNotFound(_) if self.bucket.is_some() => self.missing(file),
             KernelError::FileNotFound(_) => {
                 let place = deletion.descriptor.absolute_path(&self.root).ok().flatten();
                 let place = place.and_then(|place| place.to_file_path().ok());
-                SourceError::DeltaFileMissing {
-                    file: place
-                        .map_or_else(|| file.to_owned(), |place| place.display().to_string()),
-                    version: self.summary.version,
-                }
+                let place = place.map(|place| place.display().to_string());
+                self.missing(place.as_deref().unwrap_or(file))
             }
             other => match self.kernel.as_ref().and_then(KernelStore::take_failure) {
                 Some(failure) => failure.into(),

@@ -15,7 +15,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 use roaring::RoaringTreemap;
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Diagnostic as _, ErrorKind, escape};
 use shardmill_storage::{Location, Remote};
 
 use crate::base::Base;
@@ -67,10 +67,6 @@ struct Summary {
 }
 
 /// Reads the log and every footer.
-///
-/// # Errors
-///
-/// `delta-*`, `source-*` and `parquet-*` errors.
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
@@ -227,7 +223,7 @@ impl<'a> Opening<'a> {
         let shown = self.shown(file);
         let metadata = std::fs::metadata(&file.path.file).map_err(|source| {
             if source.kind() == std::io::ErrorKind::NotFound {
-                self.missing(shown.clone())
+                self.version.missing(&shown)
             } else {
                 SourceError::io("open", shown.clone(), source)
             }
@@ -238,13 +234,6 @@ impl<'a> Opening<'a> {
             file_version: FileVersion::of(&metadata),
             shown,
         })
-    }
-
-    fn missing(&self, file: String) -> SourceError {
-        SourceError::DeltaFileMissing {
-            file,
-            version: self.version.summary.version,
-        }
     }
 
     /// Fetches the ends of those files that are in a store.
@@ -270,7 +259,7 @@ impl<'a> Opening<'a> {
         // A missing object is noticed when its end is fetched.
         let tail = match tail {
             Some(Err(error)) if error.kind() == ErrorKind::NotFound => {
-                return Err(self.missing(input.shown));
+                return Err(self.version.missing(&input.shown));
             }
             tail => tail,
         };
@@ -279,11 +268,10 @@ impl<'a> Opening<'a> {
         let groups = group_sizes(&metadata);
         let rows: u64 = groups.iter().map(|(rows, _)| rows).sum();
         if let Some(claimed) = file.records.filter(|claimed| *claimed != rows) {
-            return Err(SourceError::DeltaRowCount {
-                file: input.shown,
-                claimed,
-                found: rows,
-            });
+            return Err(SourceProblem::DeltaRowCount.at(
+                input.shown,
+                format!("has {rows} rows, and the table log says {claimed}"),
+            ));
         }
         let deleted = match &file.deletion {
             None => None,
@@ -369,11 +357,14 @@ impl<'a> Opening<'a> {
             let data_type = column.field.data_type();
             let value = parse_value(text, data_type)
                 .filter(|value| column.field.is_nullable() || !value.is_null());
-            values.push(value.ok_or_else(|| SourceError::DeltaPartitionValue {
-                file: shown.to_owned(),
-                column: column.field.name().clone(),
-                value: text.unwrap_or_default().to_owned(),
-                data_type: data_type.to_string(),
+            values.push(value.ok_or_else(|| {
+                let (name, text) = (escape(column.field.name()), escape(text.unwrap_or_default()));
+                SourceProblem::DeltaPartitionValue.at(
+                    shown,
+                    format!(
+                        "the table log gives the partition column `{name}` the value `{text}`, which is no {data_type}"
+                    ),
+                )
             })?);
         }
         Ok(values)

@@ -64,10 +64,6 @@ pub(crate) const fn mapping(mode: ColumnMappingMode) -> Mapping {
 }
 
 /// Returns the columns of a table in the order of its schema.
-///
-/// # Errors
-///
-/// [`SourceError::TypeUnsupported`].
 pub(crate) fn columns(
     table: &str,
     schema: &StructType,
@@ -190,11 +186,7 @@ impl Maker<'_> {
     }
 
     fn unsupported(&self, path: &str, data_type: &str) -> SourceError {
-        SourceError::TypeUnsupported {
-            file: self.table.to_owned(),
-            column: path.to_owned(),
-            data_type: data_type.to_owned(),
-        }
+        SourceError::unsupported_type(self.table, path, data_type)
     }
 }
 

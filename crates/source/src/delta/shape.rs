@@ -47,10 +47,6 @@ pub(crate) struct Found {
 
 /// Returns the columns of a data file as the decoder should return them. An embedded Arrow schema is ignored, because
 /// the table defines the types.
-///
-/// # Errors
-///
-/// [`SourceProblem::ParquetFooter`] and [`SourceProblem::DuplicateColumn`].
 pub(crate) fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fields, SourceError> {
     let descr = metadata.file_metadata().schema_descr();
     let footer =
@@ -94,10 +90,6 @@ pub(crate) struct Finder<'a> {
 
 impl Finder<'_> {
     /// Finds a column in the file; `None` if the file lacks it.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceProblem::DeltaColumn`] when the column in the file does not match.
     pub(crate) fn find(
         &self,
         column: &Column,
@@ -345,10 +337,6 @@ const fn own_digits(data_type: &DataType) -> i16 {
 
 impl Shape {
     /// Converts a decoded column to the column of the table.
-    ///
-    /// # Errors
-    ///
-    /// [`ArrowError`] when a value does not fit, or when a required column has nulls.
     pub(crate) fn apply(&self, array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
             Self::Leaf(wanted) => return leaf(array, wanted),

@@ -11,10 +11,6 @@ use parquet_variant_compute::{VariantArray, unshred_variant, variant_to_json};
 use crate::catch_panic::catch;
 
 /// Returns the JSON text of each variant; null for a null variant.
-///
-/// # Errors
-///
-/// [`ArrowError`] when a value is not a variant.
 pub(super) fn to_json(array: &ArrayRef) -> Result<StringArray, ArrowError> {
     catch(|| decode(array))
         .unwrap_or_else(|panic| Err(ArrowError::ParseError(format!("variant: {panic}"))))

@@ -116,10 +116,6 @@ impl RowGroups {
     }
 
     /// Returns the place of a unit.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceError::Bug`] when there is no such unit.
     pub(crate) fn place(&self, unit: usize) -> Result<GroupPlace, SourceError> {
         let place = self.places.get(unit).copied();
         place.ok_or_else(|| SourceError::no_unit(unit))
@@ -127,10 +123,6 @@ impl RowGroups {
 }
 
 /// Starts to decode some columns of a unit.
-///
-/// # Errors
-///
-/// As [`GroupRows::open`].
 pub(crate) fn open_group(
     table: &dyn GroupTable,
     unit: usize,
@@ -165,10 +157,6 @@ pub(crate) fn open_group(
 }
 
 /// Returns a file by its number.
-///
-/// # Errors
-///
-/// [`SourceError::Bug`] when there is no such file.
 pub(crate) fn input_of(table: &dyn GroupTable, file: usize) -> Result<&InputFile, SourceError> {
     let input = table.input(file);
     input.ok_or_else(|| SourceError::bug(format!("there is no file {file}")))

@@ -103,10 +103,6 @@ impl Bytes<'_> {
 
 /// Reads and checks the footer of a file; it may have up to `most_bytes` bytes. `tail` is the end of the file, if
 /// already fetched.
-///
-/// # Errors
-///
-/// `parquet-*` errors naming the file.
 pub(crate) fn read_footer(
     input: &InputFile,
     most_bytes: u64,
@@ -154,13 +150,8 @@ pub(crate) fn read_footer(
         );
     }
     let length = u64::from(u32::from_le_bytes([l0, l1, l2, l3]));
-    Limits::check("parquet-footer-bytes", length, most_bytes).map_err(|limit| {
-        SourceError::ParquetLimit {
-            object: name(),
-            what: "the footer",
-            limit,
-        }
-    })?;
+    Limits::check("parquet-footer-bytes", length, most_bytes)
+        .map_err(|limit| SourceError::parquet_limit(&input.shown, "the footer", &limit))?;
     let footer_error =
         |reason: String| SourceProblem::ParquetFooter.at(name(), format!("footer: {reason}"));
     if length > size - 12 {
@@ -312,10 +303,6 @@ pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize
 
 /// Returns the Arrow fields of a file. They follow the embedded Arrow schema, with plain values instead of dictionaries
 /// and views.
-///
-/// # Errors
-///
-/// [`SourceError::TypeUnsupported`] and [`SourceProblem::DuplicateColumn`].
 pub(crate) fn arrow_fields(
     file: &str,
     metadata: &Arc<ParquetMetaData>,
@@ -363,19 +350,15 @@ fn unsupported_type(file: &str, metadata: &ParquetMetaData) -> Option<SourceErro
             Some(logical) => format!("{physical} ({logical:?})"),
             None => format!("{physical} ({})", info.converted_type()),
         };
-        Some(SourceError::TypeUnsupported {
-            file: file.to_owned(),
-            column: column.name().to_owned(),
-            data_type,
-        })
+        Some(SourceError::unsupported_type(
+            file,
+            column.name(),
+            &data_type,
+        ))
     })
 }
 
 /// Returns what the decoder needs to read the columns of a mask as these fields.
-///
-/// # Errors
-///
-/// [`SourceProblem::ParquetFooter`].
 pub(crate) fn levels(
     file: &str,
     metadata: &ParquetMetaData,
@@ -403,11 +386,8 @@ pub(crate) struct FooterCache {
 /// dropped.
 const READ_TOGETHER: usize = 256;
 
-/// Prepares files in groups, summarises the files of a group in parallel, and folds the summaries in file order.
-///
-/// # Errors
-///
-/// The first error, in file order.
+/// Prepares files in groups, summarises the files of a group in parallel, and folds the summaries in file order. Reports
+/// the first error in file order.
 pub(crate) fn fold_in_order<F: Sync, P: Send, S: Send>(
     files: &[F],
     prepare: impl Fn(&[F]) -> Vec<P>,
@@ -477,10 +457,6 @@ impl FooterCache {
     }
 
     /// Returns the footer of a file, after checking that the file is still the one that was listed.
-    ///
-    /// # Errors
-    ///
-    /// As [`read_footer`].
     pub(crate) fn metadata(
         &self,
         number: usize,

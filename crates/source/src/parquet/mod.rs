@@ -55,10 +55,6 @@ struct Summary {
 }
 
 /// Lists the files and reads every footer.
-///
-/// # Errors
-///
-/// `source-*` and `parquet-*` errors.
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,

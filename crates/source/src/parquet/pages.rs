@@ -41,10 +41,6 @@ impl OneGroup<'_> {
     }
 
     /// Returns the pages of one leaf column.
-    ///
-    /// # Errors
-    ///
-    /// When the column does not exist, or its codec is not compiled in.
     pub(crate) fn pages(&self, leaf: usize) -> Result<CheckedPages> {
         let group = self.row_group().ok_or_else(|| missing("row group"))?;
         let chunk = group.columns().get(leaf).ok_or_else(|| missing("column"))?;
@@ -156,12 +152,17 @@ impl CheckedPages {
     }
 
     fn corrupt(&self, reason: impl Into<String>) -> ParquetError {
-        self.keep(SourceError::ParquetCorrupt {
-            file: self.chunk.file.clone(),
-            row_group: self.chunk.row_group,
-            column: Some(self.chunk.column.clone()),
-            reason: reason.into(),
-        })
+        let ChunkName {
+            file,
+            row_group,
+            column,
+        } = &self.chunk;
+        self.keep(SourceError::parquet_corrupt(
+            file,
+            *row_group,
+            Some(column),
+            reason,
+        ))
     }
 
     /// Records the column in which the `parquet` crate found an error.
@@ -192,11 +193,8 @@ impl CheckedPages {
                 row_group,
                 column,
             } = &self.chunk;
-            return Err(self.keep(SourceError::ParquetLimit {
-                object: format!("{file} row group {row_group} column `{column}`"),
-                what: "a page",
-                limit,
-            }));
+            let object = format!("{file} row group {row_group} column `{column}`");
+            return Err(self.keep(SourceError::parquet_limit(&object, "a page", &limit)));
         }
         let most = most_expanded(self.codec, header.compressed);
         if header.uncompressed > most {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, PoisonError};
 
 use arrow::array::{Array as _, ArrayRef, RecordBatch, new_null_array};
-use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use arrow::datatypes::{DataType, Fields, SchemaRef};
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 use parquet::arrow::ProjectionMask;
@@ -101,10 +101,6 @@ pub(crate) struct GroupRows {
 
 impl GroupRows {
     /// Starts to decode a row group.
-    ///
-    /// # Errors
-    ///
-    /// `parquet-*` errors, and [`SourceError::Limit`] for rows that are too large.
     pub(crate) fn open(task: Task<'_>) -> Result<Self, SourceError> {
         let Task {
             input,
@@ -118,15 +114,10 @@ impl GroupRows {
             schema,
             sizes,
         } = task;
-        let row_group = metadata
-            .row_groups()
-            .get(group)
-            .ok_or_else(|| SourceError::Changed {
-                path: input.shown.clone(),
-                listed_bytes: input.file_version.bytes,
-                found_bytes: input.file_version.bytes,
-                touched: true,
-            })?;
+        let row_group = metadata.row_groups().get(group).ok_or_else(|| {
+            let bytes = input.file_version.bytes;
+            SourceError::changed(&input.shown, bytes, bytes, true)
+        })?;
         let descr = metadata.file_metadata().schema_descr();
         let mut roots: Vec<usize> = leaves
             .iter()
@@ -199,17 +190,13 @@ impl GroupRows {
         Ok(own)
     }
 
-    fn shown(&self) -> String {
-        self.input.shown.clone()
-    }
-
     /// Recovers the operating system's error that the decoder has reduced to text.
     fn system_error(&self, reason: &str) -> Option<SourceError> {
         let (_, rest) = reason.split_once("(os error ")?;
         let code = rest.split(')').next()?.parse().ok()?;
         Some(SourceError::io(
             "read",
-            self.shown(),
+            &self.input.shown,
             std::io::Error::from_raw_os_error(code),
         ))
     }
@@ -220,30 +207,18 @@ impl GroupRows {
             return error;
         }
         let mut found = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        found.take().unwrap_or_else(|| SourceError::ParquetCorrupt {
-            file: self.shown(),
-            row_group: self.group,
-            column: None,
-            reason: one_line(reason),
+        found.take().unwrap_or_else(|| {
+            SourceError::parquet_corrupt(&self.input.shown, self.group, None, one_line(reason))
         })
     }
 
-    fn unfit(&self, field: &Field, error: &ArrowError) -> SourceError {
-        SourceError::Conversion {
-            file: self.shown(),
-            column: field.name().clone(),
-            data_type: field.data_type().to_string(),
-            reason: one_line(&error.to_string()),
-        }
-    }
-
-    fn in_column(&self, column: &str, error: &ArrowError) -> SourceError {
-        SourceError::ParquetCorrupt {
-            file: self.shown(),
-            row_group: self.group,
-            column: Some(column.to_owned()),
-            reason: one_line(&error.to_string()),
-        }
+    fn in_column(&self, column: &str, reason: &str) -> SourceError {
+        SourceError::parquet_corrupt(
+            &self.input.shown,
+            self.group,
+            Some(column),
+            one_line(reason),
+        )
     }
 
     fn decode(&mut self) -> Result<Option<RecordBatch>, SourceError> {
@@ -284,20 +259,17 @@ impl GroupRows {
                         .get(*place)
                         .ok_or_else(|| SourceError::bug("the decoder left out a column"))?;
                     if !field.is_nullable() && column.logical_null_count() > 0 {
-                        return Err(SourceError::ParquetCorrupt {
-                            file: self.shown(),
-                            row_group: self.group,
-                            column: Some(field.name().clone()),
-                            reason: "has nulls though it is required".to_owned(),
-                        });
+                        return Err(self.in_column(field.name(), "has nulls though it is required"));
                     }
                     match form {
-                        Form::Conform(form) => form
-                            .apply(column, field.data_type())
-                            .map_err(|error| self.unfit(field, &error))?,
-                        Form::Table(convert) => {
-                            convert(column).map_err(|error| self.in_column(field.name(), &error))?
+                        Form::Conform(form) => {
+                            form.apply(column, field.data_type()).map_err(|error| {
+                                let reason = one_line(&error.to_string());
+                                SourceError::conversion(&self.input.shown, field, &reason)
+                            })?
                         }
+                        Form::Table(convert) => convert(column)
+                            .map_err(|error| self.in_column(field.name(), &error.to_string()))?,
                     }
                 }
                 Origin::Constant(value) => value.to_array_of_size(rows).map_err(|error| {

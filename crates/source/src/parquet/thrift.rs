@@ -180,10 +180,6 @@ pub(crate) struct FooterFacts {
 }
 
 /// Validates a `FileMetaData`.
-///
-/// # Errors
-///
-/// When the structure is broken or makes impossible claims.
 pub(crate) fn check_footer(bytes: &[u8]) -> Result<FooterFacts> {
     let mut walker = Walker::new(bytes);
     let mut facts = FooterFacts::default();
@@ -263,11 +259,7 @@ pub(crate) struct PageHeader {
     pub levels: u64,
 }
 
-/// Reads the page header at the beginning of `bytes`.
-///
-/// # Errors
-///
-/// [`END`] when it needs more bytes, another reason when the header is not valid.
+/// Reads the page header at the beginning of `bytes`. The error is [`END`] when it needs more bytes.
 pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
     let mut walker = Walker::new(bytes);
     let (mut kind, mut uncompressed, mut compressed, mut values) = (None, None, None, None);
@@ -323,10 +315,6 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
 
 /// Returns the length of the DELTA_BINARY_PACKED block sequence at the beginning of `bytes`, and the number of values
 /// it claims, without unpacking it.
-///
-/// # Errors
-///
-/// When it claims more than `most` values, or extends beyond the bytes.
 pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
     let mut walker = Walker::new(bytes);
     let block = walker.varint()?;

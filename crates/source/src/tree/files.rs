@@ -156,11 +156,13 @@ impl Shared {
         if bytes.len() - start == size {
             return Ok(());
         }
-        Err(SourceError::Changed {
-            path: self.shown(file),
-            listed_bytes: file_version.bytes,
-            found_bytes: (bytes.len() - start) as u64,
-            touched: false,
-        })
+        let found = (bytes.len() - start) as u64;
+        let shown = self.shown(file);
+        Err(SourceError::changed(
+            &shown,
+            file_version.bytes,
+            found,
+            false,
+        ))
     }
 }

@@ -78,10 +78,6 @@ fn too_many() -> SourceError {
 
 impl Samples {
     /// Groups files that have the same key by `split`.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceProblem::TreeCollision`] and [`SourceError::Limit`].
     pub(super) fn of_several(
         listings: &[&Listing],
         split: Split,
@@ -158,10 +154,6 @@ impl Samples {
     }
 
     /// Makes each file a sample.
-    ///
-    /// # Errors
-    ///
-    /// [`SourceProblem::TreeCollision`].
     pub(super) fn of_one(listings: &[&Listing], key_column: &str) -> Result<Self, SourceError> {
         let mut samples = Self {
             split: whole,

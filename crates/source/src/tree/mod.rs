@@ -45,10 +45,6 @@ pub(crate) struct Tree {
 }
 
 /// Lists the trees and groups their files.
-///
-/// # Errors
-///
-/// `tree-*`, `source-*` and `limit-*` errors.
 pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
     on_pool(options.resources.jobs, || open_here(locations, options))?
 }

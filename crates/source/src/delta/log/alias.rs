@@ -18,10 +18,6 @@ fn key(file: &LogFile) -> Key {
 
 /// Drops the files with absolute paths whose last action is a remove under another name. `follow` resolves a path to a
 /// file. Tables without absolute paths, which are nearly all, cost nothing.
-///
-/// # Errors
-///
-/// [`KernelError`] when the log cannot be read.
 pub(super) fn take_out_removed(
     files: &mut Vec<LogFile>,
     snapshot: &SnapshotRef,

@@ -5,8 +5,8 @@ use serde::de::IgnoredAny;
 use url::Url;
 
 use super::Log;
+use crate::SourceError;
 use crate::catch_panic::one_line;
-use crate::{SourceError, SourceProblem};
 
 /// The most commits that are read to find the damaged one.
 const MOST_COMMITS: usize = 1000;
@@ -17,11 +17,11 @@ impl Log<'_> {
         let failed = self.failed(error);
         // The kernel reports what it could not parse, but not the file.
         let is_syntax = match &failed {
-            SourceError::Input {
-                problem: SourceProblem::DeltaLog,
-                reason,
+            SourceError::Described {
+                id: "delta-log",
+                message,
                 ..
-            } => reason.to_ascii_lowercase().contains("json"),
+            } => message.to_ascii_lowercase().contains("json"),
             _ => false,
         };
         if !is_syntax {
