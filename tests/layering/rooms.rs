@@ -55,6 +55,7 @@ const WRITER: &str = "shardmill-writer";
 const READER: &str = "shardmill-reader";
 const CONVERT: &str = "shardmill-convert";
 const PROFILE: &str = "shardmill-profile";
+const VIEW: &str = "shardmill-view";
 const CLI: &str = "shardmill";
 const PYTHON: &str = "shardmill-python";
 
@@ -92,12 +93,14 @@ pub const ROOMS: &[Room] = &[
     ),
     // It measures Arrow rows, of which only sources know where they come from.
     room(PROFILE, Floor::Job, &[CORE, MDS, SOURCE, WEBDATASET]),
+    // It runs the commands of the command line instead of depending on their crates.
+    room(VIEW, Floor::Job, &[CORE, MDS, WEBDATASET, DATASET]),
     room(
         CLI,
         Floor::Edge,
         &[
             CORE, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER, CONVERT,
-            PROFILE,
+            PROFILE, VIEW,
         ],
     ),
     // Every rank imports the module, so it must not include the query engine: it uses neither `source` nor `convert`.
@@ -121,7 +124,7 @@ pub const ROOMS: &[Room] = &[
 
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER,
-    CONVERT, PROFILE, CLI, PYTHON, TESTING,
+    CONVERT, PROFILE, VIEW, CLI, PYTHON, TESTING,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.

@@ -1,0 +1,50 @@
+//! The errors of starting the server.
+
+use std::io;
+
+use shardmill_core::{Diagnostic, ErrorKind, io_error_id};
+
+/// An error of starting the server or writing the page.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ViewError {
+    /// The chosen token is too short, or has characters that an address cannot carry.
+    #[error("a token has at least 16 letters, digits, `-` or `_`")]
+    Token,
+    /// A port, a random number or a process is not available.
+    #[error("not available")]
+    System {
+        /// The address or the program.
+        object: String,
+        /// The error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Diagnostic for ViewError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Token => ErrorKind::InvalidInput,
+            Self::System { source, .. } => ErrorKind::from(source),
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Token => "config-read-only-token",
+            Self::System { source, .. } => io_error_id(source),
+        }
+    }
+
+    fn object(&self) -> Option<String> {
+        Some(match self {
+            Self::Token => "--read-only-token".to_owned(),
+            Self::System { object, .. } => object.clone(),
+        })
+    }
+
+    fn hint(&self) -> Option<String> {
+        matches!(self, Self::Token).then(|| "leave it out for a random one".to_owned())
+    }
+}
