@@ -24,6 +24,7 @@ mod tar;
 mod usage;
 mod values;
 mod verify;
+mod view;
 mod which;
 mod world;
 
@@ -47,6 +48,7 @@ pub use tar::{LintArgs, RewriteArgs, TarArgs, TarVerb};
 pub use usage::usage_error;
 pub use values::{location as parse_location, locations as parse_locations};
 pub use verify::VerifyArgs;
+pub use view::ViewArgs;
 pub use which::WhichArgs;
 pub use world::{Stream, WorldArgs};
 
@@ -146,6 +148,7 @@ pub enum Verb {
     Ls(LsArgs),
     Cat(CatArgs),
     Verify(VerifyArgs),
+    View(ViewArgs),
     Index(IndexArgs),
     Tar(TarArgs),
     Order(Box<OrderArgs>),

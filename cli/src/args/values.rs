@@ -66,6 +66,15 @@ pub fn number(text: &str) -> Parsed<u64> {
         .map_err(|_| is_not(text, "a whole number", "write digits only, as in 1000"))
 }
 
+/// Parses a port; 0 stands for any free one.
+pub fn port(text: &str) -> Parsed<u16> {
+    let port = number(text)?;
+    u16::try_from(port).map_err(|_| {
+        let hint = "pass a number from 1 to 65535, or 0 for any free port";
+        refused(format!("{port} is not a port"), hint)
+    })
+}
+
 /// Returns a parser of whole numbers from 1 to `most`.
 pub fn up_to(most: u64) -> impl Fn(&str) -> Parsed<u64> + Clone {
     move |text| match number(text)? {

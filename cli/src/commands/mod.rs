@@ -28,6 +28,7 @@ mod rows;
 mod stats;
 mod tars;
 mod verify;
+mod view;
 mod which;
 mod world;
 
@@ -48,6 +49,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),
+        Verb::View(args) => view::run(args, &cli.global, limits, out),
         Verb::Index(args) => index::run(args, limits, out),
         Verb::Tar(args) => match &args.verb {
             TarVerb::Lint(args) => lint::run(args, limits, out),

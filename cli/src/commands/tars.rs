@@ -72,6 +72,12 @@ impl Tars {
         &self.facts
     }
 
+    /// Returns the shards and how many samples each stores.
+    pub fn into_parts(self) -> (TarSet, Vec<u64>) {
+        let stored = self.facts.iter().map(|shard| shard.stored).collect();
+        (self.set, stored)
+    }
+
     /// Returns the length of the index, if there is one.
     pub fn index_bytes(&self) -> Option<u64> {
         Some(self.set.indexes().first()?.bytes)

@@ -30,14 +30,28 @@ pub struct Console {
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum JsonLine<'a> {
-    Error {
-        #[serde(flatten)]
-        fault: &'a Fault,
-        docs: String,
-        kind: &'static str,
-        exit_code: u8,
-    },
+    Error(ErrorFields<'a>),
     Warning(&'a Fault),
+}
+
+/// The fields of an error line.
+#[derive(Serialize)]
+pub struct ErrorFields<'a> {
+    #[serde(flatten)]
+    fault: &'a Fault,
+    docs: String,
+    kind: &'static str,
+    exit_code: u8,
+}
+
+/// Returns the fields of an error line in JSON.
+pub fn error_value(fault: &Fault, signal: Option<Signal>) -> ErrorFields<'_> {
+    ErrorFields {
+        fault,
+        docs: format!("{DOCS_URL}reference/errors/#{}", fault.id),
+        kind: kind_name(fault.kind),
+        exit_code: exit_code(fault.kind, signal),
+    }
 }
 
 impl Console {
@@ -78,12 +92,7 @@ impl Console {
     /// Prints a failure, with its exit code.
     pub fn error(&self, fault: &Fault, signal: Option<Signal>) {
         if self.json {
-            self.json(&JsonLine::Error {
-                fault,
-                docs: format!("{DOCS_URL}reference/errors/#{}", fault.id),
-                kind: kind_name(fault.kind),
-                exit_code: exit_code(fault.kind, signal),
-            });
+            self.json(&JsonLine::Error(error_value(fault, signal)));
         } else {
             self.fault("error", ERROR, fault);
         }

@@ -9,7 +9,7 @@ mod progress;
 mod table;
 mod value;
 
-pub use console::Console;
+pub use console::{Console, error_value};
 pub use exit::{Exit, Signal, exit_code};
 pub use fit::{FitTable, terminal_width};
 pub use human::{bytes, count, many, percent, rate, ratio, seconds};

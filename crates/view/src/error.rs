@@ -32,7 +32,7 @@ impl Diagnostic for ViewError {
 
     fn id(&self) -> &'static str {
         match self {
-            Self::Token => "config-read-only-token",
+            Self::Token => "usage-value",
             Self::System { source, .. } => io_error_id(source),
         }
     }

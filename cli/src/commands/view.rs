@@ -1,0 +1,175 @@
+//! The command `shardmill view`: shows a dataset in the browser.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use shardmill_core::{Limits, escape};
+use shardmill_dataset::DatasetError;
+use shardmill_storage::{Dir, PublishMode};
+use shardmill_view::{Program, Samples, Server, ViewError, Viewed, report};
+
+use super::dataset;
+use super::dataset_location::DatasetLocation;
+use super::tars::Tars;
+use crate::args::{GlobalArgs, ViewArgs};
+use crate::error::{CliError, Fault, Stop};
+use crate::output::{Exit, Output, bytes, error_value};
+
+/// The time after which the file that opens the browser is removed.
+const OPENING_TIME: Duration = Duration::from_secs(30);
+
+#[derive(Serialize)]
+struct Address<'a> {
+    url: &'a str,
+}
+
+#[derive(Serialize)]
+struct Exported<'a> {
+    file: &'a str,
+    bytes: usize,
+}
+
+pub fn run(
+    args: &ViewArgs,
+    global: &GlobalArgs,
+    limits: Limits,
+    out: &mut Output,
+) -> Result<Exit, Stop> {
+    let location = DatasetLocation::parse(&args.location, &args.storage)?;
+    let samples = match Tars::find(&location, &limits, args.with_deleted)? {
+        Some(tars) => {
+            let (set, stored) = tars.into_parts();
+            Samples::of_tars(set, stored, limits)
+        }
+        None => {
+            let dataset = dataset::open(&args.location, &location, limits, args.with_deleted)?;
+            Samples::of_dataset(dataset)
+        }
+    };
+    let viewed = Viewed {
+        samples,
+        program: program(args, global)?,
+        explain,
+    };
+    if let Some(path) = &args.export {
+        return export(path, &viewed, out);
+    }
+    let server = Server::bind(viewed, args.port, args.read_only_token.as_deref())?;
+    let url = server.url();
+    match out.is_json() {
+        true => out.json(&Address { url: &url })?,
+        false => out.line(&url)?,
+    }
+    out.flush()?;
+    out.console()
+        .note("the address is for this machine only; Ctrl-C stops the server");
+    if args.open {
+        open(&url)?;
+    }
+    server.run();
+    Ok(Exit::Done)
+}
+
+/// Returns how the page runs this program again.
+fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
+    let path = std::env::current_exe().map_err(|source| ViewError::System {
+        object: "shardmill".to_owned(),
+        source,
+    })?;
+    let storage = &args.storage;
+    let settings = [
+        ("profile", &storage.profile),
+        ("region", &storage.region),
+        ("endpoint-url", &storage.endpoint_url),
+    ];
+    let mut shown_options: Vec<String> = settings
+        .into_iter()
+        .filter_map(|(name, value)| Some(format!("--{name}={}", value.as_deref()?)))
+        .collect();
+    let limits = global.limits.iter();
+    shown_options.extend(limits.map(|(name, value)| format!("--safety-limit={name}={value}")));
+    let secret = storage.storage_options.iter();
+    let secret = secret.map(|setting| format!("--storage-option={setting}"));
+    let options = shown_options.iter().cloned().chain(secret);
+    Ok(Program {
+        path,
+        location: args.location.clone(),
+        options: options.map(OsString::from).collect(),
+        shown_options,
+    })
+}
+
+/// Describes an error of a sample as an error line does.
+fn explain(error: DatasetError) -> serde_json::Value {
+    let fault = Fault::from(error);
+    serde_json::to_value(error_value(&fault, None)).unwrap_or_default()
+}
+
+fn export(path: &Path, viewed: &Viewed, out: &mut Output) -> Result<Exit, Stop> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        return Err(CliError::option(
+            "export",
+            format!("`{}` names no file", escape(&path.display().to_string())),
+            "give the path of a file: report.html",
+        )
+        .into());
+    };
+    let page = report(viewed)?;
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let dir = Dir::open(parent.unwrap_or(Path::new(".")))?;
+    dir.publish_bytes(None, name, page.as_bytes(), PublishMode::Replace)?;
+    let file = &*path.to_string_lossy();
+    if out.is_json() {
+        out.json(&Exported {
+            file,
+            bytes: page.len(),
+        })?;
+    } else if !out.is_quiet() {
+        out.line(format_args!(
+            "{}: {}",
+            escape(file),
+            bytes(page.len() as u64)
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Opens the browser of the desktop. The address is in a file that only this user can read, because other users can read
+/// the arguments of a process.
+fn open(url: &str) -> Result<(), Stop> {
+    let opener = if cfg!(target_os = "macos") {
+        "open"
+    } else {
+        "xdg-open"
+    };
+    let failed = |source| ViewError::System {
+        object: opener.to_owned(),
+        source,
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix("shardmill-view-")
+        .suffix(".html")
+        .tempfile()
+        .map_err(failed)?;
+    let page = format!("<!doctype html>\n<meta http-equiv=\"refresh\" content=\"0; url={url}\">\n");
+    file.write_all(page.as_bytes()).map_err(failed)?;
+    let started = Command::new(opener)
+        .arg(file.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut child = started.map_err(failed)?;
+    thread::spawn(move || {
+        // Whether a browser opened is visible; the address is printed in any case.
+        let _ = child.wait();
+        thread::sleep(OPENING_TIME);
+        drop(file);
+    });
+    Ok(())
+}
