@@ -1,0 +1,182 @@
+// Requests to the server, or the data of an exported report.
+
+export interface Failure {
+	id?: string;
+	object?: string | null;
+	message: string;
+	hint?: string | null;
+	docs?: string;
+}
+
+export interface Field {
+	name: string;
+	encoding: string;
+	bytes: number;
+	kind: "text" | "json" | "number" | "array" | "image" | "audio" | "video" | "bytes";
+	text?: string;
+	truncated?: boolean;
+	note?: string;
+	error?: string;
+	hex?: string;
+	mime?: string;
+	width?: number;
+	height?: number;
+	mode?: string;
+	images?: number;
+	images_stored?: number;
+	dtype?: string;
+	shape?: number[];
+	min?: number | null;
+	max?: number | null;
+	mean?: number | null;
+	not_finite?: number;
+	sampled?: boolean;
+	rows?: number;
+	columns?: number;
+	values?: (number | null)[];
+}
+
+export interface Sample {
+	number: number;
+	shard?: number;
+	file?: string;
+	at?: number;
+	fields?: Field[];
+	error?: Failure;
+}
+
+export interface Facts {
+	location: string;
+	samples: number;
+	shards: number;
+	options: string[];
+	version: string;
+}
+
+/** What a command printed. */
+export interface Ran<T> {
+	command: string;
+	exit_code: number;
+	output: T[];
+	errors: { error?: Failure; warning?: Failure }[];
+}
+
+interface Report {
+	dataset: Facts;
+	inspect: Ran<unknown>;
+	shards: Ran<unknown>;
+	stats: Ran<unknown>;
+	samples: Sample[];
+	media: Record<string, string>;
+}
+
+/** An answer that is an error, in the words of the command line. */
+export class Refused extends Error {
+	constructor(readonly failure: Failure) {
+		super(failure.message);
+	}
+}
+
+export type Query = Record<string, string | number | boolean | undefined>;
+
+let token: string | null = null;
+let report: Report | null = null;
+
+/** Reads the token from the address and removes it there, so that it is not copied or bookmarked by accident. */
+export function begin(): void {
+	report = JSON.parse(document.getElementById("report")?.textContent ?? "null");
+	const given = new URLSearchParams(location.search).get("token");
+	if (given) {
+		token = given;
+		history.replaceState(null, "", location.pathname + location.hash);
+	}
+}
+
+export function isReport(): boolean {
+	return report !== null;
+}
+
+function headers(): HeadersInit {
+	return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
+export function queryText(query: Query): string {
+	const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== "" && value !== false);
+	return new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
+}
+
+async function request(path: string, query: Query, signal?: AbortSignal): Promise<Response> {
+	let response: Response;
+	try {
+		response = await fetch(`/api/${path}?${queryText(query)}`, { headers: headers(), signal });
+	} catch (error) {
+		if (signal?.aborted) throw error;
+		throw new Refused({ message: "the server does not answer; is `shardmill view` still running?" });
+	}
+	if (!response.ok) {
+		const body = await response.json().catch(() => null);
+		throw new Refused(body?.error ?? { message: `the server answered ${response.status}` });
+	}
+	return response;
+}
+
+async function get<T>(path: string, query: Query, signal?: AbortSignal): Promise<T> {
+	return (await request(path, query, signal)).json();
+}
+
+export async function facts(signal?: AbortSignal): Promise<Facts> {
+	return report ? report.dataset : get("dataset", {}, signal);
+}
+
+export async function samples(from: number, count: number, full: boolean, signal?: AbortSignal): Promise<Sample[]> {
+	if (report) return report.samples.slice(from, from + count);
+	const found = await get<{ samples: Sample[] }>("samples", { from, count, full }, signal);
+	return found.samples;
+}
+
+/** Runs a command. Its own failure is an error; problems that it found are part of its output. */
+export async function run<T>(verb: string, query: Query, signal?: AbortSignal): Promise<Ran<T>> {
+	const kept = report as unknown as Record<string, Ran<T> | undefined> | null;
+	const ran = kept ? kept[verb] : await get<Ran<T>>(`run/${verb}`, query, signal);
+	if (!ran) throw new Refused({ message: "a report has no such data; run `shardmill view` on the dataset" });
+	const failure = ran.errors.find((line) => line.error)?.error;
+	if (ran.output.length === 0 && (failure || ran.exit_code !== 0)) {
+		throw new Refused(failure ?? { message: `the command ended with ${ran.exit_code}` });
+	}
+	return ran;
+}
+
+export async function find(
+	key: string,
+	from: number,
+	signal?: AbortSignal,
+): Promise<{ number: number | null; next?: number }> {
+	return get("find", { key, from }, signal);
+}
+
+export interface Frequent {
+	rows: number;
+	values: { text: string; count: number }[];
+	other: number;
+}
+
+export async function frequent(column: string, limit: number, signal?: AbortSignal): Promise<Frequent> {
+	return get("frequent", { column, limit }, signal);
+}
+
+/** Returns the address of a value for an element, and how to release it. */
+export async function media(
+	sample: number,
+	column: string,
+	item: number,
+	signal?: AbortSignal,
+): Promise<[string, () => void]> {
+	if (report) {
+		const kept = item === 0 ? report.media[`${sample}/${column}`] : undefined;
+		if (!kept) throw new Refused({ message: "too large for a report" });
+		return [kept, () => {}];
+	}
+	const response = await request("raw", { sample, column, item }, signal);
+	const url = URL.createObjectURL(await response.blob());
+	return [url, () => URL.revokeObjectURL(url)];
+}

@@ -1,0 +1,212 @@
+// Shows one value of a sample. Texts from samples only ever become text nodes.
+
+import { useState } from "preact/hooks";
+import { type Field, media } from "./api";
+import { HeatMap, Lines } from "./charts";
+import { bytes, count, hexDump, short, visible } from "./format";
+import { Status, useLoaded } from "./parts";
+
+/** Media of more bytes are loaded on request. */
+const EAGER_BYTES = 16 << 20;
+
+/** The most members of an object that are shown before the reader asks for more. */
+const MEMBERS = 100;
+
+export function FieldView({ field, sample }: { field: Field; sample: number }) {
+	return (
+		<section class="field" aria-label={visible(field.name)}>
+			<h3>
+				{visible(field.name)} <small>{facts(field)}</small>
+			</h3>
+			{field.error ? (
+				<p class="failed" role="alert">
+					{visible(field.error)}
+				</p>
+			) : null}
+			{field.note ? <p class="note">{field.note}</p> : null}
+			<Value field={field} sample={sample} />
+		</section>
+	);
+}
+
+/** Returns the type and the size of a value. */
+export function facts(field: Field): string {
+	const parts = [field.encoding, field.mime, bytes(field.bytes)];
+	if (field.width) parts.push(`${field.width} × ${field.height}`);
+	if (field.mode) parts.push(field.mode);
+	if (field.shape) parts.push(`${field.dtype} [${field.shape.join(", ")}]`);
+	if (field.images_stored) parts.push(`${count(field.images_stored)} images`);
+	if (field.truncated) parts.push("only the beginning is shown");
+	return parts.filter(Boolean).join(" · ");
+}
+
+function Value({ field, sample }: { field: Field; sample: number }) {
+	switch (field.kind) {
+		case "image":
+			return (
+				<>
+					{Array.from({ length: field.images ?? 1 }, (_, item) => (
+						// biome-ignore lint/suspicious/noArrayIndexKey: the position is the identity of an image
+						<Media key={item} field={field} sample={sample} item={item} />
+					))}
+				</>
+			);
+		case "audio":
+		case "video":
+			return <Media field={field} sample={sample} item={0} />;
+		case "json":
+			return field.truncated ? <Text field={field} /> : <Json text={field.text ?? ""} />;
+		case "number":
+			return <p class="number">{field.text}</p>;
+		case "array":
+			return <ArrayView field={field} />;
+		case "bytes":
+			return field.hex ? (
+				<pre class="hex" tabIndex={0}>
+					{hexDump(field.hex)}
+				</pre>
+			) : null;
+		default:
+			return <Text field={field} />;
+	}
+}
+
+function Text({ field }: { field: Field }) {
+	return (
+		<pre class="text" tabIndex={0}>
+			{visible(field.text ?? "")}
+		</pre>
+	);
+}
+
+export function Media({ field, sample, item, tile }: { field: Field; sample: number; item: number; tile?: boolean }) {
+	const [wanted, setWanted] = useState(field.bytes <= EAGER_BYTES);
+	return wanted ? (
+		<LoadedMedia field={field} sample={sample} item={item} tile={tile} />
+	) : (
+		<button type="button" onClick={() => setWanted(true)}>
+			Load {bytes(field.bytes)}
+		</button>
+	);
+}
+
+function LoadedMedia({ field, sample, item, tile }: { field: Field; sample: number; item: number; tile?: boolean }) {
+	const [broken, setBroken] = useState(false);
+	const loaded = useLoaded(
+		async (signal) => {
+			const [url, release] = await media(sample, field.name, item, signal);
+			signal.addEventListener("abort", release);
+			return url;
+		},
+		[sample, field.name, item],
+	);
+	if (!loaded.value) return <Status of={loaded} />;
+	if (broken) return <p class="failed">the {field.kind} cannot be decoded</p>;
+	const label = `${visible(field.name)} of sample ${sample}`;
+	if (field.kind === "audio") {
+		// biome-ignore lint/a11y/useMediaCaption: samples have no captions
+		return <audio controls src={loaded.value} aria-label={label} onError={() => setBroken(true)} />;
+	}
+	if (field.kind === "video") {
+		// biome-ignore lint/a11y/useMediaCaption: samples have no captions
+		return <video controls preload="metadata" src={loaded.value} aria-label={label} onError={() => setBroken(true)} />;
+	}
+	return (
+		<img
+			class={tile ? "thumb" : "image"}
+			src={loaded.value}
+			alt={label}
+			decoding="async"
+			onError={() => setBroken(true)}
+		/>
+	);
+}
+
+function ArrayView({ field }: { field: Field }) {
+	const { values = [], rows = 1, columns = 1 } = field;
+	const range =
+		field.min == null || field.max == null
+			? "no finite numbers"
+			: `${short(field.min)} to ${short(field.max)}, mean ${short(field.mean ?? 0)}`;
+	const not = field.not_finite ? `, ${count(field.not_finite)} not finite` : "";
+	const label = `${field.sampled ? "some of the numbers: " : ""}${range}${not}`;
+	const points = values
+		.map((value, at): [number, number] => [at, value ?? Number.NaN])
+		.filter(([, value]) => Number.isFinite(value));
+	return (
+		<>
+			<p class="note">{label}</p>
+			{values.length <= 16 ? (
+				<p class="number">{values.map((value) => (value === null ? "not finite" : short(value))).join(", ")}</p>
+			) : rows === 1 ? (
+				<Lines series={[{ name: field.name, points }]} label={`values of ${visible(field.name)}`} unit={short} />
+			) : (
+				<HeatMap
+					values={values}
+					rows={rows}
+					columns={columns}
+					min={field.min ?? 0}
+					max={field.max ?? 1}
+					label={`heat map of ${visible(field.name)}, ${label}`}
+				/>
+			)}
+		</>
+	);
+}
+
+export function Json({ text }: { text: string }) {
+	let value: unknown;
+	try {
+		value = JSON.parse(text);
+	} catch {
+		// Numbers such as NaN, which Python writes, are not JSON.
+		return (
+			<pre class="text" tabIndex={0}>
+				{visible(text)}
+			</pre>
+		);
+	}
+	return (
+		<div class="json">
+			<Tree value={value} open />
+		</div>
+	);
+}
+
+/** A value of JSON. The members of an object are made when it is opened, so that deep values cost nothing. */
+function Tree({ name, value, open }: { name?: string; value: unknown; open?: boolean }) {
+	const [shown, setShown] = useState(open ?? false);
+	const [most, setMost] = useState(MEMBERS);
+	const label = name === undefined ? "" : `${visible(name)}: `;
+	if (typeof value !== "object" || value === null) {
+		const text = typeof value === "string" ? JSON.stringify(value) : String(value);
+		return (
+			<div class="leaf">
+				{label}
+				<span class={`json-${value === null ? "null" : typeof value}`}>{visible(text)}</span>
+			</div>
+		);
+	}
+	const members = Object.entries(value);
+	const size = Array.isArray(value) ? `[${members.length}]` : `{${members.length}}`;
+	return (
+		<details open={shown} onToggle={(event) => setShown(event.currentTarget.open)}>
+			<summary>
+				{label}
+				{size}
+			</summary>
+			{shown ? (
+				<>
+					{members.slice(0, most).map(([key, member]) => (
+						<Tree key={key} name={key} value={member} />
+					))}
+					{members.length > most ? (
+						<button type="button" onClick={() => setMost(most + 10 * MEMBERS)}>
+							{count(members.length - most)} more
+						</button>
+					) : null}
+				</>
+			) : null}
+		</details>
+	);
+}

@@ -1,0 +1,157 @@
+// Texts of numbers, bytes, addresses and command lines. Pure functions.
+
+/** Formats a size as `shardmill` does: binary units with one decimal. */
+export function bytes(count: number): string {
+	const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+	let unit = 0;
+	let value = count;
+	while (value >= 1024 && unit < units.length - 1) {
+		value /= 1024;
+		unit += 1;
+	}
+	return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}
+
+/** Groups the digits of a whole number. */
+export function count(value: number): string {
+	return value.toLocaleString("en-US");
+}
+
+/** Formats a measured number with at most `digits` significant digits. */
+export function short(value: number, digits = 5): string {
+	if (Number.isInteger(value) && Math.abs(value) < 1e9) return count(value);
+	const text = value.toPrecision(digits);
+	return text.includes("e") ? text : String(Number(text));
+}
+
+export function seconds(value: number): string {
+	if (value < 60) return `${short(value, 3)} s`;
+	if (value < 7200) return `${short(value / 60, 3)} min`;
+	return `${short(value / 3600, 3)} h`;
+}
+
+export function percent(part: number, whole: number): string {
+	return whole > 0 ? `${((100 * part) / whole).toFixed(1)} %` : "0 %";
+}
+
+// Control characters other than tab and line feed, and characters that reorder or hide text.
+const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+/** Makes characters visible that could hide or reorder a text. */
+export function visible(text: string): string {
+	return text.replace(INVISIBLE, (character) => `\\u{${character.charCodeAt(0).toString(16)}}`);
+}
+
+/** Formats hexadecimal digits as lines of 16 bytes with their offsets and their ASCII characters. */
+export function hexDump(digits: string): string {
+	const lines: string[] = [];
+	for (let at = 0; at < digits.length; at += 32) {
+		const pairs = digits.slice(at, at + 32).match(/../g) ?? [];
+		const ascii = pairs.map((pair) => {
+			const code = Number.parseInt(pair, 16);
+			return code >= 32 && code < 127 ? String.fromCharCode(code) : ".";
+		});
+		const offset = (at / 2).toString(16).padStart(8, "0");
+		lines.push(`${offset}  ${pairs.join(" ").padEnd(47)}  ${ascii.join("")}`);
+	}
+	return lines.join("\n");
+}
+
+/** Quotes a word for a shell. */
+export function quoted(word: string): string {
+	return /^[\w./:@%+,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+/** Formats a text as a Python string. */
+export function pythonText(text: string): string {
+	const escaped = text.replaceAll("\\", "\\\\").replaceAll("'", "\\'");
+	return `'${escaped
+		.replace(INVISIBLE, (character) => `\\x${character.charCodeAt(0).toString(16).padStart(2, "0")}`)
+		.replaceAll("\n", "\\n")
+		.replaceAll("\t", "\\t")}'`;
+}
+
+/** Returns the expression that opens the dataset in Python. */
+export function pythonDataset(location: string, more: Record<string, string | number | boolean> = {}): string {
+	const source = location.includes("://") ? "remote" : "local";
+	return `shardmill.StreamingDataset(${source}=${pythonText(location)}${pythonArguments(more)})`;
+}
+
+/** Formats keyword arguments, each after a comma. */
+export function pythonArguments(values: Record<string, string | number | boolean>): string {
+	return Object.entries(values)
+		.map(([name, value]) => {
+			const text =
+				typeof value === "boolean"
+					? value
+						? "True"
+						: "False"
+					: typeof value === "number"
+						? String(value)
+						: pythonText(value);
+			return `, ${name}=${text}`;
+		})
+		.join("");
+}
+
+/** The page and the values of an address such as `#/samples?n=5`. */
+export interface Route {
+	page: string;
+	values: URLSearchParams;
+}
+
+export function parseRoute(hash: string): Route {
+	const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?");
+	return { page: path || "overview", values: new URLSearchParams(query) };
+}
+
+export function routeText(page: string, values: Record<string, string | number | boolean | undefined> = {}): string {
+	const pairs = Object.entries(values).filter(([, value]) => value !== undefined && value !== "" && value !== false);
+	const query = new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
+	return `#/${page}${query ? `?${query}` : ""}`;
+}
+
+/** Which rows of a long list are visible. */
+export interface Window {
+	first: number;
+	last: number;
+	/** Where the first of them is, in pixels from the start of the scrolled area. */
+	top: number;
+}
+
+/** The tallest element that browsers lay out exactly. */
+export const MOST_PIXELS = 8_000_000;
+
+/**
+ * Returns the visible rows of a list. A list that is taller than a browser can lay out is scrolled in proportion: the
+ * scrolled area has `MOST_PIXELS`, and the position in it selects the row.
+ */
+export function visibleRows(rows: number, rowHeight: number, height: number, scrollTop: number): Window {
+	const full = rows * rowHeight;
+	const area = Math.min(full, MOST_PIXELS);
+	const most = Math.max(area - height, 0);
+	const scrolled = Math.min(Math.max(scrollTop, 0), most);
+	const pixel = most > 0 ? (scrolled / most) * Math.max(full - height, 0) : 0;
+	const first = Math.floor(pixel / rowHeight);
+	const last = Math.min(rows, Math.ceil((pixel + height) / rowHeight) + 1);
+	return { first, last, top: scrolled - (pixel - first * rowHeight) };
+}
+
+/** Returns the scroll position that shows a row at the top. */
+export function scrollOf(row: number, rows: number, rowHeight: number, height: number): number {
+	const full = rows * rowHeight;
+	const area = Math.min(full, MOST_PIXELS);
+	const reach = Math.max(full - height, 0);
+	return reach > 0 ? (Math.min(row * rowHeight, reach) / reach) * Math.max(area - height, 0) : 0;
+}
+
+/** Returns the shard of a sample, from the first samples of the shards. */
+export function shardOf(sample: number, firsts: number[]): number {
+	let [low, high] = [0, firsts.length];
+	while (high - low > 1) {
+		const middle = (low + high) >> 1;
+		if ((firsts[middle] ?? 0) <= sample) low = middle;
+		else high = middle;
+	}
+	return low;
+}

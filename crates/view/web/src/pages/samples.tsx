@@ -1,0 +1,281 @@
+// A grid of all samples, and single ones by number or key.
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Facts, find, isReport, Refused, run, type Sample, samples } from "../api";
+import { FieldView } from "../field";
+import { count, MOST_PIXELS, pythonDataset, quoted, routeText, scrollOf, visible, visibleRows } from "../format";
+import { Copy, Failed, Input, Status, useLoaded } from "../parts";
+import { Tile } from "../tile";
+
+const ROW_HEIGHT = 196;
+const TILE_WIDTH = 190;
+
+/** Samples are requested in groups of this many. */
+const GROUP = 24;
+
+/** The groups that are kept. */
+const KEPT = 60;
+
+/** The samples of a report. */
+const REPORT_SAMPLES = 24;
+
+export function Samples({ facts, values }: { facts: Facts; values: URLSearchParams }) {
+	const number = values.get("n");
+	const total = isReport() ? Math.min(facts.samples, REPORT_SAMPLES) : facts.samples;
+	return (
+		<>
+			<Jump total={total} />
+			{number === null ? (
+				<Grid total={total} from={Number(values.get("from") ?? 0)} />
+			) : (
+				<Single facts={facts} total={total} number={Number(number)} />
+			)}
+		</>
+	);
+}
+
+/** Goes to a sample by number or key. */
+function Jump({ total }: { total: number }) {
+	const [text, setText] = useState("");
+	const [state, setState] = useState<{ message?: string; error?: Refused }>({});
+	const go = async (event: Event) => {
+		event.preventDefault();
+		const wanted = text.trim();
+		if (/^\d+$/.test(wanted) && Number(wanted) < total) {
+			location.hash = routeText("samples", { n: wanted });
+			return;
+		}
+		if (isReport() || !wanted) return;
+		try {
+			let from = 0;
+			for (;;) {
+				setState({ message: `searching from sample ${count(from)}…` });
+				const found = await find(wanted, from);
+				if (found.number !== null) {
+					setState({});
+					location.hash = routeText("samples", { n: found.number });
+					return;
+				}
+				if (found.next === undefined) break;
+				from = found.next;
+			}
+			setState({ message: `no sample has the number or the key ${wanted}` });
+		} catch (error) {
+			setState(error instanceof Refused ? { error } : { message: String(error) });
+		}
+	};
+	return (
+		<form class="jump" role="search" onSubmit={go}>
+			<Input label={`Number below ${count(total)}, or key`} type="text" value={text} onChange={setText} />
+			<button type="submit">Go</button>
+			<span role="status">{state.message}</span>
+			{state.error ? <Failed failure={state.error.failure} /> : null}
+		</form>
+	);
+}
+
+function Grid({ total, from }: { total: number; from: number }) {
+	const area = useRef<HTMLDivElement>(null);
+	const [size, setSize] = useState({ columns: 1, height: 600 });
+	const [scrollTop, setScrollTop] = useState(0);
+	const [groups, setGroups] = useState(new Map<number, Sample[]>());
+	const [failure, setFailure] = useState<Refused | null>(null);
+	const rows = Math.ceil(total / size.columns);
+	const shown = visibleRows(rows, ROW_HEIGHT, size.height, scrollTop);
+	const first = shown.first * size.columns;
+	const last = Math.min(shown.last * size.columns, total);
+
+	useEffect(() => {
+		const element = area.current;
+		if (!element) return;
+		const observer = new ResizeObserver(() => {
+			setSize({ columns: Math.max(1, Math.floor(element.clientWidth / TILE_WIDTH)), height: element.clientHeight });
+		});
+		observer.observe(element);
+		return () => observer.disconnect();
+	}, []);
+
+	useEffect(() => {
+		if (area.current) area.current.scrollTop = scrollOf(Math.floor(from / size.columns), rows, ROW_HEIGHT, size.height);
+	}, [from, size.columns, rows, size.height]);
+
+	// A scrolled area that stands for more pixels than it has moves in proportion, and a wheel would skip rows.
+	useEffect(() => {
+		const element = area.current;
+		const factor = (rows * ROW_HEIGHT) / MOST_PIXELS;
+		if (!element || factor <= 1) return;
+		const wheel = (event: WheelEvent) => {
+			event.preventDefault();
+			element.scrollTop += event.deltaY / factor;
+		};
+		element.addEventListener("wheel", wheel, { passive: false });
+		return () => element.removeEventListener("wheel", wheel);
+	}, [rows]);
+
+	const wanted = useMemo(() => {
+		const missing: number[] = [];
+		for (let group = Math.floor(first / GROUP); group * GROUP < last; group++) {
+			if (!groups.has(group)) missing.push(group);
+		}
+		return missing;
+	}, [first, last, groups]);
+
+	useEffect(() => {
+		if (wanted.length === 0) return;
+		const controller = new AbortController();
+		// While the reader scrolls quickly, nothing is requested.
+		const timer = setTimeout(async () => {
+			for (const group of wanted) {
+				try {
+					const found = await samples(group * GROUP, GROUP, false, controller.signal);
+					setFailure(null);
+					setGroups((old) => new Map([...[...old].slice(-KEPT), [group, found]]));
+				} catch (error) {
+					if (!controller.signal.aborted)
+						setFailure(error instanceof Refused ? error : new Refused({ message: String(error) }));
+					return;
+				}
+			}
+		}, 80);
+		return () => {
+			clearTimeout(timer);
+			controller.abort();
+		};
+	}, [wanted]);
+
+	const moved = (event: KeyboardEvent) => {
+		const steps: Record<string, number> = {
+			ArrowLeft: -1,
+			ArrowRight: 1,
+			ArrowUp: -size.columns,
+			ArrowDown: size.columns,
+		};
+		const step = steps[event.key];
+		const tiles = [...(area.current?.querySelectorAll<HTMLAnchorElement>("a.tile") ?? [])];
+		const at = tiles.indexOf(document.activeElement as HTMLAnchorElement);
+		if (step === undefined || at < 0) return;
+		event.preventDefault();
+		if (tiles[at + step]) tiles[at + step]?.focus();
+		else if (area.current) area.current.scrollTop += Math.sign(step) * ROW_HEIGHT;
+	};
+
+	const numbers = Array.from({ length: Math.max(last - first, 0) }, (_, at) => first + at);
+	return (
+		<>
+			<p class="note" role="status">
+				{total ? `Samples ${count(first)} to ${count(Math.max(last - 1, 0))} of ${count(total)}` : "No samples"}
+			</p>
+			{failure ? <Failed failure={failure.failure} /> : null}
+			{/* biome-ignore lint/a11y/noStaticElementInteractions: the keys move the focus among the links in it */}
+			<div class="grid" ref={area} onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)} onKeyDown={moved}>
+				<div style={{ height: `${Math.min(rows * ROW_HEIGHT, MOST_PIXELS)}px` }}>
+					<ul
+						style={{
+							transform: `translateY(${shown.top}px)`,
+							gridTemplateColumns: `repeat(${size.columns}, minmax(0, 1fr))`,
+						}}
+					>
+						{numbers.map((number) => {
+							const sample = groups.get(Math.floor(number / GROUP))?.[number % GROUP];
+							return (
+								<li key={number} style={{ height: `${ROW_HEIGHT - 8}px` }}>
+									{sample ? (
+										<Tile sample={sample} />
+									) : (
+										<a class="tile loading" href={routeText("samples", { n: number })}>
+											<span class="tile-number">{count(number)}</span>
+										</a>
+									)}
+								</li>
+							);
+						})}
+					</ul>
+				</div>
+			</div>
+		</>
+	);
+}
+
+function Single({ facts, total, number }: { facts: Facts; total: number; number: number }) {
+	const loaded = useLoaded((signal) => samples(number, 1, true, signal), [number]);
+	const sample = loaded.value?.[0];
+	const hasBefore = number > 0;
+	const hasAfter = number + 1 < total;
+
+	useEffect(() => {
+		const pressed = (event: KeyboardEvent) => {
+			const target = event.target as Element;
+			if (event.altKey || event.ctrlKey || event.metaKey || target.closest("input, select, audio, video, pre")) return;
+			if (event.key === "ArrowLeft" && hasBefore) location.hash = routeText("samples", { n: number - 1 });
+			else if (event.key === "ArrowRight" && hasAfter) location.hash = routeText("samples", { n: number + 1 });
+			else if (event.key === "Escape") location.hash = routeText("samples", { from: number });
+			else return;
+			event.preventDefault();
+		};
+		addEventListener("keydown", pressed);
+		return () => removeEventListener("keydown", pressed);
+	}, [number, hasBefore, hasAfter]);
+
+	const options = facts.options.map((option) => ` ${quoted(option)}`).join("");
+	return (
+		<article>
+			<h1>Sample {count(number)}</h1>
+			<nav class="steps" aria-label="Samples">
+				{hasBefore ? <a href={routeText("samples", { n: number - 1 })}>← {count(number - 1)}</a> : null}
+				<a href={routeText("samples", { from: number })}>Grid</a>
+				{hasAfter ? <a href={routeText("samples", { n: number + 1 })}>{count(number + 1)} →</a> : null}
+			</nav>
+			<Status of={loaded} />
+			{loaded.value && !sample ? (
+				<p class="failed">
+					there is no sample {count(number)}: the dataset has {count(total)}
+				</p>
+			) : null}
+			{sample?.error ? <Failed failure={sample.error} /> : null}
+			{sample?.file ? (
+				<p class="note">
+					shard <a href={routeText("shards", { shard: sample.shard })}>{visible(sample.file)}</a>, position{" "}
+					{count(sample.at ?? 0)}
+				</p>
+			) : null}
+			{sample?.fields?.map((field) => (
+				<FieldView key={`${number}/${field.name}`} field={field} sample={number} />
+			))}
+			{isReport() ? null : <Origin number={number} />}
+			<Copy label="CLI" text={`shardmill cat ${quoted(facts.location)} ${number}${options}`} />
+			<Copy label="Python" text={`${pythonDataset(facts.location)}[${number}]`} />
+		</article>
+	);
+}
+
+interface Delivered {
+	sample: { file?: string | null; row?: number | null };
+	steps: { epoch: number; step: number; rank: number }[];
+}
+
+/** Where the sample came from, as far as the dataset records it. */
+function Origin({ number }: { number: number }) {
+	const [wanted, setWanted] = useState(false);
+	const loaded = useLoaded(
+		async (signal) => (wanted ? run<Delivered>("which", { sample: number }, signal) : undefined),
+		[wanted, number],
+	);
+	const found = loaded.value?.output[0]?.sample;
+	return (
+		<section aria-label="Source">
+			{wanted ? <Status of={loaded} /> : null}
+			{wanted && found ? (
+				<p class="note">
+					{found.file
+						? `from ${visible(found.file)}${found.row == null ? "" : `, row ${count(found.row)}`}`
+						: "the dataset does not record its source"}
+				</p>
+			) : null}
+			{wanted ? null : (
+				<button type="button" onClick={() => setWanted(true)}>
+					Where does it come from?
+				</button>
+			)}
+		</section>
+	);
+}

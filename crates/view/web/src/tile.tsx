@@ -1,0 +1,44 @@
+// A sample in a grid.
+
+import type { Field, Sample } from "./api";
+import { facts, Media } from "./field";
+import { count, routeText, short, visible } from "./format";
+
+/** Images of more bytes are not shown in a grid. */
+const THUMBNAIL_BYTES = 4 << 20;
+
+export function Tile({ sample }: { sample: Sample }) {
+	const fields = sample.fields ?? [];
+	const image = fields.find((field) => field.kind === "image" && field.bytes <= THUMBNAIL_BYTES);
+	return (
+		<a class="tile" href={routeText("samples", { n: sample.number })}>
+			<span class="tile-number">{count(sample.number)}</span>
+			{sample.error ? <span class="failed">{visible(sample.error.message)}</span> : null}
+			{image ? <Media field={image} sample={sample.number} item={0} tile /> : null}
+			{fields
+				.filter((field) => field !== image)
+				.slice(0, image ? 2 : 5)
+				.map((field) => (
+					<span class="tile-field" key={field.name}>
+						<b>{visible(field.name)}</b> {summary(field)}
+					</span>
+				))}
+		</a>
+	);
+}
+
+/** Describes a value in a few words. */
+function summary(field: Field): string {
+	switch (field.kind) {
+		case "text":
+		case "json":
+		case "number":
+			return visible(field.text ?? "").slice(0, 120);
+		case "array":
+			return field.values && field.values.length <= 4
+				? field.values.map((value) => (value === null ? "–" : short(value, 3))).join(", ")
+				: facts(field);
+		default:
+			return facts(field);
+	}
+}

@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import * as format from "../src/format";
+
+test("sizes have binary units", () => {
+	assert.equal(format.bytes(0), "0 B");
+	assert.equal(format.bytes(1023), "1023 B");
+	assert.equal(format.bytes(1536), "1.5 KiB");
+	assert.equal(format.bytes(3 * 1024 ** 4), "3.0 TiB");
+});
+
+test("characters that hide or reorder text are visible", () => {
+	assert.equal(format.visible("a\u202eb\u0000c\n\td"), "a\\u{202e}b\\u{0}c\n\td");
+});
+
+test("bytes are lines of sixteen", () => {
+	const dump = format.hexDump("48692100".padEnd(34, "f"));
+	assert.deepEqual(dump.split("\n").length, 2);
+	assert.match(dump, /^00000000 {2}48 69 21 00 ff/);
+	assert.match(dump, /Hi!\.\.\./);
+	assert.match(dump, /\n00000010 {2}ff {45} {2}\.$/);
+});
+
+test("texts are quoted for Python and the shell", () => {
+	assert.equal(format.pythonText("a'b\\\n\u0000"), "'a\\'b\\\\\\n\\x00'");
+	assert.equal(format.quoted("s3://bucket/a"), "s3://bucket/a");
+	assert.equal(format.quoted("it's; rm"), "'it'\\''s; rm'");
+	assert.equal(
+		format.pythonDataset("s3://a/b", { shuffle: true, batch_size: 2 }),
+		"shardmill.StreamingDataset(remote='s3://a/b', shuffle=True, batch_size=2)",
+	);
+});
+
+test("addresses name pages and values", () => {
+	const route = format.parseRoute("#/samples?n=5");
+	assert.equal(route.page, "samples");
+	assert.equal(route.values.get("n"), "5");
+	assert.equal(format.parseRoute("").page, "overview");
+	assert.equal(format.routeText("samples", { n: 5, from: undefined }), "#/samples?n=5");
+});
+
+test("a short list is scrolled exactly", () => {
+	assert.deepEqual(format.visibleRows(100, 200, 600, 450), { first: 2, last: 7, top: 400 });
+	assert.deepEqual(format.visibleRows(2, 200, 600, 0), { first: 0, last: 2, top: 0 });
+	assert.deepEqual(format.visibleRows(0, 200, 600, 0), { first: 0, last: 0, top: 0 });
+});
+
+test("every row of a long list can be reached", () => {
+	const [rows, rowHeight, height] = [1_000_000, 200, 600];
+	for (const row of [0, 1, 12_345, 500_000, rows - 3]) {
+		const shown = format.visibleRows(rows, rowHeight, height, format.scrollOf(row, rows, rowHeight, height));
+		assert.ok(shown.first <= row && row < shown.last, `${row}: ${shown.first}..${shown.last}`);
+	}
+	const end = format.visibleRows(rows, rowHeight, height, format.MOST_PIXELS);
+	assert.equal(end.last, rows);
+});
+
+test("the shard of a sample is found by halving", () => {
+	const firsts = [0, 10, 10, 25];
+	assert.deepEqual(
+		[0, 9, 10, 24, 25, 99].map((sample) => format.shardOf(sample, firsts)),
+		[0, 0, 2, 2, 3, 3],
+	);
+});
