@@ -8,6 +8,8 @@ use shardmill_core::{Limits, escape};
 use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, StreamConfig, World};
 use shardmill_reader::{ReaderError, RunState};
 
+use super::dataset_location::DatasetLocation;
+use super::tars::Tars;
 use super::{dataset, requests, world};
 use crate::args::OrderArgs;
 use crate::error::{Fault, Stop};
@@ -70,8 +72,18 @@ fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop>
     for sizes in &args.shards {
         streams.push(StreamConfig::new(sizes));
     }
-    for (stream, dataset) in world::open(&args.world, limits)? {
-        streams.push(dataset::stream_config(&dataset).with_weight(stream.weight));
+    for stream in world::streams(&args.world) {
+        let (storage, with_deleted) = (&args.world.storage, args.world.streams.with_deleted);
+        let location = DatasetLocation::parse(&stream.location, storage)?;
+        let config = match Tars::find(&location, limits, with_deleted)? {
+            Some(tars) => tars.stream_config(),
+            None => {
+                let limits = limits.clone();
+                let dataset = dataset::open(&stream.location, &location, limits, with_deleted)?;
+                dataset::stream_config(&dataset)
+            }
+        };
+        streams.push(config.with_weight(stream.weight));
     }
     Ok(streams)
 }

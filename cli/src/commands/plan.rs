@@ -4,11 +4,12 @@ use std::path::Path;
 
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
-use shardmill_mds::ShardEntry;
 use shardmill_order::{EpochConfig, StreamConfig};
 use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, forecast};
 use shardmill_storage::{Dir, PublishMode};
 
+use super::dataset_location::DatasetLocation;
+use super::tars::Tars;
 use super::{dataset, picture, world};
 use crate::args::PlanArgs;
 use crate::error::{Fault, Stop};
@@ -108,40 +109,55 @@ fn options_of(args: &PlanArgs) -> ForecastOptions {
 
 fn read(args: &PlanArgs, limits: &Limits) -> Result<Data, Stop> {
     let mut data = Data::default();
-    for (stream, opened) in world::open(&args.world, limits)? {
-        let shards = &opened.index().shards;
-        data.configs
-            .push(dataset::stream_config(&opened).with_weight(stream.weight));
-        for shard in shards {
-            data.costs.push(cost(shard));
-            data.raw_bytes = data.raw_bytes.saturating_add(dataset::raw_bytes(shard));
-            data.stored_bytes = data
-                .stored_bytes
-                .saturating_add(dataset::stored_bytes(shard));
+    let (storage, with_deleted) = (&args.world.storage, args.world.streams.with_deleted);
+    for stream in world::streams(&args.world) {
+        let location = DatasetLocation::parse(&stream.location, storage)?;
+        let (config, samples, costs) = match Tars::find(&location, limits, with_deleted)? {
+            Some(tars) => {
+                let costs = tars.facts().iter().map(|shard| {
+                    let is_compressed = shard.compression.is_some();
+                    cost(shard.raw_bytes, shard.stored_bytes, is_compressed)
+                });
+                let costs: Vec<ShardCost> = costs.collect();
+                (tars.stream_config(), tars.samples(), costs)
+            }
+            None => {
+                let limits = limits.clone();
+                let opened = dataset::open(&stream.location, &location, limits, with_deleted)?;
+                let costs = opened.index().shards.iter().map(|shard| {
+                    let (raw, stored) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
+                    cost(raw, stored, shard.zip_data.is_some())
+                });
+                let costs: Vec<ShardCost> = costs.collect();
+                (dataset::stream_config(&opened), opened.len(), costs)
+            }
+        };
+        data.configs.push(config.with_weight(stream.weight));
+        for cost in &costs {
+            data.raw_bytes = data.raw_bytes.saturating_add(cost.cache_bytes);
+            data.stored_bytes = data.stored_bytes.saturating_add(cost.fetch_bytes);
         }
-        data.samples = data.samples.saturating_add(opened.len());
+        data.samples = data.samples.saturating_add(samples);
         data.streams.push(StreamFacts {
             dataset: stream.location,
-            samples: opened.len(),
-            shards: shards.len() as u64,
+            samples,
+            shards: costs.len() as u64,
         });
+        data.costs.extend(costs);
     }
     Ok(data)
 }
 
 /// Returns the cost of a shard. A compressed shard is fetched compressed and kept raw. During decompression, both forms
 /// use space.
-fn cost(shard: &ShardEntry) -> ShardCost {
-    let (raw, stored) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
-    let reserve_bytes = if shard.zip_data.is_some() {
-        raw.saturating_add(stored)
-    } else {
-        raw
-    };
+const fn cost(raw: u64, stored: u64, is_compressed: bool) -> ShardCost {
     ShardCost {
         fetch_bytes: stored,
         cache_bytes: raw,
-        reserve_bytes,
+        reserve_bytes: match is_compressed {
+            true => raw.saturating_add(stored),
+            false => raw,
+        },
     }
 }
 

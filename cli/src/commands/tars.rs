@@ -7,6 +7,7 @@ use std::sync::Arc;
 use shardmill_core::{Limits, Progress};
 use shardmill_dataset::{DatasetError, KEY_COLUMN, ShardBytes, TarSet, each_in_order};
 use shardmill_mds::{NdArray, Value};
+use shardmill_order::StreamConfig;
 use shardmill_storage::Dir;
 use shardmill_webdataset::{
     FieldSet, FileHashes, ShardMap, ShardView, Value as FieldValue, decode, inflate,
@@ -70,6 +71,13 @@ impl Tars {
 
     pub fn facts(&self) -> &[TarFacts] {
         &self.facts
+    }
+
+    /// Returns the number of live samples of each shard, and a digest of the deleted ones.
+    pub fn stream_config(&self) -> StreamConfig {
+        let sizes: Vec<u64> = self.facts.iter().map(|shard| shard.samples).collect();
+        let deleted = self.set.deleted_digests();
+        StreamConfig::new(&sizes).with_deleted(deleted.first().copied())
     }
 
     /// Returns the shards and how many samples each stores.

@@ -42,6 +42,9 @@ const MEASURED: usize = 16 << 20;
 /// The most images of one value that are shown.
 const IMAGES: usize = 64;
 
+/// The most bytes of a text whose frequency is counted.
+const SHORT_BYTES: usize = 100;
+
 /// Describes a field.
 pub fn preview(field: &FieldValue<'_>, size: PreviewSize) -> Json {
     let mut out = Map::new();
@@ -168,6 +171,17 @@ fn images_facts(field: &FieldValue<'_>, value: &Value<'_>, size: PreviewSize) ->
             json!({ "images": count.min(IMAGES), "images_stored": count }),
         ),
     }
+}
+
+/// Returns a number or a short text as text.
+pub fn short_text(field: &FieldValue<'_>) -> Option<String> {
+    let text = match field.value.as_ref().ok()? {
+        Value::Str(text) | Value::Json(text) => (*text).to_owned(),
+        Value::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.to_owned(),
+        Value::NdArray(_) | Value::Image(_) | Value::Images(_) | Value::Pickle(_) => return None,
+        number => number_text(number),
+    };
+    (text.len() <= SHORT_BYTES).then_some(text)
 }
 
 fn number_text(value: &Value<'_>) -> String {

@@ -172,8 +172,15 @@ impl Program {
                     }
                     _ => Response::refusal(500, format!("the command cannot be run: {error}")),
                 })?;
-        // Both streams contain one JSON value per line.
-        let list = |text: &str| text.lines().collect::<Vec<_>>().join(",");
+        // Both streams contain one JSON value per line. Anything else on standard error is the message of a defect.
+        let list = |text: &str| {
+            let lines = text.lines().filter(|line| !line.is_empty());
+            let lines = lines.map(|line| match line.starts_with('{') {
+                true => line.to_owned(),
+                false => serde_json::json!({ "error": { "message": line } }).to_string(),
+            });
+            lines.collect::<Vec<_>>().join(",")
+        };
         let command = serde_json::Value::from(self.shown(verb, &typed));
         let body = format!(
             "{{\"command\":{command},\"exit_code\":{code},\"output\":[{}],\"errors\":[{}]}}",
@@ -187,9 +194,17 @@ impl Program {
     fn shown(&self, verb: &Verb, typed: &[String]) -> String {
         let words = verb.words.iter().map(|word| (*word).to_owned());
         let location = std::iter::once(self.location.clone());
-        let words = words.chain(location).chain(typed.iter().cloned());
+        let words = words.chain(location);
+        // An option and its value are two words, unless the value looks like an option.
+        let options = typed.iter().chain(&self.shown_options);
+        let options = options.flat_map(|option| match option.split_once('=') {
+            Some((name, value)) if !value.starts_with('-') => {
+                vec![name.to_owned(), value.to_owned()]
+            }
+            _ => vec![option.clone()],
+        });
         let words = std::iter::once("shardmill".to_owned()).chain(words);
-        let words: Vec<String> = words.chain(self.shown_options.iter().cloned()).collect();
+        let words: Vec<String> = words.chain(options).collect();
         // A NUL cannot be in an argument, so quoting cannot fail.
         shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
     }

@@ -16,6 +16,9 @@ pub const FIELD_BYTES: u64 = 256 << 20;
 /// The bytes that are read of a field that is too long.
 const PREFIX_BYTES: u64 = 64 << 10;
 
+/// The first bytes of a NumPy file.
+const NUMPY: &[u8] = b"\x93NUMPY";
+
 /// The number of tar shards whose headers are kept.
 const KEPT_SHARDS: usize = 4;
 
@@ -144,13 +147,19 @@ impl Samples {
         let sample = dataset.sample(number)?;
         if sample.config().mds_columns().is_some() {
             for field in sample.fields()? {
-                let value = decode(field.encoding, field.datum, &self.limits);
+                let value = match decode(field.encoding, field.datum, &self.limits) {
+                    // NumPy files of a tree are often stored as bytes.
+                    Ok(Value::Bytes(bytes)) if bytes.starts_with(NUMPY) => {
+                        Ok(tar_value("npy", bytes, &self.limits).unwrap_or(Value::Bytes(bytes)))
+                    }
+                    value => value.map_err(|error| error.to_string()),
+                };
                 show(&FieldValue {
                     name: field.name,
                     encoding: field.encoding.to_string().into(),
                     bytes: field.datum,
                     stored_bytes: field.datum.len() as u64,
-                    value: value.map_err(|error| error.to_string()),
+                    value,
                 });
             }
         } else {

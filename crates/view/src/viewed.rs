@@ -1,5 +1,6 @@
 //! What the server knows of a dataset: the answers of its requests, without the network.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -8,7 +9,7 @@ use serde_json::{Value as Json, json};
 use shardmill_dataset::DatasetError;
 
 use crate::http::{Request, Response};
-use crate::preview::{PreviewSize, UNKNOWN, preview, raw};
+use crate::preview::{PreviewSize, UNKNOWN, preview, raw, short_text};
 use crate::program::Program;
 use crate::samples::Samples;
 
@@ -17,6 +18,10 @@ const MOST_SAMPLES: u64 = 200;
 
 /// The time that the search for a key may take.
 const SEARCH_TIME: Duration = Duration::from_secs(20);
+
+/// The most samples in which frequent values are counted, and the most values that are returned.
+const MOST_COUNTED: u64 = 100_000;
+const MOST_FREQUENT: usize = 20;
 
 /// The samples of a report.
 const REPORT_SAMPLES: u64 = 24;
@@ -50,6 +55,7 @@ impl Viewed {
             "/api/samples" => self.list(request),
             "/api/raw" => self.raw(request),
             "/api/find" => self.find(request, is_gone),
+            "/api/frequent" => self.frequent(request, is_gone),
             path => match path.strip_prefix("/api/run/") {
                 Some(verb) => self.program.answer(verb, &request.query, is_gone),
                 None => Err(Response::refusal(404, "there is no such page")),
@@ -146,6 +152,45 @@ impl Viewed {
             }
         }
         Ok(Response::json(&json!({ "number": null })))
+    }
+
+    /// Counts the values of a column in the first samples, and returns the most frequent ones.
+    fn frequent(
+        &self,
+        request: &Request,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<Response, Response> {
+        let column = request.value("column").unwrap_or_default();
+        let most = request.number("limit", 1000)?.min(MOST_COUNTED);
+        let started = Instant::now();
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        let (mut rows, mut other) = (0_u64, 0_u64);
+        for number in 0..most.min(self.samples.len()) {
+            let visited = self.samples.visit(number, &mut |field| {
+                if field.name == column {
+                    match short_text(field) {
+                        Some(text) => *counts.entry(text).or_default() += 1,
+                        None => other += 1,
+                    }
+                }
+            });
+            visited.map_err(|error| self.failed(error))?;
+            rows += 1;
+            if started.elapsed() > SEARCH_TIME || is_gone() {
+                break;
+            }
+        }
+        let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+        // The sort is stable: equally frequent values are in the order of their text.
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        counts.truncate(MOST_FREQUENT);
+        let values: Vec<Json> = counts
+            .iter()
+            .map(|(text, count)| json!({ "text": text, "count": count }))
+            .collect();
+        Ok(Response::json(
+            &json!({ "rows": rows, "values": values, "other": other }),
+        ))
     }
 
     /// Returns the data of a report: the first samples, statistics and the shards.

@@ -46,7 +46,6 @@ function Value({ field, sample }: { field: Field; sample: number }) {
 			return (
 				<>
 					{Array.from({ length: field.images ?? 1 }, (_, item) => (
-						// biome-ignore lint/suspicious/noArrayIndexKey: the position is the identity of an image
 						<Media key={item} field={field} sample={sample} item={item} />
 					))}
 				</>

@@ -13,7 +13,6 @@ export interface Loaded<T> {
 /** Loads a value again whenever `inputs` change. An earlier request is cancelled. */
 export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, inputs: unknown[], delay = 0): Loaded<T> {
 	const [state, setState] = useState<Loaded<T>>({ loading: true });
-	// biome-ignore lint/correctness/useExhaustiveDependencies: the caller lists the inputs of `load`
 	useEffect(() => {
 		const controller = new AbortController();
 		setState((old) => ({ ...old, loading: true }));
@@ -174,5 +173,14 @@ export function Select(props: { label: string; value: string; options: string[];
 				))}
 			</select>
 		</label>
+	);
+}
+
+/** A region that scrolls sideways, which the keyboard reaches. */
+export function Wide({ label, children }: { label: string; children: ComponentChildren }) {
+	return (
+		<section class="wide" aria-label={label} tabIndex={0}>
+			{children}
+		</section>
 	);
 }

@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { type Facts, run } from "../api";
 import { count, pythonDataset, routeText, shardOf } from "../format";
-import { Copy, Input, Status, useLoaded } from "../parts";
+import { Copy, Input, Status, useLoaded, Wide } from "../parts";
 import { setValues, World, worldArguments, worldQuery } from "../world";
 
 interface Batch {
@@ -62,7 +62,7 @@ export function Order({ facts, values }: { facts: Facts; values: URLSearchParams
 				<World page="order" values={values} />
 			</form>
 			<Status of={loaded} />
-			<div class="wide" tabIndex={0} role="group" aria-label={`Samples at step ${step}`}>
+			<Wide label={`Samples at step ${step}`}>
 				<table class="ranks">
 					<tbody>
 						{batches.slice(0, RANKS).map((one) => (
@@ -74,7 +74,6 @@ export function Order({ facts, values }: { facts: Facts; values: URLSearchParams
 											const shard = shardOf(sample, firsts);
 											const repeated = one.repeated.includes(at) ? ", repeated" : "";
 											return (
-												// biome-ignore lint/suspicious/noArrayIndexKey: the position is the identity
 												<li key={at}>
 													<a
 														href={routeText("samples", { n: sample })}
@@ -93,7 +92,7 @@ export function Order({ facts, values }: { facts: Facts; values: URLSearchParams
 						))}
 					</tbody>
 				</table>
-			</div>
+			</Wide>
 			{batches.length > RANKS ? (
 				<p class="note">
 					The first {RANKS} of {count(batches.length)} ranks.

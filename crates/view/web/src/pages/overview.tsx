@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { type Facts, isReport, run, samples } from "../api";
 import { bytes, count, pythonDataset, pythonText, visible } from "../format";
-import { Copy, Failed, Names, Status, useLoaded } from "../parts";
+import { Copy, Failed, Names, Status, useLoaded, Wide } from "../parts";
 import { Tile } from "../tile";
 
 interface Inspected {
@@ -77,7 +77,7 @@ export function Overview({ facts }: { facts: Facts }) {
 			{found ? (
 				<>
 					<h2>Columns</h2>
-					<div class="wide" tabIndex={0} role="group" aria-label="Columns">
+					<Wide label="Columns">
 						<table>
 							<thead>
 								<tr>
@@ -98,7 +98,7 @@ export function Overview({ facts }: { facts: Facts }) {
 								))}
 							</tbody>
 						</table>
-					</div>
+					</Wide>
 				</>
 			) : null}
 			<h2>The same elsewhere</h2>
@@ -137,7 +137,6 @@ function Verify({ location }: { location: string }) {
 			) : null}
 			{verified.value?.errors.map((line, at) => {
 				const failure = line.error ?? line.warning;
-				// biome-ignore lint/suspicious/noArrayIndexKey: the lines do not change
 				return failure && at < 100 ? <Failed key={at} failure={failure} /> : null;
 			})}
 			{verified.value ? (

@@ -3,7 +3,7 @@
 import { type Facts, run } from "../api";
 import { Lines, type Series } from "../charts";
 import { bytes, count, percent, pythonArguments, pythonText, seconds, visible } from "../format";
-import { Copy, Names, Slider, Status, useLoaded } from "../parts";
+import { Copy, Names, Slider, Status, useLoaded, Wide } from "../parts";
 import { setValues, World, worldArguments, worldQuery } from "../world";
 
 interface Cache {
@@ -153,7 +153,7 @@ function Forecast({ of }: { of: Planned }) {
 				series={series((point) => 100 * point.waiting)}
 				unit={(value) => `${value.toFixed(0)} %`}
 			/>
-			<div class="wide" tabIndex={0} role="group" aria-label="Epochs of the nodes">
+			<Wide label="Epochs of the nodes">
 				<table>
 					<thead>
 						<tr>
@@ -178,7 +178,7 @@ function Forecast({ of }: { of: Planned }) {
 						)}
 					</tbody>
 				</table>
-			</div>
+			</Wide>
 			{of.nodes_in_all > nodes.length ? (
 				<p class="note">
 					The first {nodes.length} of {count(of.nodes_in_all)} nodes.

@@ -65,12 +65,14 @@ function Jump({ total }: { total: number }) {
 		}
 	};
 	return (
-		<form class="jump" role="search" onSubmit={go}>
-			<Input label={`Number below ${count(total)}, or key`} type="text" value={text} onChange={setText} />
-			<button type="submit">Go</button>
-			<span role="status">{state.message}</span>
-			{state.error ? <Failed failure={state.error.failure} /> : null}
-		</form>
+		<search>
+			<form class="jump" onSubmit={go}>
+				<Input label={`Number below ${count(total)}, or key`} type="text" value={text} onChange={setText} />
+				<button type="submit">Go</button>
+				<span role="status">{state.message}</span>
+				{state.error ? <Failed failure={state.error.failure} /> : null}
+			</form>
+		</search>
 	);
 }
 

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { type Facts, run } from "../api";
 import { bytes, count, routeText, short, visible } from "../format";
-import { Copy, Names, Select, Status, useLoaded } from "../parts";
+import { Copy, Names, Select, Status, useLoaded, Wide } from "../parts";
 
 interface Shard {
 	shard: number;
@@ -67,11 +67,14 @@ export function Shards({ values }: { facts: Facts; values: URLSearchParams }) {
 							<li key={one.shard}>
 								<a
 									href={routeText("shards", { shard: one.shard })}
-									aria-label={`shard ${one.shard}, ${shown(value(one))}`}
 									aria-current={shard === one}
 									title={`${visible(one.basename)}: ${shown(value(one))}`}
 									style={{ "--level": String(high > low ? (value(one) - low) / (high - low) : 0.5) }}
-								/>
+								>
+									<span class="unseen">
+										shard {one.shard}, {shown(value(one))}
+									</span>
+								</a>
 							</li>
 						))}
 					</ul>
@@ -106,7 +109,7 @@ export function Shards({ values }: { facts: Facts; values: URLSearchParams }) {
 			{shards.length > 0 ? (
 				<>
 					<h2>All shards</h2>
-					<div class="wide" tabIndex={0} role="group" aria-label="All shards">
+					<Wide label="All shards">
 						<table>
 							<thead>
 								<tr>
@@ -129,7 +132,7 @@ export function Shards({ values }: { facts: Facts; values: URLSearchParams }) {
 								))}
 							</tbody>
 						</table>
-					</div>
+					</Wide>
 					{shards.length > PAGE ? (
 						<p>
 							<button type="button" disabled={page === 0} onClick={() => setPage(page - 1)}>

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Checks the pages of `shardmill view` in headless Chromium: every page, the keys, hostile samples, accessibility, the report.
+
+    scripts/check_view.py PROGRAM [FOLDER FOR SCREENSHOTS]
+
+Needs `chromium` and `chromium-driver` (Debian packages) and the Python package `selenium`; without them it says so and ends
+with 0. Checks accessibility with axe-core if `npm ci` was run in crates/view/web.
+"""
+
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import wave
+import zlib
+from pathlib import Path
+
+AXE = Path(__file__).parent.parent / "crates/view/web/node_modules/axe-core/axe.min.js"
+PAGES = ("overview", "samples", "samples?n=0", "columns", "columns?column=COLUMN", "shards?shard=0", "order?shuffle=true&step=1", "plan?nodes=2")
+SIZES = {"wide": (1280, 900), "phone": (390, 844)}
+# A script of a sample would set this title.
+ALARM = "a script of a sample ran"
+
+
+def png(width, height, seed):
+    """Returns a PNG file with a gradient."""
+    rows = b"".join(b"\0" + bytes(((x * 7 + y * seed) % 256 for x in range(width) for _ in range(3))) for y in range(height))
+    chunk = lambda name, data: struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def npy(shape, number):
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape!r}, }}".encode()
+    head += b" " * (63 - (len(head) + 10) % 64) + b"\n"
+    count = 1
+    for dim in shape:
+        count *= dim
+    return b"\x93NUMPY\x01\0" + struct.pack("<H", len(head)) + head + struct.pack(f"<{count}f", *(number * i % 97 for i in range(count)))
+
+
+def write_tree(tree):
+    """Writes samples of all kinds; every fourth is hostile."""
+    tree.mkdir()
+    script = f"<script>document.title='{ALARM}'</script>"
+    markup = f"<svg xmlns='http://www.w3.org/2000/svg' onload=\"document.title='{ALARM}'\">{script}</svg>"
+    for number in range(60):
+        stem = tree / f"{number:04}"
+        hostile = number % 4 == 3
+        stem.with_suffix(".png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\1\0\0\0\1\0\0" if hostile else png(48, 32, number + 1))
+        with wave.open(str(stem.with_suffix(".wav")), "wb") as sound:
+            sound.setparams((1, 2, 8000, 0, "NONE", ""))
+            sound.writeframes(bytes(1600))
+        stem.with_suffix(".txt").write_text((markup + "\u202egnp.\u0000\u001b[2J" + "x" * 3_000_000) if hostile else f"caption {number}")
+        stem.with_suffix(".html").write_text(markup)
+        stem.with_suffix(".json").write_text("[" * 30 + "]" * 30 if hostile else json.dumps({"a": [1, {"b": None}], "<img onerror=alert(1)>": "x"}))
+        stem.with_suffix(".npy").write_bytes(npy((40,) if number % 2 else (16, 24), number + 1))
+        stem.with_suffix(".cls").write_text(str(number % 5))
+
+
+class View:
+    """A running server."""
+
+    def __init__(self, program, location):
+        self.process = subprocess.Popen([program, "view", location, "--json"], stdout=subprocess.PIPE, text=True)
+        self.url = json.loads(self.process.stdout.readline())["url"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def open_browser():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+
+
+class Checks:
+    def __init__(self, browser, folder):
+        self.browser, self.folder, self.problems, self.done = browser, folder, [], 0
+        self.axe = AXE.read_text(encoding="utf-8") if AXE.exists() else None
+
+    def expect(self, fact, what):
+        self.done += 1
+        if not fact:
+            self.problems.append(what)
+
+    def script(self, text, *arguments):
+        return self.browser.execute_script(text, *arguments)
+
+    def until(self, text, what, timeout=20):
+        """Waits until a JavaScript expression is true."""
+        end = time.monotonic() + timeout
+        while not self.script(f"return !!({text})"):
+            if time.monotonic() > end:
+                self.expect(False, f"{what}: waited {timeout} s; the page shows: {self.script('return document.body.innerText')[:300]!r}")
+                return
+            time.sleep(0.05)
+        self.done += 1
+
+    def quiet(self, what):
+        """Expects no message on the console, and no script of a sample."""
+        entries = [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]
+        # The pages say that a broken image is broken.
+        entries = [entry for entry in entries if "blob:" not in entry]
+        self.expect(not entries, f"{what}: {entries}")
+        self.expect(ALARM not in self.browser.title, f"{what}: {ALARM}")
+
+    def picture(self, name):
+        """Expects a screenshot with content."""
+        data = self.browser.get_screenshot_as_png()
+        if self.folder:
+            (self.folder / f"{name}.png").write_bytes(data)
+        at, pixels = 8, b""
+        while at < len(data):
+            (length,) = struct.unpack(">I", data[at : at + 4])
+            pixels += data[at + 8 : at + 8 + length] if data[at + 4 : at + 8] == b"IDAT" else b""
+            at += length + 12
+        self.expect(len(zlib.decompress(pixels)) > 0 and len(data) > 8000, f"{name}: the screenshot is blank ({len(data)} bytes)")
+
+    def accessible(self, name):
+        if not self.axe:
+            return
+        self.script(self.axe)
+        found = self.browser.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")
+        serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
+        facts = [(one["id"], [node["html"][:120] for node in one["nodes"][:2]]) for one in serious]
+        self.expect(not serious, f"{name}: {facts}")
+
+    def settled(self, what):
+        self.until("document.querySelector('main h1, main .grid') && ![...document.querySelectorAll('.status')].some(one => one.textContent)", what)
+
+
+def check_pages(checks, view, name):
+    browser = checks.browser
+    browser.get(view.url)
+    checks.settled(f"{name}: start")
+    checks.expect("token" not in browser.current_url, f"{name}: the token stays in the address")
+    column = checks.script("return document.querySelector('main table tbody th').textContent.trim()")
+    for size, (width, height) in SIZES.items():
+        browser.set_window_size(width, height)
+        for scheme in ("light", "dark"):
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            for page in PAGES:
+                if scheme == "dark" and page not in ("overview", "samples", "order?shuffle=true&step=1"):
+                    continue
+                checks.script("location.hash = arguments[0]", "#/" + page.replace("COLUMN", column))
+                what = f"{name}-{size}-{scheme}-{page.split('=')[0].replace('?', '-')}"
+                time.sleep(0.15)
+                checks.settled(what)
+                checks.expect(not checks.script("return document.querySelector('main > .failed, main > article > .failed')"), f"{what}: an error")
+                checks.expect(checks.script("return document.documentElement.scrollWidth <= innerWidth"), f"{what}: wider than the window")
+                checks.picture(what)
+                checks.accessible(what)
+                checks.quiet(what)
+    browser.set_window_size(*SIZES["wide"])
+
+
+def check_samples(checks, view, name):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    browser = checks.browser
+    # A deep link, in a browser that has the cookie.
+    browser.get(view.url.split("?")[0] + "#/samples?n=3")
+    checks.settled(f"{name}: deep link")
+    checks.until("document.querySelector('h1').textContent === 'Sample 3'", f"{name}: deep link")
+    text = checks.script("return document.querySelector('main').innerText")
+    checks.expect("<script>" in text, f"{name}: markup is shown as text")
+    checks.expect("\\u{202e}" in text, f"{name}: control characters are visible")
+    checks.expect("too large to show" in text, f"{name}: a huge image is not opened")
+    checks.expect(len(text) < 600_000, f"{name}: a long text is cut, {len(text)}")
+    body = browser.find_element(By.TAG_NAME, "body")
+    body.send_keys(Keys.ARROW_RIGHT)
+    checks.until("document.querySelector('h1').textContent === 'Sample 4'", f"{name}: right arrow")
+    checks.until("document.querySelector('img.image')?.naturalWidth === 48", f"{name}: an image")
+    checks.until("document.querySelector('audio')?.duration > 0", f"{name}: a sound")
+    checks.until("document.querySelector('canvas.heat, .chart .line')", f"{name}: an array")
+    checks.until("document.querySelector('.json summary')", f"{name}: JSON")
+    body.send_keys(Keys.ESCAPE)
+    checks.until("location.hash === '#/samples?from=4'", f"{name}: escape")
+    checks.until("document.querySelector('.grid img.thumb')?.naturalWidth === 48", f"{name}: a thumbnail")
+    body.send_keys("2")
+    body.send_keys("/")
+    checks.until("document.activeElement.matches('.jump input')", f"{name}: search key")
+    browser.find_element(By.CSS_SELECTOR, ".jump input").send_keys("0042" + Keys.ENTER)
+    checks.until("document.querySelector('h1')?.textContent.startsWith('Sample 42')", f"{name}: number")
+    body.send_keys("4")
+    checks.until("document.querySelector('main[data-page=shards] .map a')", f"{name}: page key")
+    checks.quiet(f"{name}: samples")
+
+
+def check_refusals(checks, view, name):
+    """The page of another browser, without the cookie."""
+    checks.browser.delete_all_cookies()
+    checks.browser.get(view.url.split("?")[0])
+    text = checks.script("return document.body.innerText")
+    checks.expect("token" in text and "caption" not in text, f"{name}: without the token: {text[:200]}")
+    checks.browser.get_log("browser")
+
+
+def check_report(checks, program, location, place):
+    file = place / "report.html"
+    subprocess.run([program, "view", location, "--export", str(file), "--quiet"], check=True)
+    checks.browser.get(file.as_uri())
+    for page in ("overview", "samples", "samples?n=4", "columns", "shards"):
+        checks.script("location.hash = arguments[0]", f"#/{page}")
+        time.sleep(0.15)
+        checks.settled(f"report: {page}")
+        checks.picture(f"report-{page.split('=')[0].replace('?', '-')}")
+    checks.script("location.hash = '#/samples?n=4'")
+    checks.until("document.querySelector('img.image')?.naturalWidth === 48", "report: an image")
+    checks.quiet("report")
+
+
+def main():
+    program = sys.argv[1]
+    folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+    try:
+        browser = None if missing else open_browser()
+    except ModuleNotFoundError as error:
+        missing = [error.name]
+    if missing:
+        print(f"skipped: {', '.join(missing)} not installed")
+        return
+    checks = Checks(browser, folder)
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            place = Path(place)
+            write_tree(place / "tree")
+            for form in ("webdataset", "mds"):
+                location = str(place / form)
+                subprocess.run([program, "convert", str(place / "tree"), location, "--to", form, "--samples-per-shard", "16", "--quiet"], check=True)
+                with View(program, location) as view:
+                    check_pages(checks, view, form)
+                    check_samples(checks, view, form)
+                    check_refusals(checks, view, form)
+            check_report(checks, program, location, place)
+    finally:
+        browser.quit()
+    if checks.problems:
+        sys.exit("\n".join(checks.problems))
+    print(f"{checks.done} checks, no problem{'' if checks.axe else '; accessibility not checked: axe-core is not installed'}")
+
+
+if __name__ == "__main__":
+    main()
