@@ -33,6 +33,7 @@ fn shardmill() {
       diff         Compare two datasets or sources: columns, shards, and samples
       cat          Print samples as JSON lines, or write their fields as files
       verify       Check a dataset: structure, lengths, hashes; with --deep every sample
+      view         Show a dataset in the browser: samples, columns, shards, order and plan
       index        Rebuild or merge index.json files, and write the indexes of other readers
       tar          Check, fix and repair tar shards
       order        Print the samples that every rank receives, batch by batch

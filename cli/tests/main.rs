@@ -68,4 +68,6 @@ mod usage;
 #[cfg(test)]
 mod verify;
 #[cfg(test)]
+mod view;
+#[cfg(test)]
 mod which;

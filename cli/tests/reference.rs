@@ -63,6 +63,7 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     shardmill-tar-repair.1
     shardmill-tar.1
     shardmill-verify.1
+    shardmill-view.1
     shardmill-which.1
     shardmill.1
     ");

@@ -51,17 +51,6 @@ pub fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
         .into()
 }
 
-/// Opens the dataset at a typed location.
-pub fn open_typed(
-    location: &str,
-    storage: &StorageArgs,
-    limits: Limits,
-    with_deleted: bool,
-) -> Result<Dataset, Stop> {
-    let dataset_location = DatasetLocation::parse(location, storage)?;
-    open(location, &dataset_location, limits, with_deleted)
-}
-
 /// Opens the dataset at a location, with or without its deleted samples.
 pub fn open_dataset_location(
     dataset_location: &DatasetLocation,

@@ -19,7 +19,7 @@ mod error; // Errors of starting.
 mod http; // Requests and responses.
 mod media; // Types of images, sounds and videos.
 
-mod guard; // Who is answered.
+mod guard; // Which requests are answered.
 mod page; // The HTML file.
 mod samples; // Samples by number.
 
