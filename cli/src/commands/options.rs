@@ -1,11 +1,12 @@
 //! Values of options that several commands share, and what they need from the environment.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use shardmill_core::{ErrorKind, Limits};
-use shardmill_storage::{LeaseWait, RemoteOptions, settings_of};
+use shardmill_core::{ErrorKind, Limits, escape};
+use shardmill_storage::{Dir, LeaseWait, PublishMode, RemoteOptions, settings_of};
 
 use crate::args::StorageArgs;
 use crate::error::Fault;
@@ -59,6 +60,18 @@ fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, Fault> {
     Ok(texts
         .map(|(name, value)| format!("{name}={value}"))
         .collect())
+}
+
+/// Writes the file that an option names, atomically. An earlier file of that name is replaced.
+pub fn publish(option: &str, path: &Path, bytes: &[u8]) -> Result<(), Fault> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        let fact = format!("`{}` names no file", escape(&path.display().to_string()));
+        return Err(Fault::option(option, &fact, "give the path of a file"));
+    };
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let dir = Dir::open(parent.unwrap_or(Path::new(".")))?;
+    dir.publish_bytes(None, name, bytes, PublishMode::Replace)?;
+    Ok(())
 }
 
 /// Formats the time of day, as in `12:30:59 UTC`.

@@ -1,18 +1,15 @@
 //! The command `shardmill plan`: predicts what a training run will fetch, keep and wait for.
 
-use std::path::Path;
-
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_order::{EpochConfig, StreamConfig};
 use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, forecast};
-use shardmill_storage::{Dir, PublishMode};
 
 use super::dataset_location::DatasetLocation;
 use super::tars::Tars;
-use super::{dataset, picture, world};
+use super::{dataset, options, picture, world};
 use crate::args::PlanArgs;
-use crate::error::{Fault, Stop};
+use crate::error::Stop;
 use crate::output::{Exit, Output, Table, bytes, count, many, percent, seconds};
 
 /// The share of waiting time from which the plan mentions it.
@@ -85,7 +82,7 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     if let Some(path) = &args.svg {
         let title = format!("Plan of {}", title(&data));
         let drawing = picture::draw(&title, &found, options.cache_limit);
-        publish(path, drawing.as_bytes())?;
+        options::publish("svg", path, drawing.as_bytes())?;
     }
     if out.is_json() {
         out.json(&plan(data, &config, &options, &found, advice)?)?;
@@ -173,22 +170,6 @@ fn title(data: &Data) -> String {
             many(all.len() as u64, "dataset")
         ),
     }
-}
-
-/// Publishes the drawing atomically.
-fn publish(path: &Path, bytes: &[u8]) -> Result<(), Stop> {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        return Err(Fault::option(
-            "svg",
-            &format!("`{}` names no file", escape(&path.display().to_string())),
-            "give the path of a file: plan.svg",
-        )
-        .into());
-    };
-    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-    let dir = Dir::open(parent.unwrap_or(Path::new(".")))?;
-    dir.publish_bytes(None, name, bytes, PublishMode::Replace)?;
-    Ok(())
 }
 
 fn plan<'a>(

@@ -10,14 +10,13 @@ use std::time::Duration;
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::DatasetError;
-use shardmill_storage::{Dir, PublishMode};
 use shardmill_view::{Program, Samples, Server, ViewError, Viewed, report};
 
-use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::tars::Tars;
+use super::{dataset, options};
 use crate::args::{GlobalArgs, ViewArgs};
-use crate::error::{CliError, Fault, Stop};
+use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, bytes, error_value};
 
 /// The time after which the file that opens the browser is removed.
@@ -95,11 +94,11 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
     shown_options.extend(limits.map(|(name, value)| format!("--safety-limit={name}={value}")));
     let secret = storage.storage_options.iter();
     let secret = secret.map(|setting| format!("--storage-option={setting}"));
-    let options = shown_options.iter().cloned().chain(secret);
+    let words = shown_options.iter().cloned().chain(secret);
     Ok(Program {
         path,
         location: args.location.clone(),
-        options: options.map(OsString::from).collect(),
+        options: words.map(OsString::from).collect(),
         shown_options,
     })
 }
@@ -111,18 +110,8 @@ fn explain(error: DatasetError) -> serde_json::Value {
 }
 
 fn export(path: &Path, viewed: &Viewed, out: &mut Output) -> Result<Exit, Stop> {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        return Err(CliError::option(
-            "export",
-            format!("`{}` names no file", escape(&path.display().to_string())),
-            "give the path of a file: report.html",
-        )
-        .into());
-    };
     let page = report(viewed)?;
-    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-    let dir = Dir::open(parent.unwrap_or(Path::new(".")))?;
-    dir.publish_bytes(None, name, page.as_bytes(), PublishMode::Replace)?;
+    options::publish("export", path, page.as_bytes())?;
     let file = &*path.to_string_lossy();
     if out.is_json() {
         out.json(&Exported {

@@ -17,17 +17,6 @@ pub fn streams(args: &WorldArgs) -> Vec<Stream> {
     plain.chain(args.streams.streams.iter().cloned()).collect()
 }
 
-/// Opens the datasets of the streams.
-pub fn open(args: &WorldArgs, limits: &Limits) -> Result<Vec<(Stream, Dataset)>, Stop> {
-    let with_deleted = args.streams.with_deleted;
-    let open = |stream: Stream| {
-        let location = &stream.location;
-        let dataset = dataset::open_typed(location, &args.storage, limits.clone(), with_deleted)?;
-        Ok((stream, dataset))
-    };
-    streams(args).into_iter().map(open).collect()
-}
-
 /// Returns the typed configuration of an order, for epoch 0. Values that depend on the streams are checked when the
 /// order is created.
 pub fn epoch_config(args: &WorldArgs, streams: Vec<StreamConfig>) -> Result<EpochConfig, Stop> {
