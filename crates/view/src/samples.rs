@@ -31,7 +31,7 @@ pub struct Samples {
 
 #[derive(Debug)]
 enum Stored {
-    Indexed(Dataset),
+    Indexed(Box<Dataset>),
     Tars(Tars),
 }
 
@@ -83,7 +83,7 @@ impl Samples {
     pub fn of_dataset(dataset: Dataset) -> Self {
         Self {
             limits: dataset.limits().clone(),
-            stored: Stored::Indexed(dataset),
+            stored: Stored::Indexed(Box::new(dataset)),
         }
     }
 
