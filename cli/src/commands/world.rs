@@ -1,10 +1,7 @@
 //! The streams, the ranks and the order options of commands that create an order.
 
-use shardmill_core::Limits;
-use shardmill_dataset::Dataset;
 use shardmill_order::{EpochConfig, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World};
 
-use super::dataset;
 use crate::args::{Stream, WorldArgs};
 use crate::error::Stop;
 

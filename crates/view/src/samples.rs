@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
 use shardmill_dataset::{
-    Dataset, DatasetError, DatasetProblem, KEY_COLUMN, Place, TarData, TarFile, TarSet,
+    Dataset, DatasetError, DatasetProblem, KEY_COLUMN, Place, ShardBytes, TarFile, TarSet,
 };
 use shardmill_mds::{DType, Image, NdArray, SampleValue, TextValue, Value, decode};
 use shardmill_webdataset::{Consumer, SampleEntry, Survey, Value as TarValue, inflate};
@@ -48,7 +48,7 @@ struct Tars {
 #[derive(Debug)]
 struct TarShard {
     samples: Vec<SampleEntry>,
-    data: Option<TarData>,
+    data: Option<ShardBytes>,
 }
 
 /// Where a sample is stored.
