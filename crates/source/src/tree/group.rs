@@ -203,7 +203,7 @@ impl Samples {
             let key = self.key_of(path(*first));
             if key == self.key_of(path(*second)) {
                 return Err(SourceProblem::TreeCollision.at(
-                    path(*second).to_owned(),
+                    path(*second),
                     format!("the key `{}` is in two locations", escape(key)),
                 ));
             }
