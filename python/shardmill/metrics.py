@@ -11,14 +11,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, Union
+from typing import Any, Callable, Optional, Protocol, Union
 
 from shardmill._openmetrics import CONTENT_TYPE, openmetrics_text
 from shardmill.base import _arguments as check
 from shardmill.stats import LoaderStats
-
-if TYPE_CHECKING:
-    from shardmill.base.dataloader import StreamingDataLoader
 
 __all__ = [
     'CONTENT_TYPE',
@@ -100,6 +97,10 @@ class Watch:
 
 class _Observed(Protocol):
     """A loader that reports its statistics."""
+
+    dataset: Any
+
+    def stats(self) -> LoaderStats: ...
 
     def on_stats(self, callback: Callback, every: int) -> None: ...
 
@@ -193,7 +194,7 @@ class Server:
 
 
 def serve(
-    loader: StreamingDataLoader[Any],
+    loader: _Observed,
     port: int = 9400,
     host: str = '127.0.0.1',
     labels: Optional[Mapping[str, Any]] = None,
@@ -230,9 +231,7 @@ def serve(
 
 
 @contextlib.contextmanager
-def trace(
-    loader: StreamingDataLoader[Any], path: Union[str, os.PathLike[str]], rank: int = 0
-) -> Iterator[None]:
+def trace(loader: _Observed, path: Union[str, os.PathLike[str]], rank: int = 0) -> Iterator[None]:
     """Records what the reader of a loader does, and writes it to a file for Perfetto or ``chrome://tracing``.
 
     The file has a line for each fetch, hash check, decompression, write to the cache, batch that is filled and wait
