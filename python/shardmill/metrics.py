@@ -86,12 +86,12 @@ class Watch:
         check.function('callback', callback)
         self._callbacks.append((callback, every))
 
-    def report(self, stats: Callable[[], LoaderStats]) -> None:
+    def report(self, read: Callable[[], LoaderStats]) -> None:
         """Calls the callbacks that are due."""
         reported: Optional[LoaderStats] = None
         for callback, every in self._callbacks:
             if self.batches % every == 0:
-                reported = stats() if reported is None else reported
+                reported = read() if reported is None else reported
                 callback(reported, self.batches)
 
 

@@ -54,6 +54,7 @@ SEVERAL_TYPES = {
     'location',  # `plan` accepts several.
     'names',
     'out',  # Writers accept a folder and a URL.
+    'path',  # Of a file in a tree, which is text; or of a file to write.
     'sample',  # A sample to write, or the number of one to find.
     'samples_per_shard',
     'shards',
