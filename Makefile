@@ -66,6 +66,11 @@ test-webdataset: build ## webdataset, tarfile, GNU tar and Hugging Face datasets
 	@scripts/venv.sh .cache/venv-wids tests/webdataset/requirements-wids.txt tests/interop/overrides.txt
 	SHARDMILL_BIN=$(BIN) SHARDMILL_WIDS=$(CURDIR)/.cache/venv-wids/bin/python .cache/venv-webdataset/bin/python -m pytest -q tests/webdataset
 
+# Node and Chromium are needed only here: the bundle of the page is in the tree.
+.PHONY: test-view
+test-view: build ## the page of `view`: lints, types, unit tests, its bundle, and every page in Chromium
+	scripts/test_view.sh $(BIN)
+
 .PHONY: test-spark
 test-spark: install ## conversion on PySpark 4, also by Spark Connect, and on 3.5; needs Java 17
 	scripts/test_spark.sh $(CURDIR)/.venv/bin/python

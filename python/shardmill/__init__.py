@@ -13,6 +13,7 @@ from shardmill._lazy import lazy
 
 if TYPE_CHECKING:
     from shardmill._commands import Column, convert, inspect, plan, verify
+    from shardmill._viewer import Viewer, view
     from shardmill.base import (
         CSVWriter,
         JSONWriter,
@@ -47,6 +48,7 @@ __all__ = [
     'StreamingDataLoader',
     'StreamingDataset',
     'TSVWriter',
+    'Viewer',
     'XSVWriter',
     '__version__',
     'convert',
@@ -54,12 +56,14 @@ __all__ = [
     'install_as_streaming',
     'plan',
     'verify',
+    'view',
 ]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         '_commands': ('Column', 'convert', 'inspect', 'plan', 'verify'),
+        '_viewer': ('Viewer', 'view'),
         'base.dataloader': ('StreamingDataLoader',),
         'base.dataset': ('StreamingDataset',),
         'base.format': ('CSVWriter', 'JSONWriter', 'MDSWriter', 'TSVWriter', 'XSVWriter'),

@@ -122,7 +122,7 @@ def _follow(
                 # The stack: here, `run`, the function of the package, its caller.
                 warnings.warn(_text(found['warning']), UserWarning, stacklevel=4)
             elif 'error' in found:
-                errors.append(_error(found['error']))
+                errors.append(error_of(found['error']))
     return errors, tail
 
 
@@ -149,7 +149,8 @@ def in_keywords(text: str) -> str:
     return _FLAG.sub(keyword, text)
 
 
-def _error(found: dict[str, Any]) -> ShardmillError:
+def error_of(found: dict[str, Any]) -> ShardmillError:
+    """Returns the exception of an error line of the program."""
     hint, shown = found['hint'], found['object']
     hint = in_keywords(hint) if hint else None
     if shown and found['kind'] == 'invalid_input' and _FLAG.fullmatch(shown):

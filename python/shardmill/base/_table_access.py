@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from shardmill._viewer import Viewer
     from shardmill.schema import Schema
 
 #: Bytes of samples in a record batch, by their average size.
@@ -159,6 +160,28 @@ class TableAccess(Stored):
         """
         count = min(check.whole('samples', samples), self.num_samples)
         return read_preview(self, count)
+
+    def view(self, stream: int = 0, *, height: int = 720) -> Viewer:
+        """Starts a server that shows the dataset in the browser, as `shardmill.view` does. Notebooks show the page.
+
+        Args:
+            stream: The number of the stream to show, in a mix.
+            height: The height of the frame in a notebook, in pixels.
+        """
+        from shardmill._viewer import view
+
+        location, with_deleted, settings = self._place_of(stream)
+        return view(location, height=height, with_deleted=with_deleted, storage_options=settings)
+
+    def _place_of(self, stream: int) -> tuple[str, bool, Optional[dict[str, str]]]:
+        """Returns the location of a stream, whether it has its deleted samples, and its store settings."""
+        streams = getattr(self, 'streams', [self])
+        chosen = streams[check.whole('stream', stream, 0, len(streams) - 1)]
+        location = getattr(chosen, 'remote', None) or chosen.local
+        split = chosen.split or ''
+        if split:
+            location = f'{location.rstrip("/")}/{split}'
+        return location, bool(chosen.with_deleted), getattr(chosen, 'storage_options', None)
 
     def _repr_html_(self) -> str:
         """Returns a table of facts, columns and first samples.

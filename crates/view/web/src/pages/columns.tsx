@@ -99,7 +99,7 @@ export function Columns({ facts, values }: { facts: Facts; values: URLSearchPara
 				</section>
 			))}
 			{loaded.value ? <Copy label="CLI" text={loaded.value.command} /> : null}
-			<Copy label="Python" text={`${pythonDataset(facts.location)}.stats()`} />
+			<Copy label="Python" text={`${pythonDataset(facts.location)}.to_pandas(0, ${limit}).describe()`} />
 		</>
 	);
 }

@@ -1,0 +1,127 @@
+"""The function `view`: a page in the browser over a dataset, served by a ``shardmill view`` process."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import subprocess
+import weakref
+from typing import TYPE_CHECKING, Optional
+
+from shardmill._program import find_program
+from shardmill._runs import SETTINGS, error_of
+from shardmill.base import _arguments as check
+from shardmill.errors import InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from shardmill.base._typing import Path
+
+
+class Viewer:
+    """A page over a dataset. Notebooks show it in a frame.
+
+    The server ends with `close`, with the ``with`` block, when this object is deleted, and with the process.
+
+    Attributes:
+        location: The dataset.
+        address: The address of the page on this machine. It contains a random token.
+        height: The height of the frame in pixels.
+    """
+
+    location: str
+    address: str
+    height: int
+
+    def __init__(
+        self, location: str, address: str, height: int, process: subprocess.Popen[str]
+    ) -> None:
+        self.location = location
+        self.address = address
+        self.height = height
+        self._end = weakref.finalize(self, _end, process)
+
+    def __repr__(self) -> str:
+        return f'Viewer({self.location!r}, address={self.address!r})'
+
+    def _repr_html_(self) -> str:
+        title = html.escape(f'shardmill view {self.location}')
+        style = 'width: 100%; border: 1px solid #8888'
+        return f'<iframe src="{html.escape(self.address)}" title="{title}" height="{self.height}" style="{style}"></iframe>'
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the server."""
+        self._end()
+
+
+def view(
+    location: Path,
+    *,
+    height: int = 720,
+    with_deleted: bool = False,
+    storage_options: Optional[Mapping[str, str]] = None,
+) -> Viewer:
+    """Starts a server that shows a dataset in the browser. Notebooks show the page in a frame.
+
+    Only this machine can open the page, and only with the token in its address.
+
+    Args:
+        location: A dataset or tar files, in a directory or in a store.
+        height: The height of the frame in a notebook, in pixels.
+        with_deleted: Whether to also show deleted samples.
+        storage_options: Store settings that are not in the environment.
+
+    Raises:
+        UsageError: An argument is invalid.
+        NotFoundError: There is no dataset.
+    """
+    place = check.path('location', location)
+    pixels = check.whole('height', height, 1)
+    options = ['--with-deleted'] if check.flag('with_deleted', with_deleted) else []
+    environment = dict(os.environ)
+    if storage_options:
+        environment[SETTINGS] = json.dumps(dict(storage_options))
+    process = subprocess.Popen(
+        [str(find_program()), 'view', '--json', '--port', '0', *options, '--', place],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        encoding='utf-8',
+        errors='replace',
+        # Ctrl-C in a notebook interrupts a cell, not the server.
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = process.stdout.readline()
+    if line:
+        process.stdout.close()
+        process.stderr.close()
+        return Viewer(place, str(json.loads(line)['url']), pixels, process)
+    _, errors = process.communicate()
+    for error in errors.splitlines():
+        try:
+            raise error_of(json.loads(error)['error'])
+        except (ValueError, KeyError):
+            continue
+    raise InternalError(f'`shardmill view` ended with exit status {process.returncode}:\n{errors}')
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.wait()
