@@ -51,6 +51,77 @@ fn cat(place: &Place, dataset: &str, more: &[&str]) -> Vec<Row> {
 }
 
 #[test]
+fn a_view_selects_samples_that_are_not_deleted() {
+    let place = Place::new();
+    let mut table = Table::create(&place.path().join("t")).unwrap();
+    table.append(&rows(0, 30)).unwrap();
+    convert(&place, "t", "shards", &[]);
+    place.ok(&[
+        "select",
+        "shards",
+        "--where",
+        "id % 2 = 1",
+        "-o",
+        "odd.view",
+    ]);
+    table.delete(|(id, _)| matches!(id, 0 | 5 | 7..14)).unwrap();
+    convert(&place, "t", "shards", &[]);
+    // The view is as it was, because deletions do not change the index.
+    let left: Vec<Row> = table
+        .rows()
+        .into_iter()
+        .filter(|(id, _)| id % 2 == 1)
+        .collect();
+    assert_eq!(cat(&place, "shards", &["--view", "odd.view"]), left);
+    assert_eq!(
+        cat(&place, "shards", &["--view", "odd.view", "--with-deleted"]).len(),
+        15
+    );
+    let found = place.json(&["inspect", "shards", "--view", "odd.view", "--json"]);
+    assert_eq!(
+        (&found["samples"], &found["deleted_samples"]),
+        (&json!(11), &json!(9))
+    );
+    // Selecting again numbers what is left.
+    place.ok(&[
+        "select",
+        "shards",
+        "--where",
+        "__sample__ < 3",
+        "-o",
+        "first.view",
+    ]);
+    assert_eq!(
+        cat(&place, "shards", &["--view", "first.view"]),
+        table.rows()[..3]
+    );
+    place.ok(&[
+        "select",
+        "shards",
+        "--view",
+        "odd.view",
+        "--invert",
+        "-o",
+        "even.view",
+    ]);
+    let even: Vec<Row> = table
+        .rows()
+        .into_iter()
+        .filter(|(id, _)| id % 2 == 0)
+        .collect();
+    assert_eq!(cat(&place, "shards", &["--view", "even.view"]), even);
+    // An appended shard makes another dataset.
+    table.append(&rows(30, 3)).unwrap();
+    convert(&place, "t", "shards", &[]);
+    let refused = place.run(&["cat", "shards", "--view", "odd.view"]);
+    assert!(
+        refused.stderr.contains("error[view-dataset]"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
 fn every_verb_leaves_deleted_samples_out() {
     let (place, mut table) = with_deleted(&[]);
     let left = table.rows();

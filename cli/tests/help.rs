@@ -32,6 +32,7 @@ fn shardmill() {
                    extremes, means, histograms
       diff         Compare two datasets or sources: columns, shards, and samples
       cat          Print samples as JSON lines, or write their fields as files
+      select       Select samples of a dataset, and write them to a small file, a view
       verify       Check a dataset: structure, lengths, hashes; with --deep every sample
       view         Show a dataset in the browser: samples, columns, shards, order and plan
       index        Rebuild or merge index.json files, and write the indexes of other readers
@@ -327,6 +328,9 @@ fn convert() {
               A dataset that follows a Delta table lists them in `index.tombstones`. By default they are
               left out.
 
+          --view <FILE>
+              Convert only the samples of this view of a dataset, a file of `select`
+
           --part <I/N>
               Write one of several parts, counted from 0; `shardmill commit` publishes all of them
 
@@ -433,7 +437,10 @@ fn inspect() {
               In a Delta table: inspect the latest version at this time, such as 2026-01-31T12:00:00Z
 
           --with-deleted
-              Also count deleted samples
+              Also read deleted samples
+
+          --view <FILE>
+              Read and number only the samples of this view, a file of `select`
 
       -h, --help
               Print help (see a summary with '-h')
@@ -488,7 +495,10 @@ fn ls() {
 
     Options:
           --with-deleted
-              Also count deleted samples
+              Also read deleted samples
+
+          --view <FILE>
+              Read and number only the samples of this view, a file of `select`
 
       -h, --help
               Print help (see a summary with '-h')
@@ -567,7 +577,10 @@ fn cat() {
               Shorten strings, bytes, arrays, images and JSON of more than this many bytes
 
           --with-deleted
-              Also number and print deleted samples
+              Also read deleted samples
+
+          --view <FILE>
+              Read and number only the samples of this view, a file of `select`
 
       -h, --help
               Print help (see a summary with '-h')

@@ -446,6 +446,9 @@ fn verify() {
           --expect-index <sha256:HEX>
               Hash that index.json must have: `sha256:` and 64 hex digits
 
+          --view <FILE>
+              Check only the shards that have samples of this view, a file of `select`
+
       -h, --help
               Print help (see a summary with '-h')
 

@@ -70,4 +70,6 @@ mod verify;
 #[cfg(test)]
 mod view;
 #[cfg(test)]
+mod views;
+#[cfg(test)]
 mod which;

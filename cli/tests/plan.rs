@@ -246,7 +246,7 @@ fn options_are_checked_before_any_work() {
     insta::assert_snapshot!(place.shown(&["plan", "--stream", "a,repeats=2"]), @r"
     exit 2
     --- stderr
-    error[config-stream]: --stream: `repeats` is not a part of a stream; write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N
+    error[config-stream]: --stream: `repeats` is not a part of a stream; write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N, each with or without ,view=FILE
     ");
     insta::assert_snapshot!(place.shown(&["plan", "nowhere"]), @r"
     exit 2

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardmill.base._typing import Sample
     from shardmill.caching import CacheClient, CachedFile
     from shardmill.files import FileDataset, FileStream
+    from shardmill.views import View, select
 
 __all__ = [
     'BatchIterator',
@@ -48,6 +49,7 @@ __all__ = [
     'StreamingDataLoader',
     'StreamingDataset',
     'TSVWriter',
+    'View',
     'Viewer',
     'XSVWriter',
     '__version__',
@@ -55,6 +57,7 @@ __all__ = [
     'inspect',
     'install_as_streaming',
     'plan',
+    'select',
     'verify',
     'view',
 ]
@@ -74,8 +77,9 @@ __getattr__, __dir__ = lazy(
         'base._typing': ('Sample',),
         'caching': ('CacheClient', 'CachedFile'),
         'files': ('FileDataset', 'FileStream'),
+        'views': ('View', 'select'),
     },
     (
-        'base caching errors files lineage metrics multimodal parts reports schema stats text vision'
+        'base caching errors files lineage metrics multimodal parts reports schema stats text vision views'
     ).split(),
 )

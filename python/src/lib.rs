@@ -23,6 +23,7 @@ mod process;
 mod ranges;
 mod reader;
 mod storage;
+mod view;
 mod waiting;
 mod writer;
 
@@ -44,6 +45,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     parts::register(module)?;
     reader::register(module)?;
     storage::register(module)?;
+    view::register(module)?;
     writer::register(module)?;
     Ok(())
 }

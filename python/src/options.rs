@@ -1,6 +1,7 @@
 //! Options of readers and epochs: immutable objects, created from keyword arguments. Unknown arguments are errors.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::conversion::FromPyObjectOwned;
@@ -18,6 +19,7 @@ use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
 use crate::errors::{raise_with, raised};
 use crate::storage::{ARGUMENT, Settings, environment};
+use crate::view::PyView;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyFileOptions>()?;
@@ -148,7 +150,7 @@ impl PyFileOptions {
     }
 }
 
-/// A stream: `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `validate_hash`, `expect_index`, `settings` of the
+/// A stream: `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `view`, `validate_hash`, `expect_index`, `settings` of the
 /// store, one of `proportion`, `repeat` and `choose`, and `files` for a tree of raw files.
 #[pyclass(frozen, name = "StreamOptions", module = "shardmill._core")]
 pub(crate) struct PyStreamOptions(pub(crate) StreamOptions);
@@ -182,6 +184,9 @@ impl PyStreamOptions {
             weight: weight(&given)?,
             keep_zip: given.take("keep_zip")?.unwrap_or(false),
             with_deleted: given.take("with_deleted")?.unwrap_or(false),
+            view: given
+                .take::<Py<PyView>>("view")?
+                .map(|view| Arc::clone(&view.get().0)),
             validate_hash: hash(&given)?,
             expect_index: given.take("expect_index")?,
             settings: store_settings(&given)?,

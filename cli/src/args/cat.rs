@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::range::IndexRange;
-use super::{StorageArgs, values};
+use super::{SampleArgs, StorageArgs, values};
 
 /// Print samples as JSON lines, or write their fields as files
 ///
@@ -58,9 +58,8 @@ pub struct CatArgs {
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["raw", "extract"], value_parser = values::byte_size)]
     pub max_bytes: Option<u64>,
 
-    /// Also number and print deleted samples
-    #[arg(long)]
-    pub with_deleted: bool,
+    #[command(flatten)]
+    pub samples: SampleArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,

@@ -271,6 +271,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub with_deleted: bool,
 
+    /// Convert only the samples of this view of a dataset, a file of `select`
+    #[arg(long, value_name = "FILE", value_parser = values::location, help_heading = "Running")]
+    pub view: Option<Location>,
+
     /// Write one of several parts, counted from 0; `shardmill commit` publishes all of them
     ///
     /// Parts may be written on different machines, at any time, and again after a failure. The source is divided among

@@ -1,6 +1,7 @@
 //! The options of `shardmill head`.
 
 use clap::Args;
+use shardmill_storage::Location;
 
 use super::{StorageArgs, values};
 
@@ -24,6 +25,10 @@ pub struct HeadArgs {
     /// Show only this column; repeatable, in the order given
     #[arg(long = "column", short, value_name = "NAME")]
     pub columns: Vec<String>,
+
+    /// Read only the samples of this view, a file of `select`
+    #[arg(long, value_name = "FILE", value_parser = values::location)]
+    pub view: Option<Location>,
 
     #[command(flatten)]
     pub storage: StorageArgs,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{StorageArgs, values};
+use super::{SampleArgs, StorageArgs, values};
 
 /// Show the contents of a dataset, or how a source would be converted
 ///
@@ -29,9 +29,8 @@ pub struct InspectArgs {
     #[arg(long, alias = "timestamp", value_name = "TIME", value_parser = values::table_time)]
     pub delta_timestamp: Option<i64>,
 
-    /// Also count deleted samples
-    #[arg(long)]
-    pub with_deleted: bool,
+    #[command(flatten)]
+    pub samples: SampleArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,

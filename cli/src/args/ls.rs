@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::StorageArgs;
+use super::{SampleArgs, StorageArgs};
 
 /// List the shards of a dataset, one line each, like `inspect --shards`
 #[derive(Args, Debug)]
@@ -12,9 +12,8 @@ pub struct LsArgs {
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
-    /// Also count deleted samples
-    #[arg(long)]
-    pub with_deleted: bool,
+    #[command(flatten)]
+    pub samples: SampleArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,

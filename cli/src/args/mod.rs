@@ -18,6 +18,8 @@ mod order;
 mod plan;
 mod range;
 mod renamed;
+mod samples;
+mod select;
 mod shared;
 mod stats;
 mod tar;
@@ -42,6 +44,8 @@ pub use ls::LsArgs;
 pub use man::{CompletionsArgs, ManArgs};
 pub use order::OrderArgs;
 pub use plan::PlanArgs;
+pub use samples::SampleArgs;
+pub use select::SelectArgs;
 pub use shared::{JobsArgs, StorageArgs, TakeoverArgs, jobs};
 pub use stats::StatsArgs;
 pub use tar::{LintArgs, RewriteArgs, TarArgs, TarVerb};
@@ -147,6 +151,7 @@ pub enum Verb {
     #[command(hide = true)]
     Ls(LsArgs),
     Cat(CatArgs),
+    Select(SelectArgs),
     Verify(VerifyArgs),
     View(ViewArgs),
     Index(IndexArgs),

@@ -1,6 +1,7 @@
 //! The options of `shardmill stats`.
 
 use clap::Args;
+use shardmill_storage::Location;
 
 use super::{JobsArgs, StorageArgs, values};
 
@@ -27,6 +28,10 @@ pub struct StatsArgs {
 
     #[command(flatten)]
     pub jobs: JobsArgs,
+
+    /// Read only the samples of this view, a file of `select`
+    #[arg(long, value_name = "FILE", value_parser = values::location)]
+    pub view: Option<Location>,
 
     #[command(flatten)]
     pub storage: StorageArgs,

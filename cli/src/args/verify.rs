@@ -1,8 +1,9 @@
 //! The options of `shardmill verify`.
 
 use clap::Args;
+use shardmill_storage::Location;
 
-use super::{JobsArgs, StorageArgs};
+use super::{JobsArgs, StorageArgs, values};
 
 /// Check a dataset: structure, lengths, hashes; with --deep every sample
 ///
@@ -29,6 +30,10 @@ pub struct VerifyArgs {
     /// Hash that index.json must have: `sha256:` and 64 hex digits
     #[arg(long, value_name = "sha256:HEX")]
     pub expect_index: Option<String>,
+
+    /// Check only the shards that have samples of this view, a file of `select`
+    #[arg(long, value_name = "FILE", value_parser = values::location)]
+    pub view: Option<Location>,
 
     #[command(flatten)]
     pub storage: StorageArgs,

@@ -4,6 +4,7 @@ use clap::Args;
 
 use shardmill_core::escape;
 use shardmill_order::{BatchingMethod, PartitionAlgo, SamplingMethod, ShuffleAlgo, Weight};
+use shardmill_storage::Location;
 
 use super::StorageArgs;
 use super::values::{self, refused};
@@ -33,14 +34,18 @@ pub struct StreamArgs {
     #[arg(value_name = "DATASET", required_unless_present = "streams")]
     pub datasets: Vec<String>,
 
-    /// A dataset and its share of an epoch, instead of DATASET: a proportion relative to the other streams, a number
-    /// of repetitions, or a number of samples; repeatable
-    #[arg(long = "stream", value_name = "DATASET[,proportion=X|repeat=X|choose=N]", conflicts_with = "datasets", help_heading = "Order", value_parser = Stream::parse)]
+    /// A dataset with its view and its share of an epoch, instead of DATASET: a proportion relative to the other
+    /// streams, a number of repetitions, or a number of samples; repeatable
+    #[arg(long = "stream", value_name = "DATASET[,view=FILE][,proportion=X|repeat=X|choose=N]", conflicts_with = "datasets", help_heading = "Order", value_parser = Stream::parse)]
     pub streams: Vec<Stream>,
 
     /// Also count deleted samples
     #[arg(long, help_heading = "Order")]
     pub with_deleted: bool,
+
+    /// Read and number only the samples of this view of the only DATASET, a file of `select`
+    #[arg(long, value_name = "FILE", conflicts_with = "streams", help_heading = "Order", value_parser = values::location)]
+    pub view: Option<Location>,
 }
 
 // The machines and processes of a run.
@@ -122,51 +127,71 @@ pub struct SampleOrderArgs {
 pub struct Stream {
     pub location: String,
     pub weight: Weight,
+    pub view: Option<Location>,
 }
 
 impl Stream {
-    /// Parses `DATASET[,proportion=X|repeat=X|choose=N]`. A comma followed by anything else belongs to the path.
+    /// Parses `DATASET[,view=FILE][,proportion=X|repeat=X|choose=N]`. A comma followed by anything else belongs to the
+    /// path.
     pub fn parse(typed: &str) -> Result<Self, Fault> {
         let wrong = |fact: String| {
-            let hint =
-                "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N";
+            let hint = "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N, each with or without ,view=FILE";
             refused(fact, hint)
         };
-        let Some((location, name, value)) = typed.rsplit_once(',').and_then(|(location, rest)| {
-            let (name, value) = rest.split_once('=')?;
-            (!name.contains('/')).then_some((location, name, value))
-        }) else {
-            return Ok(Self {
-                location: typed.to_owned(),
-                weight: Weight::Unspecified,
-            });
-        };
-        let not_a_number = || wrong(format!("`{}` is not a number for {name}", escape(value)));
-        let real = || value.parse::<f64>().map_err(|_| not_a_number());
-        let weight = match name {
-            "proportion" => Weight::Proportion(real()?),
-            "repeat" => Weight::Repeat(real()?),
-            "choose" => Weight::Choose(value.parse().map_err(|_| not_a_number())?),
-            _ => {
-                return Err(wrong(format!(
-                    "`{}` is not a part of a stream",
-                    escape(name)
-                )));
+        let (typed, first) = take_view(typed)?;
+        let (typed, weight) = match last_part(typed) {
+            None | Some((_, "view", _)) => (typed, Weight::Unspecified),
+            Some((location, name, value)) => {
+                let not_a_number =
+                    || wrong(format!("`{}` is not a number for {name}", escape(value)));
+                let real = || value.parse::<f64>().map_err(|_| not_a_number());
+                let weight = match name {
+                    "proportion" => Weight::Proportion(real()?),
+                    "repeat" => Weight::Repeat(real()?),
+                    "choose" => Weight::Choose(value.parse().map_err(|_| not_a_number())?),
+                    _ => {
+                        let fact = format!("`{}` is not a part of a stream", escape(name));
+                        return Err(wrong(fact));
+                    }
+                };
+                (location, weight)
             }
         };
+        let (location, second) = take_view(typed)?;
+        if first.is_some() && second.is_some() {
+            return Err(wrong("a stream has one view".to_owned()));
+        }
         Ok(Self {
             location: location.to_owned(),
             weight,
+            view: first.or(second),
         })
     }
 }
 
+/// Takes `,view=FILE` off the end of a stream.
+fn take_view(typed: &str) -> Result<(&str, Option<Location>), Fault> {
+    match last_part(typed) {
+        Some((rest, "view", file)) => Ok((rest, Some(values::location(file)?))),
+        _ => Ok((typed, None)),
+    }
+}
+
+/// Splits the last `,NAME=VALUE` off a stream.
+fn last_part(typed: &str) -> Option<(&str, &str, &str)> {
+    let (location, rest) = typed.rsplit_once(',')?;
+    let (name, value) = rest.split_once('=')?;
+    (!name.contains('/')).then_some((location, name, value))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
-    fn a_stream_has_at_most_one_weight() {
+    fn a_stream_has_at_most_one_view_and_one_weight() {
         for (text, location, weight) in [
             ("a", "a", Weight::Unspecified),
             ("a,proportion=0.3", "a", Weight::Proportion(0.3)),
@@ -175,14 +200,26 @@ mod tests {
             ("a,b", "a,b", Weight::Unspecified),
             ("a,b/c=d", "a,b/c=d", Weight::Unspecified),
         ] {
-            let location = location.to_owned();
+            let stream = Stream::parse(text).unwrap();
             assert_eq!(
-                Stream::parse(text).unwrap(),
-                Stream { location, weight },
-                "{text}"
+                (stream.location.as_str(), stream.weight),
+                (location, weight)
             );
+            assert_eq!(stream.view, None);
         }
-        for bad in ["a,repeats=2", "a,repeat=", "a,choose=1.5", "a,choose=-1"] {
+        for text in ["a,view=b/c.view,repeat=2", "a,repeat=2,view=b/c.view"] {
+            let stream = Stream::parse(text).unwrap();
+            assert_eq!(stream.location, "a");
+            assert_eq!(stream.weight, Weight::Repeat(2.0));
+            assert_eq!(stream.view, Some(Location::from(PathBuf::from("b/c.view"))));
+        }
+        for bad in [
+            "a,repeats=2",
+            "a,repeat=",
+            "a,choose=1.5",
+            "a,choose=-1",
+            "a,view=b,view=c",
+        ] {
             assert!(Stream::parse(bad).is_err(), "{bad}");
         }
     }

@@ -125,11 +125,13 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
             true => Path::new(folder).join(place.to_string()),
             false => Path::new(folder).to_owned(),
         });
+        let samples = world::samples(&args.world, &stream)?;
         opened.push(StreamOptions {
             split: args.subset.clone(),
             weight: stream.weight,
             keep_zip: args.cache.keep_zip,
-            with_deleted: args.world.streams.with_deleted,
+            with_deleted: samples.with_deleted,
+            view: samples.view,
             ..StreamOptions::named(Some(&stream.location), local)?
         });
     }

@@ -13,6 +13,7 @@ use shardmill_storage::Dir;
 use super::dataset::{self, Samples};
 use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, SampleName};
+use super::samples::SampleChoice;
 use super::tars::{TarCat, Tars};
 use crate::args::CatArgs;
 use crate::error::{Fault, Stop};
@@ -32,7 +33,8 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
         return Err(Fault::option("raw", "it writes one column", "name it with --column").into());
     }
     let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
-    if let Some(tars) = Tars::find(&location, &limits, args.with_deleted)? {
+    let choice = SampleChoice::read(&args.samples, &args.storage)?;
+    if let Some(tars) = Tars::find(&location, &limits, &choice)? {
         let samples = TarCat {
             name: &args.dataset,
             tars: &tars,
@@ -40,7 +42,7 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
         };
         return show(args, &samples, max_bytes, out);
     }
-    let dataset = dataset::open(&args.dataset, &location, limits, args.with_deleted)?;
+    let dataset = dataset::open(&args.dataset, &location, limits, &choice)?;
     let samples = Cat {
         name: &args.dataset,
         dataset: &dataset,

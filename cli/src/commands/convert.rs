@@ -10,7 +10,7 @@ use shardmill_convert::{
 };
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Encoding, TextEncoding};
-use shardmill_source::SourceOptions;
+use shardmill_source::{SampleOptions, SourceOptions};
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
 use super::options;
@@ -77,7 +77,10 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
     let (query, csv) = (&args.query, &args.csv);
     let mut read = SourceOptions {
         kind: args.from,
-        with_deleted: args.run.with_deleted,
+        samples: SampleOptions {
+            with_deleted: args.run.with_deleted,
+            view: args.run.view.clone(),
+        },
         limits,
         remote: options::remote(&args.stores.storage)?,
         ..SourceOptions::default()

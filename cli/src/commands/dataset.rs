@@ -12,6 +12,7 @@ use shardmill_storage::Folder;
 use shardmill_writer::INDEX_NAME;
 
 use super::dataset_location::DatasetLocation;
+use super::samples::SampleChoice;
 use crate::args::StorageArgs;
 use crate::error::{Fault, Stop};
 use crate::output::Output;
@@ -21,9 +22,9 @@ pub fn open(
     location: &str,
     dataset_location: &DatasetLocation,
     limits: Limits,
-    with_deleted: bool,
+    samples: &SampleChoice,
 ) -> Result<Dataset, Stop> {
-    match open_dataset_location(dataset_location, limits, with_deleted) {
+    match open_dataset_location(dataset_location, limits, samples) {
         Err(Stop::Fault(fault)) if fault.kind == ErrorKind::NotFound => {
             match find(dataset_location) {
                 Ok(Found::Splits(splits)) => Err(several(location, splits)),
@@ -51,21 +52,22 @@ pub fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
         .into()
 }
 
-/// Opens the dataset at a location, with or without its deleted samples.
+/// Opens the dataset at a location, with these of its samples.
 pub fn open_dataset_location(
     dataset_location: &DatasetLocation,
     limits: Limits,
-    with_deleted: bool,
+    samples: &SampleChoice,
 ) -> Result<Dataset, Stop> {
     let options = OpenOptions {
         limits,
-        with_deleted,
+        with_deleted: samples.with_deleted,
+        view: samples.view.clone(),
         ..OpenOptions::default()
     };
     dataset_location.dataset(&options)
 }
 
-/// Returns the number of live samples of each shard, and a digest of the deleted ones.
+/// Returns the number of live samples of each shard, and a digest of the others.
 pub fn stream_config(dataset: &Dataset) -> StreamConfig {
     let shards = 0..dataset.index().shards.len();
     let sizes: Vec<u64> = shards.map(|shard| dataset.samples_of(shard)).collect();

@@ -9,6 +9,7 @@ use shardmill_profile::{ChangeKind, Diff, DiffOptions, RowChange};
 use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::rows::{self, RowsFound};
+use super::samples::SampleChoice;
 use super::tars::Tars;
 use crate::args::{self, DiffArgs};
 use crate::error::Stop;
@@ -49,7 +50,7 @@ impl ShardDiff {
 
 pub fn run(args: &DiffArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let jobs = args::jobs(None);
-    let open = |location| rows::open(location, &args.storage, limits.clone(), jobs);
+    let open = |location| rows::open(location, &args.storage, limits.clone(), None, jobs);
     let (before, after) = (open(&args.before)?, open(&args.after)?);
     let shards = (
         shards(&args.before, args, &limits)?,
@@ -101,7 +102,8 @@ fn shards(location: &str, args: &DiffArgs, limits: &Limits) -> Result<Option<Sha
     match rows::find(location, &dataset_location, limits)? {
         RowsFound::Source => Ok(None),
         RowsFound::Mds => {
-            let dataset = dataset::open(location, &dataset_location, limits.clone(), false)?;
+            let samples = SampleChoice::default();
+            let dataset = dataset::open(location, &dataset_location, limits.clone(), &samples)?;
             let files = dataset.index().shards.iter().map(|shard| {
                 let (data, meta) = dataset::stored_files(shard);
                 // A shard of two files is the same if both are.
@@ -123,11 +125,12 @@ fn shards(location: &str, args: &DiffArgs, limits: &Limits) -> Result<Option<Sha
             });
             Ok(Some(Shards {
                 files: files.collect(),
-                has_deleted: dataset.live().deleted() > 0,
+                has_deleted: dataset.deleted() > 0,
             }))
         }
         RowsFound::Tars => {
-            let Some(tars) = Tars::find(&dataset_location, limits, false)? else {
+            let Some(tars) = Tars::find(&dataset_location, limits, &SampleChoice::default())?
+            else {
                 return Ok(None);
             };
             let files = tars.facts().iter().map(|shard| {

@@ -1,7 +1,7 @@
 //! The command `shardmill head`: shows the first samples or rows.
 
 use shardmill_core::{Limits, escape};
-use shardmill_dataset::{Dataset, DatasetError};
+use shardmill_dataset::{Dataset, DatasetError, TarSet};
 use shardmill_mds::{SampleValue, Value};
 use shardmill_profile::Cell;
 use shardmill_webdataset::ShardView;
@@ -9,7 +9,8 @@ use shardmill_webdataset::ShardView;
 use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::rows::{self, RowsFound};
-use super::tars::with_field;
+use super::samples::SampleChoice;
+use super::tars::{tar_set, with_field};
 use crate::args::HeadArgs;
 use crate::error::{Fault, Stop};
 use crate::output::{
@@ -23,14 +24,19 @@ const KEY: &str = shardmill_dataset::KEY_COLUMN;
 pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
     let mut sheet = Sheet::new(out.is_json());
+    let samples = SampleChoice::of_view(args.view.as_ref(), false, &args.storage)?;
     match rows::find(&args.location, &dataset_location, &limits)? {
-        RowsFound::Tars => tar_samples(args, &dataset_location, &limits, &mut sheet)?,
+        RowsFound::Tars => {
+            let tars = tar_set(&dataset_location, &samples, &limits)?;
+            tar_samples(args, &tars, &limits, &mut sheet)?;
+        }
         RowsFound::Mds => {
-            let dataset = dataset::open(&args.location, &dataset_location, limits, false)?;
+            let dataset = dataset::open(&args.location, &dataset_location, limits, &samples)?;
             mds_samples(args, &dataset, &mut sheet)?;
         }
         RowsFound::Source => {
-            let options = rows::source_options(&args.storage, limits)?;
+            let mut options = rows::source_options(&args.storage, limits)?;
+            options.samples.view.clone_from(&args.view);
             source_rows(args, &dataset_location, &options, &mut sheet)?;
         }
     }
@@ -173,12 +179,15 @@ fn mds_samples(args: &HeadArgs, dataset: &Dataset, sheet: &mut Sheet) -> Result<
 
 fn tar_samples(
     args: &HeadArgs,
-    dataset_location: &DatasetLocation,
+    set: &TarSet,
     limits: &Limits,
     sheet: &mut Sheet,
 ) -> Result<(), Stop> {
-    let set = dataset_location.tars(limits)?.without_deleted(limits)?;
     for shard in set.shards() {
+        let entry = shard.entry();
+        if entry.is_some_and(|entry| shard.live_samples(entry.samples) == 0) {
+            continue;
+        }
         let left = usize::try_from(args.samples).unwrap_or(usize::MAX) - sheet.rows.len();
         if left == 0 {
             sheet.more = true;

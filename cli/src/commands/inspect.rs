@@ -14,6 +14,7 @@ use shardmill_writer::{INDEX_NAME, default_target};
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::delta::DeltaTable;
+use super::samples::SampleChoice;
 use super::tars::{TarFacts, Tars};
 use super::{ls, options};
 use crate::args::InspectArgs;
@@ -27,9 +28,9 @@ const PROVENANCE_BYTES: u64 = 64 << 20;
 
 pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
+    let samples = SampleChoice::read(&args.samples, &args.storage)?;
     if args.shards {
-        let with_deleted = args.with_deleted;
-        return ls::list(&args.location, &dataset_location, limits, with_deleted, out);
+        return ls::list(&args.location, &dataset_location, limits, &samples, out);
     }
     let mut travel = SourceOptions {
         remote: options::remote(&args.storage)?,
@@ -49,13 +50,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     let mut exit = Exit::Done;
     match found {
         Found::Tars | Found::One => {
-            let summary = summary(
-                &args.location,
-                &dataset_location,
-                limits,
-                args.with_deleted,
-                out,
-            )?;
+            let summary = summary(&args.location, &dataset_location, limits, &samples, out)?;
             if out.is_json() {
                 out.json(&summary)?
             } else {
@@ -69,7 +64,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
                     &dataset_location.shown(),
                     &dataset_location,
                     limits.clone(),
-                    args.with_deleted,
+                    &samples,
                     out,
                 ) {
                     Ok(summary) => parts.push(Part { name, summary }),
@@ -166,15 +161,15 @@ struct ColumnSummary {
 
 /// Opens a dataset. If the list of deleted samples cannot be read, shows a warning and counts all stored samples.
 fn or_stored<T>(
-    open: impl Fn(bool) -> Result<T, Stop>,
-    with_deleted: bool,
+    open: impl Fn(&SampleChoice) -> Result<T, Stop>,
+    samples: &SampleChoice,
     out: &Output,
 ) -> Result<T, Stop> {
-    match open(with_deleted) {
+    match open(samples) {
         Err(Stop::Fault(fault))
             if fault.id.starts_with("tombstones-") || fault.id.starts_with("provenance-") =>
         {
-            let opened = open(true)?;
+            let opened = open(&samples.stored())?;
             // Damaged provenance is reported where it is shown.
             if fault.id != "provenance-damaged" {
                 let family = fault.id.split('-').next().unwrap_or_default();
@@ -193,17 +188,17 @@ fn summary(
     shown: &str,
     dataset_location: &DatasetLocation,
     limits: Limits,
-    with_deleted: bool,
+    samples: &SampleChoice,
     out: &Output,
 ) -> Result<Summary, Stop> {
-    let find = |with_deleted| Tars::find(dataset_location, &limits, with_deleted);
-    if let Some(tars) = or_stored(find, with_deleted, out)? {
+    let find = |samples: &SampleChoice| Tars::find(dataset_location, &limits, samples);
+    if let Some(tars) = or_stored(find, samples, out)? {
         return tar_summary(shown, dataset_location, &tars, &limits, out);
     }
-    let open = |with_deleted| {
-        dataset::open_dataset_location(dataset_location, limits.clone(), with_deleted)
+    let open = |samples: &SampleChoice| {
+        dataset::open_dataset_location(dataset_location, limits.clone(), samples)
     };
-    let dataset = or_stored(open, with_deleted, out)?;
+    let dataset = or_stored(open, samples, out)?;
     let index = dataset.index();
     let sum = |bytes: fn(&shardmill_mds::ShardEntry) -> u64| {
         index
@@ -215,7 +210,7 @@ fn summary(
     Ok(Summary {
         dataset: shown.to_owned(),
         samples: dataset.len(),
-        deleted_samples: dataset.live().deleted(),
+        deleted_samples: dataset.deleted(),
         shards: index.shards.len() as u64,
         raw_bytes: sum(dataset::raw_bytes),
         stored_bytes: sum(dataset::stored_bytes),

@@ -5,6 +5,7 @@ use shardmill_core::{Format, Limits, escape};
 
 use super::dataset;
 use super::dataset_location::DatasetLocation;
+use super::samples::SampleChoice;
 use super::tars::Tars;
 use crate::args::LsArgs;
 use crate::error::Stop;
@@ -24,7 +25,8 @@ struct JsonShard<'a> {
 
 pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
-    list(&args.dataset, &location, limits, args.with_deleted, out)
+    let samples = SampleChoice::read(&args.samples, &args.storage)?;
+    list(&args.dataset, &location, limits, &samples, out)
 }
 
 /// Lists the shards of the dataset at `location`, which the user typed as `typed`.
@@ -32,13 +34,13 @@ pub fn list(
     typed: &str,
     location: &DatasetLocation,
     limits: Limits,
-    with_deleted: bool,
+    samples: &SampleChoice,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
-    if let Some(tars) = Tars::find(location, &limits, with_deleted)? {
+    if let Some(tars) = Tars::find(location, &limits, samples)? {
         return list_tars(&tars, out);
     }
-    let dataset = dataset::open(typed, location, limits, with_deleted)?;
+    let dataset = dataset::open(typed, location, limits, samples)?;
     for (number, shard) in dataset.index().shards.iter().enumerate() {
         let (data, meta) = dataset::stored_files(shard);
         let shard = JsonShard {

@@ -25,6 +25,8 @@ mod plan;
 mod requests;
 mod rewrite;
 mod rows;
+mod samples;
+mod select;
 mod stats;
 mod tars;
 mod verify;
@@ -48,6 +50,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Stats(args) => stats::run(args, limits, out),
         Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
+        Verb::Select(args) => select::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),
         Verb::View(args) => view::run(args, &cli.global, limits, out),
         Verb::Index(args) => index::run(args, limits, out),

@@ -73,13 +73,13 @@ fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop>
         streams.push(StreamConfig::new(sizes));
     }
     for stream in world::streams(&args.world) {
-        let (storage, with_deleted) = (&args.world.storage, args.world.streams.with_deleted);
+        let (storage, samples) = (&args.world.storage, world::samples(&args.world, &stream)?);
         let location = DatasetLocation::parse(&stream.location, storage)?;
-        let config = match Tars::find(&location, limits, with_deleted)? {
+        let config = match Tars::find(&location, limits, &samples)? {
             Some(tars) => tars.stream_config(),
             None => {
                 let limits = limits.clone();
-                let dataset = dataset::open(&stream.location, &location, limits, with_deleted)?;
+                let dataset = dataset::open(&stream.location, &location, limits, &samples)?;
                 dataset::stream_config(&dataset)
             }
         };

@@ -106,10 +106,11 @@ fn options_of(args: &PlanArgs) -> ForecastOptions {
 
 fn read(args: &PlanArgs, limits: &Limits) -> Result<Data, Stop> {
     let mut data = Data::default();
-    let (storage, with_deleted) = (&args.world.storage, args.world.streams.with_deleted);
+    let storage = &args.world.storage;
     for stream in world::streams(&args.world) {
         let location = DatasetLocation::parse(&stream.location, storage)?;
-        let (config, samples, costs) = match Tars::find(&location, limits, with_deleted)? {
+        let choice = world::samples(&args.world, &stream)?;
+        let (config, samples, costs) = match Tars::find(&location, limits, &choice)? {
             Some(tars) => {
                 let costs = tars.facts().iter().map(|shard| {
                     let is_compressed = shard.compression.is_some();
@@ -120,7 +121,7 @@ fn read(args: &PlanArgs, limits: &Limits) -> Result<Data, Stop> {
             }
             None => {
                 let limits = limits.clone();
-                let opened = dataset::open(&stream.location, &location, limits, with_deleted)?;
+                let opened = dataset::open(&stream.location, &location, limits, &choice)?;
                 let costs = opened.index().shards.iter().map(|shard| {
                     let (raw, stored) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
                     cost(raw, stored, shard.zip_data.is_some())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use shardmill_core::Limits;
 use shardmill_source::{SchemaRule, Source, SourceKind, SourceOptions};
+use shardmill_storage::Location;
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
@@ -57,12 +58,14 @@ pub fn open(
     location: &str,
     storage: &StorageArgs,
     limits: Limits,
+    view: Option<&Location>,
     jobs: usize,
 ) -> Result<Arc<dyn Source>, Stop> {
     let dataset_location = DatasetLocation::parse(location, storage)?;
     let found = find(location, &dataset_location, &limits)?;
     let mut options = source_options(storage, limits)?;
     options.resources.jobs = jobs;
+    options.samples.view = view.cloned();
     options.kind = match found {
         RowsFound::Tars => Some(SourceKind::Webdataset),
         RowsFound::Mds => Some(SourceKind::Mds),

@@ -20,7 +20,8 @@ struct JsonStats<'a> {
 pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let jobs = args.jobs.count();
     let columns = (!args.columns.is_empty()).then_some(&args.columns[..]);
-    let source = rows::open(&args.location, &args.storage, limits.clone(), jobs)?;
+    let view = args.view.as_ref();
+    let source = rows::open(&args.location, &args.storage, limits.clone(), view, jobs)?;
     let schema = source.schema();
     for column in &args.columns {
         let mut known = schema.fields().iter().map(|field| field.name());

@@ -16,6 +16,7 @@ use shardmill_webdataset::{
 use super::dataset::Samples;
 use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, NUMBER_TYPES, SampleName};
+use super::samples::SampleChoice;
 use crate::error::{Fault, Stop};
 use crate::output::{Output, write_object, write_value};
 
@@ -46,15 +47,12 @@ impl Tars {
     pub fn find(
         dataset_location: &DatasetLocation,
         limits: &Limits,
-        with_deleted: bool,
+        samples: &SampleChoice,
     ) -> Result<Option<Self>, Stop> {
         if !dataset_location.holds_tars(limits)? {
             return Ok(None);
         }
-        let mut set = dataset_location.tars(limits)?;
-        if !with_deleted {
-            set = set.without_deleted(limits)?;
-        }
+        let set = tar_set(dataset_location, samples, limits)?;
         let mut facts = Vec::with_capacity(set.shards().len());
         let progress = Progress::new();
         let look = |number: usize| facts_of(&set, number, limits);
@@ -96,9 +94,8 @@ impl Tars {
     }
 
     /// Returns the number of deleted samples that are still stored.
-    pub fn deleted(&self) -> u64 {
-        let deleted = self.facts.iter().map(|shard| shard.stored - shard.samples);
-        deleted.sum()
+    pub const fn deleted(&self) -> u64 {
+        self.set.deleted()
     }
 
     /// Calls `show` for each sample in the range, until it returns `false`. Samples are numbered through all shards.
@@ -129,6 +126,22 @@ impl Tars {
     }
 }
 
+/// Opens the tar shards at a location with these of their samples.
+pub fn tar_set(
+    dataset_location: &DatasetLocation,
+    samples: &SampleChoice,
+    limits: &Limits,
+) -> Result<TarSet, Stop> {
+    let mut set = dataset_location.tars(limits)?;
+    if !samples.with_deleted {
+        set = set.without_deleted(limits)?;
+    }
+    if let Some(view) = &samples.view {
+        set = set.of_view(view, limits)?;
+    }
+    Ok(set)
+}
+
 fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, DatasetError> {
     let Some(shard) = set.shards().get(number) else {
         return Ok(TarFacts::default());
@@ -151,7 +164,7 @@ fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, Da
     let compression = shard.compression()?;
     Ok(TarFacts {
         name: shard.name().to_owned(),
-        samples: map.samples.len() as u64,
+        samples: shard.live_samples(map.samples.len() as u64),
         stored: map.samples.len() as u64,
         raw_bytes: map.bytes,
         stored_bytes: shard.open()?.len(),

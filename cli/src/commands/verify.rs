@@ -9,6 +9,7 @@ use shardmill_dataset::{ContentReport, OpenOptions, Problem, VerifyOptions, Veri
 
 use super::dataset;
 use super::dataset_location::DatasetLocation;
+use super::samples::SampleChoice;
 use crate::args::VerifyArgs;
 use crate::error::{Fault, Stop, one_line};
 use crate::output::{Exit, Output, bytes, count, many, rate, seconds};
@@ -26,6 +27,7 @@ struct JsonReport<'a> {
 pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let options = VerifyOptions {
         deep: args.deep,
+        live_only: args.view.is_some(),
         jobs: args.jobs.count(),
         ..VerifyOptions::default()
     };
@@ -36,6 +38,7 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     } else {
         dataset::find_all(&args.dataset, &dataset_location)?
     };
+    let samples = SampleChoice::of_view(args.view.as_ref(), true, &args.storage)?;
     if several && args.expect_index.is_some() {
         let hint = "verify the datasets one by one";
         return Err(Fault::option(
@@ -47,7 +50,7 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     }
     let mut exit = Exit::Done;
     for dataset_location in dataset_locations {
-        match one(args, &dataset_location, &limits, &options, out) {
+        match one(args, &dataset_location, (&samples, &limits), &options, out) {
             Ok(Exit::Done) => {}
             Ok(other) => exit = other,
             // If there are several datasets, one that cannot be opened does not hide the others.
@@ -65,7 +68,7 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
 fn one(
     args: &VerifyArgs,
     dataset_location: &DatasetLocation,
-    limits: &Limits,
+    (samples, limits): (&SampleChoice, &Limits),
     options: &VerifyOptions,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
@@ -75,6 +78,10 @@ fn one(
             Some(expected) => dataset_location.pinned_tars(expected, limits)?,
             None => dataset_location.tars(limits)?,
         };
+        let set = match &samples.view {
+            Some(view) => set.of_view(view, limits)?,
+            None => set,
+        };
         signals::with_progress("verifying", out, |progress| {
             shardmill_dataset::verify_tars(&set, options, limits, progress)
         })?
@@ -83,7 +90,8 @@ fn one(
             limits: limits.clone(),
             expect_index: args.expect_index.clone(),
             // All stored samples are checked, and the side files as well.
-            with_deleted: true,
+            with_deleted: samples.with_deleted,
+            view: samples.view.clone(),
             ..OpenOptions::default()
         })?;
         signals::with_progress("verifying", out, |progress| {

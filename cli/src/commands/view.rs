@@ -13,6 +13,7 @@ use shardmill_dataset::DatasetError;
 use shardmill_view::{Program, Samples, Server, ViewError, Viewed, report};
 
 use super::dataset_location::DatasetLocation;
+use super::samples::SampleChoice;
 use super::tars::Tars;
 use super::{dataset, options};
 use crate::args::{GlobalArgs, ViewArgs};
@@ -40,13 +41,17 @@ pub fn run(
     out: &mut Output,
 ) -> Result<Exit, Stop> {
     let location = DatasetLocation::parse(&args.location, &args.storage)?;
-    let samples = match Tars::find(&location, &limits, args.with_deleted)? {
+    let choice = SampleChoice {
+        with_deleted: args.with_deleted,
+        view: None,
+    };
+    let samples = match Tars::find(&location, &limits, &choice)? {
         Some(tars) => {
             let (set, stored) = tars.into_parts();
             Samples::of_tars(set, stored, limits)
         }
         None => {
-            let dataset = dataset::open(&args.location, &location, limits, args.with_deleted)?;
+            let dataset = dataset::open(&args.location, &location, limits, &choice)?;
             Samples::of_dataset(dataset)
         }
     };

@@ -140,8 +140,8 @@ impl Streams {
                     .with_hint("use `StreamingDataset.which` in Python")
                     .into());
             }
-            let with_deleted = args.world.streams.with_deleted;
-            let dataset = dataset::open(&typed.location, &location, limits.clone(), with_deleted)?;
+            let samples = world::samples(&args.world, &typed)?;
+            let dataset = dataset::open(&typed.location, &location, limits.clone(), &samples)?;
             let stored = dataset.stored_samples(dataset.index().shards.len()).start;
             let sources = SampleSources::read(dataset.dir(), stored)?;
             let samples = dataset.len();

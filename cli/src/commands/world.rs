@@ -2,16 +2,32 @@
 
 use shardmill_order::{EpochConfig, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World};
 
+use super::samples::SampleChoice;
 use crate::args::{Stream, WorldArgs};
-use crate::error::Stop;
+use crate::error::{Fault, Stop};
 
 /// Returns the streams: the named datasets, and those of `--stream`.
 pub fn streams(args: &WorldArgs) -> Vec<Stream> {
     let plain = args.streams.datasets.iter().map(|location| Stream {
         location: location.clone(),
         weight: Weight::Unspecified,
+        view: args.streams.view.clone(),
     });
     plain.chain(args.streams.streams.iter().cloned()).collect()
+}
+
+/// Returns which samples of a stream are read.
+pub fn samples(args: &WorldArgs, stream: &Stream) -> Result<SampleChoice, Stop> {
+    if args.streams.view.is_some() && args.streams.datasets.len() > 1 {
+        let hint = "name the view of each dataset: --stream DATASET,view=FILE";
+        let fact = "a view is of one dataset, and these are several";
+        return Err(Fault::option("view", fact, hint).into());
+    }
+    SampleChoice::of_view(
+        stream.view.as_ref(),
+        args.streams.with_deleted,
+        &args.storage,
+    )
 }
 
 /// Returns the typed configuration of an order, for epoch 0. Values that depend on the streams are checked when the

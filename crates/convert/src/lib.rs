@@ -11,7 +11,8 @@
 //!
 //! [`gc()`] finds the leftovers of interrupted conversions that will not be resumed.
 //!
-//! [`open_rows`] opens the rows of tables, trees and datasets alike.
+//! [`open_rows`] opens the rows of tables, trees and datasets alike. [`select_samples`] finds the samples of a dataset
+//! that meet a condition.
 //!
 //! [`export`] writes the indexes of other readers for existing tar shards. [`rewrite_tars`] rewrites or repairs tar
 //! shards.
@@ -54,6 +55,7 @@ mod reindex;
 mod report;
 mod rewrite;
 mod run;
+mod select;
 mod split;
 mod tar_source;
 mod target;
@@ -74,6 +76,7 @@ pub use reindex::{ReindexOptions, reindex_tars};
 pub use report::{ConvertReport, IncrementReport, Outcome, SplitReport};
 pub use rewrite::{ChangeLine, LostLine, RewriteKind, RewriteOptions, Rewritten, rewrite_tars};
 pub use run::run;
+pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;
 
 /// The examples of the README are tests.

@@ -18,7 +18,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Diagnostic, ErrorKind, parallel};
 use shardmill_dataset::DatasetError;
-use shardmill_dataset::{Dataset, OpenOptions, Shard};
+use shardmill_dataset::{Dataset, OpenOptions, Shard, View};
 use shardmill_mds::{DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
@@ -33,14 +33,29 @@ use crate::error::ConvertError;
 pub(crate) const BATCH_SAMPLES: u64 = 8192;
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
 
-/// Opens datasets as one source. All their shards must have the same columns.
+/// Opens datasets as one source, with the columns and rows of the options. All their shards must have the same columns.
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, ConvertError> {
+    Ok(shardmill_source::over(
+        samples(locations, options)?,
+        options,
+    )?)
+}
+
+/// Opens the samples of datasets as one source, with all columns and rows.
+pub(crate) fn samples(
+    locations: &[Location],
+    options: &SourceOptions,
+) -> Result<Arc<dyn Source>, ConvertError> {
+    let view = options.samples.view.as_ref();
     let open_options = OpenOptions {
         limits: options.limits.clone(),
-        with_deleted: options.with_deleted,
+        with_deleted: options.samples.with_deleted,
+        view: view
+            .map(|view| View::read(view, &options.remote).map(Arc::new))
+            .transpose()?,
         ..OpenOptions::default()
     };
     let mut datasets = Vec::with_capacity(locations.len());
@@ -53,9 +68,8 @@ pub(crate) fn open(
     }
     // Integers in the text formats have any size. Expressions need 64-bit numbers.
     let computes = options.query.computes();
-    let source: Arc<dyn Source> =
-        Arc::new(MdsSource::new(datasets, computes, options.resources.jobs)?);
-    Ok(shardmill_source::over(source, options)?)
+    let jobs = options.resources.jobs;
+    Ok(Arc::new(MdsSource::new(datasets, computes, jobs)?))
 }
 
 /// Returns whether the first of these datasets has a column with this name.
@@ -115,7 +129,7 @@ impl MdsSource {
                     Some(_) => {}
                 }
                 let samples = dataset.samples_of(shard);
-                // A shard whose samples are all deleted is not read.
+                // A shard without a live sample is not read.
                 if samples == 0 && entry.samples > 0 {
                     continue;
                 }
@@ -140,7 +154,7 @@ impl MdsSource {
             if let Some(digest) = dataset.live().digest() {
                 identity.extend_from_slice(&digest);
             }
-            description.deleted_samples += dataset.live().deleted();
+            description.deleted_samples += dataset.deleted();
             description.bytes += bytes;
             description.files.push(SourceFile {
                 path: dataset.index_path().display().to_string(),

@@ -10,7 +10,9 @@ use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Limits, Progress};
-use shardmill_dataset::{DatasetError, ShardBytes, TarFile, TarSet, each_in_order, version_of};
+use shardmill_dataset::{
+    DatasetError, ShardBytes, TarFile, TarSet, View, each_in_order, version_of,
+};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
@@ -21,18 +23,32 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::ConvertError;
 use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
 
-/// Opens tar files as one source. Without an index, their headers are read to find the fields.
+/// Opens tar files as one source, with the columns and rows of the options. Without an index, their headers are read to
+/// find the fields.
 pub(crate) fn open(
+    locations: &[Location],
+    options: &SourceOptions,
+) -> Result<Arc<dyn Source>, ConvertError> {
+    Ok(shardmill_source::over(
+        samples(locations, options)?,
+        options,
+    )?)
+}
+
+/// Opens the samples of tar files as one source, with all columns and rows.
+pub(crate) fn samples(
     locations: &[Location],
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let locations = shardmill_source::expand_patterns(locations, &options.remote)?;
     let mut set = TarSet::open_at(&locations, &options.limits, &options.remote)?;
-    if !options.with_deleted {
+    if !options.samples.with_deleted {
         set = set.without_deleted(&options.limits)?;
     }
-    let source: Arc<dyn Source> = Arc::new(TarSource::new(set, options)?);
-    Ok(shardmill_source::over(source, options)?)
+    if let Some(view) = &options.samples.view {
+        set = set.of_view(&View::read(view, &options.remote)?, &options.limits)?;
+    }
+    Ok(Arc::new(TarSource::new(set, options)?))
 }
 
 /// The known properties of a shard before its samples are read.
@@ -88,7 +104,6 @@ impl TarSource {
         let mut units = Vec::new();
         let mut stored = Vec::new();
         let mut rows = 0_u64;
-        let mut deleted = 0_u64;
         let mut identity = Xxh3::new();
         // For each field: the number of shards in which every sample has it, and of those in which only some have it.
         let mut fields: BTreeMap<Box<str>, (u64, u64)> = BTreeMap::new();
@@ -132,7 +147,6 @@ impl TarSource {
             });
             stored.push(known.samples);
             rows = rows.saturating_add(samples);
-            deleted = deleted.saturating_add(known.samples - samples);
             description.bytes = description.bytes.saturating_add(known.bytes);
             description.files.push(SourceFile {
                 path: shard.path().display().to_string(),
@@ -150,7 +164,7 @@ impl TarSource {
         for digest in set.deleted_digests() {
             identity.update(&digest);
         }
-        description.deleted_samples = deleted;
+        description.deleted_samples = set.deleted();
         if fields.is_empty() {
             return Err(ConvertError::NoColumns {
                 source_name: description
@@ -209,7 +223,7 @@ impl Source for TarSource {
         let declared = self.stored.get(unit).copied();
         let left = file.live_ranges(declared.unwrap_or_default());
         if left.is_empty() && declared.is_some_and(|samples| samples > 0) {
-            // All samples of the shard are deleted, so it is not read.
+            // The shard has no live sample, so it is not read.
             return Ok(Box::new(NoRows));
         }
         let data = file

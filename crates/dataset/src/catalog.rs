@@ -19,6 +19,7 @@ use crate::schema::Schema;
 use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tar::{Subsets, TarProblem, TarSample};
 use crate::tars::TarPattern;
+use crate::view::View;
 use shardmill_cache::private_folder;
 
 /// The options of one dataset of a mix.
@@ -46,6 +47,8 @@ pub struct StreamOptions {
     pub files: Option<FileOptions>,
     /// Whether deleted samples are read like all others.
     pub with_deleted: bool,
+    /// The samples to read; `None` for all.
+    pub view: Option<Arc<View>>,
     /// Settings of the store that only this stream has. They win over those of the catalog.
     pub settings: StoreSettings,
 }
@@ -101,7 +104,7 @@ impl StreamOptions {
 pub struct Stream {
     /// Its shards.
     pub shards: Shards,
-    /// Which samples are not deleted.
+    /// Which samples are read.
     pub live: StreamLive,
     /// The offsets of the samples of the first shards, if a scan found them.
     offsets: Vec<Offsets>,
@@ -155,11 +158,11 @@ impl Stream {
     }
 }
 
-/// The shards of all streams. Sample numbers exclude deleted samples.
+/// The shards of all streams. Sample numbers exclude samples that are deleted, or that no view selects.
 #[derive(Debug)]
 pub struct Catalog {
     streams: Vec<Stream>,
-    /// Whether any stream has deleted samples.
+    /// Whether any stream has samples that are not read.
     has_deleted: bool,
     /// The number of the first sample of each shard, then the number of samples.
     starts: Vec<u64>,
@@ -640,11 +643,14 @@ fn open_stream(
     };
     if let Some(files) = &stream.files {
         let list = open_files(source, cache, &shown, files, options)?;
+        let index_digest = list.digest();
+        let shards = Shards::Files(list);
+        let live = StreamLive::default();
         return Ok(Stream {
-            live: StreamLive::default(),
+            live: live.of_view(stream.view.as_deref(), index_digest, &shards, &shown)?,
             offsets: Vec::new(),
-            index_digest: list.digest(),
-            shards: Shards::Files(list),
+            index_digest,
+            shards,
             first_shard,
             local: dir,
             origin,
@@ -695,11 +701,12 @@ fn open_stream(
     if let Some(cache) = cache {
         stream_live::keep_index(cache, &bytes, &shown)?;
     }
+    let index_digest = Sha256::digest(&bytes).into();
     Ok(Stream {
+        live: live.of_view(stream.view.as_deref(), index_digest, &shards, &shown)?,
         shards,
-        live,
         offsets,
-        index_digest: Sha256::digest(&bytes).into(),
+        index_digest,
         first_shard,
         local: dir,
         origin,

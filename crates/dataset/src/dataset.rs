@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sha2::{Digest as _, Sha256};
 use shardmill_core::{INDEX_NAME, Limits};
 use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
@@ -16,6 +17,7 @@ use crate::place::InPlace;
 use crate::shard::{Sample, Shard};
 use crate::side_files::{SideFiles, read_file, unfinished_in};
 use crate::version::version_of;
+use crate::view::{View, ViewTarget};
 
 /// Options for opening a dataset.
 #[derive(Clone, Debug, Default)]
@@ -31,12 +33,14 @@ pub struct OpenOptions {
     pub validate_hash: Option<HashAlgo>,
     /// Whether deleted samples are read like all others. The side files of the index are then not read.
     pub with_deleted: bool,
+    /// The samples to read; `None` for all.
+    pub view: Option<Arc<View>>,
 }
 
 /// An index and the directory of its shards.
 ///
-/// Samples have *live* numbers: deleted samples are not counted, unless [`OpenOptions::with_deleted`] is set. Within a
-/// [`Shard`], samples have their stored numbers.
+/// Samples have *live* numbers: deleted samples are not counted, unless [`OpenOptions::with_deleted`] is set, and neither
+/// are samples that the [`View`] of the options does not select. Within a [`Shard`], samples have their stored numbers.
 ///
 /// A dataset can be shared between threads. It caches the last shard that it read, and no other data.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub struct Dataset {
     /// The stored number of the first sample of each shard.
     starts: Vec<u64>,
     live: LiveSamples,
+    /// The number of deleted samples, which are not live.
+    deleted: u64,
     limits: Limits,
     validate_hash: Option<HashAlgo>,
     last: Mutex<Last>,
@@ -73,7 +79,7 @@ impl Dataset {
         let expected = expected_digest(options.expect_index.as_deref())?;
         let index = read_index(&file, expected, &options.limits)?;
         let place = (file.path().to_owned(), file.len());
-        Self::new(Folder::Local(dir), index, place, options)
+        Self::new(Folder::Local(dir), index, place, options)?.with_view(options)
     }
 
     /// Like [`Dataset::open`], for a local path or a location in a store. In a store, reading the index takes one
@@ -122,7 +128,7 @@ impl Dataset {
         };
         let index = parse_index(&file, expected, &options.limits)?;
         let place = (file.path().to_owned(), file.len());
-        Self::new(folder, index, place, options)
+        Self::new(folder, index, place, options)?.with_view(options)
     }
 
     fn new(
@@ -155,6 +161,7 @@ impl Dataset {
             index_path,
             index_bytes,
             starts,
+            deleted: live.deleted(),
             live,
             limits: options.limits.clone(),
             validate_hash: options.validate_hash,
@@ -164,6 +171,35 @@ impl Dataset {
             check_hashes_present(dataset.index.shards.iter().map(Entry::Mds), algo)?;
         }
         Ok(dataset)
+    }
+
+    /// Returns the dataset with the samples of a view only.
+    fn with_view(mut self, options: &OpenOptions) -> Result<Self, DatasetError> {
+        if let Some(view) = &options.view {
+            let target = self.view_target()?;
+            self.live = view.live_of(&target, self.index_path.as_path())?;
+        }
+        Ok(self)
+    }
+
+    /// Returns what views of the dataset refer to. Reads the index file again.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading the file; [`DatasetProblem::FileChanged`] if it is not the index of this dataset any more.
+    pub fn view_target(&self) -> Result<ViewTarget, DatasetError> {
+        let name = self.index_path.file_name().and_then(|name| name.to_str());
+        let file = self.dir.open_file(name.unwrap_or(INDEX_NAME))?;
+        let bytes = file.read_all(self.limits.index_bytes)?;
+        let same = bytes.len() as u64 == self.index_bytes
+            && Index::parse(&bytes, &self.limits).is_ok_and(|index| index == self.index);
+        if !same {
+            return Err(DatasetError::file_changed(self.index_path.clone()));
+        }
+        Ok(ViewTarget {
+            digest: Sha256::digest(&bytes).into(),
+            live: self.live.clone(),
+        })
     }
 
     /// Returns the index.
@@ -200,6 +236,12 @@ impl Dataset {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
+    }
+
+    /// Returns the number of deleted samples, which are not read.
+    #[must_use]
+    pub const fn deleted(&self) -> u64 {
+        self.deleted
     }
 
     /// Returns which of the stored samples are live.

@@ -182,6 +182,12 @@ pub enum DatasetProblem {
     NoSuchFile,
     /// Files were requested by name, but no stream is a tree of raw files.
     NoTree,
+    /// The view selects samples of another dataset.
+    ViewOther,
+    /// The file of a view is damaged, or is none.
+    ViewDamaged,
+    /// The file of a view has a version that this program does not know.
+    ViewVersion,
     /// A memory allocation failed.
     OutOfMemory,
 }
@@ -327,6 +333,21 @@ impl DatasetProblem {
             ),
             Self::NoSuchFile => (NotFound, "no-such-file", None),
             Self::NoTree => (InvalidInput, "config-files", None),
+            Self::ViewOther => (
+                Conflict,
+                "view-dataset",
+                Some("select the samples again, from this dataset"),
+            ),
+            Self::ViewDamaged => (
+                Corrupt,
+                "view-damaged",
+                Some("fetch the file again, or select the samples again"),
+            ),
+            Self::ViewVersion => (
+                Unsupported,
+                "view-version",
+                Some("read it with a newer shardmill, or select the samples again"),
+            ),
             Self::OutOfMemory => (Resource, "out-of-memory", None),
         }
     }

@@ -33,6 +33,7 @@
 //! # Ok::<(), shardmill_dataset::DatasetError>(())
 //! ```
 
+mod bits;
 mod body;
 mod catalog;
 mod dataset;
@@ -54,9 +55,11 @@ mod shard;
 mod side_files;
 mod stream_live;
 mod tar;
+mod tar_view;
 mod tars;
 mod verify;
 mod version;
+mod view;
 
 pub use body::Body;
 pub use catalog::{Catalog, CatalogOptions, Stream, StreamOptions};
@@ -88,6 +91,7 @@ pub use tars::{
 };
 pub use verify::{VerifyOptions, verify};
 pub use version::version_of;
+pub use view::{View, ViewTarget};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

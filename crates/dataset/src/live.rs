@@ -1,38 +1,60 @@
-//! Numbers the samples of a dataset without the deleted ones.
+//! Numbers the samples of a dataset that are read.
 //!
 //! Every part of the reader that numbers, counts or orders samples uses [`LiveSamples`]. A *stored* number counts all
-//! samples of the shards. A *live* number counts those that are not deleted.
+//! samples of the shards. A *live* number counts those that are read: those that are not deleted, and that a view
+//! selects.
 
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
 use shardmill_mds::{HashAlgo, Hasher};
 
+use crate::bits::Bits;
+
 /// The live samples among the stored samples of a dataset.
 ///
-/// Numbers are converted by binary search over the ranges of deleted samples. A clone shares the ranges.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Few gaps are kept as ranges, and numbers are converted by binary search. Many gaps are kept as a bit for each sample.
+/// A clone shares them.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveSamples {
     stored: u64,
-    gaps: Arc<[Gap]>,
+    set: LiveSet,
 }
 
-/// A range of deleted samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LiveSet {
+    Gaps(Arc<[Gap]>),
+    Bits(Arc<Bits>),
+}
+
+/// A range of samples that are not live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
     start: u64,
     end: u64,
-    /// The number of deleted samples before `start`.
+    /// The number of samples before `start` that are not live.
     before: u64,
 }
 
+/// Up to this number of gaps, ranges are kept in any case.
+const FEW_GAPS: usize = 64;
+/// The samples whose bits take as much memory as a range.
+const SAMPLES_PER_GAP: u64 = 170;
+
+impl Default for LiveSamples {
+    fn default() -> Self {
+        Self::all(0)
+    }
+}
+
 impl LiveSamples {
-    /// Returns the samples of a dataset of `stored` samples, none of which is deleted.
+    /// Returns the samples of a dataset of `stored` samples, all of which are live.
     #[must_use]
     pub fn all(stored: u64) -> Self {
         Self {
             stored,
-            gaps: Arc::default(),
+            set: LiveSet::Gaps(Arc::default()),
         }
     }
 
@@ -56,10 +78,50 @@ impl LiveSamples {
             gaps.push(Gap { start, end, before });
             before = before.saturating_add(end - start);
         }
+        // The same samples are always kept in the same form.
+        if has_many_gaps(stored, gaps.len()) {
+            let starts = iter::once(0).chain(gaps.iter().map(|gap| gap.end));
+            let ends = gaps.iter().map(|gap| gap.start).chain(iter::once(stored));
+            let live = starts.zip(ends).map(|(start, end)| start..end);
+            return Ok(Self::of_bits(stored, live));
+        }
         Ok(Self {
             stored,
-            gaps: gaps.into(),
+            set: LiveSet::Gaps(gaps.into()),
         })
+    }
+
+    /// Returns the samples of a dataset of `stored` samples that are in the ranges. `live` returns the ranges each time
+    /// that it is called. They must be sorted, not empty and within the samples, and must not touch each other.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::without`], the first gap between ranges that are not sorted.
+    pub fn of_ranges<R: Iterator<Item = Range<u64>>>(
+        stored: u64,
+        live: impl Fn() -> R,
+    ) -> Result<Self, (u64, u64)> {
+        let gaps = || {
+            let mut next = 0;
+            let live = live().chain(iter::once(stored..stored));
+            live.filter_map(move |range| {
+                let gap = (next, range.start);
+                next = range.end;
+                (gap.0 != gap.1).then_some(gap)
+            })
+        };
+        // PERF: the ranges of millions of gaps would need more memory than the bits.
+        match has_many_gaps(stored, gaps().count()) {
+            true => Ok(Self::of_bits(stored, live())),
+            false => Self::without(stored, gaps()),
+        }
+    }
+
+    fn of_bits(stored: u64, live: impl Iterator<Item = Range<u64>>) -> Self {
+        Self {
+            stored,
+            set: LiveSet::Bits(Arc::new(Bits::new(stored, live))),
+        }
     }
 
     /// Returns the number of samples that the shards store.
@@ -68,12 +130,15 @@ impl LiveSamples {
         self.stored
     }
 
-    /// Returns the number of deleted samples.
+    /// Returns the number of samples that are not live.
     #[must_use]
     pub fn deleted(&self) -> u64 {
-        self.gaps
-            .last()
-            .map_or(0, |gap| gap.before + (gap.end - gap.start))
+        match &self.set {
+            LiveSet::Gaps(gaps) => gaps
+                .last()
+                .map_or(0, |gap| gap.before + (gap.end - gap.start)),
+            LiveSet::Bits(bits) => self.stored - bits.ones(),
+        }
     }
 
     /// Returns the number of live samples.
@@ -88,29 +153,44 @@ impl LiveSamples {
         self.len() == 0
     }
 
-    /// Returns whether no sample is deleted.
+    /// Returns whether all samples are live.
     #[must_use]
     pub fn is_all(&self) -> bool {
-        self.gaps.is_empty()
+        matches!(&self.set, LiveSet::Gaps(gaps) if gaps.is_empty())
     }
 
-    /// Returns the ranges of deleted samples, by stored number.
+    /// Returns the ranges of samples that are not live, by stored number.
     pub fn deleted_ranges(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.gaps.iter().map(|gap| (gap.start, gap.end))
+        let mut next = 0;
+        iter::from_fn(move || {
+            let start = self.next(next, false);
+            let end = self.next(start, true);
+            next = end;
+            (start < end).then_some((start, end))
+        })
     }
 
     /// Returns whether the sample with a stored number is live.
     #[must_use]
     pub fn contains(&self, stored: u64) -> bool {
-        let next = self.gaps.partition_point(|gap| gap.end <= stored);
-        stored < self.stored && self.gaps.get(next).is_none_or(|gap| stored < gap.start)
+        match &self.set {
+            LiveSet::Gaps(gaps) => {
+                let next = gaps.partition_point(|gap| gap.end <= stored);
+                stored < self.stored && gaps.get(next).is_none_or(|gap| stored < gap.start)
+            }
+            LiveSet::Bits(bits) => bits.contains(stored),
+        }
     }
 
     /// Returns how many live samples come before a stored number. If that sample is live, this is its live number.
     #[must_use]
     pub fn live_before(&self, stored: u64) -> u64 {
-        let next = self.gaps.partition_point(|gap| gap.end <= stored);
-        let deleted = match self.gaps.get(next) {
+        let gaps = match &self.set {
+            LiveSet::Gaps(gaps) => gaps,
+            LiveSet::Bits(bits) => return bits.rank(stored),
+        };
+        let next = gaps.partition_point(|gap| gap.end <= stored);
+        let deleted = match gaps.get(next) {
             Some(gap) => gap.before + stored.saturating_sub(gap.start),
             None => self.deleted(),
         };
@@ -120,11 +200,13 @@ impl LiveSamples {
     /// Returns the stored number of a live sample; the number of stored samples if `live` is out of range.
     #[must_use]
     pub fn stored_number(&self, live: u64) -> u64 {
+        let gaps = match &self.set {
+            LiveSet::Gaps(gaps) => gaps,
+            LiveSet::Bits(bits) => return bits.select(live),
+        };
         // `start - before` is the live number of the first sample after a gap.
-        let next = self
-            .gaps
-            .partition_point(|gap| gap.start - gap.before <= live);
-        let deleted = match self.gaps.get(next) {
+        let next = gaps.partition_point(|gap| gap.start - gap.before <= live);
+        let deleted = match gaps.get(next) {
             Some(gap) => gap.before,
             None => self.deleted(),
         };
@@ -140,26 +222,32 @@ impl LiveSamples {
 
     /// Returns the ranges of live samples within a range of stored numbers.
     pub fn live_ranges(&self, stored: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'_> {
-        let first = self.gaps.partition_point(|gap| gap.end <= stored.start);
-        let mut gaps = self.gaps.get(first..).unwrap_or_default().iter();
         let mut next = stored.start;
-        std::iter::from_fn(move || {
-            while next < stored.end {
-                let (end, after) = match gaps.next() {
-                    Some(gap) => (gap.start.min(stored.end), gap.end),
-                    None => (stored.end, stored.end),
-                };
-                let range = next..end;
-                next = after.max(next);
-                if !range.is_empty() {
-                    return Some(range);
-                }
-            }
-            None
+        iter::from_fn(move || {
+            let start = self.next(next, true).min(stored.end);
+            let end = self.next(start, false).min(stored.end);
+            next = end;
+            (start < end).then_some(start..end)
         })
     }
 
-    /// Returns a digest of the ranges of deleted samples; `None` if no sample is deleted.
+    /// Returns the first stored number from `from` on that is live, or is not live; the number of stored samples if
+    /// there is none.
+    fn next(&self, from: u64, live: bool) -> u64 {
+        let gaps = match &self.set {
+            LiveSet::Gaps(gaps) => gaps,
+            LiveSet::Bits(bits) => return bits.next(from, live),
+        };
+        let next = gaps.partition_point(|gap| gap.end <= from);
+        match (gaps.get(next), live) {
+            (Some(gap), true) if gap.start <= from => gap.end,
+            (_, true) => from.min(self.stored),
+            (Some(gap), false) => gap.start.max(from),
+            (None, false) => self.stored,
+        }
+    }
+
+    /// Returns a digest of the ranges of samples that are not live; `None` if all samples are live.
     #[must_use]
     pub fn digest(&self) -> Option<[u8; 16]> {
         if self.is_all() {
@@ -172,6 +260,11 @@ impl LiveSamples {
         }
         hasher.finish().as_bytes().first_chunk().copied()
     }
+}
+
+/// Returns whether bits take less memory than ranges of gaps.
+const fn has_many_gaps(stored: u64, gaps: usize) -> bool {
+    gaps > FEW_GAPS && (gaps as u64).saturating_mul(SAMPLES_PER_GAP) > stored
 }
 
 #[cfg(test)]
@@ -189,8 +282,17 @@ mod tests {
             &[(0, 3), (4, 5), (6, 19)],
             &[(5, 6)],
         ];
-        for deleted in cases {
-            let live = LiveSamples::without(20, deleted.iter().copied()).unwrap();
+        for (deleted, as_bits) in cases.iter().flat_map(|case| [(case, false), (case, true)]) {
+            let mut live = LiveSamples::without(20, deleted.iter().copied()).unwrap();
+            let ranges: Vec<_> = live.live_ranges(0..20).collect();
+            assert_eq!(
+                LiveSamples::of_ranges(20, || ranges.iter().cloned()),
+                Ok(live.clone())
+            );
+            if as_bits && !deleted.is_empty() {
+                live = LiveSamples::of_bits(20, ranges.into_iter());
+            }
+            assert!(live.deleted_ranges().eq(deleted.iter().copied()));
             let is_deleted = |number: u64| deleted.iter().any(|(a, b)| (*a..*b).contains(&number));
             let left: Vec<u64> = (0..20).filter(|number| !is_deleted(*number)).collect();
             assert_eq!(live.len(), left.len() as u64);
@@ -217,6 +319,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn many_gaps_are_bits_and_mean_the_same() {
+        let odd = (0..500).map(|number| (2 * number, 2 * number + 1));
+        let live = LiveSamples::without(1000, odd.clone()).unwrap();
+        assert!(matches!(live.set, LiveSet::Bits(_)));
+        assert!(live.deleted_ranges().eq(odd.clone()));
+        let ranges = || (0..500).map(|number| 2 * number + 1..2 * number + 2);
+        assert_eq!(LiveSamples::of_ranges(1000, ranges), Ok(live.clone()));
+        let far = LiveSamples::without(1_000_000, odd).unwrap();
+        assert!(matches!(far.set, LiveSet::Gaps(_)));
+        assert_eq!(far.digest(), live.digest());
     }
 
     #[test]

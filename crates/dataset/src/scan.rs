@@ -36,9 +36,11 @@ pub(crate) struct Found {
 impl Found {
     /// Returns the file if its name is one of a tar shard.
     fn of(name: &str, bytes: u64) -> Option<Self> {
-        if !is_tar_name(name) {
-            return None;
-        }
+        is_tar_name(name).then(|| Self::named(name, bytes))
+    }
+
+    /// Returns the file. Its name tells whether it is compressed.
+    pub(crate) fn named(name: &str, bytes: u64) -> Self {
         let lower = name.to_ascii_lowercase();
         let compression = if lower.ends_with("gz") {
             Some(TarCompression::Gzip { level: 6 })
@@ -47,11 +49,11 @@ impl Found {
         } else {
             None
         };
-        Some(Self {
+        Self {
             name: name.to_owned(),
             bytes,
             compression,
-        })
+        }
     }
 
     /// Returns the file of an index entry.
@@ -69,7 +71,8 @@ impl Found {
         (&self.name, self.bytes)
     }
 
-    fn entry(&self, map: &ShardMap) -> IndexShard {
+    /// Returns the entry of an index for the file with these headers.
+    pub(crate) fn entry(&self, map: &ShardMap) -> IndexShard {
         let file = |name: &str, bytes| FileInfo {
             basename: name.into(),
             bytes,

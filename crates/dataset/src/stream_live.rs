@@ -1,4 +1,4 @@
-//! Reads which samples of a stream are deleted, and copies the side files that say so next to a cached index.
+//! Decides which samples of a stream are read, and copies the side files that say so next to a cached index.
 
 use std::thread;
 
@@ -11,6 +11,7 @@ use crate::live::LiveSamples;
 use crate::side_files::{
     PROVENANCE_BYTES, PROVENANCE_NAME, SIDE_BYTES, SideFiles, Sides, TOMBSTONES_NAME, if_there,
 };
+use crate::view::{View, ViewTarget};
 
 /// The files that describe a stream, as read from its folder or store.
 pub struct IndexAnswer {
@@ -46,8 +47,8 @@ pub fn read_index(source: &Folder, with_deleted: bool, limits: &Limits) -> Index
 #[derive(Clone, Debug, Default)]
 pub struct StreamLive {
     live: LiveSamples,
-    /// The stored number of the first sample of each shard, then the number of stored samples. Empty if no sample is
-    /// deleted.
+    /// The stored number of the first sample of each shard, then the number of stored samples. Empty if all samples are
+    /// live.
     starts: Vec<u64>,
 }
 
@@ -66,17 +67,36 @@ impl StreamLive {
         Self { live, starts }
     }
 
-    /// Returns whether no sample is deleted.
+    /// Returns the samples of these that a view selects. `dataset` names the stream in messages.
+    pub fn of_view(
+        self,
+        view: Option<&View>,
+        digest: [u8; 32],
+        shards: &Shards,
+        dataset: &str,
+    ) -> Result<Self, DatasetError> {
+        let Some(view) = view else {
+            return Ok(self);
+        };
+        let live = match self.is_all() {
+            true => LiveSamples::all(shards.iter().map(Entry::samples).sum()),
+            false => self.live,
+        };
+        let live = view.live_of(&ViewTarget { digest, live }, dataset)?;
+        Ok(Self::new(shards, live))
+    }
+
+    /// Returns whether all samples are live.
     pub const fn is_all(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// Returns a digest of the ranges of deleted samples; `None` if no sample is deleted.
+    /// Returns a digest of the ranges of samples that are not live; `None` if all samples are live.
     pub fn digest(&self) -> Option<[u8; 16]> {
         self.live.digest()
     }
 
-    /// Returns the ranges of deleted samples, by stored number.
+    /// Returns the ranges of samples that are not live, by stored number.
     pub fn deleted_ranges(&self) -> Vec<(u64, u64)> {
         self.live.deleted_ranges().collect()
     }

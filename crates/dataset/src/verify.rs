@@ -33,6 +33,9 @@ pub struct VerifyOptions {
     /// Decode every value of every sample, and compare the samples with the content hash that the conversion recorded
     /// in `index.provenance`.
     pub deep: bool,
+    /// Check only the shards with live samples, for example those of a view. The samples are then not compared with the
+    /// content hash, which is of all of them.
+    pub live_only: bool,
     /// The number of shards to check in parallel; 0 for one per core.
     pub jobs: usize,
     /// The most bytes of shards in memory at a time, but at least one shard; `None` for as many as `jobs` need.
@@ -54,14 +57,20 @@ pub fn verify(
     options: &VerifyOptions,
     progress: &Progress,
 ) -> Result<VerifyReport, DatasetError> {
-    let shards = &dataset.index().shards;
+    let shards: Vec<(usize, &ShardEntry)> = dataset
+        .index()
+        .shards
+        .iter()
+        .enumerate()
+        .filter(|(shard, _)| !options.live_only || dataset.samples_of(*shard) > 0)
+        .collect();
     let stored = |entry: &ShardEntry| {
         parts(entry).fold(0, |sum: u64, part| sum.saturating_add(part.stored().bytes))
     };
     let total = shards
         .iter()
-        .fold(0, |sum: u64, entry| sum.saturating_add(stored(entry)));
-    let samples = dataset.live().stored();
+        .fold(0, |sum: u64, (_, entry)| sum.saturating_add(stored(entry)));
+    let samples = shards.iter().map(|(_, entry)| entry.samples).sum();
     progress.set_totals(total, samples, shards.len() as u64);
 
     let side_files = side_files(dataset);
@@ -70,8 +79,8 @@ pub fn verify(
     parallel::for_each(
         shards.len(),
         affordable_jobs(dataset, options),
-        |shard, memory: &mut Memory| {
-            let Some(entry) = shards.get(shard) else {
+        |number, memory: &mut Memory| {
+            let Some((shard, entry)) = shards.get(number).copied() else {
                 return Ok::<_, DatasetError>(());
             };
             let mut check = ShardCheck {
@@ -110,7 +119,8 @@ pub fn verify(
         .unwrap_or_else(PoisonError::into_inner);
     collected.warnings.add(usize::MAX, unlisted(dataset));
     let found = (!collected.without_content).then_some(collected.content);
-    let converted = side_files.converted.filter(|_| options.deep);
+    let compares = options.deep && !options.live_only;
+    let converted = side_files.converted.filter(|_| compares);
     let compared = converted.map(|converted| converted.compare(found));
     let (content, differs) = compared.unzip();
     let of_all = of_all.into_iter().chain(differs.flatten());

@@ -216,8 +216,10 @@ pub struct StreamConfig {
     pub shards: Arc<[u64]>,
     /// How much of the stream an epoch takes.
     pub weight: Weight,
-    /// A digest of the deleted samples, which the shards store and `shards` does not count; `None` if there are none.
-    /// The order does not depend on it, but a state does: with other deletions, the same number means another sample.
+    /// A digest of the samples that the shards store and `shards` does not count, because they are deleted or a view does
+    /// not select them; `None` if there are none. The order does not depend on the digest, but a state does: without
+    /// other samples, the same number means another sample. If it is set, the order is that of a stream without the
+    /// empty shards.
     pub deleted: Option<[u8; 16]>,
 }
 
@@ -239,7 +241,7 @@ impl StreamConfig {
         self
     }
 
-    /// Sets the digest of deleted samples.
+    /// Sets the digest of samples that are not counted.
     #[must_use]
     pub fn with_deleted(mut self, deleted: Option<[u8; 16]>) -> Self {
         self.deleted = deleted;

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch_plan::{BatchPlan, Method, Terms};
-use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State};
+use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State, StreamConfig};
 use crate::error::OrderError;
 use crate::num::{real, trunc};
 use crate::rng_checkpoints::{Kept, Writer};
 use crate::shuffle::Shuffle;
 use crate::shuffle::layout::ShuffleConfig;
-use crate::units::{Sampling, ShardTable, Units};
+use crate::units::{EmptyShards, Sampling, ShardTable, Units};
 use crate::weights::{self, Share};
 
 /// A sample, by its number in shard order across all shards of all streams.
@@ -88,21 +88,23 @@ impl Epoch {
             let first = streams.last().map_or(0, |(shards, _)| shards.end);
             streams.push((first..first + stream.shards.len(), share.choose));
         }
+        let empty = |stream: &StreamConfig| match stream.deleted {
+            None => EmptyShards::Stored,
+            Some(_) => EmptyShards::NotRead,
+        };
+        let streams = streams.into_iter().zip(config.streams.iter().map(empty));
         let mut units = Vec::new();
         if config.batching_method == BatchingMethod::Random {
-            units.push(Units::resample(&table, &streams, &sampling)?);
+            units.push(Units::resample_streams(&table, streams, &sampling)?);
         } else {
-            for (stream, request) in streams.iter().enumerate() {
-                if request.1 == 0 {
+            for (stream, request) in streams.enumerate() {
+                if request.0.1 == 0 {
                     return Err(OrderError::NothingChosen {
                         stream: Some(stream),
                     });
                 }
-                units.push(Units::resample(
-                    &table,
-                    std::slice::from_ref(request),
-                    &sampling,
-                )?);
+                let request = std::iter::once(request);
+                units.push(Units::resample_streams(&table, request, &sampling)?);
             }
         }
         let samples: Vec<u64> = units.iter().map(Units::samples).collect();

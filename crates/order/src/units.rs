@@ -46,6 +46,24 @@ impl Sampling {
 /// # Errors
 /// `Resource` if there is not enough memory.
 pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, OrderError> {
+    counts_of(sizes, choose, sampling, EmptyShards::Stored)
+}
+
+/// The reason that shards are empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EmptyShards {
+    /// The index says so.
+    Stored,
+    /// None of their samples is read. The counts are those of a stream without these shards.
+    NotRead,
+}
+
+fn counts_of(
+    sizes: &[u64],
+    choose: u64,
+    sampling: &Sampling,
+    empty: EmptyShards,
+) -> Result<Vec<u64>, OrderError> {
     let total: u64 = sizes.iter().sum();
     if total == 0 || choose.is_multiple_of(total) {
         let whole = sizes.iter().map(|size| share(choose, *size, total.max(1)));
@@ -67,7 +85,8 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64
     // exceed what is left of the shard.
     let pick_size = |shard: usize, pick: u64| {
         let last = first_pick[shard + 1] - 1;
-        let before_empty = sizes.get(shard + 1).is_some_and(|next| *next == 0);
+        let before_empty =
+            empty == EmptyShards::Stored && sizes.get(shard + 1).is_some_and(|next| *next == 0);
         if pick == last && !before_empty {
             sizes[shard] - (last - first_pick[shard]) * step
         } else {
@@ -236,6 +255,20 @@ impl Units {
         streams: &[(Range<usize>, u64)],
         sampling: &Sampling,
     ) -> Result<Self, OrderError> {
+        let streams = streams.iter().cloned();
+        Self::resample_streams(
+            table,
+            streams.map(|stream| (stream, EmptyShards::Stored)),
+            sampling,
+        )
+    }
+
+    /// Like [`resample`](Self::resample), with the reason that shards of each stream are empty.
+    pub(crate) fn resample_streams(
+        table: &ShardTable,
+        streams: impl Iterator<Item = ((Range<usize>, u64), EmptyShards)> + Clone,
+        sampling: &Sampling,
+    ) -> Result<Self, OrderError> {
         let mut rng = sampling.generator(sampling.epoch_members);
         let mut units = Self {
             starts: vec![0],
@@ -246,10 +279,10 @@ impl Units {
         };
         let mut plain = true;
         let mut next = 0_u64;
-        for (shards, choose) in streams {
+        for ((shards, choose), empty) in streams.clone() {
             let sizes: Vec<u64> = shards.clone().map(|shard| size(table, shard)).collect();
-            let counts = counts(&sizes, *choose, sampling)?;
-            for ((shard, size), wanted) in shards.clone().zip(sizes).zip(counts) {
+            let counts = counts_of(&sizes, choose, sampling, empty)?;
+            for ((shard, size), wanted) in shards.zip(sizes).zip(counts) {
                 plain &= size == wanted;
                 if size == 0 {
                     continue;
@@ -272,9 +305,8 @@ impl Units {
             return Err(OrderError::NothingChosen { stream: None });
         }
         if plain {
-            units.offset = streams
-                .first()
-                .map(|(shards, _)| table.range(shards.start).start);
+            let mut firsts = streams.map(|((shards, _), _)| shards.start);
+            units.offset = firsts.next().map(|first| table.range(first).start);
         }
         Ok(units)
     }
@@ -454,6 +486,26 @@ mod tests {
             epoch_counts: true,
             epoch_members: true,
             granularity: 1,
+        }
+    }
+
+    #[test]
+    fn shards_that_are_not_read_do_not_count() {
+        for choose in 1..40 {
+            let sampling = Sampling {
+                granularity: 3,
+                ..sampling(choose)
+            };
+            let with = counts_of(
+                &[0, 4, 0, 0, 5, 7, 0],
+                choose,
+                &sampling,
+                EmptyShards::NotRead,
+            );
+            let without = counts(&[4, 5, 7], choose, &sampling).unwrap();
+            let with: Vec<u64> = with.unwrap();
+            assert_eq!([with[1], with[4], with[5]], without[..]);
+            assert_eq!(with.iter().sum::<u64>(), choose);
         }
     }
 

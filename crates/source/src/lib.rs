@@ -108,8 +108,8 @@ pub use detect::detect;
 pub use error::SourceError;
 pub use options::{
     CsvOptions, DeltaOptions, FileOptions, ParseSourceKindError, QueryOptions, ReadAs,
-    ResourceOptions, SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions,
-    TextOptions, TreeGroup, TreeOptions,
+    ResourceOptions, SampleOptions, SchemaOptions, SchemaRule, SelectColumn, SourceKind,
+    SourceOptions, TextOptions, TreeGroup, TreeOptions,
 };
 pub use source::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, ENCODING_KEY, RowPlace,
@@ -137,6 +137,10 @@ pub fn open(
         None => detect::detect_all(locations, options)?,
     };
     check_travel(kind, options)?;
+    if options.samples.view.is_some() {
+        let fact = format!("selects samples of a dataset, and the source holds {kind}");
+        return Err(SourceProblem::Option.at("--view", fact));
+    }
     let options = &casts::with_casts(options)?;
     let base: Arc<dyn Base> = match kind {
         SourceKind::Delta => Arc::new(delta::open(locations, options)?),

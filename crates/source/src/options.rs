@@ -189,8 +189,8 @@ pub struct SourceOptions {
     pub kind: Option<SourceKind>,
     /// Which files are read.
     pub files: FileOptions,
-    /// Whether to include samples of a dataset that were deleted from its table.
-    pub with_deleted: bool,
+    /// Which samples of a dataset are read.
+    pub samples: SampleOptions,
     /// The rows and columns of the result.
     pub query: QueryOptions,
     /// How the columns of several Parquet or Arrow files are combined.
@@ -209,6 +209,15 @@ pub struct SourceOptions {
     pub limits: Limits,
     /// Options for reading from stores.
     pub remote: RemoteOptions,
+}
+
+/// Which samples of a dataset are read. The default reads all of them that are not deleted.
+#[derive(Clone, Debug, Default)]
+pub struct SampleOptions {
+    /// Whether to include samples that were deleted from the table of the dataset.
+    pub with_deleted: bool,
+    /// A view of the dataset, which selects samples; `None` for all.
+    pub view: Option<Location>,
 }
 
 /// Which files are read. The default reads all of them.

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Optional
 
+from shardmill._core.view import View
+
 class KnownFiles:
     """The list of a tree of raw files, for another reader of the same tree."""
 
@@ -49,6 +51,7 @@ class StreamOptions:
         choose: Optional[int] = None,
         keep_zip: Optional[bool] = None,
         with_deleted: Optional[bool] = None,
+        view: Optional[View] = None,
         validate_hash: Optional[str] = None,
         expect_index: Optional[str] = None,
         settings: Optional[dict[str, str]] = None,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from shardmill.base._fields import FieldDecoder
     from shardmill.base._skip import SkippedStep
+    from shardmill.views import View
 else:
     from typing import TypeVar
 
@@ -75,6 +76,7 @@ class DatasetOptions(TypedDict, total=False):
     threads: int
     decode: Union[str, bool, FieldDecoder, None]
     with_deleted: bool
+    view: Union[View, Path, None]
     skip: Optional[Iterable[SkippedStep]]
     skip_samples: Optional[Iterable[int]]
     storage_options: Optional[Mapping[str, str]]

@@ -22,6 +22,7 @@ from shardmill.base._folders import folders_of
 from shardmill.base._iteration import later, samples_of, warn_of_shuffle
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
+from shardmill.base._live import default_live, given_view
 from shardmill.base._raw import (
     as_listed,
     check_files,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import Reader
     from shardmill.stats import DatasetStats
+    from shardmill.views import View
 else:
     _IterableDataset = _torch.Placeholder
 
@@ -156,6 +158,7 @@ class StreamingDataset(
             numbers, JSON and arrays by extension. ``'pil'``, ``'rgb8'``, ``'torchrgb'`` and similar also decode
             images. A callable receives a field and its bytes, and returns ``None`` to leave it to the default.
         with_deleted: Whether to also read samples that were deleted from the dataset's table.
+        view: The samples to read: a `View`, or the path of its file. Each of several ``streams`` has its own.
         skip: Steps that are left out; all others stay as they are. A step is what `which` returns, a pair of epoch and
             step, or a step of epoch 0. Steps count from the start of their epoch. A state records them.
         skip_samples: Samples that are left out. A sample before it in the batch is repeated in its place.
@@ -216,6 +219,7 @@ class StreamingDataset(
         threads: int = 1,
         decode: Union[str, bool, FieldDecoder, None] = None,
         with_deleted: bool = False,
+        view: Union[View, Path, None] = None,
         skip: Optional[Iterable[SkippedStep]] = None,
         skip_samples: Optional[Iterable[int]] = None,
         storage_options: Optional[Mapping[str, str]] = None,
@@ -320,10 +324,7 @@ class StreamingDataset(
                     kwargs={**check.mapping('stream_config', stream_config or {}), **default},
                 )
             ]
-        for stream in streams:
-            if stream.with_deleted is None:
-                # Not an argument of the streams, because subclasses may not accept it.
-                stream.with_deleted = with_deleted
+        default_live(streams, with_deleted, given_view(view))
         Stream.validate_weights(streams)
         self.streams = streams
         self.num_streams = len(streams)

@@ -11,6 +11,7 @@ from shardmill.base import _arguments as check
 from shardmill.base._fields import field_decoder
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
+from shardmill.base._live import given_view
 from shardmill.base._representation import dataset_representation
 from shardmill.base._table_access import TableAccess
 from shardmill.base._typing import SampleT
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.spanner import Spanner
+    from shardmill.views import View
 else:
     _Dataset = _torch.Placeholder
 
@@ -39,6 +41,7 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
         split: A subfolder, such as ``train``.
         decode: How to decode fields of WebDataset samples, as in ``StreamingDataset``.
         with_deleted: Whether to also read samples that were deleted from the dataset's table.
+        view: The samples to read: a `View`, or the path of its file. Defaults to all.
 
     Attributes:
         num_samples: The number of samples.
@@ -56,11 +59,13 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
         *,
         decode: Union[str, bool, FieldDecoder, None] = None,
         with_deleted: bool = False,
+        view: Union[View, Path, None] = None,
     ) -> None:
         _torch.adopt(LocalDataset, 'Dataset', load=True)
         self.local = check.path('local', local)
         self.split = check.path_or_none('split', split) or ''
         self.with_deleted = check.flag('with_deleted', with_deleted)
+        self.view = given_view(view)
         self._decode_field = field_decoder(decode)
         self._open()
 
@@ -68,7 +73,10 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
         from shardmill.base.format.mds.encodings import mds_decode
 
         stream = _core.StreamOptions(
-            local=self.local, split=self.split, with_deleted=self.with_deleted
+            local=self.local,
+            split=self.split,
+            with_deleted=self.with_deleted,
+            view=None if self.view is None else self.view._view,
         )
         self._reader = _core.Reader(
             [stream], _core.ReaderOptions(), mds_decode, decode_line, self._decode_field

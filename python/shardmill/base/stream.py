@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base._arguments import (
@@ -19,6 +19,7 @@ from shardmill.base._arguments import (
 )
 from shardmill.base._arguments import storage_options as check_storage_options
 from shardmill.base._files import whole
+from shardmill.base._live import given_view
 from shardmill.base._representation import stream_representation
 from shardmill.base._retrying import retry
 from shardmill.base.compression import decompress
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import FileInfo, Reader
     from shardmill.base.storage.download import CloudDownloader
+    from shardmill.views import View
 
 __all__ = ['Stream', 'streams_registry']
 
@@ -81,6 +83,7 @@ class Stream:
         keep_zip: Whether to keep compressed files after decompression.
         with_deleted: Whether to also read samples that were deleted from the dataset's table. ``None`` for the
             setting of the ``StreamingDataset``.
+        view: The samples to read: a `View`, or the path of its file. Defaults to all.
         storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``. ``None``
             for those of the ``StreamingDataset``.
 
@@ -100,6 +103,7 @@ class Stream:
     keep_zip: bool
     safe_keep_zip: bool
     with_deleted: Optional[bool] = None
+    view: Optional[View] = None
     storage_options: Optional[dict[str, str]] = None
     _proportion: Optional[float]
     _repeat: Optional[float]
@@ -119,6 +123,7 @@ class Stream:
         validate_hash: Optional[str] = None,
         keep_zip: Optional[bool] = None,
         with_deleted: Optional[bool] = None,
+        view: Union[View, Path, None] = None,
         storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.storage_options = check_storage_options(storage_options)
@@ -126,6 +131,7 @@ class Stream:
         self._local = path_or_none('local', local)
         self.split = path_or_none('split', split) or ''
         self.with_deleted = None if with_deleted is None else flag('with_deleted', with_deleted)
+        self.view = given_view(view)
         weights = {'proportion': proportion, 'repeat': repeat, 'choose': choose}
         given = sorted(name for name, value in weights.items() if value is not None)
         if len(given) > 1:
@@ -350,6 +356,7 @@ class Stream:
             'choose': self._choose,
             'keep_zip': self.keep_zip,
             'with_deleted': self.with_deleted,
+            'view': None if self.view is None else self.view._view,
             # A subclass that fetches files also checks them.
             'validate_hash': None if is_fetched_here else self.validate_hash,
             'settings': self._settings(),

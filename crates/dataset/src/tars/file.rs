@@ -24,8 +24,8 @@ pub struct TarFile {
     pub(super) store: Option<Folder>,
     pub(super) name: String,
     pub(super) entry: Option<IndexShard>,
-    /// The live samples of its dataset, and the stored number of its own first sample; `None` if no sample is deleted.
-    pub(super) live: Option<(LiveSamples, u64)>,
+    /// The live samples of its dataset, and the stored numbers of its own samples; `None` if all samples are live.
+    pub(super) live: Option<(LiveSamples, Range<u64>)>,
 }
 
 impl TarFile {
@@ -104,12 +104,18 @@ impl TarFile {
         }
     }
 
+    /// Returns whether some samples of this shard are live.
+    pub(crate) fn has_live(&self) -> bool {
+        let live = self.live.as_ref();
+        live.is_none_or(|(live, own)| live.count_in(own) > 0)
+    }
+
     /// Returns how many samples of this shard are live, if it stores `stored` samples.
     #[must_use]
     pub fn live_samples(&self, stored: u64) -> u64 {
         match &self.live {
             None => stored,
-            Some((live, first)) => live.count_in(&(*first..first.saturating_add(stored))),
+            Some((live, own)) => live.count_in(&(own.start..own.start.saturating_add(stored))),
         }
     }
 
@@ -118,9 +124,9 @@ impl TarFile {
     pub fn live_ranges(&self, stored: u64) -> Vec<Range<u64>> {
         match &self.live {
             None => std::iter::once(0..stored).collect(),
-            Some((live, first)) => live
-                .live_ranges(*first..first.saturating_add(stored))
-                .map(|range| range.start - first..range.end - first)
+            Some((live, own)) => live
+                .live_ranges(own.start..own.start.saturating_add(stored))
+                .map(|range| range.start - own.start..range.end - own.start)
                 .collect(),
         }
     }

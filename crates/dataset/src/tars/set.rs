@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
 use shardmill_core::{INDEX_NAME, Limits};
 use shardmill_storage::{Dir, Folder, Location, RemoteLocation, RemoteOptions};
 use shardmill_webdataset::Index;
@@ -12,6 +13,7 @@ use super::listing::{Listing, MOST_DEPTH, is_tar_name, list};
 use super::pattern::TarPattern;
 use crate::error::{DatasetError, DatasetProblem};
 use crate::index_file::check_expected_index;
+use crate::live::LiveSamples;
 use crate::side_files::{SideFiles, unfinished};
 
 /// The tar shards of one or more locations, in order.
@@ -19,6 +21,8 @@ use crate::side_files::{SideFiles, unfinished};
 pub struct TarSet {
     shards: Vec<TarFile>,
     indexes: Vec<FoundIndex>,
+    /// The number of deleted samples, which are not live.
+    deleted: u64,
 }
 
 /// An index that was read.
@@ -28,6 +32,8 @@ pub struct FoundIndex {
     pub path: PathBuf,
     /// The length of the index in bytes.
     pub bytes: u64,
+    /// The SHA-256 of the index.
+    pub(crate) digest: [u8; 32],
     /// The range of shards of the set that the index lists.
     pub(crate) shards: Range<usize>,
 }
@@ -91,7 +97,7 @@ impl TarSet {
     pub fn of_file(folder: &Folder, name: &str) -> Self {
         Self {
             shards: vec![TarFile::stored(folder, name.to_owned())],
-            indexes: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -118,7 +124,7 @@ impl TarSet {
                 .into_iter()
                 .map(|name| TarFile::stored(&folder, name))
                 .collect(),
-            indexes: Vec::new(),
+            ..Self::default()
         })
     }
 
@@ -132,7 +138,7 @@ impl TarSet {
         let names = pattern.names().iter().cloned();
         Ok(Self {
             shards: names.map(|name| TarFile::stored(&folder, name)).collect(),
-            indexes: Vec::new(),
+            ..Self::default()
         })
     }
 
@@ -185,6 +191,7 @@ impl TarSet {
         self.indexes.push(FoundIndex {
             path: path.to_owned(),
             bytes: bytes.len() as u64,
+            digest: Sha256::digest(bytes).into(),
             shards: first..first + index.shards.len(),
         });
         let entries = index.shards.into_iter();
@@ -292,26 +299,39 @@ impl TarSet {
             all.push((index.shards.clone(), live));
         }
         for (shards, live) in all {
-            if live.is_all() {
-                continue;
-            }
-            let mut first = 0_u64;
-            for shard in self.shards.get_mut(shards).unwrap_or_default() {
-                let samples = shard.entry.as_ref().map_or(0, |entry| entry.samples);
-                shard.live = Some((live.clone(), first));
-                first = first.saturating_add(samples);
-            }
+            self.deleted = self.deleted.saturating_add(live.deleted());
+            let shards = self.shards.get_mut(shards).unwrap_or_default();
+            let samples = |shard: &TarFile| shard.entry.as_ref().map_or(0, |entry| entry.samples);
+            let samples: Vec<u64> = shards.iter().map(samples).collect();
+            set_live(shards, &live, samples);
         }
         Ok(self)
     }
 
-    /// Returns a digest of the deleted samples, for each index that has some.
+    /// Sets which samples of the set, all of which are of one dataset, are live. `samples` are the stored samples of
+    /// each shard.
+    pub(crate) fn set_live(&mut self, live: &LiveSamples, samples: Vec<u64>) {
+        set_live(&mut self.shards, live, samples);
+    }
+
+    /// Returns the live samples of the first dataset of the set, if some are not.
+    pub(crate) fn first_live(&self) -> Option<&LiveSamples> {
+        let live = self.shards.first()?.live.as_ref();
+        live.map(|(live, _)| live)
+    }
+
+    /// Returns the number of deleted samples, which are not read.
+    #[must_use]
+    pub const fn deleted(&self) -> u64 {
+        self.deleted
+    }
+
+    /// Returns a digest of the samples that are not live, for each dataset that has some.
     #[must_use]
     pub fn deleted_digests(&self) -> Vec<[u8; 16]> {
-        let firsts = self.indexes.iter();
-        let firsts = firsts.filter_map(|index| self.shards.get(index.shards.start));
-        let live = firsts.filter_map(|shard| shard.live.as_ref());
-        live.filter_map(|(live, _)| live.digest()).collect()
+        let live = self.shards.iter().filter_map(|shard| shard.live.as_ref());
+        let firsts = live.filter(|(_, own)| own.start == 0);
+        firsts.filter_map(|(live, _)| live.digest()).collect()
     }
 
     /// Returns the shards.
@@ -324,5 +344,18 @@ impl TarSet {
     #[must_use]
     pub fn indexes(&self) -> &[FoundIndex] {
         &self.indexes
+    }
+}
+
+/// Sets the live samples of the shards of a dataset, which store these numbers of samples.
+fn set_live(shards: &mut [TarFile], live: &LiveSamples, samples: Vec<u64>) {
+    if live.is_all() {
+        return;
+    }
+    let mut first = 0_u64;
+    for (shard, samples) in shards.iter_mut().zip(samples) {
+        let own = first..first.saturating_add(samples);
+        first = own.end;
+        shard.live = Some((live.clone(), own));
     }
 }

@@ -39,13 +39,16 @@ pub fn verify_tars(
     progress: &Progress,
 ) -> Result<VerifyReport, DatasetError> {
     let shards = set.shards();
-    let total = shards
-        .iter()
+    let is_checked = |shard: &&TarFile| !options.live_only || shard.has_live();
+    let checked_shards = shards.iter().filter(is_checked);
+    let total = checked_shards
+        .clone()
         .filter_map(|shard| shard.open().ok())
         .fold(0, |sum: u64, file| sum.saturating_add(file.len()));
-    progress.set_totals(total, 0, shards.len() as u64);
+    let shards_checked = checked_shards.count() as u64;
+    progress.set_totals(total, 0, shards_checked);
     let mut report = VerifyReport {
-        shards: shards.len() as u64,
+        shards: shards_checked,
         deep: options.deep,
         read: ReadTotals {
             files: set.indexes().len() as u64,
@@ -60,7 +63,8 @@ pub fn verify_tars(
     let mut checked: Vec<(u64, bool)> = Vec::with_capacity(shards.len());
     let side_files = side_files(set, limits);
     let (of_all, warning) = side_files.findings(options.deep);
-    let converted = side_files.converted.as_ref().filter(|_| options.deep);
+    let compares = options.deep && !options.live_only;
+    let converted = side_files.converted.as_ref().filter(|_| compares);
     let mut content = Some(Content::default());
     let mut starts = Vec::with_capacity(shards.len());
     let mut start = 0_u64;
@@ -69,7 +73,7 @@ pub fn verify_tars(
         start = start.saturating_add(shard.entry().map_or(0, |entry| entry.samples));
     }
     let work = |number: usize| {
-        let Some(shard) = shards.get(number) else {
+        let Some(shard) = shards.get(number).filter(is_checked) else {
             return Ok(None);
         };
         let first = starts.get(number).copied().unwrap_or_default();
@@ -87,6 +91,7 @@ pub fn verify_tars(
         work,
         |number, looked| {
             let Some((shard, looked)) = looked else {
+                checked.push((0, false));
                 return Ok(());
             };
             let Looked {

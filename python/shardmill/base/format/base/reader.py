@@ -303,9 +303,16 @@ def leave_out(shards: Iterable[Reader], deleted: Sequence[tuple[int, int]]) -> N
     """
     if not deleted:
         return
-    first = 0
+    first = at = 0
     for shard in shards:
         end = first + shard.samples
-        own = [(max(a, first) - first, min(b, end) - first) for a, b in deleted]
-        shard.leave_out([(a, b) for a, b in own if a < b])
+        own = []
+        while at < len(deleted) and deleted[at][0] < end:
+            start, stop = deleted[at]
+            own.append((max(start, first) - first, min(stop, end) - first))
+            if stop > end:
+                # The range goes on in the next shard.
+                break
+            at += 1
+        shard.leave_out(own)
         first = end

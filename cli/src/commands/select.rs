@@ -1,0 +1,293 @@
+//! The command `shardmill select`: selects samples of a dataset, and writes them as a view.
+
+use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::Path;
+
+use serde::Serialize;
+use shardmill_convert::{SelectBy, select_samples};
+use shardmill_core::{Limits, escape};
+use shardmill_dataset::{Dataset, DatasetProblem, View, ViewTarget};
+use shardmill_source::{SourceKind, SourceOptions};
+use shardmill_storage::{Dir, FileHandle, PublishMode, StorageError};
+
+use super::dataset_location::DatasetLocation;
+use super::rows::{self, RowsFound};
+use super::samples::SampleChoice;
+use super::tars::tar_set;
+use super::{dataset, options};
+use crate::args::{SelectArgs, parse_locations};
+use crate::error::{Fault, Stop};
+use crate::output::{Exit, Output, bytes, count, many};
+use crate::signals;
+
+#[derive(Serialize)]
+struct JsonView<'a> {
+    view: String,
+    bytes: u64,
+    dataset: &'a str,
+    index: String,
+    /// The number of selected samples.
+    samples: u64,
+    /// The number of samples of the dataset, without deleted ones.
+    dataset_samples: u64,
+    /// The number of shards with a selected sample.
+    shards: u64,
+    dataset_shards: u64,
+}
+
+/// The dataset whose samples are selected.
+struct Selectable {
+    target: ViewTarget,
+    /// The number of stored samples of each shard.
+    shards: Vec<u64>,
+    kind: SourceKind,
+}
+
+pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let (dir, name) = folder_of(&args.out)?;
+    if !args.overwrite && dir.exists(name)? {
+        let path = args.out.clone();
+        return Err(StorageError::Exists { path }.into());
+    }
+    let dataset = open(args, &limits)?;
+    let view = select(args, &dataset, &limits, out)?;
+    // The rows were read from the dataset of this index, if it is the same before and after.
+    if args.conditions.filter.is_some() || args.conditions.keys.is_some() {
+        let after = open(args, &limits)?;
+        if after.target != dataset.target {
+            let reason = "the dataset changed while its samples were read";
+            return Err(DatasetProblem::FileChanged
+                .at(&*args.dataset, reason)
+                .into());
+        }
+    }
+    let live = view.live_of(&dataset.target, &*args.dataset)?;
+    let file = view.to_bytes();
+    let mode = match args.overwrite {
+        true => PublishMode::Replace,
+        false => PublishMode::CreateNew,
+    };
+    dir.publish_bytes(None, name, &file, mode)?;
+    let mut first = 0;
+    let mut shards = 0;
+    for stored in &dataset.shards {
+        let next = first + stored;
+        shards += u64::from(live.count_in(&(first..next)) > 0);
+        first = next;
+    }
+    let found = JsonView {
+        view: args.out.display().to_string(),
+        bytes: file.len() as u64,
+        dataset: &args.dataset,
+        index: view.index(),
+        samples: live.len(),
+        dataset_samples: dataset.target.live.len(),
+        shards,
+        dataset_shards: dataset.shards.len() as u64,
+    };
+    if out.is_json() {
+        out.json(&found)?;
+    } else if !out.is_quiet() {
+        out.line(format_args!(
+            "{}: {} of {} samples, in {} of {} ({})",
+            escape(&found.view),
+            count(found.samples),
+            count(found.dataset_samples),
+            count(found.shards),
+            many(found.dataset_shards, "shard"),
+            bytes(found.bytes),
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn folder_of(path: &Path) -> Result<(Dir, &str), Stop> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        let fact = format!("`{}` names no file", escape(&path.display().to_string()));
+        return Err(Fault::option("out", &fact, "give the path of a file: good.view").into());
+    };
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    Ok((Dir::open(parent.unwrap_or(Path::new(".")))?, name))
+}
+
+fn open(args: &SelectArgs, limits: &Limits) -> Result<Selectable, Stop> {
+    let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
+    let samples = SampleChoice {
+        with_deleted: args.with_deleted,
+        view: None,
+    };
+    match rows::find(&args.dataset, &location, limits)? {
+        RowsFound::Tars => {
+            let set = tar_set(&location, &samples, limits)?;
+            let (target, shards) = set.view_target(limits)?;
+            Ok(Selectable {
+                target,
+                shards,
+                kind: SourceKind::Webdataset,
+            })
+        }
+        RowsFound::Mds => {
+            let dataset = dataset::open(&args.dataset, &location, limits.clone(), &samples)?;
+            Ok(Selectable {
+                target: dataset.view_target()?,
+                shards: stored_sizes(&dataset),
+                kind: SourceKind::Mds,
+            })
+        }
+        RowsFound::Source => Err(location.no_dataset(&args.dataset).into()),
+    }
+}
+
+fn stored_sizes(dataset: &Dataset) -> Vec<u64> {
+    let shards = dataset.index().shards.iter();
+    shards.map(|shard| shard.samples).collect()
+}
+
+/// Selects the samples that meet the conditions.
+fn select(
+    args: &SelectArgs,
+    dataset: &Selectable,
+    limits: &Limits,
+    out: &Output,
+) -> Result<View, Stop> {
+    let target = &dataset.target;
+    let remote = options::remote(&args.storage)?;
+    let all = View::of_live(target);
+    let mut found: Option<View> = None;
+    let mut add = |view: View| -> Result<(), Stop> {
+        found = Some(match (found.take(), args.conditions.any) {
+            (None, _) => view,
+            (Some(found), true) => found.or(&view)?,
+            (Some(found), false) => found.and(&view)?,
+        });
+        Ok(())
+    };
+    // What needs no data comes first, so that its errors do.
+    for location in &args.conditions.views {
+        let view = View::read(location, &remote)?;
+        view.live_of(target, &*args.dataset)?;
+        add(view)?;
+    }
+    for location in &args.conditions.without {
+        let view = View::read(location, &remote)?;
+        view.live_of(target, &*args.dataset)?;
+        add(view.inverted())?;
+    }
+    if let Some(file) = &args.conditions.samples {
+        add(View::new(target, numbers(args, file, target)?))?;
+    }
+    let keys = args.conditions.keys.as_deref().map(keys_of).transpose()?;
+    let by_keys = keys.as_ref().map(|keys| SelectBy::Keys {
+        column: &args.conditions.key_column,
+        keys,
+    });
+    let by_where = args.conditions.filter.as_deref().map(SelectBy::Where);
+    for by in by_keys.into_iter().chain(by_where) {
+        add(View::new(target, read(args, dataset, by, limits, out)?))?;
+    }
+    let found = found.unwrap_or_else(|| all.clone());
+    Ok(match args.conditions.invert {
+        true => all.minus(&found)?,
+        false => all.and(&found)?,
+    })
+}
+
+/// Reads the dataset, and returns the stored numbers of the samples that it finds.
+fn read(
+    args: &SelectArgs,
+    dataset: &Selectable,
+    by: SelectBy<'_>,
+    limits: &Limits,
+    out: &Output,
+) -> Result<Vec<u64>, Stop> {
+    let mut source = SourceOptions {
+        kind: Some(dataset.kind),
+        limits: limits.clone(),
+        remote: options::remote(&args.storage)?,
+        ..SourceOptions::default()
+    };
+    source.samples.with_deleted = args.with_deleted;
+    source.resources.jobs = args.jobs.count();
+    let locations = parse_locations(&args.dataset)?;
+    let selected = signals::with_progress("selecting", out, |progress| {
+        select_samples(&locations, by, &source, progress)
+    })?;
+    if let (Some(first), SelectBy::Keys { column, keys }) = (selected.missing.first(), by) {
+        let mut fault = Fault::unknown_key(&args.dataset, first, column);
+        let missing = selected.missing.len();
+        fault.message = format!(
+            "{}; it is the first of {missing} such keys of {}",
+            fault.message,
+            keys.len()
+        );
+        return Err(fault.into());
+    }
+    let live = &dataset.target.live;
+    let numbers = selected.samples.into_iter();
+    Ok(numbers.map(|number| live.stored_number(number)).collect())
+}
+
+/// Calls `take` with the lines of a file that are not empty, and their numbers from 1.
+fn each_line(file: &str, mut take: impl FnMut(u64, &str) -> Result<(), Stop>) -> Result<(), Stop> {
+    let opened = match file {
+        "-" => None,
+        path => Some(FileHandle::open(Path::new(path))?),
+    };
+    let reader: Box<dyn Read> = match &opened {
+        Some(file) => Box::new(file.reader()),
+        None => Box::new(std::io::stdin()),
+    };
+    for (number, line) in (1_u64..).zip(BufReader::new(reader).lines()) {
+        let line = line.map_err(|source| StorageError::Io {
+            action: "read",
+            path: file.into(),
+            source,
+        })?;
+        if !line.is_empty() {
+            take(number, &line)?;
+        }
+    }
+    Ok(())
+}
+
+fn keys_of(file: &str) -> Result<HashSet<String>, Stop> {
+    let mut keys = HashSet::new();
+    each_line(file, |_, line| {
+        keys.insert(line.to_owned());
+        Ok(())
+    })?;
+    Ok(keys)
+}
+
+/// Returns the stored numbers of the samples that a file lists.
+fn numbers(args: &SelectArgs, file: &str, target: &ViewTarget) -> Result<Vec<u64>, Stop> {
+    let samples = target.live.len();
+    let mut stored = Vec::new();
+    each_line(file, |number, line| {
+        let wrong = || {
+            let fact = format!(
+                "line {number} of {}: `{}` is neither a number nor a range",
+                escape(file),
+                escape(line)
+            );
+            let hint = "write one number, or one range such as 10..20, in each line";
+            Fault::option("samples", &fact, hint)
+        };
+        let parse = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
+        let range = match line.split_once("..") {
+            Some((from, to)) => parse(from)?..parse(to)?,
+            None => {
+                let number = parse(line)?;
+                number..number.saturating_add(1)
+            }
+        };
+        if range.end > samples {
+            let last = range.end.saturating_sub(1);
+            return Err(Fault::unknown_sample(&args.dataset, last, samples).into());
+        }
+        stored.extend(range.map(|number| target.live.stored_number(number)));
+        Ok(())
+    })?;
+    Ok(stored)
+}

@@ -1,0 +1,290 @@
+//! `shardmill select`, and the commands that read a view.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::common::Place;
+
+/// A dataset of 100 samples in 10 shards.
+fn place() -> Place {
+    let place = Place::new();
+    let mut csv = "id,label,text\n".to_owned();
+    for id in 0..100 {
+        writeln!(csv, "{id},{},text{id}", id % 7).unwrap();
+    }
+    place.write("t.csv", csv);
+    place.ok(&["convert", "t.csv", "shards", "--samples-per-shard", "10"]);
+    place
+}
+
+fn ids(place: &Place, dataset: &str, view: &str) -> Vec<i64> {
+    let text = place.ok(&["cat", dataset, "0..", "--view", view]);
+    let id = |line: &str| {
+        let sample: Value = serde_json::from_str(line).unwrap();
+        sample["id"].as_i64().unwrap()
+    };
+    text.lines().map(id).collect()
+}
+
+fn select(place: &Place, dataset: &str, conditions: &[&str]) -> Vec<i64> {
+    place.ok(&[
+        &["select", dataset, "-o", "v", "--overwrite"][..],
+        conditions,
+    ]
+    .concat());
+    ids(place, dataset, "v")
+}
+
+fn numbers(test: impl Fn(i64) -> bool) -> Vec<i64> {
+    (0..100).filter(|id| test(*id)).collect()
+}
+
+#[test]
+fn samples_are_selected_by_sql_keys_numbers_and_views() {
+    let place = place();
+    place.write("keys", "text7\ntext93\r\n\ntext8\n");
+    place.write("numbers", "5\n20..23\n 99\n");
+    let found = place.json(&[
+        "select",
+        "shards",
+        "--where",
+        "label = 3 AND id < 50",
+        "-o",
+        "three.view",
+        "--json",
+    ]);
+    assert_eq!(found["samples"], 7);
+    assert_eq!(found["dataset_samples"], 100);
+    assert_eq!(
+        (&found["shards"], &found["dataset_shards"]),
+        (&json!(5), &json!(10))
+    );
+    let three = |id: i64| id % 7 == 3 && id < 50;
+    assert_eq!(ids(&place, "shards", "three.view"), numbers(three));
+    let keys = ["--keys", "keys", "--key-column", "text"];
+    assert_eq!(select(&place, "shards", &keys), [7, 8, 93]);
+    let ids_as_keys = ["--keys", "numbers_only", "--key-column", "id"];
+    place.write("numbers_only", "3\n4\n");
+    assert_eq!(select(&place, "shards", &ids_as_keys), [3, 4]);
+    let listed = |id: i64| matches!(id, 5 | 20..23 | 99);
+    assert_eq!(
+        select(&place, "shards", &["--samples", "numbers"]),
+        numbers(listed)
+    );
+    assert_eq!(
+        select(&place, "shards", &["--where", "__sample__ % 10 = 1"]),
+        numbers(|id| id % 10 == 1)
+    );
+    place.ok(&["select", "shards", "--samples", "numbers", "-o", "n.view"]);
+    let both = ["--view", "three.view", "--view", "n.view"];
+    assert_eq!(
+        select(&place, "shards", &both),
+        numbers(|id| three(id) && listed(id))
+    );
+    let any = [&both[..], &["--any"]].concat();
+    assert_eq!(
+        select(&place, "shards", &any),
+        numbers(|id| three(id) || listed(id))
+    );
+    let neither = [&any[..], &["--invert"]].concat();
+    assert_eq!(
+        select(&place, "shards", &neither),
+        numbers(|id| !three(id) && !listed(id))
+    );
+    let rest = [
+        "--view",
+        "n.view",
+        "--without",
+        "three.view",
+        "--where",
+        "id < 90",
+    ];
+    assert_eq!(
+        select(&place, "shards", &rest),
+        numbers(|id| listed(id) && !three(id) && id < 90)
+    );
+}
+
+#[test]
+fn every_command_reads_the_samples_of_the_view() {
+    let place = place();
+    place.ok(&[
+        "select",
+        "shards",
+        "--where",
+        "label = 3 AND id < 50",
+        "-o",
+        "v",
+    ]);
+    let view = ["--view", "v"];
+    let with = |args: &[&str]| place.json(&[args, &view, &["--json"]].concat());
+    assert_eq!(with(&["inspect", "shards"])["samples"], 7);
+    let shards = place.ok(&["inspect", "shards", "--shards", "--json", "--view", "v"]);
+    let samples = shards.lines().map(|line| {
+        let shard: Value = serde_json::from_str(line).unwrap();
+        shard["samples"].as_u64().unwrap()
+    });
+    assert_eq!(samples.collect::<Vec<_>>(), [1, 2, 1, 2, 1, 0, 0, 0, 0, 0]);
+    assert!(
+        place
+            .ok(&["head", "shards", "-n", "1", "--view", "v"])
+            .contains("text3")
+    );
+    assert_eq!(with(&["stats", "shards"])["rows"], 7);
+    assert_eq!(with(&["plan", "shards"])["samples"], 7);
+    let verified = with(&["verify", "shards", "--deep"]);
+    assert_eq!(
+        (&verified["shards"], &verified["samples"]),
+        (&json!(5), &json!(50))
+    );
+    let step = with(&[
+        "which",
+        "shards",
+        "--step",
+        "1",
+        "--batch-size",
+        "3",
+        "--no-keys",
+    ]);
+    assert_eq!(step["samples"][0]["row"], 24);
+    assert_eq!(with(&["bench", "shards"])["samples"], 7);
+    // The order is that of shards of the remaining sizes.
+    let world = ["--shuffle", "--ranks-per-node", "2", "--batch-size", "2"];
+    let found = place.ok(&[&["order", "shards"][..], &world, &view].concat());
+    let wanted = place.ok(&[&["order", "--shards", "1,2,1,2,1"][..], &world].concat());
+    assert_eq!(found, wanted);
+    let stream = ["order", "--stream", "shards,view=v,repeat=1"];
+    assert_eq!(place.ok(&[&stream[..], &world].concat()), wanted);
+    // A conversion writes them, and only them.
+    place.ok(&["convert", "shards", "out", "--view", "v"]);
+    let text = place.ok(&["cat", "out", "0.."]);
+    assert_eq!(text, place.ok(&["cat", "shards", "0..", "--view", "v"]));
+    assert_eq!(text.lines().count(), 7);
+}
+
+#[test]
+fn shards_of_tar_files_have_views_with_and_without_an_index() {
+    let place = place();
+    let tars = [
+        "convert",
+        "shards",
+        "tars",
+        "--to",
+        "webdataset",
+        "--samples-per-shard",
+        "30",
+    ];
+    place.ok(&[&tars[..], &["--key-column", "text"]].concat());
+    let where_ = ["--where", "CAST(id AS VARCHAR) LIKE '%9'"];
+    let nines = numbers(|id| id % 10 == 9);
+    assert_eq!(select(&place, "tars", &where_), nines);
+    place.write("keys", "text7\ntext93\n");
+    assert_eq!(select(&place, "tars", &["--keys", "keys"]), [7, 93]);
+    let read =
+        |more: &[&str]| place.json(&[&["bench", "tars", "--view", "v", "--json"], more].concat());
+    assert_eq!(read(&[])["samples"], 2);
+    assert_eq!(
+        place.json(&["verify", "tars", "--view", "v", "--json"])["shards"],
+        2
+    );
+    std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
+    std::fs::remove_file(place.path().join("tars/index.provenance")).unwrap();
+    let refused = place.run(&["cat", "tars", "--view", "v"]);
+    assert!(
+        refused.stderr.contains("error[view-dataset]: tars: "),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(select(&place, "tars", &where_), nines);
+    assert_eq!(read(&[])["samples"], 10);
+    assert_eq!(ids(&place, "tars", "v"), nines);
+}
+
+#[test]
+fn what_cannot_be_a_view_is_refused() {
+    let place = place();
+    place.ok(&["select", "shards", "--where", "id < 5", "-o", "v"]);
+    place.ok(&["convert", "t.csv", "other", "--samples-per-shard", "20"]);
+    place.write("keys", "text7\nno\nnever\n");
+    place.write("numbers", "1\n100\n");
+    place.write("words", "1\nten\n");
+    place.write("bad.view", "not a view");
+    for (args, code, error) in [
+        (&["cat", "other", "--view", "v"][..], 4, "view-dataset"),
+        (&["bench", "other", "--view", "v"], 4, "view-dataset"),
+        (
+            &["select", "other", "--view", "v", "-o", "w"],
+            4,
+            "view-dataset",
+        ),
+        (
+            &["order", "shards", "other", "--view", "v"],
+            2,
+            "config-view",
+        ),
+        (&["cat", "shards", "--view", "bad.view"], 3, "view-damaged"),
+        (&["cat", "shards", "--view", "gone.view"], 2, "not-found"),
+        (&["stats", "t.csv", "--view", "v"], 2, "source-option"),
+        (
+            &["select", "t.csv", "--where", "id < 5", "-o", "w"],
+            2,
+            "index-missing",
+        ),
+        (
+            &["select", "shards", "--where", "id < 5", "-o", "v"],
+            4,
+            "exists",
+        ),
+        (
+            &["select", "shards", "--where", "id +", "-o", "w"],
+            2,
+            "sql-syntax",
+        ),
+        (
+            &["select", "shards", "--where", "id + 1", "-o", "w"],
+            2,
+            "sql-plan",
+        ),
+        (
+            &[
+                "select",
+                "shards",
+                "--keys",
+                "keys",
+                "--key-column",
+                "text",
+                "-o",
+                "w",
+            ],
+            2,
+            "key-not-found",
+        ),
+        (
+            &["select", "shards", "--keys", "keys", "-o", "w"],
+            2,
+            "source-column",
+        ),
+        (
+            &["select", "shards", "--samples", "numbers", "-o", "w"],
+            2,
+            "sample-out-of-range",
+        ),
+        (
+            &["select", "shards", "--samples", "words", "-o", "w"],
+            2,
+            "config-samples",
+        ),
+        (
+            &["select", "shards", "-o", "w"],
+            2,
+            "usage-missing-argument",
+        ),
+    ] {
+        let ran = place.run(args);
+        let id = format!("error[{error}]");
+        assert!(ran.stderr.contains(&id), "{args:?}: {}", ran.stderr);
+        assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
+        assert!(!place.exists("w"), "{args:?}");
+    }
+}
