@@ -42,11 +42,7 @@ impl<B: Blobs> Cache<B> {
         })
     }
 
-    /// Returns the engine of this process, and creates it on first use.
-    ///
-    /// # Errors
-    ///
-    /// As [`Cache::new`].
+    /// Returns the engine of this process, and creates it on first use. Errors are those of [`Cache::new`].
     pub fn engine(&self) -> BlobResult<&Arc<Engine<B>>, B::Error> {
         let own = self.engines.get(OnceLock::new);
         let own = own.ok_or_else(StorageError::too_many_processes)?;

@@ -103,10 +103,6 @@ pub(crate) struct Listing {
 
 /// Opens or creates the folder of the cache's own files. It is next to `local`, so that programs that list `local`
 /// find only blobs. It is inside `local` if the parent is not writable or is on another file system.
-///
-/// # Errors
-///
-/// `Storage`, `Permission`.
 pub fn private_folder(local: &Dir) -> Result<Dir, StorageError> {
     const INSIDE: &str = ".shardmill";
     if !local.exists(INSIDE)?
@@ -144,10 +140,6 @@ fn number_of_temp(name: &str) -> Option<usize> {
 }
 
 /// Opens or creates the cache's own folder for the dataset with this index hash.
-///
-/// # Errors
-///
-/// `Storage`, `Permission`.
 pub fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageError> {
     let mut name = String::from("cache-");
     for byte in digest.iter().take(8) {
@@ -158,10 +150,6 @@ pub fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageError> {
 
 /// Removes the blobs that were fetched with an outdated catalog: `blob` returns those that it had. Returns how many
 /// stay because other processes read them.
-///
-/// # Errors
-///
-/// `Storage`.
 pub fn forget<'a>(
     local: &Dir,
     digest: &[u8; 32],

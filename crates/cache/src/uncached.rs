@@ -37,10 +37,7 @@ impl<B: Blobs> Engine<B> {
     }
 
     /// Opens a whole blob, in the cache if there is space, and otherwise in memory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Engine::need`].
+    /// Errors are those of [`Engine::need`].
     pub fn whole(self: &Arc<Self>, blob: usize) -> BlobResult<Arc<CachedBlob<B::Open>>, B::Error> {
         if let Some(open) = self.get(blob) {
             return Ok(open);
@@ -54,11 +51,7 @@ impl<B: Blobs> Engine<B> {
         }
     }
 
-    /// Waits until a blob is readable, for a caller without a batch.
-    ///
-    /// # Errors
-    ///
-    /// As [`Engine::need`].
+    /// Waits until a blob is readable, for a caller without a batch. Errors are those of [`Engine::need`].
     pub fn need_now(
         self: &Arc<Self>,
         blob: usize,
@@ -126,10 +119,6 @@ impl<B: Blobs> Engine<B> {
     }
 
     /// Fetches a blob from its origin without using or filling the cache.
-    ///
-    /// # Errors
-    ///
-    /// The error of fetching or checking the blob.
     pub fn load_once(&self, blob: usize) -> BlobResult<CachedBlob<B::Open>, B::Error> {
         Ok(self.load(blob)?.0)
     }

@@ -23,10 +23,6 @@ pub struct AppendFile {
 impl AppendFile {
     /// Opens the file `name` in `dir` and truncates it to its first `keep_bytes` bytes. Creates the file if it is
     /// missing.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when the file cannot be opened or truncated.
     pub fn open(dir: &Dir, name: &str, keep_bytes: u64) -> Result<Self, StorageError> {
         Dir::check(name)?;
         let flags =
@@ -41,10 +37,6 @@ impl AppendFile {
     }
 
     /// Appends one line.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when the write fails.
     pub fn add_line(&mut self, line: &str) -> Result<(), StorageError> {
         let mut bytes = Vec::with_capacity(line.len() + 1);
         bytes.extend_from_slice(line.as_bytes());

@@ -49,10 +49,6 @@ pub struct Claim {
 
 impl Claim {
     /// Creates the file with mode 0600. Returns `None` if the name exists already.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when the file cannot be created.
     pub fn create(dir: &Dir, name: &str) -> Result<Option<Self>, StorageError> {
         let flags = OFlags::CREATE | OFlags::EXCL;
         match Self::open_with(dir, name, flags) {
@@ -157,10 +153,6 @@ impl Claim {
 
     /// Returns whether the file still has its name. Check this after locking: the previous holder may have removed the
     /// file. Then the lock is on an unlinked file that no other process can open.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn is_named(&self) -> Result<bool, StorageError> {
         let failed = |errno| StorageError::io("look up", self.path(), errno);
         let ours = fstat(&self.file).map_err(failed)?;
@@ -173,10 +165,6 @@ impl Claim {
     }
 
     /// Reads at most `most` bytes from `offset`. Returns fewer at the end of the file.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn read(&self, offset: u64, most: usize) -> Result<Vec<u8>, StorageError> {
         let mut bytes = vec![0; most];
         let mut filled = 0;
@@ -196,10 +184,6 @@ impl Claim {
     }
 
     /// Writes bytes at `offset`, with a single system call where the system accepts them all at once.
-    ///
-    /// # Errors
-    ///
-    /// `Resource`, `Storage`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         self.file
             .write_all_at(bytes, offset)
@@ -207,10 +191,6 @@ impl Claim {
     }
 
     /// Replaces the contents with `bytes`. Concurrent readers may see a part of them.
-    ///
-    /// # Errors
-    ///
-    /// `Resource`, `Storage`.
     pub fn replace(&self, bytes: &[u8]) -> Result<(), StorageError> {
         self.write(0, bytes)?;
         self.file
@@ -220,10 +200,6 @@ impl Claim {
 
     /// Removes the name, if it still belongs to this file. The claim stays locked until it is dropped; processes that
     /// open the file meanwhile detect with [`Claim::is_named`] that it was removed.
-    ///
-    /// # Errors
-    ///
-    /// `Permission`, `Storage`.
     pub fn remove(&self) -> Result<(), StorageError> {
         if self.is_named()? {
             self.dir.remove(&self.name)?;

@@ -137,10 +137,6 @@ impl Dir {
     }
 
     /// Returns whether two handles refer to the same directory.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn is_same(&self, other: &Self) -> Result<bool, StorageError> {
         let stat = |dir: &Self| {
             fstat(dir.as_fd()).map_err(|errno| StorageError::io("look up", &dir.path, errno))
@@ -151,10 +147,6 @@ impl Dir {
 
     /// Returns the free space of the file system that the directory is on, or `None` where the file system does not
     /// report it.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn space(&self) -> Result<Option<Space>, StorageError> {
         let found = fstatvfs(&self.handle)
             .map_err(|errno| StorageError::io("read the free space of", &self.path, errno))?;
@@ -170,10 +162,6 @@ impl Dir {
     }
 
     /// Returns the number of the device that the directory is on.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn device(&self) -> Result<u64, StorageError> {
         let found = fstat(&self.handle)
             .map_err(|errno| StorageError::io("read the status of", &self.path, errno))?;
@@ -274,20 +262,12 @@ impl Dir {
         }
     }
 
-    /// Returns whether the name exists. A dangling link counts.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::kind_of`].
+    /// Returns whether the name exists. A dangling link counts. Errors are those of [`Dir::kind_of`].
     pub fn exists(&self, name: &str) -> Result<bool, StorageError> {
         Ok(self.kind_of(name)?.is_some())
     }
 
     /// Returns all entries except `.` and `..`, sorted by the bytes of the name.
-    ///
-    /// # Errors
-    ///
-    /// `Permission`, `Storage`.
     pub fn entries(&self) -> Result<Vec<Entry>, StorageError> {
         let failed = |errno: Errno| StorageError::io("list the directory", &self.path, errno);
         let mut entries = Vec::new();
@@ -317,11 +297,7 @@ impl Dir {
     }
 
     /// Returns the names of [`Dir::entries`] in the same order. Names that are not UTF-8 have replacement characters,
-    /// so they are visible but cannot be opened.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::entries`].
+    /// so they are visible but cannot be opened. Errors are those of [`Dir::entries`].
     pub fn list(&self) -> Result<Vec<String>, StorageError> {
         Ok(self
             .entries()?

@@ -81,10 +81,6 @@ impl FileHandle {
     }
 
     /// Returns the device, inode, length and modification time, which identify this version of the file.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn identity(&self) -> Result<FileIdentity, StorageError> {
         let stat =
             fstat(&self.handle).map_err(|errno| StorageError::io("look up", &self.path, errno))?;
@@ -141,11 +137,7 @@ impl FileHandle {
         Ok(bytes)
     }
 
-    /// Reads the whole file.
-    ///
-    /// # Errors
-    ///
-    /// As [`FileHandle::read_all_into`].
+    /// Reads the whole file. Errors are those of [`FileHandle::read_all_into`].
     pub fn read_all(&self, max: u64) -> Result<Vec<u8>, StorageError> {
         let mut bytes = Vec::new();
         self.read_all_into(&mut bytes, max)?;
@@ -186,10 +178,6 @@ impl FileHandle {
     }
 
     /// Returns the inode and creation time of the file.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn birth(&self) -> Result<FileBirth, StorageError> {
         birth_of(self.handle.as_fd())
             .map_err(|errno| StorageError::io("look up", &self.path, errno))
@@ -415,10 +403,7 @@ fn state_of(stat: &rustix::fs::Stat) -> State {
 }
 
 /// Reads a regular file that the user named. Symbolic links are followed. Opening a pipe does not block.
-///
-/// # Errors
-///
-/// As [`FileHandle::open`] and [`FileHandle::read_all`].
+/// Errors are those of [`FileHandle::open`] and [`FileHandle::read_all`].
 pub fn read_file(path: &Path, max: u64) -> Result<Vec<u8>, StorageError> {
     FileHandle::open(path)?.read_all(max)
 }

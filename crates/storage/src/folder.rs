@@ -55,11 +55,7 @@ pub struct StoredObject {
 }
 
 impl Folder {
-    /// Opens a location. Sends no request to a store.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::open`] and [`Remote::open`].
+    /// Opens a location. Sends no request to a store. Errors are those of [`Dir::open`] and [`Remote::open`].
     pub fn open(location: &Location, options: &RemoteOptions) -> Result<Self, StorageError> {
         match location {
             Location::Local(path) => Dir::open(path).map(Self::Local),
@@ -67,11 +63,7 @@ impl Folder {
         }
     }
 
-    /// Opens a prefix in a store.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::open`].
+    /// Opens a prefix in a store. Errors are those of [`Remote::open`].
     pub fn open_store(
         location: &RemoteLocation,
         options: &RemoteOptions,
@@ -187,10 +179,7 @@ impl Folder {
     }
 
     /// Returns whether the name exists. For a store, a negative answer is cached.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::exists`] and [`Remote::exists`].
+    /// Errors are those of [`Dir::exists`] and [`Remote::exists`].
     pub fn exists(&self, name: &str) -> Result<bool, StorageError> {
         match self {
             Self::Local(dir) => dir.exists(name),
@@ -226,10 +215,7 @@ impl Folder {
     }
 
     /// Lists the direct entries. Names that are not UTF-8 have replacement characters.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::entries`] and [`Remote::entries`].
+    /// Errors are those of [`Dir::entries`] and [`Remote::entries`].
     pub fn entries(&self) -> Result<Vec<PlaceEntry>, StorageError> {
         match self {
             Self::Local(dir) => {
@@ -241,10 +227,7 @@ impl Folder {
     }
 
     /// Returns the names of all objects below a prefix of a store, at most `most`. Returns `None` for a directory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::list`].
+    /// Errors are those of [`Remote::list`].
     pub fn all_names(&self, most: u64) -> Result<Option<Vec<String>>, StorageError> {
         let Self::Store(store) = self else {
             return Ok(None);
@@ -328,10 +311,7 @@ impl Stored {
     }
 
     /// Fills `buffer` with the bytes from `offset`.
-    ///
-    /// # Errors
-    ///
-    /// As [`FileHandle::read_at`] and [`Remote::read_range`].
+    /// Errors are those of [`FileHandle::read_at`] and [`Remote::read_range`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), StorageError> {
         match self {
             Self::File(file) => file.read_at(buffer, offset),
@@ -346,11 +326,7 @@ impl Stored {
         }
     }
 
-    /// Reads `len` bytes from `offset`.
-    ///
-    /// # Errors
-    ///
-    /// As [`FileHandle::read_range`] and [`Remote::read_range`].
+    /// Reads `len` bytes from `offset`. Errors are those of [`FileHandle::read_range`] and [`Remote::read_range`].
     pub fn read_range(&self, offset: u64, len: u64) -> Result<Vec<u8>, StorageError> {
         match self {
             Self::File(file) => file.read_range(offset, len),
@@ -358,11 +334,7 @@ impl Stored {
         }
     }
 
-    /// Reads the whole file or object.
-    ///
-    /// # Errors
-    ///
-    /// As [`FileHandle::read_all`] and [`Remote::read_many`].
+    /// Reads the whole file or object. Errors are those of [`FileHandle::read_all`] and [`Remote::read_many`].
     pub fn read_all(&self, max: u64) -> Result<Vec<u8>, StorageError> {
         let mut bytes = Vec::new();
         self.read_all_into(&mut bytes, max)?;
@@ -370,10 +342,7 @@ impl Stored {
     }
 
     /// Reads the whole file or object into `bytes`, replacing its contents.
-    ///
-    /// # Errors
-    ///
-    /// As [`FileHandle::read_all_into`] and [`Remote::read_many`].
+    /// Errors are those of [`FileHandle::read_all_into`] and [`Remote::read_many`].
     pub fn read_all_into(&self, bytes: &mut Vec<u8>, max: u64) -> Result<(), StorageError> {
         match self {
             Self::File(file) => file.read_all_into(bytes, max),
@@ -397,11 +366,7 @@ impl Stored {
     }
 
     /// Checks that a local file has not changed since it was opened. Sends no request to a store, because reads of
-    /// another version fail there.
-    ///
-    /// # Errors
-    ///
-    /// As [`FileHandle::check_unchanged`].
+    /// another version fail there. Errors are those of [`FileHandle::check_unchanged`].
     pub fn check_unchanged(&self) -> Result<(), StorageError> {
         match self {
             Self::File(file) => file.check_unchanged(),

@@ -91,10 +91,7 @@ impl Lease {
     /// Ends the lease and removes its folder with all contents, except the entries named in `spared`. If spared entries
     /// are present, the folder stays. If the name has no folder, only the lease file is removed. A writer that starts
     /// at the same moment finds the old folder locked or missing; a folder it creates is not touched.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::remove_all_in`].
+    /// Errors are those of [`Dir::remove_all_in`].
     pub fn remove_folder(self, spared: &[&str]) -> Result<(), StorageError> {
         let Some((folder, last)) = self.name.rsplit_once('/') else {
             self.dir.remove(&self.name)?;
@@ -109,10 +106,7 @@ impl Lease {
     }
 
     /// Ends the lease, and removes its folder if nothing else is in it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::remove`] and [`Dir::remove_dir`].
+    /// Errors are those of [`Dir::remove`] and [`Dir::remove_dir`].
     pub fn end(self) -> Result<(), StorageError> {
         self.dir.remove(&self.name)?;
         let Some((folder, _)) = self.name.rsplit_once('/') else {

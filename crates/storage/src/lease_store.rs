@@ -135,10 +135,7 @@ impl PlaceLease {
     }
 
     /// Ends the lease, and removes its folder if nothing else is in it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lease::end`] and [`Remote::remove`].
+    /// Errors are those of [`Lease::end`] and [`Remote::remove`].
     pub fn end(self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match self.0 {
             Kind::Local(lease) => lease.end(),
@@ -150,11 +147,7 @@ impl PlaceLease {
     }
 
     /// Ends the lease and removes its folder with all contents except the entries named in `spared`. The lease is
-    /// removed last.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lease::remove_folder`], [`Remote::list`] and [`Remote::remove`].
+    /// removed last. Errors are those of [`Lease::remove_folder`], [`Remote::list`] and [`Remote::remove`].
     pub fn remove_folder(
         self,
         spared: &[&str],

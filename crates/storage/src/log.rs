@@ -45,10 +45,7 @@ struct State {
 
 impl PlaceLog {
     /// Reads a log of at most `most` bytes. Returns `None` if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// As [`Place::read`] and [`Place::entries`].
+    /// Errors are those of [`Place::read`] and [`Place::entries`].
     pub fn read(
         place: &Place,
         name: &str,
@@ -83,10 +80,7 @@ impl PlaceLog {
     }
 
     /// Opens a log for appending, and keeps its first `keep_bytes` bytes.
-    ///
-    /// # Errors
-    ///
-    /// As [`AppendFile::open`], [`Remote::put`] and [`Remote::remove`].
+    /// Errors are those of [`AppendFile::open`], [`Remote::put`] and [`Remote::remove`].
     pub fn open(
         place: &Place,
         name: &str,
@@ -142,10 +136,6 @@ impl PlaceLog {
     }
 
     /// Appends a line (given without its line end), and waits until it is stored.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when the write or the upload fails.
     pub fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match &self.0 {
             Kind::File(file) => file
@@ -156,11 +146,7 @@ impl PlaceLog {
         }
     }
 
-    /// Removes a log.
-    ///
-    /// # Errors
-    ///
-    /// As [`Place::remove`].
+    /// Removes a log. Errors are those of [`Place::remove`].
     pub fn remove(
         place: &Place,
         name: &str,

@@ -135,10 +135,7 @@ impl Place {
 
     /// Creates a temporary file. In a directory it is in `folder`, which has to exist. For a store it is an unnamed
     /// file in the spool directory, so nothing is left of it however the process ends.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::temp_file`].
+    /// Errors are those of [`Dir::temp_file`].
     pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
         match self {
             Self::Local(dir) => dir.temp_file(folder).map(TempFile::written_behind),
@@ -148,10 +145,7 @@ impl Place {
 
     /// Publishes a file of [`Place::temp_file`] under a name. When this returns, the file is durable: synchronised to
     /// the disk in a directory, or verified by checksum and length in a store.
-    ///
-    /// # Errors
-    ///
-    /// As [`TempFile::publish`], [`Remote::put_file`] and [`Remote::put_new`].
+    /// Errors are those of [`TempFile::publish`], [`Remote::put_file`] and [`Remote::put_new`].
     pub fn publish(
         &self,
         file: TempFile,
@@ -191,10 +185,7 @@ impl Place {
 
     /// Publishes `bytes` as one file, in a directory through a temporary file in `folder`. With
     /// [`PublishMode::CreateNew`], an existing file with the same bytes counts as published.
-    ///
-    /// # Errors
-    ///
-    /// As [`Place::publish`].
+    /// Errors are those of [`Place::publish`].
     pub fn publish_bytes(
         &self,
         folder: Option<&str>,
@@ -226,10 +217,7 @@ impl Place {
     }
 
     /// Returns the version of a file, or `None` if it does not exist. Sends one `HEAD` request to a store.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::open_file`] and [`Remote::size`].
+    /// Errors are those of [`Dir::open_file`] and [`Remote::size`].
     pub fn file_version(
         &self,
         name: &str,
@@ -249,10 +237,7 @@ impl Place {
     }
 
     /// Reads a file of at most `most` bytes. Returns `None` if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::open_file`] and [`Remote::read`].
+    /// Errors are those of [`Dir::open_file`] and [`Remote::read`].
     pub fn read(
         &self,
         name: &str,
@@ -271,10 +256,7 @@ impl Place {
     }
 
     /// Lists a folder, sorted by the bytes of the names. `""` is the root. A missing folder is empty.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::entries`] and [`Remote::list`].
+    /// Errors are those of [`Dir::entries`] and [`Remote::list`].
     pub fn entries(
         &self,
         folder: &str,
@@ -294,10 +276,7 @@ impl Place {
     }
 
     /// Removes a file. A missing file is not an error. [`Place::sync`] makes the removal durable.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::remove`] and [`Remote::remove`].
+    /// Errors are those of [`Dir::remove`] and [`Remote::remove`].
     pub fn remove(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match self {
             Self::Local(dir) => dir.remove(name).map(|_| ()),
@@ -305,11 +284,7 @@ impl Place {
         }
     }
 
-    /// Creates a folder. Does nothing in a store.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::make_dir`].
+    /// Creates a folder. Does nothing in a store. Errors are those of [`Dir::make_dir`].
     pub fn make_folder(&self, name: &str) -> Result<(), StorageError> {
         match self {
             Self::Local(dir) => dir.make_dir(name).map(|_| ()),
@@ -317,11 +292,7 @@ impl Place {
         }
     }
 
-    /// Removes an empty folder. A missing folder is not an error.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::remove_dir`].
+    /// Removes an empty folder. A missing folder is not an error. Errors are those of [`Dir::remove_dir`].
     pub fn remove_folder(&self, name: &str) -> Result<(), StorageError> {
         match self {
             Self::Local(dir) => dir.remove_dir(name).map(|_| ()),
@@ -330,10 +301,7 @@ impl Place {
     }
 
     /// Waits until published and removed names are durable in a directory. In a store they already are.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::sync`].
+    /// Errors are those of [`Dir::sync`].
     pub fn sync(&self) -> Result<(), StorageError> {
         match self {
             Self::Local(dir) => dir.sync(),

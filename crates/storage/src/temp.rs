@@ -161,10 +161,7 @@ impl TempFile {
 
     /// Publishes the file as [`TempFile::publish`] does, but without synchronising the directory. With `sync` the
     /// contents survive a power failure. The name does so after [`Dir::sync`] on its directory, once for many files.
-    ///
-    /// # Errors
-    ///
-    /// As [`TempFile::publish`].
+    /// Errors are those of [`TempFile::publish`].
     pub fn publish_pending(
         mut self,
         name: &str,
@@ -191,11 +188,7 @@ impl TempFile {
 
     /// Publishes the file as [`TempFile::publish_pending`] does, if the name does not exist. On file systems with
     /// neither hard links nor exclusive renames the check is not atomic: of two concurrent publishers, the later one
-    /// wins.
-    ///
-    /// # Errors
-    ///
-    /// As [`TempFile::publish`].
+    /// wins. Errors are those of [`TempFile::publish`].
     pub fn publish_pending_first(mut self, name: &str, sync: bool) -> Result<(), StorageError> {
         self.prepare(name, sync)?;
         match self.rename(name, PublishMode::CreateNew) {
@@ -212,10 +205,7 @@ impl TempFile {
 
     /// Publishes the file without synchronising it, for contents that can be recreated. The mode stays 0600, and after
     /// a power failure the file may exist without its contents. Readers see all of it or nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`TempFile::publish`].
+    /// Errors are those of [`TempFile::publish`].
     pub fn publish_unsynced(mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
         Dir::check(name)?;
         self.check_written()?;
@@ -269,10 +259,6 @@ impl TempFile {
     }
 
     /// Returns the inode and creation time of the file. Publishing does not change them.
-    ///
-    /// # Errors
-    ///
-    /// `Storage`.
     pub fn birth(&self) -> Result<FileBirth, StorageError> {
         birth_of(self.file.as_fd()).map_err(|errno| StorageError::io("look up", self.path(), errno))
     }
@@ -303,29 +289,18 @@ impl TempFile {
 impl Dir {
     /// Creates a temporary file with mode 0600, in `folder` below this directory or in the directory
     /// itself. The folder has to be on the same file system.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when the file cannot be created.
     pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
         TempFile::create(self, folder)
     }
 
     /// Creates a temporary file as [`Dir::temp_file`] does, in an open folder. Its temporary name is `tmp-`, the `stem`
     /// and 16 hexadecimal digits.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error when the file cannot be created.
     pub fn temp_file_in(&self, folder: &Self, stem: &str) -> Result<TempFile, StorageError> {
         TempFile::create_in(self, folder.clone(), stem)
     }
 
     /// Publishes `bytes` as one file, through a temporary file in `folder`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::temp_file`] and [`TempFile::publish`].
+    /// Errors are those of [`Dir::temp_file`] and [`TempFile::publish`].
     pub fn publish_bytes(
         &self,
         folder: Option<&str>,

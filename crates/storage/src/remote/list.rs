@@ -249,10 +249,6 @@ impl Remote {
     /// Returns the length of an object, or `None` if it does not exist. Sends one `HEAD` request.
     ///
     /// A missing bucket counts as a missing object.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::At`]. [`StorageError::Name`].
     pub fn size(
         &self,
         name: &str,
@@ -291,11 +287,7 @@ impl Remote {
     }
 
     /// Lists a folder, sorted by the bytes of the names: its objects and its subfolders. `""` is the location itself.
-    /// Names that begin with a slash and folder markers are omitted.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::list`].
+    /// Names that begin with a slash and folder markers are omitted. Errors are those of [`Remote::list`].
     pub fn entries(
         &self,
         folder: &str,
@@ -313,11 +305,7 @@ impl Remote {
         )
     }
 
-    /// Returns whether an object exists.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::size`].
+    /// Returns whether an object exists. Errors are those of [`Remote::size`].
     pub fn exists(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<bool, StorageError> {
         Ok(self.size(name, go_on)?.is_some())
     }
@@ -340,20 +328,12 @@ impl Remote {
     }
 
     /// Requests a listing of one object, to check that the bucket exists and may be listed.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::At`].
     pub fn check_bucket(&self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         self.peek("", 1, go_on).map(drop)
     }
 
     /// Lists some of the objects whose names begin with `prefix`: the first page, of at most `most` and at most 1,000
     /// objects. Where a listing covers a single folder, its subfolders are included as markers of 0 bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::At`].
     pub fn peek(
         &self,
         prefix: &str,
@@ -387,10 +367,7 @@ impl Remote {
     }
 
     /// Returns the length and tag of an object, or `None` if it does not exist. Sends one `HEAD` request.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::size`].
+    /// Errors are those of [`Remote::size`].
     pub fn look_up(
         &self,
         name: &str,

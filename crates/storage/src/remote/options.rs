@@ -158,11 +158,7 @@ impl RemoteOptions {
     }
 
     /// Returns these options with explicit settings, after checking their names. They take precedence as in
-    /// [`with_settings`](Self::with_settings).
-    ///
-    /// # Errors
-    ///
-    /// As [`StoreSettings::checked`].
+    /// [`with_settings`](Self::with_settings). Errors are those of [`StoreSettings::checked`].
     pub fn with_checked(
         self,
         explicit: BTreeMap<String, String>,

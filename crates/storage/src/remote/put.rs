@@ -325,11 +325,7 @@ impl Remote {
         Ok((self.shared.location.key(name), payload))
     }
 
-    /// Removes an object. A missing object is not an error.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::put`].
+    /// Removes an object. A missing object is not an error. Errors are those of [`Remote::put`].
     pub fn remove(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         check_name(name)?;
         self.writable(name)?;
@@ -349,10 +345,6 @@ impl Remote {
     ///
     /// The upload has a checksum that the store verifies (SHA-256 for S3, MD5 for Google and Azure), if the store
     /// supports one.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::At`]. [`StorageError::Name`].
     pub fn put(
         &self,
         name: &str,

@@ -113,10 +113,6 @@ impl Live {
 
 impl Remote {
     /// Reads a whole object of at most `most` bytes. Blocks until it is complete.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::At`]. [`StorageError::Name`].
     pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
         let owned = name.to_owned();
         self.wait(name, move |live| async move {
@@ -125,11 +121,7 @@ impl Remote {
     }
 
     /// Reads a range of an object. Blocks until it is complete. If `object_bytes` is given, the object must have that
-    /// length.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::read`].
+    /// length. Errors are those of [`Remote::read`].
     pub fn read_range(
         &self,
         name: &str,
