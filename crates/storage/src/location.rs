@@ -97,31 +97,24 @@ impl Location {
     }
 
     fn parse_text(text: &str, is_mounted: &dyn Fn(&Path) -> bool) -> Result<Self, StorageError> {
-        if text.is_empty() {
-            return Err(StorageError::UrlEmpty);
-        }
+        refuse_if(text.is_empty(), StorageError::UrlEmpty)?;
         if let Some(path) = dbfs(text) {
             return volume(path, true, is_mounted);
         }
         let Some((scheme, rest)) = split_scheme(text) else {
-            if text.contains('\0') {
-                return Err(StorageError::UrlControl);
-            }
+            refuse_if(text.contains('\0'), StorageError::UrlControl)?;
             if text.starts_with("/Volumes/") {
                 return volume(text, false, is_mounted);
             }
             // `s3:/bucket` is a typing error, not the name of a folder.
             let first = text.split('/').next().unwrap_or_default();
             let scheme = first.strip_suffix(':').unwrap_or_default();
-            if SCHEMES.contains(&scheme) || OTHER_SCHEMES.iter().any(|(other, _)| *other == scheme)
-            {
-                return Err(StorageError::UrlSyntax);
-            }
+            let mut others = OTHER_SCHEMES.iter().map(|(other, _)| *other);
+            let is_scheme = SCHEMES.contains(&scheme) || others.any(|other| other == scheme);
+            refuse_if(is_scheme, StorageError::UrlSyntax)?;
             return Ok(Self::Local(PathBuf::from(text)));
         };
-        if text.chars().any(char::is_control) {
-            return Err(StorageError::UrlControl);
-        }
+        refuse_if(has_control(text), StorageError::UrlControl)?;
         let lower = scheme.to_ascii_lowercase();
         match lower.as_str() {
             "s3" => bucket(rest, StoreKind::S3, "s3").map(Self::Remote),
@@ -309,20 +302,17 @@ fn dbfs(text: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("dbfs:") && path.starts_with('/')).then_some(path)
 }
 
+/// Returns whether a part of a path is empty, or would leave its folder.
+fn is_odd(part: &str) -> bool {
+    matches!(part, "" | "." | "..")
+}
+
 /// Checks the key after a bucket and returns it as a prefix.
 fn prefix_of(key: &str) -> Result<String, StorageError> {
     let prefix = key.strip_suffix('/').unwrap_or(key);
-    if key == "/"
-        || !prefix.is_empty()
-            && prefix
-                .split('/')
-                .any(|part| matches!(part, "" | "." | ".."))
-    {
-        return Err(StorageError::UrlPath);
-    }
-    if prefix.len() > 1024 {
-        return Err(StorageError::UrlTooLong);
-    }
+    let is_odd = key == "/" || !prefix.is_empty() && prefix.split('/').any(is_odd);
+    refuse_if(is_odd, StorageError::UrlPath)?;
+    refuse_if(prefix.len() > 1024, StorageError::UrlTooLong)?;
     Ok(prefix.to_owned())
 }
 
@@ -337,17 +327,20 @@ fn is_bucket(name: &str) -> bool {
         && !name.contains("..")
 }
 
+/// Returns `error` if the text has the fault.
+pub(crate) fn refuse_if(has_fault: bool, error: StorageError) -> Result<(), StorageError> {
+    if has_fault { Err(error) } else { Ok(()) }
+}
+
+pub(crate) fn has_control(text: &str) -> bool {
+    text.chars().any(char::is_control)
+}
+
 fn bucket(rest: &str, kind: StoreKind, scheme: &str) -> Result<RemoteLocation, StorageError> {
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-    if has_user(rest) {
-        return Err(StorageError::UrlUser);
-    }
-    if rest.contains(['?', '#']) {
-        return Err(StorageError::UrlQuery);
-    }
-    if !is_bucket(bucket) {
-        return Err(StorageError::UrlBucket);
-    }
+    refuse_if(has_user(rest), StorageError::UrlUser)?;
+    refuse_if(rest.contains(['?', '#']), StorageError::UrlQuery)?;
+    refuse_if(!is_bucket(bucket), StorageError::UrlBucket)?;
     Ok(RemoteLocation {
         kind,
         root: format!("{scheme}://{bucket}"),
@@ -381,18 +374,11 @@ fn lake(rest: &str) -> Result<RemoteLocation, StorageError> {
     let Some((container, host)) = authority.split_once('@') else {
         return bucket(rest, StoreKind::Azure, "abfss");
     };
-    if container.contains(':') || host.contains('@') {
-        return Err(StorageError::UrlUser);
-    }
-    if rest.contains(['?', '#']) {
-        return Err(StorageError::UrlQuery);
-    }
-    if !is_bucket(container) {
-        return Err(StorageError::UrlBucket);
-    }
-    let Some(blobs) = blob_host(host) else {
-        return Err(StorageError::UrlHost);
-    };
+    let has_user = container.contains(':') || host.contains('@');
+    refuse_if(has_user, StorageError::UrlUser)?;
+    refuse_if(rest.contains(['?', '#']), StorageError::UrlQuery)?;
+    refuse_if(!is_bucket(container), StorageError::UrlBucket)?;
+    let blobs = blob_host(host).ok_or(StorageError::UrlHost)?;
     Ok(RemoteLocation {
         kind: StoreKind::Azure,
         root: format!("abfss://{container}@{}", host.to_ascii_lowercase()),
@@ -405,26 +391,16 @@ fn lake(rest: &str) -> Result<RemoteLocation, StorageError> {
 /// Parses the URL of a web server or of an Azure blob container.
 fn web(text: &str) -> Result<RemoteLocation, StorageError> {
     let rest = text.split_once("://").map_or("", |(_, rest)| rest);
-    if has_user(rest) {
-        return Err(StorageError::UrlUser);
-    }
+    refuse_if(has_user(rest), StorageError::UrlUser)?;
     let url = bare_url(text)?;
     let path = rest.split_once('/').map_or("", |(_, path)| path);
-    let Some(path) = decoded(path) else {
-        return Err(StorageError::UrlSyntax);
-    };
-    if path.chars().any(char::is_control) {
-        return Err(StorageError::UrlControl);
-    }
+    let path = decoded(path).ok_or(StorageError::UrlSyntax)?;
+    refuse_if(has_control(&path), StorageError::UrlControl)?;
     let origin = url.origin().ascii_serialization();
-    let Some(host) = url.host_str() else {
-        return Err(StorageError::UrlSyntax);
-    };
+    let host = url.host_str().ok_or(StorageError::UrlSyntax)?;
     if let Some(blobs) = blob_host(host) {
         let (container, key) = path.split_once('/').unwrap_or((&path, ""));
-        if !is_bucket(container) {
-            return Err(StorageError::UrlBucket);
-        }
+        refuse_if(!is_bucket(container), StorageError::UrlBucket)?;
         return Ok(RemoteLocation {
             kind: StoreKind::Azure,
             root: format!("{origin}/{container}"),
@@ -454,9 +430,7 @@ fn volume(
     is_url: bool,
     is_mounted: &dyn Fn(&Path) -> bool,
 ) -> Result<Location, StorageError> {
-    if path.chars().any(char::is_control) {
-        return Err(StorageError::UrlControl);
-    }
+    refuse_if(has_control(path), StorageError::UrlControl)?;
     let mut parts = path.trim_end_matches('/').splitn(6, '/').skip(1);
     let (first, catalog) = (parts.next(), parts.next());
     if first != Some("Volumes") {
@@ -476,10 +450,8 @@ fn volume(
     if mounted {
         return Ok(Location::Local(PathBuf::from(path)));
     }
-    let odd = |part: &str| matches!(part, "" | "." | "..");
-    if [catalog, schema, name].into_iter().any(odd) {
-        return Err(StorageError::UrlPath);
-    }
+    let is_odd = [catalog, schema, name].into_iter().any(is_odd);
+    refuse_if(is_odd, StorageError::UrlPath)?;
     let bucket = format!("{catalog}/{schema}/{name}");
     Ok(Location::Remote(RemoteLocation {
         kind: StoreKind::Volumes,
@@ -492,36 +464,25 @@ fn volume(
 
 /// Parses a URL that consists only of a scheme, a host and a path.
 pub(crate) fn bare_url(text: &str) -> Result<Url, StorageError> {
-    let Ok(url) = Url::parse(text) else {
-        return Err(StorageError::UrlSyntax);
-    };
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(StorageError::UrlUser);
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(StorageError::UrlQuery);
-    }
+    let url = Url::parse(text).map_err(|_| StorageError::UrlSyntax)?;
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    refuse_if(has_user, StorageError::UrlUser)?;
+    let has_query = url.query().is_some() || url.fragment().is_some();
+    refuse_if(has_query, StorageError::UrlQuery)?;
     Ok(url)
 }
 
 fn local(text: &str) -> Result<PathBuf, StorageError> {
     let url = bare_url(text)?;
-    let parts = text.split('/').skip(3);
-    if parts
-        .clone()
-        .any(|part| part == ".." || part.eq_ignore_ascii_case("%2e%2e"))
-    {
-        return Err(StorageError::UrlPath);
-    }
+    let leads_up = |part: &str| part == ".." || part.eq_ignore_ascii_case("%2e%2e");
+    refuse_if(text.split('/').skip(3).any(leads_up), StorageError::UrlPath)?;
     // This refuses a URL of another host.
-    url.to_file_path()
-        .map_err(|()| StorageError::UrlHost)
-        .and_then(|path| {
-            if path.to_string_lossy().chars().any(char::is_control) {
-                return Err(StorageError::UrlControl);
-            }
-            Ok(path)
-        })
+    let path = url.to_file_path().map_err(|()| StorageError::UrlHost)?;
+    refuse_if(
+        has_control(&path.to_string_lossy()),
+        StorageError::UrlControl,
+    )?;
+    Ok(path)
 }
 
 #[cfg(test)]

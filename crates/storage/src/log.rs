@@ -95,21 +95,17 @@ impl PlaceLog {
             Place::Store(store) => store,
         };
         let remote = store.remote().clone();
+        let (mut parts, mut kept) = (Vec::new(), Vec::new());
         if keep_bytes == 0 {
             // Existing objects belong to an older log, and would be read before the first line of this one.
             Self::remove(place, name, go_on)?;
+        } else {
+            parts = numbers(place, name, go_on)?;
+            kept = Self::read(place, name, u64::MAX, go_on)?.unwrap_or_default();
         }
-        let numbers = match keep_bytes {
-            0 => Vec::new(),
-            _ => numbers(place, name, go_on)?,
-        };
-        let mut next = numbers.last().map_or(0, |last| last.saturating_add(1));
-        let kept = match keep_bytes {
-            0 => Vec::new(),
-            _ => Self::read(place, name, u64::MAX, go_on)?.unwrap_or_default(),
-        };
+        let mut next = parts.last().map_or(0, |last| last.saturating_add(1));
         let length = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
-        if kept.len() != length || numbers.len() > MANY {
+        if kept.len() != length || parts.len() > MANY {
             // Replace all objects by one. It is uploaded first, as the last object of the log. Then the others are
             // removed from the end, so that the remaining ones are always a prefix of the log.
             let kept = kept.get(..length).unwrap_or(&kept);
@@ -117,7 +113,7 @@ impl PlaceLog {
                 remote.put(&part(name, next), kept.to_vec(), go_on)?;
                 next += 1;
             }
-            for number in numbers.into_iter().rev() {
+            for number in parts.into_iter().rev() {
                 remote.remove(&part(name, number), go_on)?;
             }
         }

@@ -34,7 +34,7 @@ mod tests {
     use shardmill_core::Diagnostic as _;
 
     use super::super::settings::{SETTINGS, option, settings_of, with_query};
-    use super::super::signing::Signing;
+    use super::super::signing::{Credential, Signing};
     use super::*;
     use crate::Location;
 
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn credentials_come_from_the_settings_first() {
         let kind = |settings: &[(&str, &str)]| match access("b", settings).unwrap().signing {
-            Signing::Anonymous => "anonymous",
-            Signing::Aws { token: None, .. } => "fixed",
-            Signing::Aws { .. } => "session",
+            Signing::Fixed(Credential::Anonymous) => "anonymous",
+            Signing::Fixed(Credential::Aws(keys)) if keys.token.is_none() => "fixed",
+            Signing::Fixed(Credential::Aws(_)) => "session",
             Signing::AwsProvider(_) => "provider",
             _ => "other",
         };

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
-use object_store::aws::{AwsAuthorizer, AwsCredential, AwsCredentialProvider};
+use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::azure::{
     AzureAuthorizer, AzureConfigKey, AzureCredential, AzureCredentialProvider,
     MicrosoftAzureBuilder,
@@ -26,19 +26,10 @@ use super::credential_source::CredentialSource;
 use super::payload::hex;
 use super::renewal::{CREDENTIALS, NoToken, STANDS};
 use super::settings::Settings;
-use super::signing::{Access, Signing};
+use super::signing::{Access, Credential, Signing};
 use super::token::Tokens;
 use crate::entry::StoreKind;
 use crate::error::StorageError;
-
-/// The credential that a request is signed with. Has no `Debug`, because it is secret.
-pub(super) enum Credential {
-    Anonymous,
-    Aws(Arc<AwsCredential>),
-    Hmac { key: String, secret: String },
-    Bearer(String),
-    Azure(Arc<AzureCredential>),
-}
 
 /// A provider of credentials that are not in the settings.
 #[derive(Clone)]
@@ -155,21 +146,8 @@ impl CredentialCache {
     }
 
     pub(super) async fn credential(&self, access: &Access) -> Result<Credential, StorageError> {
-        match &access.signing {
-            Signing::Anonymous => return Ok(Credential::Anonymous),
-            Signing::Aws { key, secret, token } => {
-                return Ok(Credential::Aws(Arc::new(AwsCredential {
-                    key_id: key.clone(),
-                    secret_key: secret.clone(),
-                    token: token.clone(),
-                })));
-            }
-            Signing::Hmac { key, secret } => {
-                let (key, secret) = (key.clone(), secret.clone());
-                return Ok(Credential::Hmac { key, secret });
-            }
-            Signing::Bearer(token) => return Ok(Credential::Bearer(token.clone())),
-            _ => {}
+        if let Signing::Fixed(credential) = &access.signing {
+            return Ok(credential.clone());
         }
         let mut failed = self.asking.lock().await;
         if let Some(refusal) = failed.as_ref().filter(|it| it.at.elapsed() < STANDS) {
@@ -241,7 +219,7 @@ impl CredentialCache {
                     Cow::Borrowed("the token service of the workspace"),
                 )
             }
-            _ => return Err(StorageError::NoAnswer),
+            Signing::Fixed(_) => return Err(StorageError::NoAnswer),
         };
         kept.provider = Some(made.clone());
         Ok(made)

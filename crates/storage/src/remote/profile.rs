@@ -74,6 +74,12 @@ pub(super) fn config_file(known: &Settings<'_>, name: &str, beneath_home: &str) 
     }
 }
 
+/// Returns whether the error only means that the file does not exist.
+pub(super) fn is_nowhere(error: &StorageError) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error, StorageError::Io { source, .. } if matches!(source.kind(), NotADirectory | NotFound))
+}
+
 /// Returns the lines before the first byte that is not UTF-8, or the text.
 pub(super) fn utf8(bytes: &[u8]) -> Result<&str, usize> {
     let text = std::str::from_utf8(bytes).map_err(|error| {

@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::{Host, Url};
 
 use crate::error::StorageError;
-use crate::location::bare_url;
+use crate::location::{bare_url, has_control, refuse_if};
 
 /// The names of the settings that [`settings_of`] selects: those that the tools of each store use, and those of
 /// MosaicML Streaming.
@@ -210,21 +210,22 @@ pub(super) fn encode(url: &mut String, text: &str, is_path: bool) {
     url.extend(utf8_percent_encode(text, set));
 }
 
+/// Parses the URL of an endpoint. Without TLS, it has to be on this machine.
 pub(super) fn check_endpoint(text: &str, allow_http: bool) -> Result<Url, StorageError> {
-    let refuse = |fault: StorageError| Err(fault.in_text(text));
-    if text.chars().any(char::is_control) {
-        return refuse(StorageError::UrlControl);
-    }
-    let url = bare_url(text).map_err(|fault| fault.in_text(text))?;
-    match url.scheme() {
-        "https" => Ok(url),
-        "http" if allow_http || is_loopback(&url) => Ok(url),
-        "http" => refuse(StorageError::UrlPlain),
-        other => refuse(StorageError::UrlScheme {
-            scheme: other.to_owned(),
-            hint: "write an endpoint as https://HOST",
-        }),
-    }
+    let checked = || {
+        refuse_if(has_control(text), StorageError::UrlControl)?;
+        let url = bare_url(text)?;
+        match url.scheme() {
+            "https" => Ok(url),
+            "http" if allow_http || is_loopback(&url) => Ok(url),
+            "http" => Err(StorageError::UrlPlain),
+            other => Err(StorageError::UrlScheme {
+                scheme: other.to_owned(),
+                hint: "write an endpoint as https://HOST",
+            }),
+        }
+    };
+    checked().map_err(|fault: StorageError| fault.in_text(text))
 }
 
 pub(super) fn is_loopback(url: &Url) -> bool {

@@ -1,7 +1,10 @@
 //! The address of a bucket and the source of its credentials.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use object_store::aws::AwsCredential;
+use object_store::azure::AzureCredential;
 use url::Url;
 
 use super::aws::ProfileLogin;
@@ -10,25 +13,30 @@ use super::settings::{encode, is_loopback};
 use crate::entry::StoreKind;
 use crate::error::StorageError;
 
+/// The credential that a request is signed with. Has no `Debug`, because it is secret.
+#[derive(Clone)]
+pub(super) enum Credential {
+    /// Requests are not signed.
+    Anonymous,
+    Aws(Arc<AwsCredential>),
+    /// An HMAC key of Google.
+    Hmac {
+        key: String,
+        secret: String,
+    },
+    Bearer(String),
+    Azure(Arc<AzureCredential>),
+}
+
 /// The source of the credentials.
 #[derive(Clone)]
 pub(super) enum Signing {
-    /// Requests are not signed.
-    Anonymous,
-    /// From the settings.
-    Aws {
-        key: String,
-        secret: String,
-        token: Option<String>,
-    },
+    /// From the settings, or none.
+    Fixed(Credential),
     /// From a role, a container or a machine; these settings say which.
     AwsProvider(BTreeMap<String, String>),
     /// From a profile; the settings say where its services are.
     AwsProfile(ProfileLogin, BTreeMap<String, String>),
-    /// An HMAC key of Google, from the settings.
-    Hmac { key: String, secret: String },
-    /// A token from the settings.
-    Bearer(String),
     /// From a service account, a user or a machine; these settings say which.
     GoogleProvider(BTreeMap<String, String>),
     /// From a key, a signature, an application or a machine; these settings say which.
@@ -38,16 +46,15 @@ pub(super) enum Signing {
 }
 
 impl Signing {
+    pub(super) const ANONYMOUS: Self = Self::Fixed(Credential::Anonymous);
+
+    pub(super) const fn bearer(token: String) -> Self {
+        Self::Fixed(Credential::Bearer(token))
+    }
+
     /// Returns whether the credentials come from a provider, which may return new ones later.
     pub(super) const fn is_provided(&self) -> bool {
-        match self {
-            Self::Anonymous | Self::Aws { .. } | Self::Hmac { .. } | Self::Bearer(_) => false,
-            Self::AwsProvider(_)
-            | Self::AwsProfile(..)
-            | Self::GoogleProvider(_)
-            | Self::AzureProvider(_)
-            | Self::Client(_) => true,
-        }
+        !matches!(self, Self::Fixed(_))
     }
 }
 

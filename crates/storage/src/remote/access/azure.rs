@@ -67,7 +67,7 @@ pub(super) fn access(
     known.flag("AZURE_USE_AZURE_CLI")?;
     let (signing, source) = if known.flag("AZURE_SKIP_SIGNATURE")? {
         let source = CredentialSource::anonymous(Some("AZURE_SKIP_SIGNATURE"));
-        (Signing::Anonymous, source)
+        (Signing::ANONYMOUS, source)
     } else {
         let mut source = source(known);
         if source.kind == "environment" && !given.0.contains_key(&source.name) {

@@ -2,7 +2,6 @@
 //! `.databrickscfg`.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use configparser::ini::{Ini, IniDefault};
 use url::Url;
@@ -12,7 +11,7 @@ use crate::error::StorageError;
 use crate::file::FileHandle;
 use crate::location::RemoteLocation;
 use crate::remote::credential_source::CredentialSource;
-use crate::remote::profile::{Profile, config_file, utf8};
+use crate::remote::profile::{Profile, config_file, is_nowhere, utf8};
 use crate::remote::settings::{Settings, check_endpoint, encode, setting};
 use crate::remote::signing::{Access, Client, Signing};
 
@@ -95,7 +94,7 @@ fn login(
     let token = known.header("DATABRICKS_TOKEN")?;
     if let Some(token) = token.filter(|_| way != Some(Way::Client)) {
         let source = CredentialSource::setting("DATABRICKS_TOKEN");
-        return Ok((url, Signing::Bearer(token), source));
+        return Ok((url, Signing::bearer(token), source));
     }
     let id = known.header("DATABRICKS_CLIENT_ID")?;
     let secret = known.header("DATABRICKS_CLIENT_SECRET")?;
@@ -154,11 +153,7 @@ fn find(known: &Settings<'_>, named: Option<&str>) -> Result<Option<Profile>, St
     };
     let bytes = match FileHandle::open(&path) {
         Ok(handle) => handle.read_all(MOST)?,
-        Err(StorageError::Io { source, .. })
-            if !given && named.is_none() && is_nowhere(&source) =>
-        {
-            return Ok(None);
-        }
+        Err(error) if !given && named.is_none() && is_nowhere(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     let name = named.unwrap_or(DEFAULT).to_owned();
@@ -185,7 +180,7 @@ fn signing(profile: &Profile, url: &Url, way: Option<Way>) -> Result<Signing, St
     };
     let token = profile.header("token")?;
     if let Some(token) = token.filter(|_| way != Some(Way::Client)) {
-        return Ok(Signing::Bearer(token));
+        return Ok(Signing::bearer(token));
     }
     let (id, secret) = (
         profile.header("client_id")?,
@@ -208,14 +203,6 @@ fn signing(profile: &Profile, url: &Url, way: Option<Way>) -> Result<Signing, St
             })
         }
     }
-}
-
-/// Returns whether the error only means that the file does not exist.
-fn is_nowhere(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }
 
 /// Returns the field `auth_type` for messages. Its value is included if it looks like the name of a login method.

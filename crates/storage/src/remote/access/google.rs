@@ -8,7 +8,7 @@ use crate::location::RemoteLocation;
 
 use crate::remote::credential_source::CredentialSource;
 use crate::remote::settings::{HOME, Settings, check_endpoint, setting};
-use crate::remote::signing::{Access, Signing};
+use crate::remote::signing::{Access, Credential, Signing};
 
 pub(super) fn access(
     location: &RemoteLocation,
@@ -48,23 +48,23 @@ fn signing(
     ];
     if known.flag("GOOGLE_SKIP_SIGNATURE")? {
         let source = CredentialSource::anonymous(Some("GOOGLE_SKIP_SIGNATURE"));
-        return Ok((Signing::Anonymous, source));
+        return Ok((Signing::ANONYMOUS, source));
     }
     for name in ["GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"] {
         if let Some(token) = token(known, name)? {
-            return Ok((Signing::Bearer(token), CredentialSource::setting(name)));
+            return Ok((Signing::bearer(token), CredentialSource::setting(name)));
         }
     }
     match (known.header("GCS_KEY")?, known.header("GCS_SECRET")?) {
         (Some(key), Some(secret)) => {
             let source = CredentialSource::setting("GCS_KEY");
-            Ok((Signing::Hmac { key, secret }, source))
+            Ok((Signing::Fixed(Credential::Hmac { key, secret }), source))
         }
         (Some(_), None) => Err(setting("GCS_SECRET")),
         (None, Some(_)) => Err(setting("GCS_KEY")),
         (None, None) if emulated && known.first(&PROVIDED).is_none() => {
             let source = CredentialSource::anonymous(Some("STORAGE_EMULATOR_HOST"));
-            Ok((Signing::Anonymous, source))
+            Ok((Signing::ANONYMOUS, source))
         }
         (None, None) => Ok((Signing::GoogleProvider(known.0.clone()), source(known))),
     }

@@ -1,5 +1,9 @@
 //! Addresses and credentials of S3 and compatible stores.
 
+use std::sync::Arc;
+
+use object_store::aws::AwsCredential;
+
 use crate::entry::StoreKind;
 use crate::error::StorageError;
 use crate::location::RemoteLocation;
@@ -7,7 +11,7 @@ use crate::location::RemoteLocation;
 use crate::remote::aws::{self, Files, ProfileLogin, Profiles};
 use crate::remote::credential_source::CredentialSource;
 use crate::remote::settings::{Settings, check_endpoint, setting};
-use crate::remote::signing::{Access, Signing};
+use crate::remote::signing::{Access, Credential, Signing};
 
 /// Hosts that only support virtual-hosted-style addresses.
 const HOSTED: [&str; 3] = [".aliyuncs.com", "cwobject.com", "cwlota.com"];
@@ -96,15 +100,19 @@ fn signing(
 ) -> Result<(Signing, CredentialSource), StorageError> {
     if known.flag("AWS_SKIP_SIGNATURE")? {
         let source = CredentialSource::anonymous(Some("AWS_SKIP_SIGNATURE"));
-        return Ok((Signing::Anonymous, source));
+        return Ok((Signing::ANONYMOUS, source));
     }
     let key = known.header("AWS_ACCESS_KEY_ID")?;
     let secret = known.header("AWS_SECRET_ACCESS_KEY")?;
     match (key, secret) {
         (Some(key), Some(secret)) => {
-            let token = known.header("AWS_SESSION_TOKEN")?;
+            let credential = Credential::Aws(Arc::new(AwsCredential {
+                key_id: key,
+                secret_key: secret,
+                token: known.header("AWS_SESSION_TOKEN")?,
+            }));
             let source = CredentialSource::setting("AWS_ACCESS_KEY_ID");
-            return Ok((Signing::Aws { key, secret, token }, source));
+            return Ok((Signing::Fixed(credential), source));
         }
         (Some(_), None) => return Err(setting("AWS_SECRET_ACCESS_KEY")),
         (None, Some(_)) => return Err(setting("AWS_ACCESS_KEY_ID")),

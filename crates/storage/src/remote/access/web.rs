@@ -16,5 +16,5 @@ pub(super) fn access(
     let url = check_endpoint(host, known.flag("ALLOW_HTTP")?)?;
     let base = url.as_str().trim_end_matches('/');
     let source = CredentialSource::anonymous(None);
-    Access::at(StoreKind::Http, base, Signing::Anonymous, source)
+    Access::at(StoreKind::Http, base, Signing::ANONYMOUS, source)
 }

@@ -1,13 +1,14 @@
 //! The profiles of `~/.aws/config` and `~/.aws/credentials`.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
+
+use shardmill_core::{Diagnostic as _, ErrorKind};
 
 use super::grammar::{Section, nested, parse};
 use crate::error::StorageError;
 use crate::file::FileHandle;
-use crate::remote::profile::{Profile, config_file};
+use crate::remote::profile::{Profile, config_file, is_nowhere};
 use crate::remote::settings::{HOME, Settings};
 
 /// The maximum number of bytes of a file.
@@ -79,22 +80,16 @@ impl Files {
         };
         let bytes = match FileHandle::open(path) {
             Ok(handle) => handle.read_all(MOST)?,
-            Err(StorageError::Io { source, .. }) if self.is_nowhere(&source) => {
+            // A home directory of another user has no files, unless a profile is named.
+            Err(error)
+                if is_nowhere(&error)
+                    || self.named.is_none() && error.kind() == ErrorKind::Permission =>
+            {
                 return Ok(Vec::new());
             }
             Err(error) => return Err(error),
         };
         parse(&bytes).map_err(|line| StorageError::ProfileLine { line }.at(self.shown(path)))
-    }
-
-    /// Returns whether the error only means that there is no such file. A home directory of another user has none,
-    /// unless a profile is named.
-    fn is_nowhere(&self, error: &io::Error) -> bool {
-        match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => true,
-            io::ErrorKind::PermissionDenied => self.named.is_none(),
-            _ => false,
-        }
     }
 }
 

@@ -12,8 +12,8 @@ use shardmill_testing::stub::{Stub, StubRequest};
 use super::*;
 use crate::remote::CredentialSource;
 use crate::remote::access::access;
-use crate::remote::credential::{Credential, CredentialCache};
-use crate::remote::signing::Access;
+use crate::remote::credential::CredentialCache;
+use crate::remote::signing::{Access, Credential};
 
 /// A home directory with the files of Amazon's tools.
 struct Home(tempfile::TempDir);

@@ -7,7 +7,8 @@ use shardmill_testing::s3::{Action, Flavor, Login};
 use super::*;
 use crate::error::StorageError;
 use crate::remote::access::access;
-use crate::remote::credential::{Credential, CredentialCache};
+use crate::remote::credential::CredentialCache;
+use crate::remote::signing::Credential;
 
 const PERSONAL: &str = "hush-personal";
 
