@@ -77,39 +77,27 @@ impl TempFile {
 
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut attempts = 0;
+        let (name, handle) = loop {
             let name = format!("{}{stem}{:016x}", Self::PREFIX, random_number());
-            match folder.open_at(
-                &name,
-                "make a temporary file",
-                flags,
-                Mode::RUSR | Mode::WUSR,
-            ) {
-                Ok(handle) => {
-                    return Ok(Self {
-                        file: File::from(handle),
-                        target: target.clone(),
-                        folder,
-                        name,
-                        written: 0,
-                        begun: None,
-                        failed: false,
-                        gone: false,
-                    });
-                }
-                Err(error) => {
-                    let taken = matches!(&error, StorageError::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists);
-                    if !taken {
-                        return Err(error);
-                    }
-                    last = Some(error);
-                }
+            attempts += 1;
+            match folder.open_at(&name, "make a temporary file", flags, mode) {
+                Err(StorageError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::AlreadyExists && attempts < ATTEMPTS => {}
+                made => break (name, made?),
             }
-        }
-        Err(last.unwrap_or_else(|| {
-            StorageError::io("make a temporary file", folder.path(), Errno::EXIST)
-        }))
+        };
+        Ok(Self {
+            file: File::from(handle),
+            target: target.clone(),
+            folder,
+            name,
+            written: 0,
+            begun: None,
+            failed: false,
+            gone: false,
+        })
     }
 
     /// Starts writeback to the disk while the file is being written, so that publishing waits for less. Use it for
@@ -313,6 +301,7 @@ impl Dir {
             .map_err(|error| temp.write_error(error))?;
         temp.publish(name, mode)
     }
+
     /// Creates a directory of one part as [`Dir::make_dir`] does, with mode 0700. An existing directory has to belong
     /// to this user; the permissions of other users are removed.
     ///
