@@ -121,18 +121,12 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
 fn publish_merged(path: &Path, merged: &Merged, force: bool) -> Result<Outcome, Stop> {
     let text = merged.index.to_merged_json();
     let dir = Dir::open(path)?;
-    let held = |name: &str, text: &[u8]| match dir.open_file(name) {
-        Ok(file) if file.len() != text.len() as u64 => Ok(Some(false)),
-        Ok(file) => Ok(Some(file.read_all(file.len())? == text)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    };
-    let there = held(INDEX_NAME, text.as_bytes())?;
+    let existing = is_same(&dir, INDEX_NAME, &text)?;
     let mut stale: Vec<&str> = Vec::new();
     for name in [TOMBSTONES_NAME, PROVENANCE_NAME] {
         let own = merged.files.iter().find(|(own, _)| *own == name);
         let is_right = match own {
-            Some((_, text)) => held(name, text.as_bytes())? == Some(true),
+            Some((_, text)) => is_same(&dir, name, text)? == Some(true),
             None => !dir.exists(name)?,
         };
         if !is_right {
@@ -142,7 +136,7 @@ fn publish_merged(path: &Path, merged: &Merged, force: bool) -> Result<Outcome, 
     if stale.is_empty() {
         return publish(path, &text, force);
     }
-    match there {
+    match existing {
         Some(false) if !force => return publish(path, &text, force),
         Some(_) => {
             dir.remove(INDEX_NAME)?;
@@ -162,21 +156,23 @@ fn publish_merged(path: &Path, merged: &Merged, force: bool) -> Result<Outcome, 
     publish(path, &text, force)
 }
 
+/// Returns whether a file has this text; `None` if there is no such file.
+fn is_same(dir: &Dir, name: &str, text: &str) -> Result<Option<bool>, StorageError> {
+    match dir.open_file(name) {
+        Ok(file) if file.len() != text.len() as u64 => Ok(Some(false)),
+        Ok(file) => Ok(Some(file.read_all(file.len())? == text.as_bytes())),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Publishes the index. An existing index is kept unless it is to be replaced. An identical one counts as success.
 fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
     let dir = Dir::open(path)?;
-    let there = dir.open_file(INDEX_NAME).and_then(|file| {
-        let same_length = file.len() == text.len() as u64;
-        Ok(same_length && file.read_all(file.len())? == text.as_bytes())
-    });
-    match there {
-        Ok(true) => return Ok(Outcome::Unchanged),
-        Ok(false) if !force => {
-            return Err(differs(&dir.path_of(INDEX_NAME)).into());
-        }
-        Ok(false) => {}
-        Err(error) if error.is_not_found() => {}
-        Err(error) => return Err(error.into()),
+    match is_same(&dir, INDEX_NAME, text)? {
+        Some(true) => return Ok(Outcome::Unchanged),
+        Some(false) if !force => return Err(differs(&dir.path_of(INDEX_NAME)).into()),
+        _ => {}
     }
     let mode = if force {
         PublishMode::Replace

@@ -3,8 +3,6 @@
 //! The file is self-contained. It follows the viewer's light or dark theme, distinguishes curves by dashes as well as
 //! by colour, and describes its contents in text.
 
-use std::fmt::Write as _;
-
 use shardmill_core::escape;
 use shardmill_reader::{Forecast, Point};
 
@@ -12,7 +10,7 @@ use crate::output::{bytes, count, many, percent, seconds};
 
 /// The styles of the curves: colours for light and dark themes, and dashes.
 const LINES: [(&str, &str, &str); 8] = [
-    ("#0b62a4", "#6cb6ff", ""),
+    ("#0b62a4", "#6cb6ff", "none"),
     ("#b3470b", "#f0a060", "8 3"),
     ("#1a7a3c", "#63d08c", "2 3"),
     ("#8a2f8f", "#df92e3", "10 3 2 3"),
@@ -56,19 +54,34 @@ pub fn draw(title: &str, forecast: &Forecast, cache_limit: Option<u64>) -> Strin
     let legend_rows = nodes.len().div_ceil(4);
     let bottom = TOP + lines(panels.len()) * (PANEL + GAP);
     let height = bottom + 24.0 + lines(legend_rows) * 22.0;
-    let mut svg = String::new();
-    // Writing to a `String` cannot fail.
-    let _ = head(&mut svg, title, forecast, height);
+    let mut svg = Svg(head(title, forecast, height));
     for (place, panel) in panels.iter().enumerate() {
         let top = TOP + lines(place) * (PANEL + GAP);
-        let _ = axes(&mut svg, panel, top, end);
+        axes(&mut svg, panel, top, end);
         for (line, (_, points)) in nodes.iter().enumerate() {
-            let _ = curve(&mut svg, panel, top, end, line, points);
+            curve(&mut svg, panel, top, end, line, points);
         }
     }
-    let _ = legend(&mut svg, &nodes, forecast, bottom);
-    svg.push_str("</svg>\n");
-    svg
+    legend(&mut svg, &nodes, forecast, bottom);
+    svg.0 + "</svg>\n"
+}
+
+/// The text of the drawing so far.
+struct Svg(String);
+
+impl Svg {
+    /// Writes text whose `anchor` (`start`, `middle` or `end`) is at a position.
+    fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: &str, text: &str) {
+        let text = xml(text);
+        self.0 += &format!(
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>\n"
+        );
+    }
+
+    /// Draws a line with the commands of a path.
+    fn path(&mut self, class: &str, commands: &str) {
+        self.0 += &format!("<path class=\"{class}\" d=\"{commands}\"/>\n");
+    }
 }
 
 fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
@@ -104,13 +117,8 @@ fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
     ]
 }
 
-fn head(svg: &mut String, title: &str, forecast: &Forecast, height: f64) -> std::fmt::Result {
-    writeln!(
-        svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
-         role=\"img\" aria-labelledby=\"title desc\" font-family=\"system-ui, sans-serif\" font-size=\"13\">"
-    )?;
-    writeln!(svg, "<title id=\"title\">{}</title>", xml(title))?;
+/// Returns the beginning of the drawing: its size, its description, its styles and its title.
+fn head(title: &str, forecast: &Forecast, height: f64) -> String {
     let mut words = String::from(
         "Three charts over the time of the run, with a line for each node: bytes in the cache, bytes fetched a second, and \
          the part of the time spent waiting for data.",
@@ -120,8 +128,7 @@ fn head(svg: &mut String, title: &str, forecast: &Forecast, height: f64) -> std:
         let (hits, uses) = cache.epochs.iter().fold((0, 0), |(hits, uses), epoch| {
             (hits + epoch.hits, uses + epoch.uses)
         });
-        write!(
-            words,
+        words += &format!(
             " Node {}: {} fetched, {} hits, at most {} resident, {} waited in {}.",
             count(node.node),
             bytes(cache.fetched_bytes()),
@@ -129,143 +136,90 @@ fn head(svg: &mut String, title: &str, forecast: &Forecast, height: f64) -> std:
             bytes(cache.most_resident_bytes),
             seconds(cache.wait_seconds()),
             seconds(cache.seconds)
-        )?;
+        );
     }
-    writeln!(svg, "<desc id=\"desc\">{}</desc>", xml(&words))?;
-    svg.push_str("<style>\n");
-    svg.push_str(
-        ".back{fill:#fff}.text{fill:#1b1f24}.soft{fill:#57606a}.axis{stroke:#57606a}.grid{stroke:#d8dee4}\n\
-         .mark{stroke:#1b1f24;stroke-dasharray:3 3}.line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n",
-    );
-    for (number, (light, _, dashes)) in LINES.iter().enumerate() {
-        write!(svg, ".n{number}{{stroke:{light}")?;
-        if !dashes.is_empty() {
-            write!(svg, ";stroke-dasharray:{dashes}")?;
-        }
-        svg.push_str("}\n");
+    let (mut light_lines, mut dark_lines) = (String::new(), String::new());
+    for (number, (light, dark, dashes)) in LINES.iter().enumerate() {
+        light_lines += &format!(".n{number}{{stroke:{light};stroke-dasharray:{dashes}}}\n");
+        dark_lines += &format!(".n{number}{{stroke:{dark}}}");
     }
-    svg.push_str(
-        "@media (prefers-color-scheme:dark){.back{fill:#0d1117}.text{fill:#e6edf3}.soft{fill:#9ea7b1}\
-         .axis{stroke:#9ea7b1}.grid{stroke:#2b3138}.mark{stroke:#e6edf3}",
-    );
-    for (number, (_, dark, _)) in LINES.iter().enumerate() {
-        write!(svg, ".n{number}{{stroke:{dark}}}")?;
-    }
-    svg.push_str("}\n</style>\n");
-    writeln!(
-        svg,
-        "<rect class=\"back\" width=\"{WIDTH}\" height=\"{height}\"/>"
-    )?;
-    writeln!(
-        svg,
-        "<text class=\"text\" x=\"{LEFT}\" y=\"28\" font-size=\"16\" font-weight=\"600\">{}</text>",
-        xml(title)
+    let (title, words) = (xml(title), xml(&words));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+         role=\"img\" aria-labelledby=\"title desc\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
+         <title id=\"title\">{title}</title>\n\
+         <desc id=\"desc\">{words}</desc>\n\
+         <style>\n\
+         .back{{fill:#fff}}.text{{fill:#1b1f24}}.soft{{fill:#57606a}}.axis{{fill:none;stroke:#57606a}}.grid{{stroke:#d8dee4}}\n\
+         .mark{{stroke:#1b1f24;stroke-dasharray:3 3}}.line{{fill:none;stroke-width:1.8;stroke-linejoin:round}}\n\
+         {light_lines}\
+         @media (prefers-color-scheme:dark){{.back{{fill:#0d1117}}.text{{fill:#e6edf3}}.soft{{fill:#9ea7b1}}\
+         .axis{{stroke:#9ea7b1}}.grid{{stroke:#2b3138}}.mark{{stroke:#e6edf3}}{dark_lines}}}\n\
+         </style>\n\
+         <rect class=\"back\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
+         <text class=\"text\" x=\"{LEFT}\" y=\"28\" font-size=\"16\" font-weight=\"600\">{title}</text>\n"
     )
 }
 
-fn axes(svg: &mut String, panel: &Panel, top: f64, end: f64) -> std::fmt::Result {
+fn axes(svg: &mut Svg, panel: &Panel, top: f64, end: f64) {
     let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
-    writeln!(
-        svg,
-        "<text class=\"text\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
-        top - 8.0,
-        xml(&panel.title)
-    )?;
+    svg.text("text", (LEFT, top - 8.0), "start", &panel.title);
     for tick in ticks(panel.most, 4) {
         let y = bottom - PANEL * part(tick, panel.most);
-        writeln!(
-            svg,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-             <text class=\"soft\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 8.0,
-            y + 4.0,
-            number(tick)
-        )?;
+        svg.path("grid", &format!("M{LEFT} {y:.1}H{right}"));
+        svg.text("soft", (LEFT - 8.0, y + 4.0), "end", &number(tick));
     }
     let (unit, name) = time_unit(end);
     for tick in ticks(end / unit, 8) {
         let x = LEFT + (right - LEFT) * part(tick, end / unit);
-        writeln!(
-            svg,
-            "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{:.1}\"/>\
-             <text class=\"soft\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 5.0,
-            bottom + 19.0,
-            number(tick)
-        )?;
+        svg.path("axis", &format!("M{x:.1} {bottom}v5"));
+        svg.text("soft", (x, bottom + 19.0), "middle", &number(tick));
     }
-    writeln!(
-        svg,
-        "<text class=\"soft\" x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\">time ({name})</text>\
-         <path class=\"axis\" fill=\"none\" d=\"M{LEFT} {top}V{bottom}H{right}\"/>",
-        bottom + 34.0
-    )?;
+    svg.text(
+        "soft",
+        (right, bottom + 34.0),
+        "end",
+        &format!("time ({name})"),
+    );
+    svg.path("axis", &format!("M{LEFT} {top}V{bottom}H{right}"));
     if let Some((value, what)) = &panel.mark {
         let y = bottom - PANEL * part(*value, panel.most);
-        writeln!(
-            svg,
-            "<line class=\"mark\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-             <text class=\"text\" x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            y - 4.0,
-            xml(what)
-        )?;
+        svg.path("mark", &format!("M{LEFT} {y:.1}H{right}"));
+        svg.text("text", (right, y - 4.0), "end", what);
     }
-    Ok(())
 }
 
 /// Draws a step curve: each value holds until the next point.
-fn curve(
-    svg: &mut String,
-    panel: &Panel,
-    top: f64,
-    end: f64,
-    line: usize,
-    points: &[Point],
-) -> std::fmt::Result {
+fn curve(svg: &mut Svg, panel: &Panel, top: f64, end: f64, line: usize, points: &[Point]) {
     let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
-    write!(svg, "<path class=\"line n{line}\" d=\"")?;
+    let mut commands = String::new();
     for (place, point) in points.iter().enumerate() {
         let x = LEFT + (right - LEFT) * part(point.seconds, end);
         let y = bottom - PANEL * part((panel.value)(point), panel.most);
-        match place {
-            0 => write!(svg, "M{x:.1} {y:.1}")?,
-            _ => write!(svg, "H{x:.1}V{y:.1}")?,
-        }
+        commands += &match place {
+            0 => format!("M{x:.1} {y:.1}"),
+            _ => format!("H{x:.1}V{y:.1}"),
+        };
     }
     if !points.is_empty() {
-        write!(svg, "H{right}")?;
+        commands += &format!("H{right}");
     }
-    svg.push_str("\"/>\n");
-    Ok(())
+    svg.path(&format!("line n{line}"), &commands);
 }
 
-fn legend(
-    svg: &mut String,
-    nodes: &[(u64, &[Point])],
-    forecast: &Forecast,
-    top: f64,
-) -> std::fmt::Result {
+fn legend(svg: &mut Svg, nodes: &[(u64, &[Point])], forecast: &Forecast, top: f64) {
     for (line, (node, _)) in nodes.iter().enumerate() {
         let x = LEFT + lines(line % 4) * 200.0;
         let y = top + lines(line / 4) * 22.0;
-        writeln!(
-            svg,
-            "<path class=\"line n{line}\" d=\"M{x} {y}h36\"/><text class=\"text\" x=\"{}\" y=\"{}\">node {}</text>",
-            x + 44.0,
-            y + 4.0,
-            count(*node)
-        )?;
+        svg.path(&format!("line n{line}"), &format!("M{x} {y}h36"));
+        let name = format!("node {}", count(*node));
+        svg.text("text", (x + 44.0, y + 4.0), "start", &name);
     }
     let left = forecast.nodes_in_all.saturating_sub(nodes.len() as u64);
     if left > 0 {
-        writeln!(
-            svg,
-            "<text class=\"soft\" x=\"{}\" y=\"28\" text-anchor=\"end\">{} more not shown</text>",
-            WIDTH - RIGHT,
-            many(left, "node")
-        )?;
+        let text = format!("{} more not shown", many(left, "node"));
+        svg.text("soft", (WIDTH - RIGHT, 28.0), "end", &text);
     }
-    Ok(())
 }
 
 /// Returns the ticks of an axis from 0 to `most`: about `wanted` of them, in steps of 1, 2 or 5.
