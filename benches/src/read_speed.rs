@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         config.shuffle.enabled = true;
         config.shuffle.algo = algo.parse()?;
     }
-    let samples = reader.samples();
+    let samples = reader.catalog().samples();
     // Alternate, so that both are measured under the same machine load.
     let floor = Floor::open(&settings)?;
     let (mut read, mut copied) = (Vec::new(), Vec::new());
@@ -118,7 +118,7 @@ fn one_epoch(
             (counted, switched) = (samples, switches()?);
         }
     }
-    if samples < reader.samples() {
+    if samples < reader.catalog().samples() {
         return Err("samples are missing".into());
     }
     let (switches, threads) = switched;

@@ -108,7 +108,7 @@ impl Reader {
         let reader = reader.map_err(raised)?;
         Ok(Self {
             known: (0..count)
-                .map(|stream| reader.known_files(stream))
+                .map(|stream| reader.catalog().known_files(stream))
                 .collect(),
             reader: OfProcess::new(Arc::new(reader)),
             decoder: Arc::new(Decoder::new(
@@ -121,13 +121,13 @@ impl Reader {
     /// Total samples of all streams.
     #[getter]
     fn samples(&self) -> PyResult<u64> {
-        Ok(self.here()?.samples())
+        Ok(self.here()?.catalog().samples())
     }
 
     /// Total shards of all streams.
     #[getter]
     fn shards(&self) -> PyResult<usize> {
-        Ok(self.here()?.shards())
+        Ok(self.here()?.catalog().len())
     }
 
     /// Returns for each stream the samples of its shards, as little-endian 64-bit integers.
@@ -163,7 +163,7 @@ impl Reader {
     /// Returns each distinct set of columns: the format of its shards, and the name and encoding of each column, and
     /// whether every sample has it.
     fn schemas(&self) -> PyResult<Vec<FormatFacts>> {
-        let schemas = self.here()?.schemas();
+        let schemas = self.here()?.catalog().schemas();
         Ok(schemas.iter().map(|schema| columns_of(schema)).collect())
     }
 
@@ -182,7 +182,7 @@ impl Reader {
     /// Returns the names of the columns with an encoding, in any shard.
     fn columns_of(&self, encoding: &str) -> PyResult<Vec<String>> {
         let mut names = Vec::new();
-        for schema in self.here()?.schemas() {
+        for schema in self.here()?.catalog().schemas() {
             let Schema::Binary { columns, .. } = &**schema else {
                 continue;
             };
@@ -206,7 +206,7 @@ impl Reader {
 
     /// Returns whether Rust decodes all columns, without Python callables.
     fn is_native(&self, py: Python<'_>) -> PyResult<bool> {
-        for schema in self.here()?.schemas() {
+        for schema in self.here()?.catalog().schemas() {
             if !self.decoder.plan(py, schema)?.is_native() {
                 return Ok(false);
             }
@@ -292,7 +292,7 @@ impl Reader {
 
     /// Returns the sample number of a raw file, by its path in the tree.
     fn find_file(&self, path: &str) -> PyResult<u64> {
-        self.here()?.find_file(path).map_err(raised)
+        self.here()?.catalog().find_file(path).map_err(raised)
     }
 
     /// Returns the number of the sample in a tar file with this key; `None` if there is none.
@@ -320,7 +320,7 @@ impl Reader {
     /// Returns a digest of the paths and lengths of all raw files; `None` without raw files.
     fn files_digest(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let reader = self.here()?;
-        Ok(py.detach(|| reader.files_digest()))
+        Ok(py.detach(|| reader.catalog().files_digest()))
     }
 
     /// Pins a raw file, downloading it if necessary.

@@ -97,8 +97,8 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     };
     let progress = signals::cancelled_by_signals(out.console());
     let mut report = Report {
-        samples: reader.samples(),
-        shards: reader.shards() as u64,
+        samples: reader.catalog().samples(),
+        shards: reader.catalog().len() as u64,
         open_seconds,
         rank: options.rank,
         worker: options.worker,

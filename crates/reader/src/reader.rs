@@ -128,14 +128,10 @@ impl Reader {
         })
     }
 
-    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
-        &self.fill_context.catalog
-    }
-
-    /// Returns the number of samples of all streams.
+    /// Returns the shards and samples of all streams.
     #[must_use]
-    pub fn samples(&self) -> u64 {
-        self.fill_context.catalog.samples()
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.fill_context.catalog
     }
 
     /// Returns the ranges of deleted samples of a stream, by stored number.
@@ -143,12 +139,6 @@ impl Reader {
     pub fn deleted_samples(&self, stream: usize) -> Vec<(u64, u64)> {
         let stream = self.fill_context.catalog.streams().get(stream);
         stream.map_or_else(Vec::new, |stream| stream.live.deleted_ranges())
-    }
-
-    /// Returns the number of shards of all streams.
-    #[must_use]
-    pub fn shards(&self) -> usize {
-        self.fill_context.catalog.len()
     }
 
     /// Returns the size of the largest shard, raw and compressed files together, in bytes.
@@ -181,18 +171,6 @@ impl Reader {
     pub fn schema(&self, sample: u64) -> Option<&Arc<Schema>> {
         let (shard, _) = self.fill_context.catalog.locate(sample)?;
         self.fill_context.catalog.schema(shard)
-    }
-
-    /// Returns the columns if all shards have the same ones.
-    #[must_use]
-    pub fn single_schema(&self) -> Option<&Arc<Schema>> {
-        self.fill_context.catalog.single_schema()
-    }
-
-    /// Returns the distinct sets of columns of all shards.
-    #[must_use]
-    pub fn schemas(&self) -> &[Arc<Schema>] {
-        self.fill_context.catalog.schemas()
     }
 
     /// Returns a configuration of epoch 0 of these streams with default values. Change it as needed, then pass it to
@@ -356,16 +334,6 @@ impl Reader {
         })
     }
 
-    /// Returns the sample number of a raw file, by its path in the tree. With several trees, only the first is
-    /// searched.
-    ///
-    /// # Errors
-    ///
-    /// [`DatasetProblem::NoSuchFile`](shardmill_dataset::DatasetProblem::NoSuchFile), [`DatasetProblem::NoTree`](shardmill_dataset::DatasetProblem::NoTree).
-    pub fn find_file(&self, path: &str) -> Result<u64, ReaderError> {
-        Ok(self.fill_context.catalog.find_file(path)?)
-    }
-
     /// Returns the number of the sample of a tar file that has this key; `None` if there is none.
     ///
     /// The first call reads the headers of all tar files and keeps 16 bytes for each sample. Every call reads the
@@ -430,20 +398,6 @@ impl Reader {
         let (shard, _) = self.fill_context.catalog.locate(sample)?;
         let file = self.fill_context.catalog.entry(shard)?.raw_file()?;
         Some(&file.info.basename)
-    }
-
-    /// Returns the list of the files of a stream, for another reader of the same tree: see
-    /// [`FileOptions::known`](shardmill_dataset::FileOptions::known). Returns `None` if the stream is not a tree of raw files.
-    #[must_use]
-    pub fn known_files(&self, stream: usize) -> Option<KnownFiles> {
-        self.fill_context.catalog.known_files(stream)
-    }
-
-    /// Returns a digest of the paths and lengths of all raw files, which is equal for copies of the same trees. Returns
-    /// `None` if there are no raw files.
-    #[must_use]
-    pub fn files_digest(&self) -> Option<String> {
-        self.fill_context.catalog.files_digest()
     }
 
     /// Fetches a raw file if needed, and pins it: the cache does not evict it while the result exists.

@@ -76,10 +76,10 @@ pub struct FileOptions {
     /// Whether to list the tree again, instead of using the list next to the cache. If the list has changed, fetched
     /// files are removed.
     pub relist: bool,
-    /// The expected digest of the list: see `Reader::files_digest` of `shardmill-reader`.
+    /// The expected digest of the list: see [`Catalog::files_digest`](crate::Catalog::files_digest).
     pub expect: Option<String>,
     /// The list of another reader. It is reused if it is of the same tree with the same patterns: see
-    /// `Reader::known_files` of `shardmill-reader`.
+    /// [`Catalog::known_files`](crate::Catalog::known_files).
     pub known: Option<KnownFiles>,
 }
 

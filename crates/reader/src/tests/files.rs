@@ -164,7 +164,10 @@ fn every_file_comes_once_whatever_the_world() {
     let mut names: Vec<String> = (0..97).map(name).collect();
     names.sort_unstable();
     let reader = open(&tree.cached(FileForm::Data)).unwrap();
-    assert_eq!((reader.samples(), reader.shards()), (97, 97));
+    assert_eq!(
+        (reader.catalog().samples(), reader.catalog().len()),
+        (97, 97)
+    );
     for algo in [ShuffleAlgo::Py1e, ShuffleAlgo::Py1s, ShuffleAlgo::Shardmill] {
         for (nodes, ranks) in [(1, 1), (1, 2), (1, 3), (2, 2), (2, 4)] {
             for workers in 1..=4 {
@@ -213,7 +216,10 @@ fn a_run_continues_from_every_batch_with_what_a_new_reader_finds() {
         resumed.resume = Some(batches.state());
         drop(batches);
         let again = open(&tree.cached(FileForm::Data)).unwrap();
-        assert_eq!(again.files_digest(), first.files_digest());
+        assert_eq!(
+            again.catalog().files_digest(),
+            first.catalog().files_digest()
+        );
         assert_eq!(read(&again, &resumed, 0, 0), whole[stop..], "{stop}");
     }
 }
@@ -236,8 +242,11 @@ fn paths_of_a_tree_in_place_are_its_own_and_nothing_is_written() {
         }
     }
     assert_eq!(count, 10);
-    assert_eq!(reader.schemas().len(), 1);
-    assert_eq!(reader.schemas()[0].names(), ["data", "file", "path"]);
+    assert_eq!(reader.catalog().schemas().len(), 1);
+    assert_eq!(
+        reader.catalog().schemas()[0].names(),
+        ["data", "file", "path"]
+    );
     let after = shardmill_testing::files::Snapshot::of(tree.root.path()).unwrap();
     assert_eq!(before.differences(&after), Vec::<String>::new());
 }
@@ -377,7 +386,7 @@ fn files_that_went_or_changed_are_named() {
                 tree.in_place(form)
             };
             let reader = open(&stream).unwrap();
-            let sample = |name: &str| reader.sample(reader.find_file(name).unwrap());
+            let sample = |name: &str| reader.sample(reader.catalog().find_file(name).unwrap());
             fs::remove_file(tree.remote().join(name(0))).unwrap();
             let error = sample(&name(0)).unwrap_err();
             assert_eq!(error.id(), "file-missing", "{form:?} {cached}");
@@ -411,7 +420,9 @@ fn what_cannot_be_listed_is_named() {
         files.exclude = exclude.iter().map(|&text| text.to_owned()).collect();
         open(&stream).map(|reader| {
             let path = |number| reader.file_path(number).unwrap().to_owned();
-            (0..reader.samples()).map(path).collect::<Vec<_>>()
+            (0..reader.catalog().samples())
+                .map(path)
+                .collect::<Vec<_>>()
         })
     };
     for name in [
@@ -450,17 +461,17 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
     let tree = Tree::new(6);
     let mut stream = tree.cached(FileForm::File);
     let reader = open(&stream).unwrap();
-    let digest = reader.files_digest();
+    let digest = reader.catalog().files_digest();
     for number in 0..6 {
         reader.sample(number).unwrap();
     }
     let file = tree.local().join(name(0));
     assert_eq!(fs::read(&file).unwrap(), contents(0));
     tree.write(&name(0), b"changed, and longer than it was");
-    let number = reader.find_file(&name(0)).unwrap();
+    let number = reader.catalog().find_file(&name(0)).unwrap();
     assert_eq!(reader.check_file(number).unwrap_err().id(), "file-changed");
     // The list is unchanged, and so is the file that was fetched with it.
-    assert_eq!(open(&stream).unwrap().files_digest(), digest);
+    assert_eq!(open(&stream).unwrap().catalog().files_digest(), digest);
     // Other patterns need another list.
     let mut other = stream.clone();
     other.files.as_mut().unwrap().include = vec!["*".to_owned()];
@@ -474,7 +485,7 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
     drop(reader);
     stream.files.as_mut().unwrap().relist = true;
     let again = open(&stream).unwrap();
-    assert_ne!(again.files_digest(), digest);
+    assert_ne!(again.catalog().files_digest(), digest);
     assert!(!file.exists(), "what the old list fetched is gone");
     again.sample(number).unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"changed, and longer than it was");
@@ -501,7 +512,7 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
 fn a_list_that_is_known_is_used_again_for_the_same_tree() {
     let tree = Tree::new(9);
     for stream in [tree.in_place(FileForm::Data), tree.cached(FileForm::Data)] {
-        let known = open(&stream).unwrap().known_files(0);
+        let known = open(&stream).unwrap().catalog().known_files(0);
         assert!(known.is_some());
         tree.write("a/later.bin", b"not listed");
         let with = |include: &[&str], relist| {
@@ -518,10 +529,17 @@ fn a_list_that_is_known_is_used_again_for_the_same_tree() {
             open(&stream).unwrap()
         };
         let again = with(&[], false);
-        assert_eq!((again.samples(), again.known_files(0)), (9, known.clone()));
+        assert_eq!(
+            (again.catalog().samples(), again.catalog().known_files(0)),
+            (9, known.clone())
+        );
         assert_eq!(again.file_path(9), None);
-        assert_eq!(with(&[], true).samples(), 10, "listed anew");
-        assert_eq!(with(&["l*"], false).samples(), 1, "of other patterns");
+        assert_eq!(with(&[], true).catalog().samples(), 10, "listed anew");
+        assert_eq!(
+            with(&["l*"], false).catalog().samples(),
+            1,
+            "of other patterns"
+        );
         fs::remove_file(tree.remote().join("a/later.bin")).unwrap();
     }
 }
@@ -533,7 +551,7 @@ fn a_file_in_the_way_is_not_taken_for_the_one_that_was_listed() {
     let path = tree.local().join(name(0));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, vec![b'?'; contents(0).len()]).unwrap();
-    let number = reader.find_file(&name(0)).unwrap();
+    let number = reader.catalog().find_file(&name(0)).unwrap();
     let error = reader.sample(number).unwrap_err();
     assert_eq!(error.id(), "cache-foreign");
     assert!(!reader.is_here(number).unwrap());
@@ -618,7 +636,7 @@ fn files_by_name_are_held_preloaded_and_leave_by_their_last_use() {
     let tree = even(12);
     let limit = room(&tree, 5) + 200;
     let reader = open_with(&tree.cached(FileForm::File), Some(limit)).unwrap();
-    let number = |name: usize| reader.find_file(&format!("{name:03}")).unwrap();
+    let number = |name: usize| reader.catalog().find_file(&format!("{name:03}")).unwrap();
     let here = || -> Vec<usize> {
         (0..12)
             .filter(|name| reader.is_here(number(*name)).unwrap())
@@ -687,5 +705,5 @@ fn files_by_name_are_held_preloaded_and_leave_by_their_last_use() {
 }
 
 fn number_in(reader: &Reader, name: usize) -> u64 {
-    reader.find_file(&format!("{name:03}")).unwrap()
+    reader.catalog().find_file(&format!("{name:03}")).unwrap()
 }

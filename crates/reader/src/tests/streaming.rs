@@ -284,7 +284,10 @@ fn one_sample_is_its_bytes() {
         let temp = temp();
         kind.write(temp.path(), &[5, 0, 7], 0);
         let reader = open(&[temp.path()]);
-        assert_eq!((reader.samples(), reader.shards()), (12, 3));
+        assert_eq!(
+            (reader.catalog().samples(), reader.catalog().len()),
+            (12, 3)
+        );
         let dataset = (kind.tar().is_none())
             .then(|| Dataset::open(temp.path(), &DatasetOptions::default()).unwrap());
         for id in [11, 0, 4, 5, 5] {
@@ -309,7 +312,7 @@ fn streams_of_different_columns_come_as_samples() {
     Kind::Fixed.write(one.path(), &[20, 10], 0);
     Kind::Mixed.write(two.path(), &[15], 0);
     let reader = open(&[one.path(), two.path()]);
-    assert!(reader.single_schema().is_none());
+    assert!(reader.catalog().single_schema().is_none());
     let mut config = reader.epoch_config(9, World::SINGLE);
     config.shuffle.enabled = true;
     let mut seen = 0;
@@ -339,7 +342,7 @@ fn the_same_columns_in_several_streams_come_as_columns() {
     ];
     streams[0].weight = Weight::Repeat(0.5);
     let reader = Reader::open(&streams, &ReaderOptions::default()).unwrap();
-    assert!(reader.single_schema().is_some());
+    assert!(reader.catalog().single_schema().is_some());
     let config = reader.epoch_config(4, World::SINGLE);
     let all = read_all(&reader, &config, BatchOptions::default());
     let ids: Vec<u64> = all.iter().flat_map(|(_, ids, _)| ids.clone()).collect();
@@ -649,7 +652,13 @@ fn deleted_samples_in_a_store_without_a_provenance_are_an_error() {
     assert_eq!(error.object().unwrap(), "s3://bucket/set/index.provenance");
     // Reading the deleted samples as well needs no side files.
     stream.with_deleted = true;
-    assert_eq!(Reader::open(&[stream], &options).unwrap().samples(), 100);
+    assert_eq!(
+        Reader::open(&[stream], &options)
+            .unwrap()
+            .catalog()
+            .samples(),
+        100
+    );
 }
 
 #[test]

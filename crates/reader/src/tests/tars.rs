@@ -117,7 +117,7 @@ fn samples_of_different_fields_have_schemas_of_their_own() {
     let streams = [StreamOptions::local(temp.path())];
     let reader = Reader::open(&streams, &ReaderOptions::default()).unwrap();
     assert_eq!(
-        reader.single_schema().unwrap().names(),
+        reader.catalog().single_schema().unwrap().names(),
         ["__key__", "bin", "cls", "txt"]
     );
     let config = reader.epoch_config(10, World::SINGLE);
@@ -235,7 +235,10 @@ fn beside_a_cache_a_scan_is_kept_while_the_tar_files_are_the_same() {
     )];
     let open = || Reader::open(&streams, &ReaderOptions::default());
     let reader = open().unwrap();
-    assert_eq!((reader.samples(), reader.shards()), (30, 3));
+    assert_eq!(
+        (reader.catalog().samples(), reader.catalog().len()),
+        (30, 3)
+    );
     assert_eq!(
         reader.sample(29).unwrap().schema.names(),
         ["__key__", "bin", "txt"]
@@ -248,7 +251,7 @@ fn beside_a_cache_a_scan_is_kept_while_the_tar_files_are_the_same() {
     bytes[0] ^= 1;
     fs::write(&path, &bytes).unwrap();
     let reader = open().unwrap();
-    assert_eq!(reader.samples(), 30);
+    assert_eq!(reader.catalog().samples(), 30);
     drop(reader);
     // A file of another length belongs to another dataset.
     fs::write(
@@ -351,7 +354,11 @@ fn tar_files_in_folders_below_are_read_as_the_command_line_finds_them() {
         // The second time, the list of the first time is used.
         for _ in 0..2 {
             let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
-            assert_eq!((reader.samples(), reader.shards()), (40, 4), "{copy:?}");
+            assert_eq!(
+                (reader.catalog().samples(), reader.catalog().len()),
+                (40, 4),
+                "{copy:?}"
+            );
             // The numbers in which the shards were written, in the order of their names.
             for (place, written) in [0, 2, 1, 3].into_iter().enumerate() {
                 let key = format!("{written}-3");
@@ -521,7 +528,10 @@ fn a_single_tar_file_is_a_dataset() {
         let stream = StreamOptions::named(remote, Some(local)).unwrap();
         let reader = Reader::open(&[stream], &ReaderOptions::default()).unwrap();
         // An index next to the tar file is ignored.
-        assert_eq!((reader.samples(), reader.shards()), (10, 1));
+        assert_eq!(
+            (reader.catalog().samples(), reader.catalog().len()),
+            (10, 1)
+        );
         assert_eq!(reader.key_of(4).unwrap().unwrap(), "1-4");
     }
     assert!(path("copy/index.json").is_file());

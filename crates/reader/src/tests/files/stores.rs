@@ -47,7 +47,7 @@ fn objects_of_a_store_are_pinned_to_what_was_listed() {
     ]);
     let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
     let path = |number| reader.file_path(number).unwrap();
-    let paths: Vec<&str> = (0..reader.samples()).map(path).collect();
+    let paths: Vec<&str> = (0..reader.catalog().samples()).map(path).collect();
     assert_eq!(
         paths,
         [
@@ -67,7 +67,7 @@ fn objects_of_a_store_are_pinned_to_what_was_listed() {
     server.objects().put("tree/changed", b"behind".to_vec());
     server.objects().put("tree/longer", b"much longer".to_vec());
     server.objects().remove("tree/gone");
-    let get = |name: &str| reader.sample(reader.find_file(name).unwrap());
+    let get = |name: &str| reader.sample(reader.catalog().find_file(name).unwrap());
     assert_eq!(
         get("b/ü +%.txt").unwrap().bytes,
         sample(&[(false, b"1"), (false, "b/ü +%.txt".as_bytes())])
@@ -97,7 +97,7 @@ fn objects_of_a_store_are_pinned_to_what_was_listed() {
         (error.id(), error.object().unwrap().as_str()),
         ("file-missing", "gone")
     );
-    let check = |name: &str| reader.check_file(reader.find_file(name).unwrap());
+    let check = |name: &str| reader.check_file(reader.catalog().find_file(name).unwrap());
     check("a.txt").unwrap();
     let error = check("changed").unwrap_err();
     assert_eq!(error.id(), "file-changed");
@@ -129,7 +129,7 @@ fn keys_that_no_folder_can_hold_are_refused_unless_they_are_left_out() {
         assert!(!root.path().join("up").exists());
         stream.files.as_mut().unwrap().include = vec!["good".to_owned()];
         let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
-        assert_eq!(reader.samples(), 1, "{key}");
+        assert_eq!(reader.catalog().samples(), 1, "{key}");
         assert_eq!(
             reader.sample(0).unwrap().bytes,
             sample(&[(false, b"1"), (false, b"good")])
