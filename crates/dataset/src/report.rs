@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Diagnostic as _, ErrorKind, escape};
 
 use crate::error::DatasetError;
 
@@ -37,6 +37,20 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Makes a problem of corrupt data.
+    pub(crate) fn corrupt(id: &'static str, object: &str, message: String) -> Self {
+        Self {
+            id,
+            kind: ErrorKind::Corrupt,
+            object: escape(object).into_owned(),
+            message,
+            hint: None,
+            shard: None,
+            sample: None,
+            column: None,
+        }
+    }
+
     pub(crate) fn new(error: &DatasetError, root: &Path, shard: usize) -> Self {
         let place = error.place();
         Self {
@@ -201,14 +215,9 @@ mod tests {
         let mut found = Found::default();
         for sample in 0..count {
             found.push(|| Problem {
-                id: "x",
-                kind: ErrorKind::Corrupt,
-                object: String::new(),
-                message: String::new(),
-                hint: None,
                 shard: Some(shard as u64),
                 sample: Some(sample as u64),
-                column: None,
+                ..Problem::corrupt("x", "", String::new())
             });
         }
         found

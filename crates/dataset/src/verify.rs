@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{ErrorKind, INDEX_NAME, Progress, WORK_FOLDER, escape, parallel};
+use shardmill_core::{INDEX_NAME, Progress, WORK_FOLDER, parallel};
 use shardmill_mds::{
     Content, Field, FileInfo, MdsError, SampleValue, ShardEntry, ShardView, check_datum, decode,
     digest,
@@ -479,16 +479,8 @@ fn unlisted(dataset: &Dataset) -> Found {
     let index_path = dataset.index_path();
     let index = index_path.file_name().map(|name| name.to_string_lossy());
     let mut push = |full: &str, kind: EntryKind| {
-        found.push(|| Problem {
-            id: "file-unlisted",
-            kind: ErrorKind::Corrupt,
-            object: escape(full).into_owned(),
-            message: format!("the index does not name this {kind}"),
-            hint: None,
-            shard: None,
-            sample: None,
-            column: None,
-        });
+        let text = || format!("the index does not name this {kind}");
+        found.push(|| Problem::corrupt("file-unlisted", full, text()));
     };
     let dir = match dataset.dir() {
         Folder::Local(dir) => dir,

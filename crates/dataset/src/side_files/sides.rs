@@ -370,11 +370,11 @@ impl SideFiles {
             Some(Absent::Hidden(error)) => Some((error.id(), error.to_string())),
             None => None,
         };
-        let warning = warning.map(|(id, text)| described(PROVENANCE_NAME, id, text, None));
+        let warning = warning.map(|(id, text)| Problem::corrupt(id, PROVENANCE_NAME, text));
         let problem = problem.map(|error| Problem {
             kind: error.kind(),
             hint: error.hint(),
-            ..described(error.side_name(), error.id(), error.to_string(), None)
+            ..Problem::corrupt(error.id(), error.side_name(), error.to_string())
         });
         (problem, warning)
     }
@@ -465,22 +465,12 @@ impl Converted {
                 self.content
             );
             let hint = "fetch the dataset again with its index and side files, or convert it again";
-            described(PROVENANCE_NAME, "content-mismatch", text, Some(hint))
+            Problem {
+                hint: Some(hint.to_owned()),
+                ..Problem::corrupt("content-mismatch", PROVENANCE_NAME, text)
+            }
         });
         (report, problem)
-    }
-}
-
-fn described(name: &str, id: &'static str, message: String, hint: Option<&'static str>) -> Problem {
-    Problem {
-        id,
-        kind: ErrorKind::Corrupt,
-        object: name.to_owned(),
-        message,
-        hint: hint.map(str::to_owned),
-        shard: None,
-        sample: None,
-        column: None,
     }
 }
 

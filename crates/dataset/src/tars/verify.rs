@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeSet, BinaryHeap};
 
-use shardmill_core::{Diagnostic, ErrorKind, Limits, Progress, escape};
+use shardmill_core::{Diagnostic, Limits, Progress, escape};
 use shardmill_webdataset::{
-    Consumer, Content, FieldKind, FieldSet, FileInfo, Finding, Hasher, Lint, SampleEntry, Severity,
-    ShardFacts, Survey, TarCompression, WebdatasetError, content_of_numbered, decode, decompress,
+    Consumer, Content, FieldKind, FieldSet, FileInfo, Lint, SampleEntry, Severity, ShardFacts,
+    Survey, TarCompression, WebdatasetError, content_of_numbered, decode, decompress, digest,
     inflate, read_offsets,
 };
 
@@ -114,7 +114,7 @@ pub fn verify_tars(
                 for finding in lint.shard(&survey, &facts) {
                     let is_damage = finding.severity == Severity::Error;
                     if is_damage && !MATTERS_OF_STYLE.contains(&finding.id) {
-                        report.add(problem(shard, number, &finding));
+                        report.add(described(shard.name(), number, finding.id, finding.text));
                     }
                 }
             }
@@ -179,7 +179,7 @@ fn repeated(
             escape(&found.key),
             escape(first.name())
         );
-        let mut problem = described(shard, found.shard, "sample-key-twice", text);
+        let mut problem = described(shard.name(), found.shard, "sample-key-twice", text);
         // Without an index, the number of samples before the shard is unknown.
         let start = starts.get(found.shard).filter(|_| shard.entry().is_some());
         problem.sample = start.map(|start| start.saturating_add(found.at));
@@ -217,21 +217,11 @@ impl VerifyReport {
     }
 }
 
-fn described(shard: &TarFile, number: usize, id: &'static str, message: String) -> Problem {
+fn described(name: &str, number: usize, id: &'static str, message: String) -> Problem {
     Problem {
-        id,
-        kind: ErrorKind::Corrupt,
-        object: escape(shard.name()).into_owned(),
-        message,
-        hint: None,
         shard: Some(number as u64),
-        sample: None,
-        column: None,
+        ..Problem::corrupt(id, name, message)
     }
-}
-
-fn problem(shard: &TarFile, number: usize, finding: &Finding) -> Problem {
-    described(shard, number, finding.id, finding.text.clone())
 }
 
 /// The result of checking one shard.
@@ -340,10 +330,8 @@ impl Look<'_> {
     fn matches(&mut self, file: &FileInfo, bytes: &[u8]) -> bool {
         let mut same = true;
         for declared in file.hashes.iter() {
-            let mut hasher = Hasher::new(declared.algo());
-            hasher.update(bytes);
             self.looked.read.hashes += 1;
-            let found = hasher.finish();
+            let found = digest(declared.algo(), bytes);
             if found != declared {
                 let text = format!(
                     "its {} is {found}, the index says {declared}",
@@ -457,7 +445,7 @@ impl Look<'_> {
                     .and_then(|bytes| decode(&field.name, &bytes, self.limits).map(drop));
                 if let Err(error) = decoded {
                     let text = format!("sample `{}`: {error}", escape(&sample.key));
-                    let mut problem = described(self.shard, self.number, error.id(), text);
+                    let mut problem = described(self.shard.name(), self.number, error.id(), text);
                     problem.column = Some(field.name.to_string());
                     self.looked.problems.push(problem);
                 }
@@ -466,17 +454,16 @@ impl Look<'_> {
     }
 
     fn push(&mut self, name: &str, id: &'static str, text: String) {
-        let mut problem = described(self.shard, self.number, id, text);
-        problem.object = escape(name).into_owned();
+        let problem = described(name, self.number, id, text);
         self.looked.problems.push(problem);
     }
 
     fn error(&mut self, name: &str, error: &DatasetError) {
-        let mut problem = described(self.shard, self.number, error.id(), error.chain());
-        problem.object = escape(name).into_owned();
-        problem.kind = error.kind();
-        problem.hint = error.hint();
-        self.looked.problems.push(problem);
+        self.looked.problems.push(Problem {
+            kind: error.kind(),
+            hint: error.hint(),
+            ..described(name, self.number, error.id(), error.chain())
+        });
     }
 }
 
