@@ -215,7 +215,7 @@ impl DatasetLocation {
         };
         Ok(match dataset_location.file.as_deref() {
             Some(name) if name != INDEX_NAME => TarSet::of_file(&dataset_location.folder, name),
-            _ => TarSet::open_in(&dataset_location.folder, limits)?,
+            _ => TarSet::open_in(&dataset_location.folder, None, limits)?,
         })
     }
 
@@ -233,11 +233,8 @@ impl DatasetLocation {
             let hint = "give the folder of the dataset";
             return Err(Fault::option("expect-index", "a tar file has no index", hint).into());
         }
-        Ok(TarSet::open_pinned(
-            &self.folder_or_parent()?,
-            expected,
-            limits,
-        )?)
+        let folder = self.folder_or_parent()?;
+        Ok(TarSet::open_in(&folder, Some(expected), limits)?)
     }
 
     /// Opens the dataset at the location.

@@ -11,7 +11,7 @@ use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
 use crate::entry::{Entry, Packing, Part, check_hashes_present};
 use crate::error::{DatasetError, DatasetProblem, Place};
-use crate::index_file::{expected_digest, open_index, parse_index, read_index};
+use crate::index_file::{expected_digest, open_index, read_index};
 use crate::live::LiveSamples;
 use crate::place::InPlace;
 use crate::shard::{Sample, Shard};
@@ -126,7 +126,7 @@ impl Dataset {
             }
             Err(error) => return Err(error.into()),
         };
-        let index = parse_index(&file, expected, &options.limits)?;
+        let index = read_index(&file, expected, &options.limits)?;
         let place = (file.path().to_owned(), file.len());
         Self::new(folder, index, place, options)?.with_view(options)
     }

@@ -11,10 +11,10 @@ use crate::error::{DatasetError, DatasetProblem};
 use crate::side_files::unfinished;
 
 /// Opens the directory and the index that a path of the user refers to.
-pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), DatasetError> {
+pub(crate) fn open_index(path: &Path) -> Result<(Dir, Stored), DatasetError> {
     match Dir::open(path) {
         Ok(dir) => match dir.open_file(INDEX_NAME) {
-            Ok(file) => Ok((dir, file)),
+            Ok(file) => Ok((dir, Stored::File(file))),
             Err(error) if error.is_not_found() => Err(DatasetError::IndexMissing {
                 path: path.to_owned(),
                 unfinished: unfinished(&dir).unwrap_or_default(),
@@ -24,7 +24,7 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), DatasetError>
         Err(StorageError::NotDirectory { .. }) => {
             let file = FileHandle::open(path)?;
             let dir = Dir::open(path.parent().unwrap_or_else(|| Path::new("")))?;
-            Ok((dir, file))
+            Ok((dir, Stored::File(file)))
         }
         Err(error) => Err(error.into()),
     }
@@ -56,25 +56,9 @@ pub(crate) fn expected_digest(expect: Option<&str>) -> Result<Option<Digest>, Da
     expect.map(parse_expected).transpose()
 }
 
-/// Reads and parses a whole index in memory.
-pub(crate) fn parse_index(
-    file: &Stored,
-    expected: Option<Digest>,
-    limits: &Limits,
-) -> Result<Index, DatasetError> {
-    let bytes = file.read_all(limits.index_bytes)?;
-    if let Some(expected) = expected {
-        check_expected(file.path(), expected, digest(expected.algo(), &bytes))?;
-    }
-    Index::parse(&bytes, limits).map_err(|source| DatasetError::Index {
-        path: file.path().to_owned(),
-        source: Box::new(source),
-    })
-}
-
 /// Reads an index and checks that it has the hash `expected`.
 pub(crate) fn read_index(
-    file: &FileHandle,
+    file: &Stored,
     expected: Option<Digest>,
     limits: &Limits,
 ) -> Result<Index, DatasetError> {
@@ -85,22 +69,19 @@ pub(crate) fn read_index(
     read_index_within(file, expected, limits, IN_MEMORY)
 }
 
-/// Reads an index of up to `in_memory` bytes into memory, and a larger one as a stream.
+/// Reads an index in a store or of up to `in_memory` bytes into memory, and a larger one as a stream.
 fn read_index_within(
-    file: &FileHandle,
+    file: &Stored,
     expected: Option<Digest>,
     limits: &Limits,
     in_memory: u64,
 ) -> Result<Index, DatasetError> {
     let path = || file.path().to_owned();
     DatasetError::check_limit(("index-bytes", limits.index_bytes), file.len(), path)?;
-    let (parsed, found) = if file.len() <= in_memory {
-        let bytes = file.read_all(in_memory)?;
-        let found = expected.map(|expected| digest(expected.algo(), &bytes));
-        (Index::parse(&bytes, limits), found)
-    } else {
+    let large = file.as_file().filter(|file| file.len() > in_memory);
+    let (parsed, found) = if let Some(large) = large {
         let mut reader = Hashing {
-            reader: file.reader(),
+            reader: large.reader(),
             hasher: expected.map(|expected| Hasher::new(expected.algo())),
         };
         let parsed = Index::read(&mut reader, limits);
@@ -114,6 +95,10 @@ fn read_index_within(
         }
         file.check_unchanged()?;
         (parsed, reader.hasher.map(Hasher::finish))
+    } else {
+        let bytes = file.read_all(limits.index_bytes)?;
+        let found = expected.map(|expected| digest(expected.algo(), &bytes));
+        (Index::parse(&bytes, limits), found)
     };
     if let (Some(expected), Some(found)) = (expected, found) {
         check_expected(file.path(), expected, found)?;
@@ -192,7 +177,7 @@ mod tests {
             "<html>",
         ] {
             fs::write(&path, text).unwrap();
-            let file = FileHandle::open(&path).unwrap();
+            let file = Stored::File(FileHandle::open(&path).unwrap());
             let expected = [
                 None,
                 Some(digest(HashAlgo::Sha256, sound.as_bytes())),
@@ -213,9 +198,13 @@ mod tests {
             }
         }
         assert_eq!(
-            read_index(&FileHandle::open(&path).unwrap(), None, &Limits::default())
-                .unwrap_err()
-                .id(),
+            read_index(
+                &Stored::File(FileHandle::open(&path).unwrap()),
+                None,
+                &Limits::default()
+            )
+            .unwrap_err()
+            .id(),
             "index-not-json"
         );
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use shardmill_core::{INDEX_NAME, Limits, NameError, WORK_FOLDER, check_relative_path, escape};
 use shardmill_mds::{Content, Index, MdsError};
-use shardmill_storage::{Dir, EntryKind, Folder, StorageError};
+use shardmill_storage::{Dir, EntryKind, Folder, StorageError, Stored};
 
 use crate::error::{DatasetError, DatasetProblem};
 use crate::index_file::{open_index, read_index};
@@ -200,7 +200,7 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
     found.sort_unstable();
     let mut indexes = Vec::with_capacity(found.len());
     for name in found {
-        let file = dir.open_file(&name)?;
+        let file = Stored::File(dir.open_file(&name)?);
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let index = read_index(&file, None, limits)?;
         let place = (&dir.open_dir(folder)?, INDEX_NAME);

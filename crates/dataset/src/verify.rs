@@ -475,51 +475,42 @@ fn unlisted(dataset: &Dataset) -> Found {
         .map(|name| name.rsplit_once('/').map_or("", |(folder, _)| folder))
         .chain([""])
         .collect();
-    let mut found = Found::default();
-    let index_path = dataset.index_path();
-    let index = index_path.file_name().map(|name| name.to_string_lossy());
-    let mut push = |full: &str, kind: EntryKind| {
-        let text = || format!("the index does not name this {kind}");
-        found.push(|| Problem::corrupt("file-unlisted", full, text()));
-    };
-    let dir = match dataset.dir() {
-        Folder::Local(dir) => dir,
-        folder => {
-            // One listing has the names of all folders. A store that cannot list has no findings.
-            let names = folder.all_names(Remote::LIST_MOST);
-            for full in names.ok().flatten().unwrap_or_default() {
-                let (folder, name) = full.rsplit_once('/').unwrap_or(("", &full));
-                let is_index = folder.is_empty() && index.as_deref() == Some(name);
-                let is_listed = listed.binary_search(&full.as_str()).is_ok();
-                let is_beside = folders.contains(folder);
-                if is_beside && !is_listed && !is_index && !COMPANIONS.contains(&name) {
-                    push(&full, EntryKind::File);
+    let mut present: Vec<(String, EntryKind)> = Vec::new();
+    match dataset.dir() {
+        Folder::Local(dir) => {
+            for folder in &folders {
+                // If a folder cannot be opened, errors of all its shards are already reported.
+                let entries = match *folder {
+                    "" => dir.entries(),
+                    folder => dir.open_dir(folder).and_then(|dir: Dir| dir.entries()),
+                };
+                let start = if folder.is_empty() { "" } else { "/" };
+                for Entry { name, kind } in entries.unwrap_or_default() {
+                    if kind != EntryKind::Directory {
+                        let name = name.to_string_lossy();
+                        present.push((format!("{folder}{start}{name}"), kind));
+                    }
                 }
             }
-            return found;
         }
-    };
-    for folder in folders {
-        // If a folder cannot be opened, errors of all its shards are already reported.
-        let entries = match folder {
-            "" => dir.entries(),
-            folder => dir.open_dir(folder).and_then(|dir: Dir| dir.entries()),
-        };
-        for Entry { name, kind } in entries.unwrap_or_default() {
-            let name = name.to_string_lossy();
-            let is_index = folder.is_empty() && index.as_deref() == Some(name.as_ref());
-            if kind == EntryKind::Directory || is_index || COMPANIONS.contains(&name.as_ref()) {
-                continue;
-            }
-            let full = if folder.is_empty() {
-                name.into_owned()
-            } else {
-                format!("{folder}/{name}")
-            };
-            if listed.binary_search(&full.as_str()).is_ok() {
-                continue;
-            }
-            push(&full, kind);
+        folder => {
+            // One listing has the names of all folders. A store that cannot list has no findings.
+            let names = folder.all_names(Remote::LIST_MOST).ok().flatten();
+            let names = names.unwrap_or_default().into_iter();
+            present.extend(names.map(|name| (name, EntryKind::File)));
+        }
+    }
+    let index = dataset.index_path().file_name();
+    let index = index.map(|name| name.to_string_lossy());
+    let mut found = Found::default();
+    for (full, kind) in present {
+        let (folder, name) = full.rsplit_once('/').unwrap_or(("", &full));
+        let is_known = (folder.is_empty() && index.as_deref() == Some(name))
+            || COMPANIONS.contains(&name)
+            || listed.binary_search(&full.as_str()).is_ok();
+        if folders.contains(folder) && !is_known {
+            let text = || format!("the index does not name this {kind}");
+            found.push(|| Problem::corrupt("file-unlisted", &full, text()));
         }
     }
     found

@@ -142,25 +142,15 @@ impl TarSet {
         })
     }
 
-    /// Finds the shards in a folder.
-    pub fn open_in(folder: &Folder, limits: &Limits) -> Result<Self, DatasetError> {
-        let mut set = Self::default();
-        set.add_folder(folder, None, limits)?;
-        Ok(set)
-    }
-
-    /// Returns the shards in the index of a folder, and checks the hash of the index, such as `sha256:` and its digits.
-    ///
-    /// # Errors
-    ///
-    /// As [`TarSet::open_at`]; `index-missing`, `index-mismatch`; an `expected` that is not a hash.
-    pub fn open_pinned(
+    /// Finds the shards in a folder. With `expected`, such as `sha256:` and its digits, they are those of its index, which
+    /// must have that hash.
+    pub fn open_in(
         folder: &Folder,
-        expected: &str,
+        expected: Option<&str>,
         limits: &Limits,
     ) -> Result<Self, DatasetError> {
         let mut set = Self::default();
-        set.add_folder(folder, Some(expected), limits)?;
+        set.add_folder(folder, expected, limits)?;
         Ok(set)
     }
 
