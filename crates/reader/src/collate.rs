@@ -164,11 +164,7 @@ impl Collator {
         self.missing.clear();
         for entry in entries {
             let sample = entry.sample.0;
-            let place = fill_context.catalog.locate(sample);
-            let (shard, at) = place.ok_or_else(|| ReaderError::SampleBeyond {
-                sample,
-                samples: fill_context.catalog.samples(),
-            })?;
+            let (shard, at) = fill_context.locate(sample)?;
             self.places.push((shard, at));
             let Some(slot) = self.slots.get_mut(shard) else {
                 continue;
@@ -537,6 +533,21 @@ fn length_of(ends: &[u64], number: usize) -> usize {
 }
 
 impl FillContext {
+    /// Returns the shard of a sample, and the position of the sample in it.
+    pub(crate) fn locate(&self, sample: u64) -> Result<(usize, u64), ReaderError> {
+        let beyond = || ReaderError::SampleBeyond {
+            sample,
+            samples: self.catalog.samples(),
+        };
+        self.catalog.locate(sample).ok_or_else(beyond)
+    }
+
+    /// Returns whether a shard is fetched from a source.
+    pub(crate) fn is_fetched(&self, shard: usize) -> bool {
+        let stream = self.catalog.stream_of(shard);
+        stream.is_some_and(|(stream, _)| stream.origin.is_some())
+    }
+
     /// Copies values of variable length into a column.
     fn join<'a, I: Iterator<Item = &'a [u8]>>(
         &self,

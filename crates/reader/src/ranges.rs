@@ -32,12 +32,8 @@ impl Ranges {
     ///
     /// [`ReaderError::SampleBeyond`]; errors of fetching, opening or reading a shard.
     pub fn read(&mut self, samples: Range<u64>, cancel: &Cancel) -> Result<Batch, ReaderError> {
-        let catalog = &self.fill_context.catalog;
-        if samples.end > catalog.samples() {
-            return Err(ReaderError::SampleBeyond {
-                sample: samples.end.saturating_sub(1),
-                samples: catalog.samples(),
-            });
+        if let Some(last) = samples.end.checked_sub(1) {
+            self.fill_context.locate(last)?;
         }
         let entries = samples.map(|sample| Entry {
             sample: SampleId(sample),

@@ -230,11 +230,7 @@ impl Reader {
     /// [`ReaderError::SampleBeyond`]; errors of reading the shard.
     pub fn sample(&self, sample: u64) -> Result<EncodedSample, ReaderError> {
         let catalog = &self.fill_context.catalog;
-        let beyond = || ReaderError::SampleBeyond {
-            sample,
-            samples: catalog.samples(),
-        };
-        let (shard, at) = catalog.locate(sample).ok_or_else(beyond)?;
+        let (shard, at) = self.fill_context.locate(sample)?;
         if catalog
             .entry(shard)
             .is_some_and(|entry| entry.raw_file().is_some())
@@ -247,7 +243,7 @@ impl Reader {
             engine.need_now(shard, &Cancel::default())?;
         }
         let mut found = self.fill_context.shard_cache.samples(&[(shard, at)])?;
-        let found = found.pop().ok_or_else(beyond)?;
+        let found = found.pop().ok_or_else(|| catalog.changed(shard))?;
         let mut encoded = Vec::new();
         let schema = catalog
             .encode(shard, found.piece(), &mut encoded)
@@ -271,19 +267,15 @@ impl Reader {
         let Some((shard, _)) = catalog.locate(sample) else {
             return true;
         };
-        let is_remote = catalog
-            .stream_of(shard)
-            .is_some_and(|(stream, _)| stream.origin.is_some());
-        !is_remote || self.fill_context.shard_cache.get(shard).is_some()
+        !self.fill_context.is_fetched(shard) || self.fill_context.shard_cache.get(shard).is_some()
     }
 
     /// Counts a single-sample read of a shard and returns whether the whole shard should be fetched now.
     fn is_asked_often(&self, shard: usize) -> bool {
         let catalog = &self.fill_context.catalog;
-        let is_remote = catalog
-            .stream_of(shard)
-            .is_some_and(|(stream, _)| stream.origin.is_some());
-        if !is_remote || self.fill_context.shard_cache.get(shard).is_some() {
+        if !self.fill_context.is_fetched(shard)
+            || self.fill_context.shard_cache.get(shard).is_some()
+        {
             return false;
         }
         let bytes = catalog.entry(shard).map_or(0, |entry| entry.data().bytes);
@@ -375,16 +367,12 @@ impl Reader {
     /// [`ReaderError::SampleBeyond`]; errors of reading the sample.
     pub fn key_of(&self, sample: u64) -> Result<Option<String>, ReaderError> {
         let catalog = &self.fill_context.catalog;
-        let beyond = || ReaderError::SampleBeyond {
-            sample,
-            samples: catalog.samples(),
-        };
-        let (shard, at) = catalog.locate(sample).ok_or_else(beyond)?;
+        let (shard, at) = self.fill_context.locate(sample)?;
         if !matches!(catalog.entry(shard), Some(Entry::Tar(_))) {
             return Ok(None);
         }
         let mut found = self.fill_context.shard_cache.samples(&[(shard, at)])?;
-        let found = found.pop().ok_or_else(beyond)?;
+        let found = found.pop().ok_or_else(|| catalog.changed(shard))?;
         let piece = found.piece();
         match TarSample::read(piece.begin, piece.bytes, catalog.limits()) {
             Ok(sample) => Ok(Some(String::from_utf8_lossy(sample.key()).into_owned())),
@@ -413,12 +401,7 @@ impl Reader {
     }
 
     fn shard_of(&self, sample: u64) -> Result<usize, ReaderError> {
-        let catalog = &self.fill_context.catalog;
-        let found = catalog.locate(sample).map(|(shard, _)| shard);
-        found.ok_or_else(|| ReaderError::SampleBeyond {
-            sample,
-            samples: catalog.samples(),
-        })
+        Ok(self.fill_context.locate(sample)?.0)
     }
 
     fn raw_file(&self, shard: usize) -> Result<&FileEntry, ReaderError> {
