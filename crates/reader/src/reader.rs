@@ -21,8 +21,7 @@ use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
 use shardmill_cache::{Access, Blob, CacheOptions, CacheStats, Cancel};
 use shardmill_dataset::{
-    Catalog, CatalogOptions, DatasetError, Entry, FileEntry, Keys, KnownFiles, Schema,
-    StreamOptions, TarSample,
+    Catalog, CatalogOptions, DatasetError, Entry, FileEntry, Keys, Schema, StreamOptions, TarSample,
 };
 
 /// Free memory that the pool keeps for the next batches.
