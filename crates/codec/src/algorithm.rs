@@ -1,94 +1,48 @@
 //! Names the algorithms for hashes and compression.
 
-use std::fmt;
-
-/// A hash algorithm, with the name used in indexes. All algorithms are unkeyed or have seed 0.
-///
-/// The order is that of the names, which is the order of the keys in an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HashAlgo {
-    /// `blake2b`, 64 bytes.
-    Blake2b,
-    /// `blake2s`, 32 bytes.
-    Blake2s,
-    /// `md5`.
-    Md5,
-    /// `sha1`.
-    Sha1,
-    /// `sha224`.
-    Sha224,
-    /// `sha256`.
-    Sha256,
-    /// `sha384`.
-    Sha384,
-    /// `sha3_224`.
-    Sha3_224,
-    /// `sha3_256`.
-    Sha3_256,
-    /// `sha3_384`.
-    Sha3_384,
-    /// `sha3_512`.
-    Sha3_512,
-    /// `sha512`.
-    Sha512,
-    /// `xxh128`, an alias of `xxh3_128`.
-    Xxh128,
-    /// `xxh32`.
-    Xxh32,
-    /// `xxh3_128`.
-    Xxh3_128,
-    /// `xxh3_64`.
-    Xxh3_64,
-    /// `xxh64`.
-    Xxh64,
+shardmill_core::named_enum! {
+    /// A hash algorithm, with the name used in indexes. All algorithms are unkeyed or have seed 0.
+    ///
+    /// The order is that of the names, which is the order of the keys in an index.
+    pub enum HashAlgo {
+        /// `blake2b`, 64 bytes.
+        Blake2b = "blake2b",
+        /// `blake2s`, 32 bytes.
+        Blake2s = "blake2s",
+        /// `md5`.
+        Md5 = "md5",
+        /// `sha1`.
+        Sha1 = "sha1",
+        /// `sha224`.
+        Sha224 = "sha224",
+        /// `sha256`.
+        Sha256 = "sha256",
+        /// `sha384`.
+        Sha384 = "sha384",
+        /// `sha3_224`.
+        Sha3_224 = "sha3_224",
+        /// `sha3_256`.
+        Sha3_256 = "sha3_256",
+        /// `sha3_384`.
+        Sha3_384 = "sha3_384",
+        /// `sha3_512`.
+        Sha3_512 = "sha3_512",
+        /// `sha512`.
+        Sha512 = "sha512",
+        /// `xxh128`, an alias of `xxh3_128`.
+        Xxh128 = "xxh128",
+        /// `xxh32`.
+        Xxh32 = "xxh32",
+        /// `xxh3_128`.
+        Xxh3_128 = "xxh3_128",
+        /// `xxh3_64`.
+        Xxh3_64 = "xxh3_64",
+        /// `xxh64`.
+        Xxh64 = "xxh64",
+    }
 }
 
 impl HashAlgo {
-    /// All algorithms, in the order of their names.
-    pub const ALL: [Self; 17] = [
-        Self::Blake2b,
-        Self::Blake2s,
-        Self::Md5,
-        Self::Sha1,
-        Self::Sha224,
-        Self::Sha256,
-        Self::Sha384,
-        Self::Sha3_224,
-        Self::Sha3_256,
-        Self::Sha3_384,
-        Self::Sha3_512,
-        Self::Sha512,
-        Self::Xxh128,
-        Self::Xxh32,
-        Self::Xxh3_128,
-        Self::Xxh3_64,
-        Self::Xxh64,
-    ];
-
-    /// Returns the name used in indexes: `sha256`, `xxh3_64`, …
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Blake2b => "blake2b",
-            Self::Blake2s => "blake2s",
-            Self::Md5 => "md5",
-            Self::Sha1 => "sha1",
-            Self::Sha224 => "sha224",
-            Self::Sha256 => "sha256",
-            Self::Sha384 => "sha384",
-            Self::Sha3_224 => "sha3_224",
-            Self::Sha3_256 => "sha3_256",
-            Self::Sha3_384 => "sha3_384",
-            Self::Sha3_512 => "sha3_512",
-            Self::Sha512 => "sha512",
-            Self::Xxh128 => "xxh128",
-            Self::Xxh32 => "xxh32",
-            Self::Xxh3_128 => "xxh3_128",
-            Self::Xxh3_64 => "xxh3_64",
-            Self::Xxh64 => "xxh64",
-        }
-    }
-
     /// Returns the number of bytes of a digest. Its text has twice as many digits.
     #[must_use]
     pub const fn digest_bytes(self) -> usize {
@@ -127,49 +81,23 @@ impl HashAlgo {
     }
 }
 
-impl fmt::Display for HashAlgo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+shardmill_core::named_enum! {
+    /// A compression algorithm.
+    pub enum Algorithm {
+        /// Brotli, a raw stream.
+        Brotli = "br",
+        /// bzip2.
+        Bzip2 = "bz2",
+        /// gzip.
+        Gzip = "gz",
+        /// Snappy, a raw block without framing.
+        Snappy = "snappy",
+        /// Zstandard.
+        Zstd = "zstd",
     }
-}
-
-/// A compression algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Algorithm {
-    /// Brotli, a raw stream.
-    Brotli,
-    /// bzip2.
-    Bzip2,
-    /// gzip.
-    Gzip,
-    /// Snappy, a raw block without framing.
-    Snappy,
-    /// Zstandard.
-    Zstd,
 }
 
 impl Algorithm {
-    /// All algorithms, in declaration order.
-    pub const ALL: [Self; 5] = [
-        Self::Brotli,
-        Self::Bzip2,
-        Self::Gzip,
-        Self::Snappy,
-        Self::Zstd,
-    ];
-
-    /// Returns the name used in indexes without a level, which is also the file extension.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Brotli => "br",
-            Self::Bzip2 => "bz2",
-            Self::Gzip => "gz",
-            Self::Snappy => "snappy",
-            Self::Zstd => "zstd",
-        }
-    }
-
     /// Returns the level that the name without a level means; 0 for Snappy, which has no levels.
     #[must_use]
     pub const fn default_level(self) -> u8 {
@@ -190,11 +118,5 @@ impl Algorithm {
             Self::Snappy => None,
             Self::Zstd => Some(1..=22),
         }
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

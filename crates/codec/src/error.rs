@@ -224,12 +224,9 @@ impl FromStr for HashAlgo {
     type Err = CodecError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|algo| algo.name() == name)
-            .ok_or_else(|| CodecError::UnknownHash {
-                name: name.to_owned(),
-            })
+        Self::from_name(name).ok_or_else(|| CodecError::UnknownHash {
+            name: name.to_owned(),
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use sha2::digest::DynDigest;
 use xxhash_rust::xxh3::Xxh3;
 use xxhash_rust::xxh32::Xxh32;
 use xxhash_rust::xxh64::Xxh64;
@@ -28,9 +29,8 @@ fn nibble(digit: u8) -> Option<u8> {
 impl Digest {
     fn new(algo: HashAlgo, digest: &[u8]) -> Self {
         let mut bytes = [0; 64];
-        for (to, from) in bytes.iter_mut().zip(digest) {
-            *to = *from;
-        }
+        let digest = digest.get(..64).unwrap_or(digest);
+        bytes[..digest.len()].copy_from_slice(digest);
         Self { algo, bytes }
     }
 
@@ -81,9 +81,7 @@ impl fmt::Display for Digest {
         let mut text = String::with_capacity(2 * self.as_bytes().len());
         for byte in self.as_bytes() {
             for digit in [byte >> 4, byte & 0xf] {
-                text.push(char::from(
-                    DIGITS.get(usize::from(digit)).copied().unwrap_or(b'0'),
-                ));
+                text.push(char::from(DIGITS[usize::from(digit)]));
             }
         }
         f.write_str(&text)
@@ -97,29 +95,22 @@ impl fmt::Debug for Digest {
 }
 
 /// An incremental hash of bytes.
-#[derive(Clone)]
 pub struct Hasher {
     algo: HashAlgo,
     state: State,
 }
 
-#[derive(Clone)]
 enum State {
-    Blake2b(Box<blake2::Blake2b512>),
-    Blake2s(Box<blake2::Blake2s256>),
-    Md5(md5::Md5),
-    Sha1(sha1::Sha1),
-    Sha224(sha2::Sha224),
-    Sha256(sha2::Sha256),
-    Sha384(Box<sha2::Sha384>),
-    Sha512(Box<sha2::Sha512>),
-    Sha3_224(Box<sha3::Sha3_224>),
-    Sha3_256(Box<sha3::Sha3_256>),
-    Sha3_384(Box<sha3::Sha3_384>),
-    Sha3_512(Box<sha3::Sha3_512>),
+    Digest(Box<dyn DynDigest + Send + Sync>),
     Xxh32(Xxh32),
     Xxh64(Xxh64),
     Xxh3(Box<Xxh3>),
+}
+
+impl State {
+    fn digest<T: DynDigest + Default + Send + Sync + 'static>() -> Self {
+        Self::Digest(Box::<T>::default())
+    }
 }
 
 impl fmt::Debug for Hasher {
@@ -135,18 +126,18 @@ impl Hasher {
     #[must_use]
     pub fn new(algo: HashAlgo) -> Self {
         let state = match algo {
-            HashAlgo::Blake2b => State::Blake2b(Box::default()),
-            HashAlgo::Blake2s => State::Blake2s(Box::default()),
-            HashAlgo::Md5 => State::Md5(md5::Md5::default()),
-            HashAlgo::Sha1 => State::Sha1(sha1::Sha1::default()),
-            HashAlgo::Sha224 => State::Sha224(sha2::Sha224::default()),
-            HashAlgo::Sha256 => State::Sha256(sha2::Sha256::default()),
-            HashAlgo::Sha384 => State::Sha384(Box::default()),
-            HashAlgo::Sha512 => State::Sha512(Box::default()),
-            HashAlgo::Sha3_224 => State::Sha3_224(Box::default()),
-            HashAlgo::Sha3_256 => State::Sha3_256(Box::default()),
-            HashAlgo::Sha3_384 => State::Sha3_384(Box::default()),
-            HashAlgo::Sha3_512 => State::Sha3_512(Box::default()),
+            HashAlgo::Blake2b => State::digest::<blake2::Blake2b512>(),
+            HashAlgo::Blake2s => State::digest::<blake2::Blake2s256>(),
+            HashAlgo::Md5 => State::digest::<md5::Md5>(),
+            HashAlgo::Sha1 => State::digest::<sha1::Sha1>(),
+            HashAlgo::Sha224 => State::digest::<sha2::Sha224>(),
+            HashAlgo::Sha256 => State::digest::<sha2::Sha256>(),
+            HashAlgo::Sha384 => State::digest::<sha2::Sha384>(),
+            HashAlgo::Sha512 => State::digest::<sha2::Sha512>(),
+            HashAlgo::Sha3_224 => State::digest::<sha3::Sha3_224>(),
+            HashAlgo::Sha3_256 => State::digest::<sha3::Sha3_256>(),
+            HashAlgo::Sha3_384 => State::digest::<sha3::Sha3_384>(),
+            HashAlgo::Sha3_512 => State::digest::<sha3::Sha3_512>(),
             HashAlgo::Xxh32 => State::Xxh32(Xxh32::new(0)),
             HashAlgo::Xxh64 => State::Xxh64(Xxh64::new(0)),
             HashAlgo::Xxh128 | HashAlgo::Xxh3_128 | HashAlgo::Xxh3_64 => {
@@ -164,20 +155,8 @@ impl Hasher {
 
     /// Adds `bytes` to the input.
     pub fn update(&mut self, bytes: &[u8]) {
-        use sha2::Digest as _;
         match &mut self.state {
-            State::Blake2b(state) => state.update(bytes),
-            State::Blake2s(state) => state.update(bytes),
-            State::Md5(state) => state.update(bytes),
-            State::Sha1(state) => state.update(bytes),
-            State::Sha224(state) => state.update(bytes),
-            State::Sha256(state) => state.update(bytes),
-            State::Sha384(state) => state.update(bytes),
-            State::Sha512(state) => state.update(bytes),
-            State::Sha3_224(state) => state.update(bytes),
-            State::Sha3_256(state) => state.update(bytes),
-            State::Sha3_384(state) => state.update(bytes),
-            State::Sha3_512(state) => state.update(bytes),
+            State::Digest(state) => state.update(bytes),
             State::Xxh32(state) => state.update(bytes),
             State::Xxh64(state) => state.update(bytes),
             State::Xxh3(state) => state.update(bytes),
@@ -187,21 +166,9 @@ impl Hasher {
     /// Returns the digest of all input.
     #[must_use]
     pub fn finish(self) -> Digest {
-        use sha2::Digest as _;
         let algo = self.algo;
         match self.state {
-            State::Blake2b(state) => Digest::new(algo, &state.finalize()),
-            State::Blake2s(state) => Digest::new(algo, &state.finalize()),
-            State::Md5(state) => Digest::new(algo, &state.finalize()),
-            State::Sha1(state) => Digest::new(algo, &state.finalize()),
-            State::Sha224(state) => Digest::new(algo, &state.finalize()),
-            State::Sha256(state) => Digest::new(algo, &state.finalize()),
-            State::Sha384(state) => Digest::new(algo, &state.finalize()),
-            State::Sha512(state) => Digest::new(algo, &state.finalize()),
-            State::Sha3_224(state) => Digest::new(algo, &state.finalize()),
-            State::Sha3_256(state) => Digest::new(algo, &state.finalize()),
-            State::Sha3_384(state) => Digest::new(algo, &state.finalize()),
-            State::Sha3_512(state) => Digest::new(algo, &state.finalize()),
+            State::Digest(state) => Digest::new(algo, &state.finalize()),
             // The canonical form of xxHash is big-endian.
             State::Xxh32(state) => Digest::new(algo, &state.digest().to_be_bytes()),
             State::Xxh64(state) => Digest::new(algo, &state.digest().to_be_bytes()),
@@ -292,9 +259,8 @@ impl FileHashes {
     /// Returns the stored algorithm that is the fastest to compute; `None` if there are no hashes.
     #[must_use]
     pub fn quickest(&self) -> Option<HashAlgo> {
-        self.iter()
-            .map(|digest| digest.algo)
-            .min_by_key(|algo| algo.cost())
+        let algos = self.iter().map(|digest| digest.algo);
+        algos.min_by_key(|algo| algo.cost())
     }
 
     /// Compares a digest with the stored one of its algorithm.
@@ -304,15 +270,13 @@ impl FileHashes {
     /// As [`check`](Self::check).
     pub fn check_digest(&self, found: Digest) -> Result<(), CodecError> {
         let algo = found.algo;
-        let expected = self.get(algo).ok_or(CodecError::HashAbsent { algo })?;
-        if found == expected {
-            Ok(())
-        } else {
-            Err(CodecError::HashMismatch {
+        match self.get(algo).ok_or(CodecError::HashAbsent { algo })? {
+            expected if found == expected => Ok(()),
+            expected => Err(CodecError::HashMismatch {
                 algo,
                 expected: expected.to_string(),
                 found: found.to_string(),
-            })
+            }),
         }
     }
 

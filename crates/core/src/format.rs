@@ -1,49 +1,28 @@
 //! The names of the shard formats.
 
-use std::fmt;
 use std::str::FromStr;
 
-/// An on-disk shard format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Format {
-    /// MosaicML Streaming's binary shards, one file per shard.
-    Mds,
-    /// JSON lines with a `.meta` file of offsets.
-    Json,
-    /// Comma-separated values, unquoted, with a `.meta` file of offsets.
-    Csv,
-    /// Tab-separated values, unquoted, with a `.meta` file of offsets.
-    Tsv,
-    /// Values with a custom separator, with a `.meta` file of offsets.
-    Xsv,
+crate::named_enum! {
+    /// An on-disk shard format.
+    pub enum Format {
+        /// MosaicML Streaming's binary shards, one file per shard.
+        Mds = "mds",
+        /// JSON lines with a `.meta` file of offsets.
+        Json = "json",
+        /// Comma-separated values, unquoted, with a `.meta` file of offsets.
+        Csv = "csv",
+        /// Tab-separated values, unquoted, with a `.meta` file of offsets.
+        Tsv = "tsv",
+        /// Values with a custom separator, with a `.meta` file of offsets.
+        Xsv = "xsv",
+    }
 }
 
 impl Format {
-    /// All formats, in declaration order.
-    pub const ALL: [Self; 5] = [Self::Mds, Self::Json, Self::Csv, Self::Tsv, Self::Xsv];
-
-    /// Returns the name used in `index.json` and as the file extension of a shard.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mds => "mds",
-            Self::Json => "json",
-            Self::Csv => "csv",
-            Self::Tsv => "tsv",
-            Self::Xsv => "xsv",
-        }
-    }
-
     /// Returns whether a shard consists of two files: data and `.meta`.
     #[must_use]
     pub const fn is_split(self) -> bool {
         !matches!(self, Self::Mds)
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -59,12 +38,9 @@ impl FromStr for Format {
     type Err = ParseFormatError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|format| format.name() == name)
-            .ok_or_else(|| ParseFormatError {
-                name: name.to_owned(),
-            })
+        Self::from_name(name).ok_or_else(|| ParseFormatError {
+            name: name.to_owned(),
+        })
     }
 }
 

@@ -24,6 +24,7 @@ mod error;
 mod format;
 mod limits;
 mod name;
+mod named;
 pub mod parallel;
 mod process;
 mod progress;

@@ -526,14 +526,9 @@ impl DatasetError {
         number: impl FnOnce(u64) -> u64,
         mut source: MdsError,
     ) -> Self {
-        if let MdsError::Offsets { sample, .. }
-        | MdsError::SampleNewline { sample }
-        | MdsError::SampleHead { sample, .. }
+        if let MdsError::Sample { sample, .. }
         | MdsError::SampleEnd { sample, .. }
-        | MdsError::SampleTrailing { sample, .. }
-        | MdsError::Value { sample, .. }
-        | MdsError::Line { sample, .. }
-        | MdsError::LineColumns { sample, .. } = &mut source
+        | MdsError::Value { sample, .. } = &mut source
         {
             *sample = number(*sample);
             place.sample = Some(*sample);

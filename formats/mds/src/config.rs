@@ -20,35 +20,15 @@ pub struct Column {
     pub encoding: Encoding,
 }
 
-/// How a value is encoded as text in the JSON and XSV formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TextEncoding {
-    /// `str`: unchanged text.
-    Str,
-    /// `int`: an integer in decimal, of any size.
-    Int,
-    /// `float`: the shortest decimal text that parses to the same `f64`.
-    Float,
-}
-
-impl TextEncoding {
-    /// All encodings, in declaration order.
-    pub const ALL: [Self; 3] = [Self::Str, Self::Int, Self::Float];
-
-    /// Returns the name used in indexes: `str`, `int`, `float`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Str => "str",
-            Self::Int => "int",
-            Self::Float => "float",
-        }
-    }
-}
-
-impl fmt::Display for TextEncoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+shardmill_core::named_enum! {
+    /// How a value is encoded as text in the JSON and XSV formats.
+    pub enum TextEncoding {
+        /// `str`: unchanged text.
+        Str = "str",
+        /// `int`: an integer in decimal, of any size.
+        Int = "int",
+        /// `float`: the shortest decimal text that parses to the same `f64`.
+        Float = "float",
     }
 }
 
@@ -56,13 +36,10 @@ impl FromStr for TextEncoding {
     type Err = MdsError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|encoding| encoding.name() == name)
-            .ok_or_else(|| {
-                let reason = format!("unknown text encoding `{}`", escape(name));
-                MdsProblem::TextEncoding.because(reason)
-            })
+        Self::from_name(name).ok_or_else(|| {
+            let reason = format!("unknown text encoding `{}`", escape(name));
+            MdsProblem::TextEncoding.because(reason)
+        })
     }
 }
 

@@ -2,67 +2,35 @@
 
 use std::fmt;
 
-/// The type of the numbers in a number column or an array; little-endian on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DType {
-    /// `uint8`
-    U8,
-    /// `int8`
-    I8,
-    /// `uint16`
-    U16,
-    /// `int16`
-    I16,
-    /// `float16`, IEEE 754 binary16
-    F16,
-    /// `uint32`
-    U32,
-    /// `int32`
-    I32,
-    /// `float32`
-    F32,
-    /// `uint64`
-    U64,
-    /// `int64`
-    I64,
-    /// `float64`
-    F64,
+shardmill_core::named_enum! {
+    /// The type of the numbers in a number column or an array; little-endian on disk.
+    pub enum DType {
+        /// `uint8`
+        U8 = "uint8",
+        /// `int8`
+        I8 = "int8",
+        /// `uint16`
+        U16 = "uint16",
+        /// `int16`
+        I16 = "int16",
+        /// `float16`, IEEE 754 binary16
+        F16 = "float16",
+        /// `uint32`
+        U32 = "uint32",
+        /// `int32`
+        I32 = "int32",
+        /// `float32`
+        F32 = "float32",
+        /// `uint64`
+        U64 = "uint64",
+        /// `int64`
+        I64 = "int64",
+        /// `float64`
+        F64 = "float64",
+    }
 }
 
 impl DType {
-    /// All types, in the order of their codes.
-    pub const ALL: [Self; 11] = [
-        Self::U8,
-        Self::I8,
-        Self::U16,
-        Self::I16,
-        Self::F16,
-        Self::U32,
-        Self::I32,
-        Self::F32,
-        Self::U64,
-        Self::I64,
-        Self::F64,
-    ];
-
-    /// Returns the name used in encodings, which is numpy's: `uint8` … `float64`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::U8 => "uint8",
-            Self::I8 => "int8",
-            Self::U16 => "uint16",
-            Self::I16 => "int16",
-            Self::F16 => "float16",
-            Self::U32 => "uint32",
-            Self::I32 => "int32",
-            Self::F32 => "float32",
-            Self::U64 => "uint64",
-            Self::I64 => "int64",
-            Self::F64 => "float64",
-        }
-    }
-
     /// Returns the bytes of one number: 1, 2, 4 or 8.
     #[must_use]
     pub const fn size_bytes(self) -> u64 {
@@ -99,12 +67,6 @@ impl DType {
         matches!(self, Self::F16 | Self::F32 | Self::F64)
     }
 
-    /// Returns the type with that [`name`](Self::name).
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
-    }
-
     /// Returns the type with that [`code`](Self::code).
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
@@ -112,41 +74,15 @@ impl DType {
     }
 }
 
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// How an image is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ImageKind {
-    /// Width, height, mode and raw pixels.
-    Pil,
-    /// A JPEG file.
-    Jpeg,
-    /// A PNG file.
-    Png,
-}
-
-impl ImageKind {
-    /// All kinds, in declaration order.
-    pub const ALL: [Self; 3] = [Self::Pil, Self::Jpeg, Self::Png];
-
-    /// Returns the name used in encodings: `pil`, `jpeg`, `png`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pil => "pil",
-            Self::Jpeg => "jpeg",
-            Self::Png => "png",
-        }
-    }
-}
-
-impl fmt::Display for ImageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+shardmill_core::named_enum! {
+    /// How an image is stored.
+    pub enum ImageKind {
+        /// Width, height, mode and raw pixels.
+        Pil = "pil",
+        /// A JPEG file.
+        Jpeg = "jpeg",
+        /// A PNG file.
+        Png = "png",
     }
 }
 
@@ -196,6 +132,33 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    /// Parses a name without parameters.
+    pub(crate) fn plain(name: &str) -> Option<Self> {
+        Some(match name {
+            "bytes" => Self::Bytes,
+            "str" => Self::Str,
+            "int" => Self::Int,
+            "ndarray" => Self::NdArray {
+                dtype: None,
+                shape: None,
+            },
+            "str_int" => Self::StrInt,
+            "str_float" => Self::StrFloat,
+            "str_decimal" => Self::StrDecimal,
+            "pil" => Self::Image(ImageKind::Pil),
+            "jpeg" => Self::Image(ImageKind::Jpeg),
+            "png" => Self::Image(ImageKind::Png),
+            "jpeg_array" => Self::JpegArray { underscore: true },
+            "jpegarray" => Self::JpegArray { underscore: false },
+            "list[pil]" => Self::List(ImageKind::Pil),
+            "list[jpeg]" => Self::List(ImageKind::Jpeg),
+            "list[png]" => Self::List(ImageKind::Png),
+            "pkl" => Self::Pkl,
+            "json" => Self::Json,
+            _ => Self::Number(DType::from_name(name)?),
+        })
+    }
+
     /// The 28 names of the format, without parameters.
     pub const NAMES: [&'static str; 28] = [
         "bytes",
@@ -268,10 +231,6 @@ impl Encoding {
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bytes => f.write_str("bytes"),
-            Self::Str => f.write_str("str"),
-            Self::Int => f.write_str("int"),
-            Self::Number(dtype) => f.write_str(dtype.name()),
             Self::NdArray { dtype, shape } => {
                 f.write_str("ndarray")?;
                 if dtype.is_some() || shape.is_some() {
@@ -283,15 +242,14 @@ impl fmt::Display for Encoding {
                 }
                 Ok(())
             }
-            Self::StrInt => f.write_str("str_int"),
-            Self::StrFloat => f.write_str("str_float"),
-            Self::StrDecimal => f.write_str("str_decimal"),
-            Self::Image(kind) => f.write_str(kind.name()),
-            Self::JpegArray { underscore: true } => f.write_str("jpeg_array"),
-            Self::JpegArray { underscore: false } => f.write_str("jpegarray"),
-            Self::List(kind) => write!(f, "list[{kind}]"),
-            Self::Pkl => f.write_str("pkl"),
-            Self::Json => f.write_str("json"),
+            plain => {
+                let mut names = Self::NAMES.into_iter();
+                f.write_str(
+                    names
+                        .find(|name| Self::plain(name).as_ref() == Some(plain))
+                        .unwrap_or_default(),
+                )
+            }
         }
     }
 }

@@ -4,36 +4,9 @@ use std::str::FromStr;
 
 use shardmill_core::escape;
 
-use crate::encoding::{DType, Encoding, ImageKind};
+use crate::encoding::{DType, Encoding};
 use crate::error::{MdsError, MdsProblem};
 use crate::limits;
-
-/// Parses a name without parameters.
-fn plain(name: &str) -> Option<Encoding> {
-    Some(match name {
-        "bytes" => Encoding::Bytes,
-        "str" => Encoding::Str,
-        "int" => Encoding::Int,
-        "ndarray" => Encoding::NdArray {
-            dtype: None,
-            shape: None,
-        },
-        "str_int" => Encoding::StrInt,
-        "str_float" => Encoding::StrFloat,
-        "str_decimal" => Encoding::StrDecimal,
-        "pil" => Encoding::Image(ImageKind::Pil),
-        "jpeg" => Encoding::Image(ImageKind::Jpeg),
-        "png" => Encoding::Image(ImageKind::Png),
-        "jpeg_array" => Encoding::JpegArray { underscore: true },
-        "jpegarray" => Encoding::JpegArray { underscore: false },
-        "list[pil]" => Encoding::List(ImageKind::Pil),
-        "list[jpeg]" => Encoding::List(ImageKind::Jpeg),
-        "list[png]" => Encoding::List(ImageKind::Png),
-        "pkl" => Encoding::Pkl,
-        "json" => Encoding::Json,
-        _ => Encoding::Number(DType::from_name(name)?),
-    })
-}
 
 /// Parses one dimension in the canonical form of the format: digits without sign, whitespace or leading zero, at least
 /// 1. Other spellings would not round-trip.
@@ -68,7 +41,7 @@ impl FromStr for Encoding {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let Some(parameters) = text.strip_prefix("ndarray:") else {
-            return plain(text).ok_or_else(|| MdsError::UnknownEncoding {
+            return Self::plain(text).ok_or_else(|| MdsError::UnknownEncoding {
                 encoding: text.to_owned(),
             });
         };

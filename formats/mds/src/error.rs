@@ -93,6 +93,16 @@ pub enum MdsProblem {
     Count,
     /// Samples that do not start or end at the required offset.
     Offsets,
+    /// A sample that does not end with the newline of the shard.
+    SampleNewline,
+    /// An MDS sample that ends within its list of lengths.
+    SampleHead,
+    /// An MDS sample with bytes after its last column.
+    SampleTrailing,
+    /// A line that is not a sample of the JSON or XSV format.
+    Line,
+    /// A line whose columns differ from those of the shard.
+    LineColumns,
     /// A config in the shard that differs from the one in the index.
     Config,
     /// A header line that does not name the columns of the index.
@@ -103,6 +113,15 @@ impl MdsProblem {
     /// Builds the error with this problem.
     pub(crate) fn because(self, reason: impl Into<String>) -> MdsError {
         MdsError::Input {
+            problem: self,
+            reason: reason.into(),
+        }
+    }
+
+    /// Builds the error of a sample with this problem.
+    pub(crate) fn of_sample(self, sample: u64, reason: impl Into<String>) -> MdsError {
+        MdsError::Sample {
+            sample,
             problem: self,
             reason: reason.into(),
         }
@@ -174,6 +193,11 @@ impl MdsProblem {
             Self::Truncated => (Corrupt, "shard-truncated", None),
             Self::Count => (Corrupt, "shard-count", None),
             Self::Offsets => (Corrupt, "shard-offsets", None),
+            Self::SampleNewline => (Corrupt, "sample-newline", None),
+            Self::SampleHead => (Corrupt, "sample-truncated", None),
+            Self::SampleTrailing => (Corrupt, "sample-trailing", None),
+            Self::Line => (Corrupt, "sample-line", None),
+            Self::LineColumns => (Corrupt, "sample-columns", None),
             Self::Config => (Corrupt, "shard-config", None),
             Self::HeaderLine => (Corrupt, "shard-header", None),
         }
@@ -307,27 +331,21 @@ pub enum MdsError {
     /// A shard without the `.meta` file that its format needs.
     #[error("the .meta file of the shard is missing")]
     NoMeta,
-    /// A sample that ends before it starts.
-    #[error("sample {sample} starts at byte {begin} and ends at byte {end}")]
-    Offsets {
+    /// A sample that is not valid.
+    #[error("sample {sample} {reason}")]
+    Sample {
         /// The sample.
         sample: u64,
-        /// Its first byte.
-        begin: u64,
-        /// The byte after its last.
-        end: u64,
+        /// What is wrong with it.
+        problem: MdsProblem,
+        /// What is wrong with it, with the facts.
+        reason: String,
     },
     /// A config in the shard that is not valid.
     #[error("the config in the shard is wrong{}: {problem}", config_place(problem))]
     ShardConfig {
         /// What is wrong.
         problem: Box<Self>,
-    },
-    /// A sample that does not end with the newline of the shard.
-    #[error("sample {sample} does not end with the newline of the shard")]
-    SampleNewline {
-        /// The sample.
-        sample: u64,
     },
     /// A sample number beyond the end of the shard.
     #[error("there is no sample {sample} in a shard of {samples}")]
@@ -336,18 +354,6 @@ pub enum MdsError {
         sample: u64,
         /// The number of samples in the shard.
         samples: u64,
-    },
-    /// An MDS sample that ends within its list of lengths.
-    #[error(
-        "sample {sample} has {found} bytes, but the lengths of its columns alone need {needed}"
-    )]
-    SampleHead {
-        /// The sample.
-        sample: u64,
-        /// Bytes of the lengths.
-        needed: u64,
-        /// Bytes of the sample.
-        found: u64,
     },
     /// An MDS sample that ends within the value of a column.
     #[error(
@@ -364,14 +370,6 @@ pub enum MdsError {
         /// Bytes left in the sample.
         left: u64,
     },
-    /// An MDS sample with bytes after its last column.
-    #[error("sample {sample} has {bytes} bytes after its last column")]
-    SampleTrailing {
-        /// The sample.
-        sample: u64,
-        /// The number of these bytes.
-        bytes: u64,
-    },
     /// A value that is not valid for its encoding.
     #[error("column `{}` of sample {sample}: {problem}", escape(column))]
     Value {
@@ -381,22 +379,6 @@ pub enum MdsError {
         column: String,
         /// What is wrong.
         problem: Box<Self>,
-    },
-    /// A line that is not a sample of the JSON or XSV format.
-    #[error("sample {sample} {problem}")]
-    Line {
-        /// The sample.
-        sample: u64,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A line whose columns differ from those of the shard.
-    #[error("sample {sample} {problem}")]
-    LineColumns {
-        /// The sample.
-        sample: u64,
-        /// What is wrong with them.
-        problem: String,
     },
 }
 
@@ -464,7 +446,7 @@ impl MdsError {
 impl Diagnostic for MdsError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Input { problem, .. } => problem.facts().0,
+            Self::Input { problem, .. } | Self::Sample { problem, .. } => problem.facts().0,
             Self::UnknownEncoding { .. }
             | Self::UnknownDtype { .. }
             | Self::Format(_)
@@ -483,7 +465,7 @@ impl Diagnostic for MdsError {
 
     fn id(&self) -> &'static str {
         match self {
-            Self::Input { problem, .. } => problem.facts().1,
+            Self::Input { problem, .. } | Self::Sample { problem, .. } => problem.facts().1,
             Self::UnknownEncoding { .. } => "encoding-unknown",
             Self::UnknownDtype { .. } => "encoding-dtype",
             Self::NoColumns => "config-no-columns",
@@ -502,14 +484,9 @@ impl Diagnostic for MdsError {
             Self::Limit(problem) | Self::ValueLimit(problem) => problem.id(),
             Self::ShardTooLarge { .. } => "shard-too-large",
             Self::NoMeta => "shard-meta",
-            Self::Offsets { .. } => "shard-offsets",
             Self::ShardConfig { .. } => "shard-config",
-            Self::SampleNewline { .. } => "sample-newline",
             Self::NoSample { .. } => "sample-range",
-            Self::SampleHead { .. } | Self::SampleEnd { .. } => "sample-truncated",
-            Self::SampleTrailing { .. } => "sample-trailing",
-            Self::Line { .. } => "sample-line",
-            Self::LineColumns { .. } => "sample-columns",
+            Self::SampleEnd { .. } => "sample-truncated",
             Self::At { problem, .. } | Self::Value { problem, .. } => problem.id(),
         }
     }

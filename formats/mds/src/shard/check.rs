@@ -82,11 +82,8 @@ impl<'a> Table<'a> {
         for (place, bytes) in (0_u64..).zip(self.bytes.chunks_exact(4)) {
             let offset = number(bytes).unwrap_or(0);
             let Some(size) = offset.checked_sub(previous) else {
-                return Err(MdsError::Offsets {
-                    sample: place.saturating_sub(1),
-                    begin: previous,
-                    end: offset,
-                });
+                let reason = format!("starts at byte {previous} and ends at byte {offset}");
+                return Err(MdsProblem::Offsets.of_sample(place.saturating_sub(1), reason));
             };
             largest = largest.max(size);
             previous = offset;
@@ -217,10 +214,16 @@ fn check_lines(
             .range(sample)
             .and_then(|(begin, end)| data.get(begin..end));
         if !line.is_some_and(|line| line.ends_with(newline)) {
-            return Err(MdsError::SampleNewline { sample });
+            return Err(without_newline(sample));
         }
     }
     Ok(())
+}
+
+/// Builds the error for a sample that does not end with the newline of its shard.
+pub(super) fn without_newline(sample: u64) -> MdsError {
+    let reason = "does not end with the newline of the shard";
+    MdsProblem::SampleNewline.of_sample(sample, reason)
 }
 
 fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<(), MdsError> {

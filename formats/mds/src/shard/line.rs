@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use shardmill_core::Limits;
 
 use crate::config::{TextColumn, TextEncoding};
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem};
 use crate::json::check_json;
 use crate::shown::shorten;
 use crate::text::{is_integer_text, parse_float_text};
@@ -25,26 +25,22 @@ pub enum TextValue<'a> {
     Json(&'a str),
 }
 
-fn problem(sample: u64, problem: impl Into<String>) -> MdsError {
-    MdsError::Line {
-        sample,
-        problem: problem.into(),
-    }
+fn problem(sample: u64, reason: impl Into<String>) -> MdsError {
+    MdsProblem::Line.of_sample(sample, reason)
 }
 
-fn columns_problem(sample: u64, problem: impl Into<String>) -> MdsError {
-    MdsError::LineColumns {
-        sample,
-        problem: problem.into(),
-    }
+fn columns_problem(sample: u64, reason: impl Into<String>) -> MdsError {
+    MdsProblem::LineColumns.of_sample(sample, reason)
+}
+
+fn wrong_count(sample: u64, found: usize, needed: usize) -> MdsError {
+    columns_problem(sample, format!("has {found} values instead of {needed}"))
 }
 
 fn utf8(sample: u64, line: &[u8]) -> Result<&str, MdsError> {
     simdutf8::compat::from_utf8(line).map_err(|error| {
-        problem(
-            sample,
-            format!("is not UTF-8 from byte {}", error.valid_up_to()),
-        )
+        let reason = format!("is not UTF-8 from byte {}", error.valid_up_to());
+        problem(sample, reason)
     })
 }
 
@@ -60,11 +56,7 @@ pub(super) fn xsv<'a>(
     let mut parts = text.split(separator);
     for column in columns {
         let Some(part) = parts.next() else {
-            let (found, needed) = (values.len(), columns.len());
-            return Err(columns_problem(
-                sample,
-                format!("has {found} values instead of {needed}"),
-            ));
+            return Err(wrong_count(sample, values.len(), columns.len()));
         };
         let value = match column.encoding {
             TextEncoding::Str => Some(TextValue::Str(Cow::Borrowed(part))),
@@ -72,14 +64,10 @@ pub(super) fn xsv<'a>(
             TextEncoding::Float => parse_float_text(part).map(TextValue::Float),
         };
         let value = value.ok_or_else(|| {
-            let (name, encoding) = (shorten(&column.name), column.encoding);
-            problem(
-                sample,
-                format!(
-                    "has `{}` in column `{name}` of encoding `{encoding}`",
-                    shorten(part)
-                ),
-            )
+            let (part, name) = (shorten(part), shorten(&column.name));
+            let encoding = column.encoding;
+            let reason = format!("has `{part}` in column `{name}` of encoding `{encoding}`");
+            problem(sample, reason)
         })?;
         values.push((column.name.as_str(), value));
     }
@@ -88,11 +76,7 @@ pub(super) fn xsv<'a>(
         .filter(|part| !(columns.is_empty() && part.is_empty()))
         .count();
     if more > 0 {
-        let (found, needed) = (columns.len() + more, columns.len());
-        return Err(columns_problem(
-            sample,
-            format!("has {found} values instead of {needed}"),
-        ));
+        return Err(wrong_count(sample, columns.len() + more, columns.len()));
     }
     Ok(values)
 }
@@ -131,24 +115,17 @@ pub(super) fn json<'a>(
             columns_problem(sample, format!("has an unknown column `{}`", shorten(&key)))
         })?;
         if slot.is_some() {
-            return Err(columns_problem(
-                sample,
-                format!("has column `{}` twice", shorten(&key)),
-            ));
+            let reason = format!("has column `{}` twice", shorten(&key));
+            return Err(columns_problem(sample, reason));
         }
         *slot = Some(value(text).ok_or_else(|| problem(sample, HALF_PAIR))?);
     }
-    columns
-        .iter()
-        .zip(values)
-        .map(|(column, value)| match value {
-            Some(value) => Ok((column.name.as_str(), value)),
-            None => {
-                let name = shorten(&column.name);
-                Err(columns_problem(sample, format!("has no column `{name}`")))
-            }
-        })
-        .collect()
+    let values = columns.iter().zip(values).map(|(column, value)| {
+        let missing = || format!("has no column `{}`", shorten(&column.name));
+        let value = value.ok_or_else(|| columns_problem(sample, missing()));
+        Ok((column.name.as_str(), value?))
+    });
+    values.collect()
 }
 
 const HALF_PAIR: &str = "has half of a surrogate pair, which is not text";
@@ -161,13 +138,9 @@ struct Members<'a> {
 impl<'a> Members<'a> {
     /// Returns whether the text is an object, and moves past its opening brace.
     fn open(&mut self) -> bool {
-        match self.rest.strip_prefix('{') {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
+        let inside = self.rest.strip_prefix('{');
+        self.rest = inside.unwrap_or(self.rest);
+        inside.is_some()
     }
 
     /// Takes the first `bytes` bytes.

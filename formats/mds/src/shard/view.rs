@@ -2,12 +2,12 @@
 
 use shardmill_core::Limits;
 
-use super::check::{self, Table};
+use super::check::{self, Table, without_newline};
 use super::line::{self, TextValue};
 use crate::config::{Layout, ShardConfig};
 use crate::decode::decode;
 use crate::encoding::Encoding;
-use crate::error::{MdsError, no_part};
+use crate::error::{MdsError, MdsProblem, no_part};
 use crate::index::ShardEntry;
 use crate::value::Value;
 
@@ -125,11 +125,11 @@ impl<'a> ShardView<'a> {
             .filter(|column| column.encoding.fixed_size().is_none());
         let head_bytes = variable.count() * 4;
         let Some((mut head, mut body)) = bytes.split_at_checked(head_bytes) else {
-            return Err(MdsError::SampleHead {
-                sample,
-                needed: head_bytes as u64,
-                found: bytes.len() as u64,
-            });
+            let reason = format!(
+                "has {} bytes, but the lengths of its columns alone need {head_bytes}",
+                bytes.len()
+            );
+            return Err(MdsProblem::SampleHead.of_sample(sample, reason));
         };
         for column in columns {
             let size = match column.encoding.fixed_size() {
@@ -160,10 +160,8 @@ impl<'a> ShardView<'a> {
             });
         }
         if !body.is_empty() {
-            return Err(MdsError::SampleTrailing {
-                sample,
-                bytes: body.len() as u64,
-            });
+            let reason = format!("has {} bytes after its last column", body.len());
+            return Err(MdsProblem::SampleTrailing.of_sample(sample, reason));
         }
         Ok(())
     }
@@ -214,9 +212,8 @@ impl<'a> ShardView<'a> {
     /// Returns a sample of a text format, without its newline.
     fn line(&self, sample: u64, newline: &str) -> Result<&'a [u8], MdsError> {
         let bytes = self.sample(sample)?;
-        bytes
-            .strip_suffix(newline.as_bytes())
-            .ok_or(MdsError::SampleNewline { sample })
+        let line = bytes.strip_suffix(newline.as_bytes());
+        line.ok_or_else(|| without_newline(sample))
     }
 }
 
