@@ -33,9 +33,9 @@ pub(crate) trait Base: Send + Sync {
     fn null_count(&self, column: usize) -> Option<u64>;
 
     /// Returns the number of nulls of a column in one unit, if statistics record it.
-    fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
+    fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
         let _ = (unit, column);
-        Ok(None)
+        None
     }
 
     /// As [`Source::first_null`](crate::Source::first_null).
@@ -76,7 +76,7 @@ fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlac
         return Ok(None);
     }
     for (number, unit) in base.units().iter().enumerate() {
-        if base.unit_null_count(number, column)? == Some(0) {
+        if base.unit_null_count(number, column) == Some(0) {
             continue;
         }
         let mut rows = base.open(number, &[column])?;

@@ -1,6 +1,7 @@
 //! Composes hints for errors of a source that need more than a fixed sentence, and suggests similar column names.
 
 use arrow::datatypes::Schema;
+use datafusion::common::utils::datafusion_strsim::levenshtein;
 use shardmill_core::FileClass;
 
 use crate::options::SourceKind;
@@ -40,13 +41,15 @@ pub(crate) fn quoted(name: &str) -> String {
 
 /// Returns up to three column names that are spelled like `name`, nearest first.
 pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
-    let wanted = name.to_lowercase();
+    // The distance of long names takes long.
+    let head = |name: &str| -> String { name.to_lowercase().chars().take(64).collect() };
+    let wanted = head(name);
     let mut near: Vec<(usize, &str)> = schema
         .fields()
         .iter()
         .map(|field| {
             (
-                distance(&wanted, &field.name().to_lowercase()),
+                levenshtein(&wanted, &head(field.name())),
                 field.name().as_str(),
             )
         })
@@ -62,26 +65,6 @@ pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
         .take(3)
         .map(|(_, name)| name.to_owned())
         .collect()
-}
-
-/// Returns the Levenshtein distance of the first 64 characters.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().take(64).enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        if let Some(first) = row.first_mut() {
-            *first = left;
-        }
-        for (to, cell) in b.iter().zip(row.iter_mut().skip(1)) {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = *cell;
-            *cell = replaced.min(diagonal + 1).min(left + 1);
-            left = *cell;
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

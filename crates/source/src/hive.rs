@@ -146,29 +146,8 @@ fn keys_of(file: &InputFile) -> Result<BTreeMap<String, Option<String>>, SourceE
 
 /// Decodes `%41` and the like. A percent sign without two hexadecimal digits is literal, as some writers leave it.
 fn decode(text: &str) -> Option<String> {
-    if !text.contains('%') {
-        return Some(text.to_owned());
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.first_chunk::<2>().and_then(|digits| {
-            let text = std::str::from_utf8(digits).ok()?;
-            let plain = digits.iter().all(u8::is_ascii_hexdigit);
-            plain.then(|| u8::from_str_radix(text, 16).ok()).flatten()
-        });
-        match code {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
+    let text = percent_encoding::percent_decode_str(text).decode_utf8();
+    Some(text.ok()?.into_owned())
 }
 
 #[cfg(test)]

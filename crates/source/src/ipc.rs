@@ -627,13 +627,10 @@ impl Base for ArrowTable {
         self.null_counts.get(column).copied().flatten()
     }
 
-    fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
-        let (_, _, layout, _, batch) = self.place(unit)?;
-        Ok(self
-            .schema
-            .fields()
-            .get(column)
-            .and_then(|field| batch_nulls(layout, batch, field.name())))
+    fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
+        let (_, _, layout, _, batch) = self.place(unit).ok()?;
+        let field = self.schema.fields().get(column)?;
+        batch_nulls(layout, batch, field.name())
     }
 
     fn description(&self) -> &SourceDescription {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::SourceError;
 use crate::objects::Object;
@@ -39,6 +40,9 @@ impl Wanted {
     }
 }
 
+/// Receives the data of a prefetched unit.
+type Fetched = Receiver<Result<File, SourceError>>;
+
 /// Prefetches the next units.
 pub(crate) struct Prefetch {
     state: Mutex<State>,
@@ -52,49 +56,10 @@ struct State {
     /// The units that will be read, ascending; `None` for all.
     order: Option<Arc<[usize]>>,
     /// Prefetched units that are not opened yet, with their sizes in bytes.
-    waiting: BTreeMap<usize, (u64, Arc<Slot>)>,
+    waiting: BTreeMap<usize, (u64, Fetched)>,
     opened: BTreeSet<usize>,
     /// The last unit that was opened or prefetched.
     last: usize,
-}
-
-#[derive(Default)]
-struct Slot {
-    result: Mutex<Option<Result<File, SourceError>>>,
-    ready: Condvar,
-}
-
-impl Slot {
-    fn wait(&self) -> Result<File, SourceError> {
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(result) = result.take() {
-                return result;
-            }
-            result = match self.ready.wait(result) {
-                Ok(result) => result,
-                Err(poisoned) => poisoned.into_inner(),
-            };
-        }
-    }
-
-    fn put(&self, found: Result<File, SourceError>) {
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-        self.ready.notify_all();
-    }
-}
-
-/// Fails the waiters of a slot if the thread that should fill it panics.
-struct Filling(Arc<Slot>);
-
-impl Drop for Filling {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.put(Err(SourceError::bug(
-                "a thread that fetches a row group panicked",
-            )));
-        }
-    }
 }
 
 impl Prefetch {
@@ -131,13 +96,17 @@ impl Prefetch {
             }
         }
         match held {
-            Some(slot) => slot.wait(),
+            Some(fetched) => fetched.recv().unwrap_or_else(|_| {
+                Err(SourceError::bug(
+                    "a thread that fetches a row group panicked",
+                ))
+            }),
             None => wanted.fetch(),
         }
     }
 
     /// Returns the prefetched data of a unit, if there is any, and the units to prefetch next.
-    fn enter(&self, unit: usize, columns: &[usize]) -> (Option<Arc<Slot>>, Vec<usize>) {
+    fn enter(&self, unit: usize, columns: &[usize]) -> (Option<Fetched>, Vec<usize>) {
         let mut state = self.state();
         // Start over: the source is read again, or for other columns.
         if state.columns != columns || !state.opened.insert(unit) {
@@ -146,7 +115,7 @@ impl Prefetch {
             state.opened = BTreeSet::from([unit]);
             state.last = unit;
         }
-        let held = state.waiting.remove(&unit).map(|(_, slot)| slot);
+        let held = state.waiting.remove(&unit).map(|(_, fetched)| fetched);
         state.last = state.last.max(unit);
         let room = self.most.saturating_sub(state.waiting.len());
         let last = state.last;
@@ -162,7 +131,6 @@ impl Prefetch {
 
     /// Starts to prefetch a unit. Returns whether to try another one.
     fn start(&self, unit: usize, wanted: Wanted) -> bool {
-        let slot = Arc::new(Slot::default());
         let mut state = self.state();
         let held: u64 = state.waiting.values().map(|(bytes, _)| bytes).sum();
         if unit <= state.last {
@@ -172,16 +140,13 @@ impl Prefetch {
             return false;
         }
         state.last = unit;
-        state
-            .waiting
-            .insert(unit, (wanted.bytes(), Arc::clone(&slot)));
+        let (sender, fetched) = channel();
+        state.waiting.insert(unit, (wanted.bytes(), fetched));
         drop(state);
         let started = std::thread::Builder::new()
             .name("shardmill-ahead".to_owned())
-            .spawn(move || {
-                let filling = Filling(slot);
-                filling.0.put(wanted.fetch());
-            });
+            // After a restart, nothing receives it.
+            .spawn(move || drop(sender.send(wanted.fetch())));
         if started.is_err() {
             self.state().waiting.remove(&unit);
         }

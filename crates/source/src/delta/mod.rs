@@ -11,25 +11,22 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
-use datafusion::physical_expr::PhysicalExpr;
-use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 use roaring::RoaringTreemap;
 use shardmill_core::{Diagnostic as _, ErrorKind, escape};
 use shardmill_storage::{Location, Remote};
 
-use crate::base::Base;
 use crate::files::{
     Fingerprint, InputFile, Origin as FileOrigin, check_overlap, describe, place, stat,
 };
 use crate::objects::Object;
 use crate::parquet::{
-    FileView, Form, GroupPlace, GroupPlan, GroupTable, Origin, RowGroups, Tail, add_nulls,
-    fold_in_order, group_null_count, group_sizes, may_match, open_group, read_footer, read_tails,
+    FileView, Form, GroupPlan, GroupTable, Origin, RowGroups, Tail, add_nulls, fold_in_order,
+    group_null_count, group_sizes, read_footer, read_tails,
 };
 use crate::source::DeltaHistory;
 use crate::walk::{FileVersion, on_pool};
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem};
 use log::{LogFile, Version};
 use schema::{Column, Mapping, Node, columns, mapping};
 use shape::{Finder, Found, file_fields, has_ids};
@@ -463,35 +460,6 @@ impl DeltaTable {
     }
 }
 
-/// Returns the rows of a row group that are not deleted; `None` if all are.
-fn selection(deleted: &RoaringTreemap, first_row: u64, rows: u64) -> Option<RowSelection> {
-    let end = first_row.checked_add(rows)?;
-    let mut left = Vec::new();
-    let mut next = first_row;
-    let mut iter = deleted.iter();
-    iter.advance_to(first_row);
-    for row in iter.take_while(|row| *row < end) {
-        if row > next {
-            left.push((next - first_row, row - first_row));
-        }
-        next = row + 1;
-    }
-    if next == first_row {
-        return None;
-    }
-    if next < end {
-        left.push((next - first_row, rows));
-    }
-    let as_range = |(start, end): (u64, u64)| {
-        let place = |row| usize::try_from(row).unwrap_or(usize::MAX);
-        place(start)..place(end)
-    };
-    Some(RowSelection::from_consecutive_ranges(
-        left.into_iter().map(as_range),
-        usize::try_from(rows).unwrap_or(usize::MAX),
-    ))
-}
-
 impl GroupTable for DeltaTable {
     fn schema(&self) -> &SchemaRef {
         &self.schema
@@ -499,6 +467,14 @@ impl GroupTable for DeltaTable {
 
     fn groups(&self) -> &RowGroups {
         &self.groups
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.null_counts.get(column).copied().flatten()
     }
 
     fn input(&self, file: usize) -> Option<&InputFile> {
@@ -539,9 +515,8 @@ impl GroupTable for DeltaTable {
         })
     }
 
-    fn selection(&self, place: GroupPlace, rows: u64) -> Option<RowSelection> {
-        let deleted = self.files.get(place.file)?.deleted.as_ref()?;
-        selection(deleted, place.first_row, rows)
+    fn deleted(&self, file: usize) -> Option<&RoaringTreemap> {
+        self.files.get(file)?.deleted.as_ref()
     }
 
     fn view(&self, number: usize) -> Option<FileView> {
@@ -568,81 +543,5 @@ impl GroupTable for DeltaTable {
             own: Schema::new(own),
             metadata,
         })
-    }
-}
-
-impl Base for DeltaTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.groups.units
-    }
-
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(open_group(self, unit, columns)?))
-    }
-
-    fn will_read(&self, units: &[usize]) {
-        self.groups.prefetch.will_read(units);
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.null_counts.get(column).copied().flatten()
-    }
-
-    fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
-        let place = self.groups.place(unit)?;
-        let number = place.file;
-        let data = self.file(number)?;
-        let whole = self.groups.units.get(unit);
-        let rows = whole.and_then(|unit| unit.rows).unwrap_or(0);
-        if let Some(value) = self.partition_value(data, column) {
-            return Ok(Some(if value.is_null() { rows } else { 0 }));
-        }
-        let metadata = self.groups.footers.metadata(number, &data.input)?;
-        let fields = file_fields(&data.input.shown, &metadata)?;
-        let Some(found) = self.find(data, column, &fields)? else {
-            return Ok(Some(rows));
-        };
-        let is_whole = whole.is_some_and(|unit| unit.first_row.is_some());
-        Ok(metadata
-            .row_groups()
-            .get(place.group)
-            .and_then(|group| group_null_count(&metadata, group, &fields, found.root))
-            .filter(|count| is_whole || *count == 0))
-    }
-
-    fn file_row(&self, unit: usize, row: u64) -> u64 {
-        let Ok(GroupPlace {
-            file, first_row, ..
-        }) = self.groups.place(unit)
-        else {
-            return row;
-        };
-        let deleted = self.files.get(file).and_then(|file| file.deleted.as_ref());
-        let Some(deleted) = deleted else {
-            return first_row + row;
-        };
-        // Each deleted row at or before this place shifts it by one.
-        let mut place = first_row + row;
-        let mut iter = deleted.iter();
-        iter.advance_to(first_row);
-        for gone in iter {
-            if gone > place {
-                break;
-            }
-            place += 1;
-        }
-        place
-    }
-
-    fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
-        may_match(self, condition)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }

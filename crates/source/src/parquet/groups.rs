@@ -8,15 +8,16 @@ use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicate
 use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
+use roaring::RoaringTreemap;
 
-use super::metadata::{FooterCache, group_ranges};
+use super::metadata::{FooterCache, group_null_count, group_ranges};
 use super::prune::{FileStatistics, FileView};
 use super::rows::{GroupRows, Origin, Sizes, Task};
-use crate::base::project;
+use crate::base::{Base, project};
 use crate::catch_panic::attempt;
 use crate::files::InputFile;
 use crate::prefetch::{Prefetch, Wanted};
-use crate::{SourceError, SourceOptions, Unit};
+use crate::{Rows, SourceDescription, SourceError, SourceOptions, Unit};
 
 /// The row groups of a table; each is a unit.
 pub(crate) struct RowGroups {
@@ -48,12 +49,24 @@ pub(crate) struct GroupPlan {
 }
 
 /// A table whose rows are in row groups of Parquet files.
-pub(crate) trait GroupTable: Sync {
+pub(crate) trait GroupTable: Send + Sync {
     /// Returns the columns of the table.
     fn schema(&self) -> &SchemaRef;
 
     /// Returns the row groups of the table.
     fn groups(&self) -> &RowGroups;
+
+    /// Returns the description of the table.
+    fn description(&self) -> &SourceDescription;
+
+    /// Returns the number of nulls of a column, if it is known.
+    fn null_count(&self, column: usize) -> Option<u64>;
+
+    /// As [`Base::check_columns`].
+    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+        let _ = columns;
+        Ok(())
+    }
 
     /// Returns a file by its number.
     fn input(&self, file: usize) -> Option<&InputFile>;
@@ -66,8 +79,11 @@ pub(crate) trait GroupTable: Sync {
         columns: &[usize],
     ) -> Result<GroupPlan, SourceError>;
 
-    /// Returns the rows of a row group that exist; `None` if all do.
-    fn selection(&self, place: GroupPlace, rows: u64) -> Option<RowSelection>;
+    /// Returns the deleted rows of a file.
+    fn deleted(&self, file: usize) -> Option<&RoaringTreemap> {
+        let _ = file;
+        None
+    }
 
     /// Returns the metadata of one file; `None` if it cannot be read.
     fn view(&self, file: usize) -> Option<FileView>;
@@ -122,8 +138,109 @@ impl RowGroups {
     }
 }
 
+impl<T: GroupTable> Base for T {
+    fn schema(&self) -> &SchemaRef {
+        GroupTable::schema(self)
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.groups().units
+    }
+
+    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+        GroupTable::check_columns(self, columns)
+    }
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        Ok(Box::new(open_group(self, unit, columns)?))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        GroupTable::null_count(self, column)
+    }
+
+    fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
+        let place = self.groups().place(unit).ok()?;
+        let unit = self.groups().units.get(unit)?;
+        let view = self.view(place.file)?;
+        if let Some(value) = view.constants.get(column)? {
+            return if value.is_null() { unit.rows } else { Some(0) };
+        }
+        let Some(own) = *view.places.get(column)? else {
+            return unit.rows;
+        };
+        let group = view.metadata.row_groups().get(place.group)?;
+        group_null_count(&view.metadata, group, view.own.fields(), own)
+            // The deleted rows may have been those with nulls.
+            .filter(|count| unit.first_row.is_some() || *count == 0)
+    }
+
+    fn file_row(&self, unit: usize, row: u64) -> u64 {
+        let Ok(GroupPlace {
+            file, first_row, ..
+        }) = self.groups().place(unit)
+        else {
+            return row;
+        };
+        let mut place = first_row + row;
+        if let Some(deleted) = self.deleted(file) {
+            // Each deleted row at or before this place shifts it by one.
+            let mut iter = deleted.iter();
+            iter.advance_to(first_row);
+            for gone in iter {
+                if gone > place {
+                    break;
+                }
+                place += 1;
+            }
+        }
+        place
+    }
+
+    fn will_read(&self, units: &[usize]) {
+        self.groups().prefetch.will_read(units);
+    }
+
+    fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
+        may_match(self, condition)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        GroupTable::description(self)
+    }
+}
+
+/// Returns the rows of a row group that are not deleted; `None` if all are.
+fn selection(deleted: &RoaringTreemap, first_row: u64, rows: u64) -> Option<RowSelection> {
+    let end = first_row.checked_add(rows)?;
+    let mut left = Vec::new();
+    let mut next = first_row;
+    let mut iter = deleted.iter();
+    iter.advance_to(first_row);
+    for row in iter.take_while(|row| *row < end) {
+        if row > next {
+            left.push((next - first_row, row - first_row));
+        }
+        next = row + 1;
+    }
+    if next == first_row {
+        return None;
+    }
+    if next < end {
+        left.push((next - first_row, rows));
+    }
+    let as_range = |(start, end): (u64, u64)| {
+        let place = |row| usize::try_from(row).unwrap_or(usize::MAX);
+        place(start)..place(end)
+    };
+    Some(RowSelection::from_consecutive_ranges(
+        left.into_iter().map(as_range),
+        usize::try_from(rows).unwrap_or(usize::MAX),
+    ))
+}
+
 /// Starts to decode some columns of a unit.
-pub(crate) fn open_group(
+fn open_group(
     table: &dyn GroupTable,
     unit: usize,
     columns: &[usize],
@@ -148,7 +265,9 @@ pub(crate) fn open_group(
         group: place.group,
         fields: plan.fields,
         leaves: plan.leaves,
-        selection: table.selection(place, rows.unwrap_or(0)),
+        selection: table
+            .deleted(place.file)
+            .and_then(|deleted| selection(deleted, place.first_row, rows.unwrap_or(0))),
         origins: plan.origins,
         schema: project(table.schema(), columns),
         sizes: groups.sizes,
@@ -189,10 +308,7 @@ fn wanted_ranges(
 /// Returns for each unit whether it may have a row that meets the condition; `None` if statistics cannot tell.
 ///
 /// Pruning must never change the resulting rows, so a row group in doubt is read.
-pub(crate) fn may_match(
-    table: &dyn GroupTable,
-    condition: &Arc<dyn PhysicalExpr>,
-) -> Option<Vec<bool>> {
+fn may_match(table: &dyn GroupTable, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
     let build = || {
         PruningPredicateBuilder::new()
             .with_file_schema(Arc::clone(table.schema()))

@@ -11,22 +11,18 @@ mod thrift;
 use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
-use datafusion::physical_expr::PhysicalExpr;
-use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 use shardmill_storage::Location;
 
-use crate::base::Base;
 use crate::files::{InputFile, describe, list_tables};
 use crate::hive::Partitions;
 use crate::unite::{Form as Conform, United, Uniter};
 use crate::walk::on_pool;
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem};
 use metadata::arrow_fields;
 
-pub(crate) use groups::{
-    GroupPlace, GroupPlan, GroupTable, RowGroups, input_of, may_match, open_group,
-};
+use groups::input_of;
+pub(crate) use groups::{GroupPlan, GroupTable, RowGroups};
 pub(crate) use int96::{in_microseconds, leaf_count, leaves_of};
 pub(crate) use metadata::{
     Tail, add_nulls, fold_in_order, group_null_count, group_sizes, read_footer, read_tails,
@@ -36,12 +32,12 @@ pub(crate) use rows::{Form, Origin};
 
 /// A table of Parquet files.
 pub(crate) struct ParquetTable {
-    files: Arc<Vec<InputFile>>,
+    files: Vec<InputFile>,
     /// File columns, then partition columns.
     schema: SchemaRef,
     file_columns: usize,
     united: United,
-    partitions: Arc<Partitions>,
+    partitions: Partitions,
     groups: RowGroups,
     null_counts: Vec<Option<u64>>,
     description: SourceDescription,
@@ -179,11 +175,11 @@ impl Fold {
         }
         let description = describe(SourceKind::Parquet, &files, Some(self.rows));
         Ok(ParquetTable {
-            files: Arc::new(files),
+            files,
             schema: Arc::new(Schema::new(fields)),
             file_columns,
             united,
-            partitions: Arc::new(partitions),
+            partitions,
             groups: self.groups,
             null_counts,
             description,
@@ -198,6 +194,18 @@ impl GroupTable for ParquetTable {
 
     fn groups(&self) -> &RowGroups {
         &self.groups
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.null_counts.get(column).copied().flatten()
+    }
+
+    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+        self.united.check(columns, SourceKind::Parquet, &self.files)
     }
 
     fn input(&self, file: usize) -> Option<&InputFile> {
@@ -246,10 +254,6 @@ impl GroupTable for ParquetTable {
         })
     }
 
-    fn selection(&self, _place: GroupPlace, _rows: u64) -> Option<RowSelection> {
-        None
-    }
-
     fn view(&self, number: usize) -> Option<FileView> {
         let input = self.files.get(number)?;
         let metadata = self.groups.footers.metadata(number, input).ok()?;
@@ -269,56 +273,5 @@ impl GroupTable for ParquetTable {
             own: Schema::new(own),
             metadata,
         })
-    }
-}
-
-impl Base for ParquetTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.groups.units
-    }
-
-    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
-        self.united.check(columns, SourceKind::Parquet, &self.files)
-    }
-
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(open_group(self, unit, columns)?))
-    }
-
-    fn will_read(&self, units: &[usize]) {
-        self.groups.prefetch.will_read(units);
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.null_counts.get(column).copied().flatten()
-    }
-
-    fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
-        let GroupPlace { file, group, .. } = self.groups.place(unit)?;
-        let rows = self.groups.units.get(unit).and_then(|unit| unit.rows);
-        if column >= self.file_columns {
-            let is_null = self.partitions.is_null(file, column - self.file_columns);
-            return Ok(if is_null { rows } else { Some(0) });
-        }
-        let input = input_of(self, file)?;
-        let metadata = self.groups.footers.metadata(file, input)?;
-        let fields = arrow_fields(&input.shown, &metadata)?;
-        let Some((place, _)) = fields.find(self.schema.field(column).name()) else {
-            return Ok(rows);
-        };
-        let group = metadata.row_groups().get(group);
-        Ok(group.and_then(|group| group_null_count(&metadata, group, &fields, place)))
-    }
-
-    fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
-        may_match(self, condition)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }
