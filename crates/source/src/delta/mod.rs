@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
+use delta_kernel::table_features::ColumnMappingMode;
 use parquet::file::metadata::ParquetMetaData;
 use roaring::RoaringTreemap;
 use shardmill_core::{Diagnostic as _, ErrorKind, escape};
@@ -28,7 +29,7 @@ use crate::source::DeltaHistory;
 use crate::walk::{FileVersion, on_pool};
 use crate::{SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem};
 use log::{LogFile, Version};
-use schema::{Column, Mapping, Node, columns, mapping};
+use schema::{Column, columns};
 use shape::{Finder, Found, file_fields, has_ids};
 use values::parse_value;
 
@@ -36,7 +37,7 @@ use values::parse_value;
 pub(crate) struct DeltaTable {
     files: Vec<DataFile>,
     columns: Vec<Column>,
-    mapping: Mapping,
+    mode: ColumnMappingMode,
     schema: SchemaRef,
     /// For each column, its position among the partition values of a file, if it is a partition column.
     partitions: Vec<Option<usize>>,
@@ -165,13 +166,12 @@ struct Opening<'a> {
     name: &'a str,
     version: &'a Version,
     columns: Vec<Column>,
-    mapping: Mapping,
     partitions: Vec<Option<usize>>,
 }
 
 impl<'a> Opening<'a> {
     fn new(name: &'a str, version: &'a Version) -> Result<Self, SourceError> {
-        let columns = columns(name, &version.schema, version.mode)?;
+        let columns = columns(name, &version.schema)?;
         let mut count = 0;
         let partitions = columns
             .iter()
@@ -185,7 +185,6 @@ impl<'a> Opening<'a> {
             name,
             version,
             columns,
-            mapping: mapping(version.mode),
             partitions,
         })
     }
@@ -326,13 +325,13 @@ impl<'a> Opening<'a> {
             .columns
             .iter()
             .zip(&self.partitions)
-            .any(|(column, partition)| partition.is_none() && !matches!(column.node, Node::Void));
-        if self.mapping == Mapping::Id && reads && !has_ids(fields) {
+            .any(|(column, partition)| partition.is_none() && !column.is_void());
+        if self.version.mode == ColumnMappingMode::Id && reads && !has_ids(fields) {
             return Err(SourceProblem::DeltaFieldIds.at(file, "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"));
         }
         Ok(Finder {
             file,
-            mapping: self.mapping,
+            mode: self.version.mode,
         })
     }
 
@@ -349,7 +348,7 @@ impl<'a> Opening<'a> {
             let text = file
                 .partition_values
                 .iter()
-                .find(|(name, _)| *name == column.physical)
+                .find(|(name, _)| name == column.definition.physical_name(self.version.mode))
                 .and_then(|(_, value)| value.as_deref());
             let data_type = column.field.data_type();
             let value = parse_value(text, data_type)
@@ -421,7 +420,7 @@ impl Fold {
         DeltaTable {
             files: self.files,
             columns: opening.columns,
-            mapping: opening.mapping,
+            mode: version.mode,
             schema: Arc::new(Schema::new(fields)),
             partitions: opening.partitions,
             groups: self.groups,
@@ -451,7 +450,7 @@ impl DeltaTable {
     ) -> Result<Option<Found>, SourceError> {
         let finder = Finder {
             file: &file.input.shown,
-            mapping: self.mapping,
+            mode: self.mode,
         };
         match self.columns.get(column) {
             Some(column) => finder.find(column, fields),

@@ -1,213 +1,82 @@
-//! Converts a table's schema: the Arrow types of its columns, and how to find them in data files.
+//! Converts a table's schema to the Arrow types of its columns.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
-use delta_kernel::schema::{
-    ColumnMetadataKey, DataType as DeltaType, MetadataValue, PrimitiveType, StructField, StructType,
-};
-use delta_kernel::table_features::ColumnMappingMode;
+use arrow::datatypes::{DataType, Field, FieldRef};
+use delta_kernel::engine::arrow_conversion::TryIntoArrow as _;
+use delta_kernel::schema::{DataType as DeltaType, PrimitiveType, StructField, StructType};
 
 use crate::SourceError;
 use crate::source::ENCODING_KEY;
 
-/// How a column is identified in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mapping {
-    /// By its physical name, which equals its logical name in tables without column mapping.
-    Name,
-    /// By its field id.
-    Id,
-}
-
-/// A column, or a field of a struct.
+/// A column of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
+    /// The column as it is read. A variant becomes JSON text.
     pub field: FieldRef,
-    /// Its name in files and in partition values.
-    pub physical: String,
-    /// Its field id, in tables with column mapping.
-    pub id: Option<i64>,
-    pub node: Node,
+    /// The column in the schema of the table.
+    pub definition: StructField,
 }
 
-/// What a column consists of.
-#[derive(Clone, Debug)]
-pub(crate) enum Node {
-    /// One value.
-    Leaf,
-    /// The `void` type: all rows are null, and files do not contain the column.
-    Void,
-    /// A variant, which is converted to JSON text.
-    Variant,
-    /// Named fields.
-    Struct(Vec<Column>),
-    /// The items of a list.
-    List(Box<Item>),
-    /// The keys and the values of a map.
-    Map(Box<Item>, Box<Item>),
-}
-
-/// The items of a list, or the keys or values of a map.
-#[derive(Clone, Debug)]
-pub(crate) struct Item {
-    pub field: FieldRef,
-    pub node: Node,
-}
-
-/// Returns how a table maps its columns.
-pub(crate) const fn mapping(mode: ColumnMappingMode) -> Mapping {
-    match mode {
-        ColumnMappingMode::Id => Mapping::Id,
-        _ => Mapping::Name,
+impl Column {
+    /// Returns whether the column has the `void` type: all rows are null, and files do not contain it.
+    pub(crate) fn is_void(&self) -> bool {
+        is_void(&self.definition)
     }
+}
+
+pub(crate) fn is_void(field: &StructField) -> bool {
+    *field.data_type() == DeltaType::Primitive(PrimitiveType::Void)
 }
 
 /// Returns the columns of a table in the order of its schema.
-pub(crate) fn columns(
-    table: &str,
-    schema: &StructType,
-    mode: ColumnMappingMode,
-) -> Result<Vec<Column>, SourceError> {
-    let maker = Maker { table, mode };
-    schema
-        .fields()
-        .map(|field| {
-            let mut column = maker.column(field, field.name())?;
-            if matches!(column.node, Node::Variant) {
-                let json = [(ENCODING_KEY.to_owned(), "json".to_owned())];
-                let field = Field::clone(&column.field).with_metadata(json.into());
-                column.field = Arc::new(field);
-            }
-            Ok(column)
-        })
-        .collect()
-}
-
-struct Maker<'a> {
-    table: &'a str,
-    mode: ColumnMappingMode,
-}
-
-impl Maker<'_> {
-    fn column(&self, field: &StructField, path: &str) -> Result<Column, SourceError> {
-        let physical = match field.get_config_value(&ColumnMetadataKey::ColumnMappingPhysicalName) {
-            Some(MetadataValue::String(name)) if self.mode != ColumnMappingMode::None => name,
-            _ => field.name(),
-        };
-        let (arrow, node) =
-            self.node(field.name(), field.data_type(), field.is_nullable(), path)?;
-        Ok(Column {
-            field: arrow,
-            physical: physical.clone(),
-            id: field
-                .column_mapping_id()
-                .filter(|_| self.mode != ColumnMappingMode::None),
-            node,
-        })
-    }
-
-    fn node(
-        &self,
-        name: &str,
-        data_type: &DeltaType,
-        nullable: bool,
-        path: &str,
-    ) -> Result<(FieldRef, Node), SourceError> {
-        let plain = |data_type, node| (Arc::new(Field::new(name, data_type, nullable)), node);
-        Ok(match data_type {
-            DeltaType::Primitive(PrimitiveType::Void) => {
-                (Arc::new(Field::new(name, DataType::Null, true)), Node::Void)
-            }
-            DeltaType::Primitive(primitive) => {
-                let arrow = leaf_type(primitive)
-                    .ok_or_else(|| self.unsupported(path, &primitive.to_string()))?;
-                plain(arrow, Node::Leaf)
-            }
-            DeltaType::Variant(_) => plain(DataType::Utf8, Node::Variant),
-            DeltaType::Struct(inner) => {
-                let columns: Vec<Column> = inner
-                    .fields()
-                    .map(|field| self.column(field, &format!("{path}.{}", field.name())))
-                    .collect::<Result<_, _>>()?;
-                let fields: Fields = columns
-                    .iter()
-                    .map(|column| Arc::clone(&column.field))
-                    .collect();
-                plain(DataType::Struct(fields), Node::Struct(columns))
-            }
-            DeltaType::Array(list) => {
-                let item = self.item(
-                    "element",
-                    list.element_type(),
-                    list.contains_null(),
-                    &format!("{path}[]"),
-                )?;
-                plain(
-                    DataType::List(Arc::clone(&item.field)),
-                    Node::List(Box::new(item)),
-                )
-            }
-            DeltaType::Map(map) => {
-                let key = self.item("key", map.key_type(), false, &format!("{path}.key"))?;
-                let value = self.item(
-                    "value",
-                    map.value_type(),
-                    map.value_contains_null(),
-                    &format!("{path}.value"),
-                )?;
-                let entries: Fields = [&key.field, &value.field]
-                    .into_iter()
-                    .map(Arc::clone)
-                    .collect();
-                let entry = Field::new("key_value", DataType::Struct(entries), false);
-                plain(
-                    DataType::Map(Arc::new(entry), false),
-                    Node::Map(Box::new(key), Box::new(value)),
-                )
-            }
-            #[expect(
-                unreachable_patterns,
-                reason = "other features of the kernel have more types"
-            )]
-            other => return Err(self.unsupported(path, &other.to_string())),
-        })
-    }
-
-    fn item(
-        &self,
-        name: &str,
-        data_type: &DeltaType,
-        nullable: bool,
-        path: &str,
-    ) -> Result<Item, SourceError> {
-        let (field, node) = self.node(name, data_type, nullable, path)?;
-        Ok(Item { field, node })
-    }
-
-    fn unsupported(&self, path: &str, data_type: &str) -> SourceError {
-        SourceError::unsupported_type(self.table, path, data_type)
-    }
-}
-
-/// Returns the Arrow type of a primitive; `None` if it is not supported.
-fn leaf_type(primitive: &PrimitiveType) -> Option<DataType> {
-    Some(match primitive {
-        PrimitiveType::String => DataType::Utf8,
-        PrimitiveType::Long => DataType::Int64,
-        PrimitiveType::Integer => DataType::Int32,
-        PrimitiveType::Short => DataType::Int16,
-        PrimitiveType::Byte => DataType::Int8,
-        PrimitiveType::Float => DataType::Float32,
-        PrimitiveType::Double => DataType::Float64,
-        PrimitiveType::Boolean => DataType::Boolean,
-        PrimitiveType::Binary => DataType::Binary,
-        PrimitiveType::Date => DataType::Date32,
-        PrimitiveType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-        PrimitiveType::TimestampNtz => DataType::Timestamp(TimeUnit::Microsecond, None),
-        PrimitiveType::Decimal(decimal) => {
-            DataType::Decimal128(decimal.precision(), i8::try_from(decimal.scale()).ok()?)
+pub(crate) fn columns(table: &str, schema: &StructType) -> Result<Vec<Column>, SourceError> {
+    let column = |definition: &StructField| {
+        let mut field = field(table, definition, definition.name())?;
+        if matches!(definition.data_type(), DeltaType::Variant(_)) {
+            let json = [(ENCODING_KEY.to_owned(), "json".to_owned())];
+            field = field.with_metadata(json.into());
         }
-        _ => return None,
+        Ok(Column {
+            field: Arc::new(field),
+            definition: definition.clone(),
+        })
+    };
+    schema.fields().map(column).collect()
+}
+
+fn field(table: &str, field: &StructField, path: &str) -> Result<Field, SourceError> {
+    let data_type = arrow_type(table, field.data_type(), path)?;
+    let nullable = field.is_nullable() || is_void(field);
+    Ok(Field::new(field.name(), data_type, nullable))
+}
+
+fn arrow_type(table: &str, data_type: &DeltaType, path: &str) -> Result<DataType, SourceError> {
+    let item = |name: &str, data_type, nullable, path| {
+        arrow_type(table, data_type, path).map(|data_type| Field::new(name, data_type, nullable))
+    };
+    let unsupported = || SourceError::unsupported_type(table, path, &data_type.to_string());
+    Ok(match data_type {
+        DeltaType::Primitive(primitive) if primitive.is_interval() => return Err(unsupported()),
+        DeltaType::Variant(_) => DataType::Utf8,
+        DeltaType::Struct(inner) => {
+            let fields = inner
+                .fields()
+                .map(|own| field(table, own, &format!("{path}.{}", own.name())));
+            DataType::Struct(fields.collect::<Result<_, _>>()?)
+        }
+        DeltaType::Array(list) => {
+            let path = format!("{path}[]");
+            let item = item("element", list.element_type(), list.contains_null(), &path)?;
+            DataType::List(Arc::new(item))
+        }
+        DeltaType::Map(map) => {
+            let (key, value) = (format!("{path}.key"), format!("{path}.value"));
+            let key = item("key", map.key_type(), false, &key)?;
+            let value = item("value", map.value_type(), map.value_contains_null(), &value)?;
+            let entry = Field::new_struct("key_value", vec![key, value], false);
+            DataType::Map(Arc::new(entry), false)
+        }
+        other => other.try_into_arrow().map_err(|_| unsupported())?,
     })
 }

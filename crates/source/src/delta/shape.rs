@@ -10,10 +10,12 @@ use arrow::datatypes::{
     DataType, Field, FieldRef, Fields, TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
 };
 use arrow::error::ArrowError;
+use delta_kernel::schema::{DataType as DeltaType, StructField, StructType};
+use delta_kernel::table_features::ColumnMappingMode;
 use parquet::arrow::{PARQUET_FIELD_ID_META_KEY, parquet_to_arrow_schema};
 use parquet::file::metadata::ParquetMetaData;
 
-use super::schema::{Column, Item, Mapping, Node};
+use super::schema::{Column, is_void};
 use super::variant::to_json;
 use crate::catch_panic::attempt;
 use crate::parquet::{in_microseconds, leaf_count, leaves_of};
@@ -85,7 +87,7 @@ pub(crate) fn has_ids(fields: &Fields) -> bool {
 /// Finds columns in one file.
 pub(crate) struct Finder<'a> {
     pub file: &'a str,
-    pub mapping: Mapping,
+    pub mode: ColumnMappingMode,
 }
 
 impl Finder<'_> {
@@ -96,7 +98,8 @@ impl Finder<'_> {
         fields: &Fields,
     ) -> Result<Option<Found>, SourceError> {
         let mut leaves = Vec::new();
-        let found = self.child(column, fields, 0, column.field.name(), &mut leaves)?;
+        let (definition, wanted) = (&column.definition, &column.field);
+        let found = self.child((definition, wanted), fields, 0, wanted.name(), &mut leaves)?;
         leaves.sort_unstable();
         Ok(found.map(|(root, shape)| Found {
             root,
@@ -113,29 +116,31 @@ impl Finder<'_> {
     /// Finds a column among fields; `first` is the number of their first leaf.
     fn child(
         &self,
-        column: &Column,
+        (column, wanted): (&StructField, &Field),
         fields: &Fields,
         first: usize,
         path: &str,
         leaves: &mut Vec<usize>,
     ) -> Result<Option<(usize, Shape)>, SourceError> {
-        if matches!(column.node, Node::Void) {
+        if is_void(column) {
             return Ok(None);
         }
-        let is_it = |field: &Field| match self.mapping {
-            Mapping::Name => *field.name() == column.physical,
-            Mapping::Id => column.id.is_some() && field_id(field) == column.id,
+        let by_id = self.mode == ColumnMappingMode::Id;
+        let (physical, id) = (column.physical_name(self.mode), column.column_mapping_id());
+        let is_it = |field: &Field| match by_id {
+            true => id.is_some() && field_id(field) == id,
+            false => field.name() == physical,
         };
         let mut place = self.place(fields, first, path, is_it)?;
-        if place.is_none() && matches!(self.mapping, Mapping::Name) {
+        if place.is_none() && !by_id {
             // Column names of a table are case-insensitive, and its writers may differ in case.
-            let name = column.physical.to_lowercase();
+            let name = physical.to_lowercase();
             place = self.place(fields, first, path, |field| {
                 field.name().to_lowercase() == name
             })?;
         }
         let Some((number, leaf, field)) = place else {
-            if column.field.is_nullable() {
+            if wanted.is_nullable() {
                 return Ok(None);
             }
             return self.wrong(
@@ -143,14 +148,8 @@ impl Finder<'_> {
                 "the file lacks it, and in the table it has no nulls".to_owned(),
             );
         };
-        let shape = self.node(
-            &column.node,
-            column.field.data_type(),
-            field.data_type(),
-            leaf,
-            path,
-            leaves,
-        )?;
+        let types = (column.data_type(), wanted.data_type());
+        let shape = self.node(types, field.data_type(), leaf, path, leaves)?;
         Ok(Some((number, shape)))
     }
 
@@ -176,21 +175,21 @@ impl Finder<'_> {
         Ok(place)
     }
 
+    /// Returns how a field of a file becomes a column of a type, which is given as that of the table and of the batches.
     fn node(
         &self,
-        node: &Node,
-        wanted: &DataType,
+        (node, wanted): (&DeltaType, &DataType),
         own: &DataType,
         first: usize,
         path: &str,
         leaves: &mut Vec<usize>,
     ) -> Result<Shape, SourceError> {
         match (node, wanted, own) {
-            (Node::Leaf, wanted, own) if becomes(own, wanted) => {
+            (DeltaType::Primitive(_), wanted, own) if becomes(own, wanted) => {
                 leaves.push(first);
                 Ok(Shape::Leaf(wanted.clone()))
             }
-            (Node::Variant, _, DataType::Struct(fields)) => {
+            (DeltaType::Variant(_), _, DataType::Struct(fields)) => {
                 if fields.find("metadata").is_none() {
                     return self.wrong(
                         path,
@@ -200,23 +199,24 @@ impl Finder<'_> {
                 leaves.extend(first..first + leaf_count(own));
                 Ok(Shape::Variant)
             }
-            (Node::Struct(columns), DataType::Struct(wanted), DataType::Struct(fields)) => {
-                self.structure(columns, wanted, fields, first, path, leaves)
+            (DeltaType::Struct(columns), DataType::Struct(wanted), DataType::Struct(fields)) => {
+                self.structure((columns, wanted), fields, first, path, leaves)
             }
-            (Node::List(item), _, DataType::List(own)) => {
-                let shape = self.item(item, own, first, &format!("{path}[]"), leaves)?;
-                Ok(Shape::List(Arc::clone(&item.field), Box::new(shape)))
+            (DeltaType::Array(list), DataType::List(item), DataType::List(own)) => {
+                let (types, path) = ((list.element_type(), item.data_type()), format!("{path}[]"));
+                let shape = self.node(types, own.data_type(), first, &path, leaves)?;
+                Ok(Shape::List(Arc::clone(item), Box::new(shape)))
             }
-            (Node::Map(key, value), DataType::Map(entry, _), DataType::Map(own, _)) => {
-                let DataType::Struct(fields) = own.data_type() else {
-                    return self.wrong(path, "is a map without entries".to_owned());
-                };
-                let [own_key, own_value] = fields.as_ref() else {
+            (DeltaType::Map(map), DataType::Map(entry, _), DataType::Map(own, _)) => {
+                let Some(((key, value), (own_key, own_value))) = entries(entry).zip(entries(own))
+                else {
                     return self.wrong(path, "is a map without values".to_owned());
                 };
-                let key = self.item(key, own_key, first, &format!("{path}.key"), leaves)?;
-                let first = first + leaf_count(own_key.data_type());
-                let value = self.item(value, own_value, first, &format!("{path}.value"), leaves)?;
+                let (types, place) = ((map.key_type(), key), format!("{path}.key"));
+                let key = self.node(types, own_key, first, &place, leaves)?;
+                let first = first + leaf_count(own_key);
+                let (types, place) = ((map.value_type(), value), format!("{path}.value"));
+                let value = self.node(types, own_value, first, &place, leaves)?;
                 Ok(Shape::Map(
                     Arc::clone(entry),
                     Box::new(key),
@@ -230,38 +230,19 @@ impl Finder<'_> {
         }
     }
 
-    fn item(
-        &self,
-        item: &Item,
-        own: &Field,
-        first: usize,
-        path: &str,
-        leaves: &mut Vec<usize>,
-    ) -> Result<Shape, SourceError> {
-        self.node(
-            &item.node,
-            item.field.data_type(),
-            own.data_type(),
-            first,
-            path,
-            leaves,
-        )
-    }
-
     fn structure(
         &self,
-        columns: &[Column],
-        wanted: &Fields,
+        (columns, wanted): (&StructType, &Fields),
         fields: &Fields,
         first: usize,
         path: &str,
         leaves: &mut Vec<usize>,
     ) -> Result<Shape, SourceError> {
         let before = leaves.len();
-        let mut children = Vec::with_capacity(columns.len());
-        for column in columns {
-            let path = format!("{path}.{}", column.field.name());
-            children.push(self.child(column, fields, first, &path, leaves)?);
+        let mut children = Vec::with_capacity(wanted.len());
+        for (column, wanted) in columns.fields().zip(wanted) {
+            let path = format!("{path}.{}", column.name());
+            children.push(self.child((column, wanted), fields, first, &path, leaves)?);
         }
         if leaves.len() == before {
             // Any leaf of a struct shows whether the struct itself is null.
@@ -285,6 +266,17 @@ impl Finder<'_> {
             *place = delivered.get(*place).copied().unwrap_or(usize::MAX);
         }
         Ok(Shape::Struct(wanted.clone(), children))
+    }
+}
+
+/// Returns the types of the keys and values of a map.
+fn entries(entry: &Field) -> Option<(&DataType, &DataType)> {
+    match entry.data_type() {
+        DataType::Struct(fields) => match fields.as_ref() {
+            [key, value] => Some((key.data_type(), value.data_type())),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
