@@ -312,49 +312,28 @@ impl PartitionStream for Scan {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = AllUnits {
-            base: Arc::clone(&self.base),
-            columns: self.columns.clone(),
-            next: 0,
-            rows: None,
-        };
-        let rows = rows.map(|found| found.map_err(external));
-        Box::pin(RecordBatchStreamAdapter::new(
-            Arc::clone(&self.schema),
-            futures::stream::iter(rows),
-        ))
-    }
-}
-
-struct AllUnits {
-    base: Arc<dyn Base>,
-    columns: Vec<usize>,
-    next: usize,
-    rows: Option<Box<dyn Rows>>,
-}
-
-impl AllUnits {
-    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        loop {
-            if let Some(rows) = &mut self.rows {
-                if let Some(found) = rows.next_batch()? {
+        let (base, columns) = (Arc::clone(&self.base), self.columns.clone());
+        let mut units = 0..base.units().len();
+        let mut current: Option<Box<dyn Rows>> = None;
+        let mut pull = move || -> Result<Option<RecordBatch>, SourceError> {
+            loop {
+                if let Some(rows) = &mut current
+                    && let Some(found) = rows.next_batch()?
+                {
                     return Ok(Some(found));
                 }
-                self.rows = None;
+                let next = units.next();
+                let open = |unit| open_columns(base.as_ref(), unit, &columns);
+                current = next.map(open).transpose()?;
+                if current.is_none() {
+                    return Ok(None);
+                }
             }
-            if self.next >= self.base.units().len() {
-                return Ok(None);
-            }
-            self.rows = Some(open_columns(self.base.as_ref(), self.next, &self.columns)?);
-            self.next += 1;
-        }
-    }
-}
-
-impl Iterator for AllUnits {
-    type Item = Result<RecordBatch, SourceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.pull().transpose()
+        };
+        let batches = std::iter::from_fn(move || pull().map_err(external).transpose());
+        Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            futures::stream::iter(batches),
+        ))
     }
 }

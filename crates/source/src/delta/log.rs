@@ -60,17 +60,11 @@ pub(crate) struct Version {
     pub summary: DeltaSummary,
     pub schema: SchemaRef,
     pub mode: ColumnMappingMode,
-    /// Logical names of the partition columns.
-    pub partition_columns: Vec<String>,
     /// The data files, sorted by path.
     pub files: Vec<LogFile>,
     /// The start of a fingerprint of the contents.
     pub identity: String,
-    engine: Arc<dyn Engine>,
-    root: Url,
-    /// For a table in a store: the whole bucket, so that the path of a file is its key.
-    pub bucket: Option<Arc<Store>>,
-    kernel: Option<KernelStore>,
+    log: Log,
 }
 
 /// Opens the version that the options request, or the latest.
@@ -79,9 +73,7 @@ pub(crate) fn open(
     location: &Location,
     options: &SourceOptions,
 ) -> Result<Version, SourceError> {
-    with_log(shown, location, options, |log, engine| {
-        log.open(engine, options)
-    })
+    with_log(shown, location, options, |log| log.open(options))
 }
 
 /// Returns the files of the requested version, or of the latest, and the commits after version `after`.
@@ -91,16 +83,14 @@ pub(crate) fn history(
     options: &SourceOptions,
     after: u64,
 ) -> Result<DeltaHistory, SourceError> {
-    with_log(shown, location, options, |log, engine| {
-        log.history(engine.as_ref(), options, after)
-    })
+    with_log(shown, location, options, |log| log.history(options, after))
 }
 
 fn with_log<T>(
     shown: &str,
     location: &Location,
     options: &SourceOptions,
-    work: impl FnOnce(&Log<'_>, &Arc<dyn Engine>) -> Result<T, SourceError>,
+    work: impl FnOnce(Log) -> Result<T, SourceError>,
 ) -> Result<T, SourceError> {
     let no_url = || SourceError::bug("a location that is no URL");
     let (url, directory, bucket) = match location {
@@ -129,19 +119,18 @@ fn with_log<T>(
         None => Arc::new(LocalFileSystem::new()),
         Some(kernel) => Arc::new(kernel.clone()),
     };
-    let log = Log {
-        shown,
-        root: url,
-        directory,
-        bucket,
-        kernel,
-    };
     // Panics of the kernel become ordinary errors.
     let found = catch(|| {
-        let engine: Arc<dyn Engine> = Arc::new(DefaultEngineBuilder::new(store).build());
-        work(&log, &engine)
+        work(Log {
+            shown: shown.to_owned(),
+            root: url,
+            directory,
+            bucket,
+            kernel,
+            engine: Arc::new(DefaultEngineBuilder::new(store).build()),
+        })
     });
-    found.unwrap_or_else(|panic| Err(log.wrong(panic)))
+    found.unwrap_or_else(|panic| Err(wrong(shown, &panic)))
 }
 
 /// The URL of the bucket that the kernel sees.
@@ -150,23 +139,28 @@ const BUCKET: &str = "s3://bucket/";
 /// The most bytes of one log file, or of one file with deletion vectors.
 const LOG_BYTES: u64 = 4 << 30;
 
-struct Log<'a> {
-    shown: &'a str,
+struct Log {
+    shown: String,
     root: Url,
     directory: PathBuf,
-    /// For a table in a store: the whole bucket.
+    /// For a table in a store: the whole bucket, so that the path of a file is its key.
     bucket: Option<Arc<Store>>,
     kernel: Option<KernelStore>,
+    engine: Arc<dyn Engine>,
 }
 
-impl Log<'_> {
-    fn wrong(&self, reason: String) -> SourceError {
-        SourceProblem::DeltaLog.at(self.shown, format!("table log: {reason}"))
+fn wrong(shown: &str, reason: &str) -> SourceError {
+    SourceProblem::DeltaLog.at(shown, format!("table log: {reason}"))
+}
+
+impl Log {
+    fn wrong(&self, reason: impl AsRef<str>) -> SourceError {
+        wrong(&self.shown, reason.as_ref())
     }
 
     fn feature(&self, feature: impl Into<String>, hint: Option<&'static str>) -> SourceError {
         let error = SourceProblem::DeltaFeature.at(
-            self.shown,
+            &self.shown,
             format!("needs {}, which is not supported", feature.into()),
         );
         match hint {
@@ -192,13 +186,13 @@ impl Log<'_> {
             KernelError::MaxCatalogVersion(_) => {
                 self.feature("catalogManaged or catalogOwned-preview", Some(CATALOG))
             }
-            KernelError::EmptyLog => no_table(self.shown),
+            KernelError::EmptyLog => no_table(&self.shown),
             KernelError::IOError(error) => {
                 let again = std::io::Error::new(error.kind(), one_line(&error.to_string()));
-                SourceError::io("read", self.shown, again)
+                SourceError::io("read", &self.shown, again)
             }
             KernelError::LogHistory(error) => match error.as_ref() {
-                LogHistoryError::NoCommitsFound { .. } => no_table(self.shown),
+                LogHistoryError::NoCommitsFound { .. } => no_table(&self.shown),
                 other => self.wrong(one_line(&other.to_string())),
             },
             other => {
@@ -215,13 +209,9 @@ impl Log<'_> {
         }
     }
 
-    fn open(
-        &self,
-        engine: &Arc<dyn Engine>,
-        options: &SourceOptions,
-    ) -> Result<Version, SourceError> {
-        let snapshot = self.snapshot(engine.as_ref(), options)?;
-        self.check_commit(engine.as_ref(), snapshot.version())?;
+    fn open(self, options: &SourceOptions) -> Result<Version, SourceError> {
+        let snapshot = self.snapshot(options)?;
+        self.check_commit(snapshot.version())?;
         self.check_features(&snapshot)?;
         let configuration = snapshot.table_configuration();
         let metadata = configuration.metadata();
@@ -237,9 +227,9 @@ impl Log<'_> {
         let summary = DeltaSummary {
             version: snapshot.version(),
             // A version of which only the checkpoint is left has no timestamp.
-            timestamp_ms: snapshot.get_timestamp(engine.as_ref()).ok(),
-            earliest_version: self.earliest(engine.as_ref()),
-            latest_version: self.latest(engine.as_ref(), &snapshot),
+            timestamp_ms: snapshot.get_timestamp(self.engine.as_ref()).ok(),
+            earliest_version: self.earliest(),
+            latest_version: self.latest(&snapshot),
             id: metadata.id().to_owned(),
             name: metadata.name().map(str::to_owned),
             protocol: DeltaProtocol {
@@ -262,76 +252,73 @@ impl Log<'_> {
             metadata.partition_columns(),
             metadata.schema_string()
         );
-        let files = self.files(engine.as_ref(), &snapshot)?;
+        let files = self.files(&snapshot)?;
         Ok(Version {
             summary,
             schema: snapshot.schema(),
             mode,
-            partition_columns: metadata.partition_columns().to_vec(),
             files,
             identity,
-            engine: Arc::clone(engine),
-            root: self.root.clone(),
-            bucket: self.bucket.clone(),
-            kernel: self.kernel.clone(),
+            log: self,
         })
     }
 
-    fn at(&self, engine: &dyn Engine, version: Option<u64>) -> Result<SnapshotRef, KernelError> {
+    fn at(&self, version: Option<u64>) -> Result<SnapshotRef, KernelError> {
         let builder = Snapshot::builder_for(self.root.as_str());
         match version {
-            Some(version) => builder.at_version(version).build(engine),
-            None => builder.build(engine),
+            Some(version) => builder.at_version(version).build(self.engine.as_ref()),
+            None => builder.build(self.engine.as_ref()),
         }
     }
 
-    fn snapshot(
-        &self,
-        engine: &dyn Engine,
-        options: &SourceOptions,
-    ) -> Result<SnapshotRef, SourceError> {
+    fn snapshot(&self, options: &SourceOptions) -> Result<SnapshotRef, SourceError> {
         if let Some(asked) = options.delta.version {
-            return self.at(engine, Some(asked)).map_err(|error| {
+            return self.at(Some(asked)).map_err(|error| {
                 // Look up the range of versions only when the error needs it.
-                let latest = self.at(engine, None).map(|snapshot| snapshot.version());
-                match (self.earliest(engine), latest) {
+                let latest = self.at(None).map(|snapshot| snapshot.version());
+                match (self.earliest(), latest) {
                     (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
                         SourceProblem::DeltaVersion.at(
-                            self.shown,
+                            &self.shown,
                             format!(
                                 "there is no version {asked}: versions {earliest} to {latest} can be read"
                             ),
                         )
                     }
-                    _ => self.blamed(engine, &error),
+                    _ => self.blamed(&error),
                 }
             });
         }
-        let latest = self.at(engine, None);
-        let latest = latest.map_err(|error| self.blamed(engine, &error))?;
+        let latest = self.at(None);
+        let latest = latest.map_err(|error| self.blamed(&error))?;
         let Some(asked_ms) = options.delta.timestamp_ms else {
             return Ok(latest);
         };
-        let found = latest_version_as_of(&latest, engine, asked_ms, HistoryCommitType::Recreatable);
-        let commit = found.map_err(|error| self.too_early(engine, asked_ms, &error))?;
+        let found = latest_version_as_of(
+            &latest,
+            self.engine.as_ref(),
+            asked_ms,
+            HistoryCommitType::Recreatable,
+        );
+        let commit = found.map_err(|error| self.too_early(asked_ms, &error))?;
         if commit.version == latest.version() {
             return Ok(latest);
         }
-        self.at(engine, Some(commit.version))
-            .map_err(|error| self.blamed(engine, &error))
+        self.at(Some(commit.version))
+            .map_err(|error| self.blamed(&error))
     }
 
-    fn too_early(&self, engine: &dyn Engine, asked_ms: i64, error: &KernelError) -> SourceError {
+    fn too_early(&self, asked_ms: i64, error: &KernelError) -> SourceError {
         if let KernelError::LogHistory(inner) = error.without_backtrace()
             && matches!(inner.as_ref(), LogHistoryError::TimestampOutOfRange { .. })
-            && let Some(earliest) = self.earliest(engine)
+            && let Some(earliest) = self.earliest()
         {
-            let first = self.at(engine, Some(earliest)).ok();
-            let time = first.and_then(|first| first.get_timestamp(engine).ok());
+            let first = self.at(Some(earliest)).ok();
+            let time = first.and_then(|first| first.get_timestamp(self.engine.as_ref()).ok());
             let time = time.map_or(String::new(), |at| format!(" of {}", shown_time(at)));
             let asked = shown_time(asked_ms);
             return SourceProblem::DeltaTimestamp.at(
-                self.shown,
+                &self.shown,
                 format!(
                     "no version that can be read is as old as {asked}: the oldest is version {earliest}{time}"
                 ),
@@ -341,16 +328,22 @@ impl Log<'_> {
     }
 
     /// Returns the oldest version that can be read.
-    fn earliest(&self, engine: &dyn Engine) -> Option<u64> {
+    fn earliest(&self) -> Option<u64> {
         let log = self.root.join("_delta_log/").ok()?;
-        get_earliest_commit(engine, &log, None, HistoryCommitType::Recreatable).ok()
+        get_earliest_commit(
+            self.engine.as_ref(),
+            &log,
+            None,
+            HistoryCommitType::Recreatable,
+        )
+        .ok()
     }
 
-    fn latest(&self, engine: &dyn Engine, snapshot: &SnapshotRef) -> Option<u64> {
+    fn latest(&self, snapshot: &SnapshotRef) -> Option<u64> {
         if snapshot.is_built_as_latest() {
             return Some(snapshot.version());
         }
-        self.at(engine, None).ok().map(|latest| latest.version())
+        self.at(None).ok().map(|latest| latest.version())
     }
 
     fn check_features(&self, snapshot: &SnapshotRef) -> Result<(), SourceError> {
@@ -370,12 +363,9 @@ impl Log<'_> {
         Ok(())
     }
 
-    fn files(
-        &self,
-        engine: &dyn Engine,
-        snapshot: &SnapshotRef,
-    ) -> Result<Vec<LogFile>, SourceError> {
-        let failed = |error: KernelError| self.blamed(engine, &error);
+    fn files(&self, snapshot: &SnapshotRef) -> Result<Vec<LogFile>, SourceError> {
+        let engine = self.engine.as_ref();
+        let failed = |error: KernelError| self.blamed(&error);
         let scan = Arc::clone(snapshot)
             .scan_builder()
             .without_row_transforms()
@@ -447,7 +437,7 @@ impl Log<'_> {
     fn path(&self, path: &str) -> Result<LogPath, SourceError> {
         let wrong = |reason| {
             SourceProblem::DeltaPath.at(
-                self.shown,
+                &self.shown,
                 format!("the log names the file `{}`, {}", escape(path), reason),
             )
         };
@@ -498,12 +488,12 @@ impl Log<'_> {
     }
 }
 
-impl Log<'_> {
+impl Log {
     /// Resolves a path of a table in a store, whose files are objects of the same bucket.
     fn key(&self, path: &str, url: &Url) -> Result<LogPath, SourceError> {
         let wrong = |reason| {
             SourceProblem::DeltaPath.at(
-                self.shown,
+                &self.shown,
                 format!("the log names the file `{}`, {}", escape(path), reason),
             )
         };
@@ -530,6 +520,11 @@ impl Log<'_> {
 }
 
 impl Version {
+    /// Returns the whole bucket of a table in a store, in which the path of a file is its key.
+    pub(crate) const fn bucket(&self) -> Option<&Arc<Store>> {
+        self.log.bucket.as_ref()
+    }
+
     /// Builds the error about a data file or deletion vector that the log lists and that no longer exists.
     pub(crate) fn missing(&self, file: &str) -> SourceError {
         let version = self.summary.version;
@@ -550,17 +545,21 @@ impl Version {
         let wrong = |reason: String| {
             SourceProblem::DeltaDeletionVector.at(file, format!("deletion vector: {reason}"))
         };
-        let storage = self.engine.storage_handler();
-        let read = catch(|| deletion.descriptor.read(storage, &self.root)).map_err(wrong)?;
+        let storage = self.log.engine.storage_handler();
+        let read = catch(|| deletion.descriptor.read(storage, &self.log.root)).map_err(wrong)?;
         let deleted = read.map_err(|error| match error.without_backtrace() {
-            KernelError::FileNotFound(_) if self.bucket.is_some() => self.missing(file),
+            KernelError::FileNotFound(_) if self.log.bucket.is_some() => self.missing(file),
             KernelError::FileNotFound(_) => {
-                let place = deletion.descriptor.absolute_path(&self.root).ok().flatten();
+                let place = deletion
+                    .descriptor
+                    .absolute_path(&self.log.root)
+                    .ok()
+                    .flatten();
                 let place = place.and_then(|place| place.to_file_path().ok());
                 let place = place.map(|place| place.display().to_string());
                 self.missing(place.as_deref().unwrap_or(file))
             }
-            other => match self.kernel.as_ref().and_then(KernelStore::take_failure) {
+            other => match self.log.kernel.as_ref().and_then(KernelStore::take_failure) {
                 Some(failure) => failure.into(),
                 None => wrong(one_line(&other.to_string())),
             },

@@ -176,7 +176,10 @@ impl<'a> Opening<'a> {
         let partitions = columns
             .iter()
             .map(|column| {
-                let is_one = version.partition_columns.contains(column.field.name());
+                let is_one = version
+                    .summary
+                    .partition_columns
+                    .contains(column.field.name());
                 count += usize::from(is_one);
                 is_one.then(|| count - 1)
             })
@@ -200,7 +203,7 @@ impl<'a> Opening<'a> {
     /// Returns a data file in a store. The log records its length.
     fn object(&self, file: &LogFile) -> Option<InputFile> {
         let object = Object {
-            store: Arc::clone(self.version.bucket.as_ref()?),
+            store: Arc::clone(self.version.bucket()?),
             name: file.path.file.to_str()?.trim_start_matches('/').to_owned(),
         };
         Some(InputFile {

@@ -68,7 +68,7 @@ fn at_dot(path: &str, find: impl Fn(&str) -> Option<usize>) -> (&str, &str) {
 }
 
 /// Does not split: the whole path is the key.
-fn whole(path: &str) -> (&str, &str) {
+pub(super) fn whole(path: &str) -> (&str, &str) {
     (path, DATA)
 }
 
@@ -78,7 +78,7 @@ fn too_many() -> SourceError {
 
 impl Samples {
     /// Groups files that have the same key by `split`.
-    pub(super) fn of_several(
+    pub(super) fn new(
         listings: &[&Listing],
         split: Split,
         key_column: &str,
@@ -149,36 +149,6 @@ impl Samples {
                 last = Some((key, field, own));
             }
         }
-        samples.check_keys(listings)?;
-        Ok(samples)
-    }
-
-    /// Makes each file a sample.
-    pub(super) fn of_one(listings: &[&Listing], key_column: &str) -> Result<Self, SourceError> {
-        let mut samples = Self {
-            split: whole,
-            fields: Vec::new(),
-            files: Vec::new(),
-            field_of: Vec::new(),
-            starts: Vec::new(),
-            locations: Vec::new(),
-        };
-        for listing in listings {
-            samples.locations.push(samples.starts.len());
-            for number in 0..u32::try_from(listing.len()).map_err(|_| too_many())? {
-                samples
-                    .starts
-                    .push(u32::try_from(samples.files.len()).map_err(|_| too_many())?);
-                samples.files.push(number);
-                samples.field_of.push(0);
-            }
-        }
-        let counts = BTreeMap::from([(DATA, samples.starts.len() as u64)]);
-        check_fields(listings, whole, &counts, key_column)?;
-        samples.fields.push(SampleField {
-            name: DATA.to_owned(),
-            samples: samples.starts.len() as u64,
-        });
         samples.check_keys(listings)?;
         Ok(samples)
     }
@@ -374,7 +344,7 @@ mod tests {
             assert_eq!(by_key(path), (key, field), "{path}");
         }
         let listing = listing(&["1.jpg", "1.seg.jpg", "1.txt", "2.jpg", "2.seg.jpg"]);
-        let samples = Samples::of_several(&[&listing], by_key, "__key__", &Limits::default());
+        let samples = Samples::new(&[&listing], by_key, "__key__", &Limits::default());
         let found = shown(&samples.unwrap(), &listing);
         assert_eq!(found[1].1, ["jpg", "seg.jpg"]);
         assert_eq!((found.len(), found[0].1.len()), (2, 3));
@@ -390,8 +360,7 @@ mod tests {
             "a/001.json",
             "b.txt",
         ]);
-        let samples =
-            Samples::of_several(&[&listing], by_stem, "__key__", &Limits::default()).unwrap();
+        let samples = Samples::new(&[&listing], by_stem, "__key__", &Limits::default()).unwrap();
         let fields = |names: &[&str]| {
             names
                 .iter()
@@ -414,7 +383,7 @@ mod tests {
                 samples: 3
             }
         );
-        let samples = Samples::of_one(&[&listing], "__key__").unwrap();
+        let samples = Samples::new(&[&listing], whole, "__key__", &Limits::default()).unwrap();
         assert_eq!(samples.len(), 6);
         assert_eq!(
             shown(&samples, &listing)[2],
@@ -432,13 +401,13 @@ mod tests {
             &["a.__key__"],
         ] {
             let listing = listing(paths);
-            let error = Samples::of_several(&[&listing], by_stem, "__key__", &limits).unwrap_err();
+            let error = Samples::new(&[&listing], by_stem, "__key__", &limits).unwrap_err();
             assert_eq!(error.id(), "tree-collision", "{paths:?}");
         }
         let (one, two) = (listing(&["a.jpg", "c.jpg"]), listing(&["b.jpg", "c.png"]));
-        let error = Samples::of_several(&[&one, &two], by_stem, "__key__", &limits).unwrap_err();
+        let error = Samples::new(&[&one, &two], by_stem, "__key__", &limits).unwrap_err();
         assert_eq!(error.to_string(), "the key `c` is in two locations");
-        let samples = Samples::of_one(&[&one, &two], "__key__").unwrap();
+        let samples = Samples::new(&[&one, &two], whole, "__key__", &Limits::default()).unwrap();
         assert_eq!(
             (0..4)
                 .map(|sample| samples.location(sample))
@@ -446,7 +415,9 @@ mod tests {
             [0, 0, 1, 1]
         );
         assert_eq!(
-            Samples::of_one(&[&one], "data").unwrap_err().id(),
+            Samples::new(&[&one], whole, "data", &Limits::default())
+                .unwrap_err()
+                .id(),
             "tree-collision"
         );
     }

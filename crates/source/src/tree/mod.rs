@@ -22,7 +22,7 @@ use crate::{
     SourceProblem, TreeField, TreeGroup, TreeSummary, Unit,
 };
 use files::{Files, Root, Shared, shown_at};
-use group::{Samples, by_key, by_stem};
+use group::{Samples, by_key, by_stem, whole};
 
 /// A unit ends when it has this many bytes …
 const UNIT_BYTES: u64 = 4 << 20;
@@ -76,18 +76,12 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
         check_files(&root.location, &root.listing, &filter, options)?;
     }
     let listings: Vec<&Listing> = locations.iter().map(|location| &location.listing).collect();
-    let samples = match options.tree.group {
-        TreeGroup::Stem => Samples::of_several(
-            &listings,
-            by_stem,
-            &options.tree.key_column,
-            &options.limits,
-        )?,
-        TreeGroup::Key => {
-            Samples::of_several(&listings, by_key, &options.tree.key_column, &options.limits)?
-        }
-        TreeGroup::File => Samples::of_one(&listings, &options.tree.key_column)?,
+    let split = match options.tree.group {
+        TreeGroup::Stem => by_stem,
+        TreeGroup::Key => by_key,
+        TreeGroup::File => whole,
     };
+    let samples = Samples::new(&listings, split, &options.tree.key_column, &options.limits)?;
     let description = describe(&locations, &samples);
     let schema = schema(&samples, options);
     let shared = Shared {

@@ -1,6 +1,6 @@
 //! Names the commit that is damaged or incomplete.
 
-use delta_kernel::{Engine, KernelError};
+use delta_kernel::KernelError;
 use serde::de::IgnoredAny;
 use url::Url;
 
@@ -11,9 +11,9 @@ use crate::catch_panic::one_line;
 /// The most commits that are read to find the damaged one.
 const MOST_COMMITS: usize = 1000;
 
-impl Log<'_> {
+impl Log {
     /// Converts an error of the kernel, and names the damaged commit if there is one.
-    pub(super) fn blamed(&self, engine: &dyn Engine, error: &KernelError) -> SourceError {
+    pub(super) fn blamed(&self, error: &KernelError) -> SourceError {
         let failed = self.failed(error);
         // The kernel reports what it could not parse, but not the file.
         let is_syntax = match &failed {
@@ -28,13 +28,13 @@ impl Log<'_> {
             return failed;
         }
         // If commits cannot be listed or read now, the first error is the one to report.
-        let damaged = self.damaged(engine).unwrap_or_default();
+        let damaged = self.damaged().unwrap_or_default();
         damaged.map_or(failed, |reason| self.wrong(reason))
     }
 
     /// Describes the damage of the last damaged commit.
-    fn damaged(&self, engine: &dyn Engine) -> Result<Option<String>, KernelError> {
-        let storage = engine.storage_handler();
+    fn damaged(&self) -> Result<Option<String>, KernelError> {
+        let storage = self.engine.storage_handler();
         let mut commits: Vec<Url> = Vec::new();
         for file in storage.list_from(&self.root.join("_delta_log/")?)? {
             let file = file?;
@@ -74,13 +74,9 @@ impl Log<'_> {
     }
 
     /// Refuses a version whose commit file exists but is empty: its writer did not finish.
-    pub(super) fn check_commit(
-        &self,
-        engine: &dyn Engine,
-        version: u64,
-    ) -> Result<(), SourceError> {
+    pub(super) fn check_commit(&self, version: u64) -> Result<(), SourceError> {
         let (name, url) = self.commit_file(version)?;
-        match engine.storage_handler().head(&url) {
+        match self.engine.storage_handler().head(&url) {
             Ok(file) if file.size == 0 => Err(self.wrong(format!("{name} is empty"))),
             // A version without a commit file has a checkpoint.
             _ => Ok(()),

@@ -1,6 +1,6 @@
 //! Lists the changes of a table since a version: its current files, and the commits that led to them.
 
-use delta_kernel::{Engine, KernelError};
+use delta_kernel::KernelError;
 
 use super::Log;
 use super::log_file::{Action, Line, LogFile};
@@ -8,39 +8,33 @@ use crate::catch_panic::one_line;
 use crate::source::{DeltaCommit, DeltaFile, DeltaHistory};
 use crate::{SourceError, SourceOptions};
 
-impl Log<'_> {
+impl Log {
     /// Returns the requested version, or the latest, and the commits after `after`.
     pub(super) fn history(
         &self,
-        engine: &dyn Engine,
         options: &SourceOptions,
         after: u64,
     ) -> Result<DeltaHistory, SourceError> {
-        let snapshot = self.snapshot(engine, options)?;
-        self.check_commit(engine, snapshot.version())?;
+        let snapshot = self.snapshot(options)?;
+        self.check_commit(snapshot.version())?;
         self.check_features(&snapshot)?;
         let version = snapshot.version();
-        let files = self.files(engine, &snapshot)?;
+        let files = self.files(&snapshot)?;
         let configuration = snapshot.table_configuration();
         Ok(DeltaHistory {
             version,
             id: configuration.metadata().id().to_owned(),
             files: files.iter().map(LogFile::named).collect(),
-            commits: self.commits(engine, after, version)?,
+            commits: self.commits(after, version)?,
         })
     }
 
     /// Returns the commits after `after` up to `version`; `None` if one of them no longer exists.
-    fn commits(
-        &self,
-        engine: &dyn Engine,
-        after: u64,
-        version: u64,
-    ) -> Result<Option<Vec<DeltaCommit>>, SourceError> {
+    fn commits(&self, after: u64, version: u64) -> Result<Option<Vec<DeltaCommit>>, SourceError> {
         let mut commits = Vec::new();
         for version in after.saturating_add(1)..=version {
             let (name, url) = self.commit_file(version)?;
-            let read = engine.storage_handler().read_files(vec![(url, None)]);
+            let read = self.engine.storage_handler().read_files(vec![(url, None)]);
             let read = read.and_then(|mut files| files.next().transpose());
             let text = match read {
                 Ok(Some(text)) => text,
