@@ -22,7 +22,7 @@ use crate::files::{
 };
 use crate::objects::Object;
 use crate::parquet::{
-    FileView, Form, GroupPlan, GroupTable, Origin, RowGroups, Tail, add_nulls, fold_in_order,
+    Form, GroupPlan, GroupTable, Origin, RowGroups, Tail, add_nulls, fold_in_order,
     group_null_count, group_sizes, read_footer, read_tails,
 };
 use crate::source::DeltaHistory;
@@ -519,31 +519,5 @@ impl GroupTable for DeltaTable {
 
     fn deleted(&self, file: usize) -> Option<&RoaringTreemap> {
         self.files.get(file)?.deleted.as_ref()
-    }
-
-    fn view(&self, number: usize) -> Option<FileView> {
-        let data = self.files.get(number)?;
-        let metadata = self.groups.footers.metadata(number, &data.input).ok()?;
-        let own = file_fields(&data.input.shown, &metadata).ok()?;
-        let mut places = Vec::with_capacity(self.columns.len());
-        let mut constants = Vec::with_capacity(self.columns.len());
-        for (number, column) in self.columns.iter().enumerate() {
-            let mut constant = self.partition_value(data, number);
-            let mut place = None;
-            if constant.is_none() {
-                place = self.find(data, number, &own).ok()?.map(|found| found.root);
-                if place.is_none() {
-                    constant = ScalarValue::try_from(column.field.data_type()).ok();
-                }
-            }
-            places.push(place);
-            constants.push(constant);
-        }
-        Some(FileView {
-            places,
-            constants,
-            own: Schema::new(own),
-            metadata,
-        })
     }
 }

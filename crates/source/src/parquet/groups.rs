@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Fields, SchemaRef};
+use arrow::datatypes::{Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use parquet::arrow::arrow_reader::RowSelection;
@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use roaring::RoaringTreemap;
 
 use super::metadata::{FooterCache, group_null_count, group_ranges};
-use super::prune::{FileStatistics, FileView};
+use super::prune::FileStatistics;
 use super::rows::{GroupRows, Origin, Sizes, Task};
 use crate::base::{Base, project};
 use crate::catch_panic::attempt;
@@ -84,9 +84,6 @@ pub(crate) trait GroupTable: Send + Sync {
         let _ = file;
         None
     }
-
-    /// Returns the metadata of one file; `None` if it cannot be read.
-    fn view(&self, file: usize) -> Option<FileView>;
 }
 
 impl RowGroups {
@@ -162,17 +159,17 @@ impl<T: GroupTable> Base for T {
     fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
         let place = self.groups().place(unit).ok()?;
         let unit = self.groups().units.get(unit)?;
-        let view = self.view(place.file)?;
-        if let Some(value) = view.constants.get(column)? {
-            return if value.is_null() { unit.rows } else { Some(0) };
+        let file = statistics(self, place.file)?;
+        match file.origins.get(column)? {
+            Origin::Constant(value) if !value.is_null() => Some(0),
+            Origin::Constant(_) | Origin::Missing => unit.rows,
+            Origin::Decoded(own, _) => {
+                let group = file.metadata.row_groups().get(place.group)?;
+                group_null_count(&file.metadata, group, file.own.fields(), *own)
+                    // The deleted rows may have been those with nulls.
+                    .filter(|count| unit.first_row.is_some() || *count == 0)
+            }
         }
-        let Some(own) = *view.places.get(column)? else {
-            return unit.rows;
-        };
-        let group = view.metadata.row_groups().get(place.group)?;
-        group_null_count(&view.metadata, group, view.own.fields(), own)
-            // The deleted rows may have been those with nulls.
-            .filter(|count| unit.first_row.is_some() || *count == 0)
     }
 
     fn file_row(&self, unit: usize, row: u64) -> u64 {
@@ -334,9 +331,20 @@ fn file_may_match(
     number: usize,
     predicate: &PruningPredicate,
 ) -> Option<Vec<bool>> {
-    let statistics = FileStatistics {
-        table: table.schema(),
-        view: table.view(number)?,
-    };
+    let statistics = statistics(table, number)?;
     attempt(|| predicate.prune(&statistics)).ok()
+}
+
+/// Returns the statistics of one file; `None` if it cannot be read.
+fn statistics(table: &dyn GroupTable, number: usize) -> Option<FileStatistics<'_>> {
+    let input = table.input(number)?;
+    let metadata = table.groups().footers.metadata(number, input).ok()?;
+    let columns: Vec<usize> = (0..table.schema().fields().len()).collect();
+    let plan = table.plan(number, &metadata, &columns).ok()?;
+    Some(FileStatistics {
+        table: table.schema(),
+        origins: plan.origins,
+        own: Schema::new(plan.fields),
+        metadata,
+    })
 }

@@ -27,7 +27,6 @@ pub(crate) use int96::{in_microseconds, leaf_count, leaves_of};
 pub(crate) use metadata::{
     Tail, add_nulls, fold_in_order, group_null_count, group_sizes, read_footer, read_tails,
 };
-pub(crate) use prune::FileView;
 pub(crate) use rows::{Form, Origin};
 
 /// A table of Parquet files.
@@ -251,27 +250,6 @@ impl GroupTable for ParquetTable {
             fields,
             origins,
             leaves,
-        })
-    }
-
-    fn view(&self, number: usize) -> Option<FileView> {
-        let input = self.files.get(number)?;
-        let metadata = self.groups.footers.metadata(number, input).ok()?;
-        let own = arrow_fields(&input.shown, &metadata).ok()?;
-        let columns = self.schema.fields().iter().enumerate();
-        let (places, constants) = columns
-            .map(
-                |(column, field)| match column.checked_sub(self.file_columns) {
-                    Some(partition) => (None, Some(self.partitions.value(number, partition))),
-                    None => (own.find(field.name()).map(|(place, _)| place), None),
-                },
-            )
-            .unzip();
-        Some(FileView {
-            places,
-            constants,
-            own: Schema::new(own),
-            metadata,
         })
     }
 }

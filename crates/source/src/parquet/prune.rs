@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, BooleanArray, UInt64Array};
+use arrow::array::{Array as _, ArrayRef, BooleanArray, UInt64Array, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
@@ -12,37 +12,36 @@ use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::metadata::{group_null_count, leaf_of};
-
-/// The metadata of one file, mapped to the columns of the table.
-pub(crate) struct FileView {
-    /// For each column of the table, its position among the top-level columns of the file.
-    pub places: Vec<Option<usize>>,
-    /// For each column of the table, the value that all rows have, if it is constant.
-    pub constants: Vec<Option<ScalarValue>>,
-    /// The columns of the file.
-    pub own: Schema,
-    pub metadata: Arc<ParquetMetaData>,
-}
+use super::rows::Origin;
 
 /// The statistics of the row groups of one file.
 pub(super) struct FileStatistics<'a> {
+    /// The columns of the table, and how each is built from the file.
     pub table: &'a SchemaRef,
-    pub view: FileView,
+    pub origins: Vec<Origin>,
+    /// The columns of the file.
+    pub own: Schema,
+    pub metadata: Arc<ParquetMetaData>,
 }
 
 impl FileStatistics<'_> {
     /// Returns the value that a column has in the whole file, if it is constant.
     fn constant(&self, name: &str) -> Option<ArrayRef> {
         let column = self.table.index_of(name).ok()?;
-        let value = self.view.constants.get(column)?.as_ref()?;
-        value.to_array_of_size(self.num_containers()).ok()
+        let groups = self.num_containers();
+        match self.origins.get(column)? {
+            Origin::Constant(value) => value.to_array_of_size(groups).ok(),
+            Origin::Missing => Some(new_null_array(self.table.field(column).data_type(), groups)),
+            Origin::Decoded(..) => None,
+        }
     }
 
     /// Returns the position and type of a column in the file.
     fn own(&self, name: &str) -> Option<(usize, &Field)> {
-        let column = self.table.index_of(name).ok()?;
-        let place = (*self.view.places.get(column)?)?;
-        Some((place, self.view.own.fields().get(place)?))
+        match self.origins.get(self.table.index_of(name).ok()?)? {
+            Origin::Decoded(place, _) => Some((*place, self.own.fields().get(*place)?)),
+            Origin::Constant(_) | Origin::Missing => None,
+        }
     }
 
     /// Returns the smallest or largest values, with the type of the column in the table.
@@ -52,13 +51,13 @@ impl FileStatistics<'_> {
         }
         let wanted = self.table.field_with_name(&column.name).ok()?.data_type();
         let (place, own) = self.own(&column.name)?;
-        let metadata = &self.view.metadata;
+        let metadata = &self.metadata;
         let leaf = leaf_of(metadata, place)?;
         if own.data_type() != wanted || !has_plain_order(wanted) || !self.trusts_bounds(leaf) {
             return None;
         }
         let schema = metadata.file_metadata().schema_descr();
-        let converter = StatisticsConverter::try_new(own.name(), &self.view.own, schema).ok()?;
+        let converter = StatisticsConverter::try_new(own.name(), &self.own, schema).ok()?;
         let groups = metadata.row_groups().iter();
         let found = if largest {
             converter.row_group_maxes(groups)
@@ -73,7 +72,7 @@ impl FileStatistics<'_> {
     /// Returns whether the statistics of a leaf are usable. Old writers compared text and unsigned numbers as signed
     /// bytes.
     fn trusts_bounds(&self, leaf: usize) -> bool {
-        self.view.metadata.row_groups().iter().all(|group| {
+        self.metadata.row_groups().iter().all(|group| {
             group.columns().get(leaf).is_some_and(|chunk| {
                 let doubtful = chunk
                     .statistics()
@@ -108,7 +107,7 @@ impl PruningStatistics for FileStatistics<'_> {
     }
 
     fn num_containers(&self) -> usize {
-        self.view.metadata.num_row_groups()
+        self.metadata.num_row_groups()
     }
 
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
@@ -122,18 +121,14 @@ impl PruningStatistics for FileStatistics<'_> {
             });
         }
         let (place, _) = self.own(&column.name)?;
-        let view = &self.view;
-        let counts = view
-            .metadata
-            .row_groups()
-            .iter()
-            .map(|group| group_null_count(&view.metadata, group, view.own.fields(), place));
+        let groups = self.metadata.row_groups().iter();
+        let counts =
+            groups.map(|group| group_null_count(&self.metadata, group, self.own.fields(), place));
         Some(Arc::new(counts.collect::<UInt64Array>()))
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
         let counts = self
-            .view
             .metadata
             .row_groups()
             .iter()
