@@ -417,7 +417,7 @@ fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str,
         Some(name) if name.chars().any(char::is_control) => "has a control character",
         Some(name) => return Ok(name),
     };
-    Err(SourceProblem::TreeName.at(escape(&path()), format!("the name {reason}")))
+    Err(SourceProblem::TreeName.at(path(), format!("the name {reason}")))
 }
 
 /// Runs on a pool of `jobs` threads, or on the current pool for 0.

@@ -375,9 +375,8 @@ impl Log {
         for part in scan.scan_metadata(engine).map_err(failed)? {
             let (data, selected) = part.map_err(failed)?.scan_files.into_parts();
             let batch = data.try_into_record_batch().map_err(failed)?;
-            let adds = Adds::of(&batch).ok_or_else(|| {
-                self.wrong("the kernel lists files in an unknown form".to_owned())
-            })?;
+            let adds = Adds::of(&batch)
+                .ok_or_else(|| self.wrong("the kernel lists files in an unknown form"))?;
             for row in 0..batch.num_rows() {
                 if selected.get(row).copied().unwrap_or(true) {
                     files.extend(self.file(&adds, row)?);
