@@ -73,19 +73,6 @@ mod tests {
     use arrow::datatypes::{DataType, Field};
 
     #[test]
-    fn distances() {
-        for (a, b, expected) in [
-            ("", "", 0),
-            ("abc", "", 3),
-            ("", "abc", 3),
-            ("kitten", "sitting", 3),
-            ("flaw", "lawn", 2),
-        ] {
-            assert_eq!(distance(a, b), expected, "{a} {b}");
-        }
-    }
-
-    #[test]
     fn near_names_are_few_and_sorted() {
         let fields: Vec<Field> = ["label", "Text", "texts", "image"]
             .iter()

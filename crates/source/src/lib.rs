@@ -117,7 +117,7 @@ pub use source::{
 };
 
 use base::Base;
-use error::SourceProblem;
+pub(crate) use error::SourceProblem;
 
 /// Opens locations (files, directories, patterns) as one source.
 ///

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER, escape};
+use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER};
 
 use crate::{SourceError, SourceProblem};
 
