@@ -454,10 +454,14 @@ impl Log {
             return Err(wrong("which is the name of no file"));
         }
         let url = self.root.join(path).map_err(|_| wrong("which is no URL"))?;
-        if self.bucket.is_some() {
-            return self.key(path, &url);
+        let is_absolute = path.starts_with('/') || Url::parse(path).is_ok();
+        let in_store = self.bucket.is_some();
+        if in_store && (Url::parse(path).is_ok() || url.host_str() != self.root.host_str()) {
+            return Err(wrong(
+                "which is not beneath the table: copy all of it to the same place",
+            ));
         }
-        if url.scheme() != "file" {
+        if !in_store && url.scheme() != "file" {
             return Err(wrong(
                 "which is not on this machine, as the table is: copy both to the same place",
             ));
@@ -465,13 +469,19 @@ impl Log {
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong("which has a `?` or a `#` that is not encoded"));
         }
-        let file = url
-            .to_file_path()
-            .map_err(|()| wrong("which is no path on this machine"))?;
-        let is_absolute = path.starts_with('/') || Url::parse(path).is_ok();
+        let file = match in_store {
+            true => {
+                let key = ObjectPath::from_url_path(url.path());
+                let key = key.map_err(|_| wrong("which is no key of an object"))?;
+                PathBuf::from(format!("/{key}"))
+            }
+            false => url
+                .to_file_path()
+                .map_err(|()| wrong("which is no path on this machine"))?,
+        };
         let below = file.strip_prefix(&self.directory).ok();
-        // `join` has resolved any `..`.
-        if below.is_none() && !is_absolute {
+        // `join` has resolved any `..`. The files of a table in a store are objects of the same bucket.
+        if below.is_none() && (in_store || !is_absolute) {
             return Err(wrong("which leads out of the table"));
         }
         let shown = below
@@ -482,38 +492,7 @@ impl Log {
         Ok(LogPath {
             shown,
             file,
-            is_absolute,
-        })
-    }
-}
-
-impl Log {
-    /// Resolves a path of a table in a store, whose files are objects of the same bucket.
-    fn key(&self, path: &str, url: &Url) -> Result<LogPath, SourceError> {
-        let wrong = |reason| {
-            SourceProblem::DeltaPath.at(
-                &self.shown,
-                format!("the log names the file `{}`, {}", escape(path), reason),
-            )
-        };
-        if Url::parse(path).is_ok() || url.host_str() != self.root.host_str() {
-            return Err(wrong(
-                "which is not beneath the table: copy all of it to the same place",
-            ));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong("which has a `?` or a `#` that is not encoded"));
-        }
-        let decoded = ObjectPath::from_url_path(url.path());
-        let key = decoded.map_err(|_| wrong("which is no key of an object"))?;
-        let file = PathBuf::from(format!("/{key}"));
-        let below = file.strip_prefix(&self.directory).ok();
-        // `join` has resolved any `..`.
-        let below = below.ok_or_else(|| wrong("which leads out of the table"))?;
-        Ok(LogPath {
-            shown: below.to_string_lossy().into_owned(),
-            file,
-            is_absolute: false,
+            is_absolute: is_absolute && !in_store,
         })
     }
 }

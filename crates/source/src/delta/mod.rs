@@ -85,10 +85,7 @@ pub(crate) fn open(
             &files,
             |files| table.tails(files),
             |file, tail| table.summarise(file, options, tail),
-            |summary| {
-                fold.add(summary);
-                Ok(())
-            },
+            |summary| fold.add(summary),
         )?;
         Ok(fold.finish(table, &version, fingerprint))
     })?

@@ -392,7 +392,7 @@ pub(crate) fn fold_in_order<F: Sync, P: Send, S: Send>(
     files: &[F],
     prepare: impl Fn(&[F]) -> Vec<P>,
     summarise: impl Fn(&F, P) -> Result<S, SourceError> + Sync,
-    mut fold: impl FnMut(S) -> Result<(), SourceError>,
+    mut fold: impl FnMut(S),
 ) -> Result<(), SourceError> {
     for chunk in files.chunks(READ_TOGETHER) {
         let prepared = prepare(chunk);
@@ -402,7 +402,7 @@ pub(crate) fn fold_in_order<F: Sync, P: Send, S: Send>(
             .map(|(file, prepared)| summarise(file, prepared))
             .collect();
         for summary in summaries {
-            fold(summary?)?;
+            fold(summary?);
         }
     }
     Ok(())

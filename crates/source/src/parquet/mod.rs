@@ -66,10 +66,7 @@ fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetT
         &files,
         |inputs| read_tails(&inputs.iter().collect::<Vec<_>>()),
         |input, tail| summarise(input, footer_bytes, tail),
-        |summary| {
-            fold.add(&summary);
-            Ok(())
-        },
+        |summary| fold.add(&summary),
     )?;
     fold.finish(files, partitions)
 }

@@ -67,6 +67,19 @@ impl SampleRows {
         self.shared.fetch(&wanted)
     }
 
+    fn read(&self, samples: Range<usize>) -> Result<RecordBatch, SourceError> {
+        let fetched = self.fetch(samples.clone())?;
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (column, field) in self.columns.iter().zip(self.schema.fields()) {
+            let is_text = field.data_type() == &DataType::Utf8;
+            columns.push(match column {
+                None => self.keys(samples.clone()),
+                Some(number) => self.values(samples.clone(), *number, is_text, &fetched)?,
+            });
+        }
+        batch(&self.schema, columns, samples.len())
+    }
+
     fn keys(&self, samples: Range<usize>) -> ArrayRef {
         Arc::new(StringArray::from_iter_values(
             samples.map(|sample| self.shared.key(sample)),
@@ -140,32 +153,10 @@ impl Rows for SampleRows {
             return Ok(None);
         }
         let samples = self.next_samples();
-        let fetched = match self.fetch(samples.clone()) {
-            Ok(fetched) => fetched,
-            Err(error) => {
-                self.samples.start = self.samples.end;
-                return Err(error);
-            }
-        };
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for (column, field) in self.columns.iter().zip(self.schema.fields()) {
-            let values = match column {
-                None => Ok(self.keys(samples.clone())),
-                Some(number) => self.values(
-                    samples.clone(),
-                    *number,
-                    field.data_type() == &DataType::Utf8,
-                    &fetched,
-                ),
-            };
-            match values {
-                Ok(values) => columns.push(values),
-                Err(error) => {
-                    self.samples.start = self.samples.end;
-                    return Err(error);
-                }
-            }
+        let found = self.read(samples).map(Some);
+        if found.is_err() {
+            self.samples.start = self.samples.end;
         }
-        batch(&self.schema, columns, samples.len()).map(Some)
+        found
     }
 }
