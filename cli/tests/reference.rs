@@ -57,6 +57,7 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     shardmill-man.1
     shardmill-order.1
     shardmill-plan.1
+    shardmill-select.1
     shardmill-stats.1
     shardmill-tar-fix.1
     shardmill-tar-lint.1

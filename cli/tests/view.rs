@@ -1,4 +1,4 @@
-//! `shardmill view`: who is answered, what is served, and that hostile samples and requests do no harm.
+//! `shardmill view`: which requests are answered, what is served, and that hostile samples and requests do no harm.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};

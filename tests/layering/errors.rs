@@ -59,15 +59,19 @@ fn of_file(tokens: &[String]) -> BTreeSet<String> {
 fn table(body: &[String]) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for (at, token) in body.iter().enumerate() {
-        if token != "=>" || body.get(at + 1).is_none_or(|next| next != "(") {
+        // A block may surround the tuple.
+        let block = usize::from(body.get(at + 1).is_some_and(|next| next == "{"));
+        let tuple = at + 1 + block;
+        if token != "=>" || body.get(tuple).is_none_or(|next| next != "(") {
             continue;
         }
-        let elements = elements(&body[at + 2..]);
+        let elements = elements(&body[tuple + 1..]);
         let (Some(kind), Some(id)) = (elements.first(), elements.get(1)) else {
             continue;
         };
         let kind = match kind {
             [kind] => kind,
+            [path, _, kind] if path == "ErrorKind" => kind,
             _ => "*",
         };
         let ids = id.iter().filter_map(|token| token.strip_prefix('"'));

@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-crate::named_enum! {
+use crate::named::named_enum;
+
+named_enum! {
     /// An on-disk shard format.
     pub enum Format {
         /// MosaicML Streaming's binary shards, one file per shard.

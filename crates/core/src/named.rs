@@ -54,3 +54,5 @@ macro_rules! named_enum {
         }
     };
 }
+
+pub(crate) use named_enum;

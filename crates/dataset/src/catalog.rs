@@ -124,9 +124,15 @@ pub struct Stream {
     pub validate: Option<HashAlgo>,
     /// How many of its samples an epoch takes.
     pub weight: Weight,
-    /// The name of the stream in messages: its source.
-    pub shown: String,
-    /// The source of its files: a folder or a URL.
+    names: StreamNames,
+}
+
+/// How messages name a stream and its files.
+#[derive(Debug)]
+struct StreamNames {
+    /// The source as it was given, escaped.
+    shown: String,
+    /// The folder or URL of the files.
     root: String,
 }
 
@@ -216,7 +222,7 @@ impl Catalog {
             if found != *expected {
                 let trees = catalog.streams.iter();
                 let trees = trees.filter(|stream| matches!(stream.shards, Shards::Files(_)));
-                let names: Vec<&str> = trees.map(|stream| stream.shown.as_str()).collect();
+                let names: Vec<&str> = trees.map(|stream| stream.names.shown.as_str()).collect();
                 let reason = format!(
                     "the list of files has the digest {found}, not {expected}: files were added or removed, or their lengths changed"
                 );
@@ -403,7 +409,10 @@ impl Catalog {
         match files.find(path) {
             Some(number) => Ok(self.first_sample(stream.first_shard + number)),
             None => {
-                let reason = format!("the list of {} has no such file", escape(&stream.shown));
+                let reason = format!(
+                    "the list of {} has no such file",
+                    escape(&stream.names.shown)
+                );
                 Err(DatasetProblem::NoSuchFile.at(path, reason))
             }
         }
@@ -555,7 +564,7 @@ impl Catalog {
             Some(if is_file && self.streams.len() == 1 {
                 name.to_string()
             } else {
-                format!("{}/{name}", stream.root.trim_end_matches('/'))
+                format!("{}/{name}", stream.names.root.trim_end_matches('/'))
             })
         });
         Place::file(file.as_deref().unwrap_or("?"))
@@ -659,8 +668,10 @@ fn open_stream(
             // The list of raw files has no hashes.
             validate: None,
             weight: stream.weight,
-            shown: escape(&shown).into_owned(),
-            root,
+            names: StreamNames {
+                shown: escape(&shown).into_owned(),
+                root,
+            },
         });
     }
     // An index in the folder of a pattern may describe other files.
@@ -714,8 +725,10 @@ fn open_stream(
         keep_zip: stream.keep_zip,
         validate: stream.validate_hash.or(options.validate),
         weight: stream.weight,
-        shown: escape(&shown).into_owned(),
-        root,
+        names: StreamNames {
+            shown: escape(&shown).into_owned(),
+            root,
+        },
     })
 }
 

@@ -311,7 +311,7 @@ def leave_out(shards: Iterable[Reader], deleted: Sequence[tuple[int, int]]) -> N
             start, stop = deleted[at]
             own.append((max(start, first) - first, min(stop, end) - first))
             if stop > end:
-                # The range goes on in the next shard.
+                # The range continues in the next shard.
                 break
             at += 1
         shard.leave_out(own)
