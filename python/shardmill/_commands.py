@@ -75,6 +75,7 @@ def convert(
     overwrite: bool = False,
     incremental: bool = False,
     with_deleted: bool = False,
+    view: Optional[Path] = None,
     temp_dir: Optional[Path] = None,
     takeover_after: Optional[float] = None,
     storage_options: Optional[Mapping[str, str]] = None,
@@ -128,6 +129,7 @@ def convert(
         overwrite: Whether to replace an existing dataset.
         incremental: Whether to bring the dataset up to date with its Delta table.
         with_deleted: Whether to also convert samples of a dataset that were deleted from its table.
+        view: The file of a view, to convert only its samples.
         temp_dir: The directory for temporary files of uploads and downloads. Defaults to that of the system.
         takeover_after: Seconds without a heartbeat after which the lease of another writer is taken over. Defaults
             to 15.
@@ -176,6 +178,7 @@ def convert(
         overwrite=check.flag('overwrite', overwrite),
         incremental=check.flag('incremental', incremental),
         with_deleted=check.flag('with_deleted', with_deleted),
+        view=check.path_or_none('view', view),
         temp_dir=check.path_or_none('temp_dir', temp_dir),
         takeover_after=takeover_after,
     )
@@ -201,6 +204,7 @@ def inspect(
     delta_version: Optional[int] = None,
     delta_timestamp: Optional[str] = None,
     with_deleted: bool = False,
+    view: Optional[Path] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> InspectReport:
     """Describes a dataset, a folder of datasets, or a source of a conversion.
@@ -212,6 +216,7 @@ def inspect(
         delta_version: The version of a Delta table; defaults to the latest.
         delta_timestamp: Inspects the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
         with_deleted: Whether to also count deleted samples.
+        view: The file of a view, to count only its samples.
         storage_options: Store settings that are not in the environment.
 
     Returns:
@@ -225,6 +230,7 @@ def inspect(
         delta_version=delta_version,
         delta_timestamp=delta_timestamp,
         with_deleted=check.flag('with_deleted', with_deleted),
+        view=check.path_or_none('view', view),
     )
     place = check.path('location', location)
     done = run('inspect', options, [place], storage_options=storage_options)
@@ -241,6 +247,7 @@ def verify(
     *,
     deep: bool = False,
     strict: bool = False,
+    view: Optional[Path] = None,
     jobs: Optional[int] = None,
     expect_index: Optional[str] = None,
     storage_options: Optional[Mapping[str, str]] = None,
@@ -255,6 +262,7 @@ def verify(
         location: A dataset, a folder of datasets or a tar file, in a directory or in a store.
         deep: Whether to also decode every sample, and to compare them with the content hash of the conversion.
         strict: Whether a dataset with a warning is not ok.
+        view: The file of a view, to check only its samples and their shards.
         jobs: The number of threads. Defaults to one for each core.
         expect_index: The hash that ``index.json`` must have: ``sha256:`` and 64 hexadecimal digits.
         storage_options: Store settings that are not in the environment.
@@ -268,6 +276,7 @@ def verify(
     options = _options(
         deep=check.flag('deep', deep),
         strict=check.flag('strict', strict),
+        view=check.path_or_none('view', view),
         jobs=jobs,
         expect_index=expect_index,
     )
@@ -303,6 +312,7 @@ def plan(
     sampling_granularity: int = 1,
     partition_algo: str = 'relaxed',
     with_deleted: bool = False,
+    view: Optional[Path] = None,
     svg: Optional[Path] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> PlanReport:
@@ -324,6 +334,7 @@ def plan(
         num_workers: The number of loader processes per rank.
         batch_size: Samples per rank and step.
         with_deleted: Whether to also count deleted samples.
+        view: The file of a view, to count only its samples.
         svg: The file to draw a picture of the run to.
         storage_options: Store settings that are not in the environment.
 
@@ -354,6 +365,7 @@ def plan(
         sampling_granularity=sampling_granularity,
         partition_algo=partition_algo,
         with_deleted=check.flag('with_deleted', with_deleted),
+        view=check.path_or_none('view', view),
         svg=check.path_or_none('svg', svg),
     )
     places = _places('location', location)

@@ -49,8 +49,10 @@ class Viewer:
 
     def _repr_html_(self) -> str:
         title = html.escape(f'shardmill view {self.location}')
-        style = 'width: 100%; border: 1px solid #8888'
-        return f'<iframe src="{html.escape(self.address)}" title="{title}" height="{self.height}" style="{style}"></iframe>'
+        address = html.escape(self.address)
+        return (
+            f'<iframe src="{address}" title="{title}" width="100%" height="{self.height}"></iframe>'
+        )
 
     def __enter__(self) -> Viewer:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill._commands import _options
@@ -15,9 +15,10 @@ from shardmill.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from shardmill.base._typing import Path
-
 __all__ = ['View', 'select']
+
+#: As in `shardmill.base._typing`, which imports this module.
+Path = Union[str, 'os.PathLike[str]']
 
 
 class View:
@@ -95,20 +96,18 @@ class View:
         return iter(memoryview(self._view.numbers()).cast('Q'))
 
     def __and__(self, other: View) -> View:
-        return self._combined('intersection', other)
+        return self._with('intersection', other) if isinstance(other, View) else NotImplemented
 
     def __or__(self, other: View) -> View:
-        return self._combined('union', other)
+        return self._with('union', other) if isinstance(other, View) else NotImplemented
 
     def __sub__(self, other: View) -> View:
-        return self._combined('difference', other)
+        return self._with('difference', other) if isinstance(other, View) else NotImplemented
 
     def __invert__(self) -> View:
         return self._of(self._view.inverted())
 
-    def _combined(self, method: str, other: Any) -> View:
-        if not isinstance(other, View):
-            return NotImplemented
+    def _with(self, method: str, other: View) -> View:
         return self._of(getattr(self._view, method)(other._view))
 
     def __eq__(self, other: object) -> bool:

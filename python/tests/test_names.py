@@ -50,16 +50,19 @@ SEVERAL_TYPES = {
     'dataset',
     'epoch_size',
     'hashes',  # Writers of `streaming` accept only lists.
+    'keys',  # `select` takes keys, `which` whether to return them.
     'like',  # One array, or one for each column.
     'location',  # `plan` accepts several.
     'names',
     'out',  # Writers accept a folder and a URL.
     'path',  # Of a file in a tree, which is text; or of a file to write.
     'sample',  # A sample to write, or the number of one to find.
+    'samples',  # `select` takes numbers, reports count.
     'samples_per_shard',
     'shards',
     'shuffle',  # `convert` takes the seed, as its option does.
     'split',  # `convert` takes the shares of the splits.
+    'view',  # Datasets accept a `View` too; commands take its file.
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Optional, Protocol, Union
 
 from shardmill.errors import UsageError
 
@@ -10,11 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardmill.base._typing import Path
-    from shardmill.base.stream import Stream
     from shardmill.views import View
 
 
-def default_live(streams: Sequence[Stream], with_deleted: bool, view: Optional[View]) -> None:
+class _Chosen(Protocol):
+    """A stream that knows which of its samples are read."""
+
+    with_deleted: Optional[bool]
+    view: Optional[View]
+
+
+def default_live(streams: Sequence[_Chosen], with_deleted: bool, view: Optional[View]) -> None:
     """Sets which samples are read, for streams that do not specify it.
 
     Not passed as arguments of the streams, because subclasses may not accept them.

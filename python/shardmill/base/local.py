@@ -65,7 +65,7 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
         self.local = check.path('local', local)
         self.split = check.path_or_none('split', split) or ''
         self.with_deleted = check.flag('with_deleted', with_deleted)
-        self.view = given_view(view)
+        self._view = given_view(view)
         self._decode_field = field_decoder(decode)
         self._open()
 
@@ -76,7 +76,7 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
             local=self.local,
             split=self.split,
             with_deleted=self.with_deleted,
-            view=None if self.view is None else self.view._view,
+            view=None if self._view is None else self._view._view,
         )
         self._reader = _core.Reader(
             [stream], _core.ReaderOptions(), mds_decode, decode_line, self._decode_field
