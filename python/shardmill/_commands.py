@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
-from shardmill._runs import in_keywords, run
+from shardmill._runs import in_keywords, options_of, run
 from shardmill.base import _arguments as check
 from shardmill.reports import (
     ConvertReport,
@@ -146,7 +146,7 @@ def convert(
         ConflictError: The destination holds another dataset, or another conversion is running.
         KeyboardInterrupt: It was interrupted; the same call continues.
     """
-    options = _options(
+    options = options_of(
         to=to,
         select=select,
         where=where,
@@ -226,7 +226,7 @@ def inspect(
         NotFoundError: Nothing exists there.
         DataError: The index is damaged.
     """
-    options = _options(
+    options = options_of(
         delta_version=delta_version,
         delta_timestamp=delta_timestamp,
         with_deleted=check.flag('with_deleted', with_deleted),
@@ -273,7 +273,7 @@ def verify(
         DataError: The index is damaged, or is not the expected one.
         KeyboardInterrupt: It was interrupted.
     """
-    options = _options(
+    options = options_of(
         deep=check.flag('deep', deep),
         strict=check.flag('strict', strict),
         view=check.path_or_none('view', view),
@@ -342,7 +342,7 @@ def plan(
         UsageError: An argument is invalid.
         NotFoundError: There is no dataset.
     """
-    options = _options(
+    options = options_of(
         epochs=epochs,
         cache_limit=cache_limit,
         bandwidth=bandwidth,
@@ -372,17 +372,6 @@ def plan(
     found = run('plan', options, places, storage_options=storage_options).only()
     advice = tuple(in_keywords(line) for line in found['advice'])
     return PlanReport.from_json(found, advice=advice)
-
-
-def _options(**given: Any) -> list[str]:
-    """Formats arguments as options; flags that are off and ``None`` are left out."""
-    options = []
-    for name, value in given.items():
-        if value is None or value is False:
-            continue
-        flag = f'--{name.replace("_", "-")}'
-        options.append(flag if value is True else f'{flag}={value}')
-    return options
 
 
 def _listed(names: Union[str, Sequence[str]]) -> str:

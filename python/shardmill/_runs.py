@@ -35,6 +35,17 @@ _KEYWORDS = {
 _TAIL = 20
 
 
+def options_of(**given: Any) -> list[str]:
+    """Formats arguments as options; flags that are off and ``None`` are left out."""
+    options = []
+    for name, value in given.items():
+        if value is None or value is False:
+            continue
+        flag = f'--{name.replace("_", "-")}'
+        options.append(flag if value is True else f'{flag}={value}')
+    return options
+
+
 class Finished(NamedTuple):
     """What a run of the program printed.
 

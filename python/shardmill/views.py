@@ -7,8 +7,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
-from shardmill._commands import _options
-from shardmill._runs import run
+from shardmill._runs import options_of, run
 from shardmill.base import _arguments as check
 from shardmill.errors import UsageError
 
@@ -170,7 +169,7 @@ def select(
             numbers = [str(check.whole('samples', number)) for number in samples]
             listed['samples'] = _write(folder, 'samples', numbers)
         path = os.path.join(folder, 'view') if out is None else check.path('out', out)
-        options = _options(
+        options = options_of(
             where=where,
             key_column=key_column,
             with_deleted=check.flag('with_deleted', with_deleted),
