@@ -33,18 +33,7 @@ use crate::error::ConvertError;
 pub(crate) const BATCH_SAMPLES: u64 = 8192;
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
 
-/// Opens datasets as one source, with the columns and rows of the options. All their shards must have the same columns.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<Arc<dyn Source>, ConvertError> {
-    Ok(shardmill_source::over(
-        samples(locations, options)?,
-        options,
-    )?)
-}
-
-/// Opens the samples of datasets as one source, with all columns and rows.
+/// Opens the samples of datasets as one source, with all columns and rows. All their shards must have the same columns.
 pub(crate) fn samples(
     locations: &[Location],
     options: &SourceOptions,

@@ -23,15 +23,16 @@ pub fn open_rows(
         Some(kind) => kind,
         None => shardmill_source::detect(locations, &options.remote)?,
     };
-    Ok(match kind {
-        SourceKind::Webdataset => tar_source::open(locations, options)?,
-        SourceKind::Mds => mds_source::open(locations, options)?,
+    let samples = match kind {
+        SourceKind::Webdataset => tar_source::samples(locations, options)?,
+        SourceKind::Mds => mds_source::samples(locations, options)?,
         _ => {
             let options = SourceOptions {
                 kind: Some(kind),
                 ..options.clone()
             };
-            shardmill_source::open(locations, &options)?
+            return Ok(shardmill_source::open(locations, &options)?);
         }
-    })
+    };
+    Ok(shardmill_source::over(samples, options)?)
 }

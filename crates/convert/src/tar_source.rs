@@ -23,19 +23,8 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::ConvertError;
 use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
 
-/// Opens tar files as one source, with the columns and rows of the options. Without an index, their headers are read to
+/// Opens the samples of tar files as one source, with all columns and rows. Without an index, their headers are read to
 /// find the fields.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<Arc<dyn Source>, ConvertError> {
-    Ok(shardmill_source::over(
-        samples(locations, options)?,
-        options,
-    )?)
-}
-
-/// Opens the samples of tar files as one source, with all columns and rows.
 pub(crate) fn samples(
     locations: &[Location],
     options: &SourceOptions,

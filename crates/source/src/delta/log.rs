@@ -458,7 +458,7 @@ impl Log {
         let in_store = self.bucket.is_some();
         if in_store && (Url::parse(path).is_ok() || url.host_str() != self.root.host_str()) {
             return Err(wrong(
-                "which is not beneath the table: copy all of it to the same place",
+                "which is outside the table: copy all of it to the same place",
             ));
         }
         if !in_store && url.scheme() != "file" {
