@@ -6,16 +6,19 @@ import contextlib
 import http.server
 import json
 import os
+import pathlib
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from time import perf_counter
-from typing import Any, Callable, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
 
 from shardmill._openmetrics import CONTENT_TYPE, openmetrics_text
 from shardmill.base import _arguments as check
 from shardmill.stats import LoaderStats
+
+if TYPE_CHECKING:
+    from shardmill.base._typing import Path
 
 __all__ = [
     'CONTENT_TYPE',
@@ -133,7 +136,7 @@ def log_to_mlflow(loader: _Observed, every: int = 100, prefix: str = 'shardmill/
 
 def write_textfile(
     loader: _Observed,
-    path: Union[str, os.PathLike[str]],
+    file: Path,
     every: int = 100,
     labels: Optional[Mapping[str, Any]] = None,
 ) -> None:
@@ -143,22 +146,22 @@ def write_textfile(
 
     Args:
         loader: The `StreamingDataLoader`.
-        path: The file. Ranks need different files.
+        file: The file. Ranks need different files.
         every: The number of batches between writes.
         labels: Labels of every metric, such as ``{'rank': 3}``.
 
     Raises:
         ValueError: `every` is not positive.
     """
-    file = Path(path)
+    target = pathlib.Path(file)
 
     def write(stats: LoaderStats, _: int) -> None:
-        _replace(file, openmetrics_text(stats, labels))
+        _replace(target, openmetrics_text(stats, labels))
 
     loader.on_stats(write, every)
 
 
-def _replace(file: Path, text: str) -> None:
+def _replace(file: pathlib.Path, text: str) -> None:
     """Writes a file under another name, then renames it."""
     number, name = tempfile.mkstemp(prefix=f'.{file.name}-', dir=file.parent)
     try:
@@ -231,7 +234,7 @@ def serve(
 
 
 @contextlib.contextmanager
-def trace(loader: _Observed, path: Union[str, os.PathLike[str]], rank: int = 0) -> Iterator[None]:
+def trace(loader: _Observed, file: Path, rank: int = 0) -> Iterator[None]:
     """Records what the reader of a loader does, and writes it to a file for Perfetto or ``chrome://tracing``.
 
     The file has a line for each fetch, hash check, decompression, write to the cache, batch that is filled and wait
@@ -239,7 +242,7 @@ def trace(loader: _Observed, path: Union[str, os.PathLike[str]], rank: int = 0) 
 
     Args:
         loader: The `StreamingDataLoader`.
-        path: The JSON file, written when the block ends.
+        file: The JSON file, written when the block ends.
         rank: The number of this rank. Traces of several ranks can be concatenated.
     """
     reader = loader.dataset._here()
@@ -270,4 +273,4 @@ def trace(loader: _Observed, path: Union[str, os.PathLike[str]], rank: int = 0) 
                     'dur': duration * 1e6,
                 }
             )
-        _replace(Path(path), json.dumps({'displayTimeUnit': 'ms', 'traceEvents': events}))
+        _replace(pathlib.Path(file), json.dumps({'displayTimeUnit': 'ms', 'traceEvents': events}))

@@ -27,7 +27,7 @@ class View:
     are combined with ``&``, ``|``, ``-`` and ``~``. Deleted samples that a view selects are not read.
 
     Args:
-        path: The file: a local path, or the URL of an object.
+        file: The file: a local path, or the URL of an object.
         storage_options: Store settings that are not in the environment.
 
     Raises:
@@ -37,9 +37,9 @@ class View:
 
     _view: _core.View
 
-    def __init__(self, path: Path, *, storage_options: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(self, file: Path, *, storage_options: Optional[Mapping[str, str]] = None) -> None:
         settings = check.storage_options(storage_options)
-        self._view = _core.View.read(check.path('path', path), settings)
+        self._view = _core.View.read(check.path('file', file), settings)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> View:
@@ -60,17 +60,17 @@ class View:
         """Returns the bytes of the file. Equal views have equal bytes."""
         return self._view.to_bytes()
 
-    def save(self, path: Path, *, overwrite: bool = False) -> None:
+    def save(self, file: Path, *, overwrite: bool = False) -> None:
         """Writes the view to a local file.
 
         Args:
-            path: The file.
+            file: The file.
             overwrite: Whether to replace an existing file.
 
         Raises:
             ConflictError: The file exists.
         """
-        self._view.save(check.path('path', path), check.flag('overwrite', overwrite))
+        self._view.save(check.path('file', file), check.flag('overwrite', overwrite))
 
     @property
     def index(self) -> str:

@@ -55,7 +55,6 @@ SEVERAL_TYPES = {
     'location',  # `plan` accepts several.
     'names',
     'out',  # Writers accept a folder and a URL.
-    'path',  # Of a file in a tree, which is text; or of a file to write.
     'sample',  # A sample to write, or the number of one to find.
     'samples',  # `select` takes numbers, reports count.
     'samples_per_shard',
