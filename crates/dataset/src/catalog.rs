@@ -1,5 +1,6 @@
 //! Opens all streams of a mix and numbers their shards and samples consecutively.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::schema::Schema;
 use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tar::{Subsets, TarProblem, TarSample};
 use crate::tars::TarPattern;
-use crate::view::View;
+use crate::view::{View, ViewTarget};
+use crate::windows::{StreamWindows, Window};
 use shardmill_cache::private_folder;
 
 /// The options of one dataset of a mix.
@@ -179,6 +181,8 @@ pub struct Catalog {
     schemas: Vec<Arc<Schema>>,
     schema_of: Vec<u32>,
     subsets: Subsets,
+    /// The window of each sample, and the episodes of each stream.
+    windows: Option<(Arc<Window>, Vec<StreamWindows>)>,
     limits: Limits,
 }
 
@@ -191,6 +195,8 @@ pub struct CatalogOptions {
     pub remote: RemoteOptions,
     /// The hash that every shard must match before it is used.
     pub validate: Option<HashAlgo>,
+    /// The neighbours that are read with each sample.
+    pub window: Option<Arc<Window>>,
 }
 
 impl Catalog {
@@ -204,16 +210,22 @@ impl Catalog {
             return Err(DatasetProblem::Streams.of_call("there is no stream to read"));
         }
         let mut opened: Vec<Stream> = Vec::with_capacity(streams.len());
+        let mut windows = Vec::new();
         let mut first_shard = 0;
-        for stream in streams {
-            let stream = open_stream(stream, first_shard, options)?;
+        for (number, stream) in streams.iter().enumerate() {
+            let (stream, own) = open_stream(stream, (number, first_shard), options)?;
+            windows.extend(own);
             first_shard += stream.shards.len();
             if let Some(algo) = stream.validate {
                 check_hashes_present(stream.shards.iter(), algo)?;
             }
             opened.push(stream);
         }
-        let catalog = Self::new(opened, options)?;
+        let mut catalog = Self::new(opened, options)?;
+        if let Some(window) = &options.window {
+            window.check(&catalog.schemas)?;
+            catalog.windows = Some((Arc::clone(window), windows));
+        }
         let wanted = streams
             .iter()
             .filter_map(|stream| stream.files.as_ref()?.expect.as_ref());
@@ -278,6 +290,7 @@ impl Catalog {
             schemas,
             schema_of,
             subsets: Subsets::default(),
+            windows: None,
             limits: options.limits.clone(),
         })
     }
@@ -553,6 +566,55 @@ impl Catalog {
         }
     }
 
+    /// Returns the neighbours that are read with each sample.
+    pub fn window(&self) -> Option<&Arc<Window>> {
+        self.windows.as_ref().map(|(window, _)| window)
+    }
+
+    /// Calls `found` for each offset of the window of a sample: with the shard, the position in it, and whether it is
+    /// padding. Without a window, only the sample itself is found.
+    pub fn each_neighbour(
+        &self,
+        (shard, at): (usize, u64),
+        mut found: impl FnMut(usize, u64, bool),
+    ) {
+        let Some((window, windows, first)) = self.windows_of(shard) else {
+            return found(shard, at, false);
+        };
+        windows.each(window, (shard - first, at), |shard, at, padded| {
+            found(first + shard, at, padded);
+        });
+    }
+
+    /// Returns the shards that the windows of the samples of a shard need.
+    pub fn reach_of(&self, shard: usize) -> Range<usize> {
+        let samples = self.first_sample(shard)..self.first_sample(shard + 1);
+        let own = shard..shard + 1;
+        let (Some((window, windows, first)), Some(last)) =
+            (self.windows_of(shard), samples.end.checked_sub(1))
+        else {
+            return own;
+        };
+        let (Some((_, start)), Some((_, end))) = (self.locate(samples.start), self.locate(last))
+        else {
+            return own;
+        };
+        if samples.is_empty() {
+            return own;
+        }
+        let reach = windows.reach(window, (shard - first, start), (shard - first, end));
+        first + reach.start..first + reach.end
+    }
+
+    /// Returns the window, the episodes of the stream of a shard, and the first shard of the stream.
+    fn windows_of(&self, shard: usize) -> Option<(&Window, &StreamWindows, usize)> {
+        let (window, windows) = self.windows.as_ref()?;
+        let after = self.streams.partition_point(|stream| stream.first_shard <= shard);
+        let number = after.checked_sub(1)?;
+        let first = self.streams.get(number)?.first_shard;
+        Some((window, windows.get(number)?, first))
+    }
+
     /// Returns the place of a shard in messages: its file, with the root of its stream. A raw file of a single stream
     /// is shown by its listed name alone.
     pub fn place(&self, shard: usize) -> Place {
@@ -583,9 +645,9 @@ impl Catalog {
 
 fn open_stream(
     stream: &StreamOptions,
-    first_shard: usize,
+    (number, first_shard): (usize, usize),
     options: &CatalogOptions,
-) -> Result<Stream, DatasetError> {
+) -> Result<(Stream, Option<StreamWindows>), DatasetError> {
     let split = stream.split.as_deref().unwrap_or_default();
     let beneath = |path: &Path| {
         if split.is_empty() {
@@ -650,13 +712,19 @@ fn open_stream(
         Some(pattern) => pattern.text().to_owned(),
         None => shown,
     };
+    let chosen = Chosen {
+        view: stream.view.as_deref(),
+        window: options.window.as_deref(),
+        number,
+        shown: &shown,
+    };
     if let Some(files) = &stream.files {
         let list = open_files(source, cache, &shown, files, options)?;
         let index_digest = list.digest();
         let shards = Shards::Files(list);
-        let live = StreamLive::default();
-        return Ok(Stream {
-            live: live.of_view(stream.view.as_deref(), index_digest, &shards, &shown)?,
+        let (live, windows) = chosen.read(StreamLive::default(), index_digest, &shards)?;
+        let stream = Stream {
+            live,
             offsets: Vec::new(),
             index_digest,
             shards,
@@ -672,7 +740,8 @@ fn open_stream(
                 shown: escape(&shown).into_owned(),
                 root,
             },
-        });
+        };
+        return Ok((stream, windows));
     }
     // An index in the folder of a pattern may describe other files.
     let read = || stream_live::read_index(source, stream.with_deleted, &options.limits);
@@ -713,8 +782,9 @@ fn open_stream(
         stream_live::keep_index(cache, &bytes, &shown)?;
     }
     let index_digest = Sha256::digest(&bytes).into();
-    Ok(Stream {
-        live: live.of_view(stream.view.as_deref(), index_digest, &shards, &shown)?,
+    let (live, windows) = chosen.read(live, index_digest, &shards)?;
+    let stream = Stream {
+        live,
         shards,
         offsets,
         index_digest,
@@ -729,7 +799,52 @@ fn open_stream(
             shown: escape(&shown).into_owned(),
             root,
         },
-    })
+    };
+    Ok((stream, windows))
+}
+
+/// Which samples of a stream are read, besides those that are not deleted.
+struct Chosen<'a> {
+    view: Option<&'a View>,
+    window: Option<&'a Window>,
+    /// The number of the stream.
+    number: usize,
+    /// The name of the stream in messages.
+    shown: &'a str,
+}
+
+impl Chosen<'_> {
+    /// Returns which of the `live` samples are read, and the episodes if there is a window.
+    fn read(
+        &self,
+        live: StreamLive,
+        digest: [u8; 32],
+        shards: &Shards,
+    ) -> Result<(StreamLive, Option<StreamWindows>), DatasetError> {
+        let neighbours = live.to_live(shards);
+        let live = live.of_view(self.view, digest, shards, self.shown)?;
+        let Some(window) = self.window else {
+            return Ok((live, None));
+        };
+        let target = ViewTarget {
+            digest,
+            live: neighbours,
+        };
+        let windows = StreamWindows::new(window, self.number, shards, target, self.shown)?;
+        let complete = windows.complete(window, digest);
+        let was_empty = live.is_empty();
+        let live = live.of_view(complete.as_ref(), digest, shards, self.shown)?;
+        if live.is_empty() && !was_empty {
+            let offsets = window.offsets();
+            let reason = format!(
+                "no sample has all neighbours from {} to {} in its episode",
+                offsets.first().copied().unwrap_or_default(),
+                offsets.last().copied().unwrap_or_default()
+            );
+            return Err(DatasetProblem::WindowEmpty.at(self.shown, reason));
+        }
+        Ok((live, Some(windows)))
+    }
 }
 
 /// Lists the files of a tree as shards.

@@ -188,6 +188,14 @@ pub enum DatasetProblem {
     ViewDamaged,
     /// The file of a view has a version that this program does not know.
     ViewVersion,
+    /// The offsets of a window are invalid.
+    WindowOffsets,
+    /// A column of a window or of episodes is missing, or cannot be used.
+    WindowColumn,
+    /// No episode has all samples of a window.
+    WindowEmpty,
+    /// Windows of raw files.
+    WindowFiles,
     /// A memory allocation failed.
     OutOfMemory,
 }
@@ -347,6 +355,18 @@ impl DatasetProblem {
                 Unsupported,
                 "view-version",
                 Some("read it with a newer shardmill, or select the samples again"),
+            ),
+            Self::WindowOffsets => (InvalidInput, "window-offsets", None),
+            Self::WindowColumn => (InvalidInput, "window-column", None),
+            Self::WindowEmpty => (
+                InvalidInput,
+                "window-empty",
+                Some("pad the windows, or use smaller offsets"),
+            ),
+            Self::WindowFiles => (
+                Unsupported,
+                "window-files",
+                Some("convert the files to shards first"),
             ),
             Self::OutOfMemory => (Resource, "out-of-memory", None),
         }

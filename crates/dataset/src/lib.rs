@@ -60,6 +60,7 @@ mod tars;
 mod verify;
 mod version;
 mod view;
+mod windows;
 
 pub use body::Body;
 pub use catalog::{Catalog, CatalogOptions, Stream, StreamOptions};
@@ -92,6 +93,7 @@ pub use tars::{
 pub use verify::{VerifyOptions, verify};
 pub use version::version_of;
 pub use view::{View, ViewTarget};
+pub use windows::{MOST_OFFSETS, PAD_SUFFIX, Window};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

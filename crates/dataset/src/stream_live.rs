@@ -78,12 +78,22 @@ impl StreamLive {
         let Some(view) = view else {
             return Ok(self);
         };
-        let live = match self.is_all() {
-            true => LiveSamples::all(shards.iter().map(Entry::samples).sum()),
-            false => self.live,
-        };
+        let live = self.to_live(shards);
         let live = view.live_of(&ViewTarget { digest, live }, dataset)?;
         Ok(Self::new(shards, live))
+    }
+
+    /// Returns the live samples of the stream with these shards.
+    pub fn to_live(&self, shards: &Shards) -> LiveSamples {
+        match self.is_all() {
+            true => LiveSamples::all(shards.iter().map(Entry::samples).sum()),
+            false => self.live.clone(),
+        }
+    }
+
+    /// Returns whether samples exist, but none is live.
+    pub fn is_empty(&self) -> bool {
+        !self.is_all() && self.live.is_empty()
     }
 
     /// Returns whether all samples are live.

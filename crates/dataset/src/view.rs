@@ -54,19 +54,26 @@ impl View {
         }
     }
 
-    /// Creates a view of all live samples.
-    #[must_use]
-    pub fn of_live(target: &ViewTarget) -> Self {
-        let stored = target.live.stored();
+    /// Creates a view of ranges of stored numbers.
+    pub(crate) fn of_ranges(
+        target: &ViewTarget,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+    ) -> Self {
         let mut samples = RoaringTreemap::new();
-        for range in target.live.live_ranges(0..stored) {
+        for range in ranges {
             samples.insert_range(range);
         }
         Self {
             digest: target.digest,
-            stored,
+            stored: target.live.stored(),
             samples,
         }
+    }
+
+    /// Creates a view of all live samples.
+    #[must_use]
+    pub fn of_live(target: &ViewTarget) -> Self {
+        Self::of_ranges(target, target.live.live_ranges(0..target.live.stored()))
     }
 
     /// Reads a view from a file, or from an object of a store.
