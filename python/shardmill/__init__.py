@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shardmill.caching import CacheClient, CachedFile
     from shardmill.files import FileDataset, FileStream
     from shardmill.views import View, select
+    from shardmill.windows import Window, find_episodes
 
 __all__ = [
     'BatchIterator',
@@ -51,9 +52,11 @@ __all__ = [
     'TSVWriter',
     'View',
     'Viewer',
+    'Window',
     'XSVWriter',
     '__version__',
     'convert',
+    'find_episodes',
     'inspect',
     'install_as_streaming',
     'plan',
@@ -78,8 +81,9 @@ __getattr__, __dir__ = lazy(
         'caching': ('CacheClient', 'CachedFile'),
         'files': ('FileDataset', 'FileStream'),
         'views': ('View', 'select'),
+        'windows': ('Window', 'find_episodes'),
     },
     (
-        'base caching errors files lineage metrics multimodal parts reports schema stats text vision views'
+        'base caching errors files lineage metrics multimodal parts reports schema stats text vision views windows'
     ).split(),
 )

@@ -13,10 +13,11 @@ use shardmill_core::{ErrorKind, Limits};
 use shardmill_dataset::{KEY_COLUMN, SampleForm, Schema};
 use shardmill_mds::{DType, Encoding, Layout, Value, decode};
 use shardmill_mmap::{Buffer, Pool};
-use shardmill_reader::{Batch, BatchData, ColumnData};
+use shardmill_reader::{Batch, BatchData, BatchWindow, ColumnData};
 
 use crate::block::{Block, type_string};
 use crate::errors::{bug, raise_with};
+use crate::windows::{merged, padding_of, stacked, width_of};
 
 /// The size of the memory pool for arrays with a shape in each value, in bytes.
 const POOL_BYTES: usize = 32 << 20;
@@ -93,6 +94,7 @@ enum Ready {
 pub(crate) struct ReadyBatch {
     samples: usize,
     data: ReadyData,
+    window: Option<BatchWindow>,
 }
 
 enum ReadyData {
@@ -144,7 +146,7 @@ impl Decoder {
     /// Checks and prepares a batch without the interpreter lock.
     pub(crate) fn ready(&self, batch: Batch, mut plans: Vec<Arc<Plan>>) -> PyResult<ReadyBatch> {
         let samples = batch.len();
-        let entries = batch.entries;
+        let (entries, window) = (batch.entries, batch.window);
         let sample_of = |place: usize| entries.get(place).map_or(0, |entry| entry.sample.0);
         let data = match batch.data {
             BatchData::Columns { columns, .. } => {
@@ -154,36 +156,48 @@ impl Decoder {
                 };
                 let mut ready = Vec::with_capacity(columns.len());
                 for (column, data) in kinds.iter().zip(columns) {
-                    ready.push(self.ready_column(column, data, samples, &sample_of)?);
+                    let width = width_of(window.as_ref(), &column.name);
+                    ready.push(self.ready_column(column, data, (samples, width), &sample_of)?);
                 }
                 ReadyData::Columns(plan, ready)
             }
             BatchData::Samples { offsets, bytes, .. } => ReadyData::Samples(plans, offsets, bytes),
         };
-        Ok(ReadyBatch { samples, data })
+        Ok(ReadyBatch {
+            samples,
+            data,
+            window,
+        })
     }
 
     fn ready_column(
         &self,
         column: &Column,
         data: ColumnData,
-        samples: usize,
+        (samples, width): (usize, Option<usize>),
         sample_of: &dyn Fn(usize) -> u64,
     ) -> PyResult<Ready> {
+        let values = samples.saturating_mul(width.unwrap_or(1));
+        // The values of a window are the first dimension of each sample.
+        let shaped = |shape: &[u64]| {
+            let width = width.map(|width| width as u64);
+            width.iter().chain(shape).copied().collect::<Vec<u64>>()
+        };
         match (&column.kind, data) {
             (Kind::Number(dtype), ColumnData::Fixed { bytes, .. }) => {
-                Ok(Ready::Numbers(bytes, *dtype, Vec::new()))
+                Ok(Ready::Numbers(bytes, *dtype, shaped(&[])))
             }
             (Kind::Array(dtype, shape), ColumnData::Fixed { bytes, .. }) => {
-                Ok(Ready::Numbers(bytes, *dtype, shape.clone()))
+                Ok(Ready::Numbers(bytes, *dtype, shaped(shape)))
             }
-            (Kind::AnyArray(encoding), data) => Ok(match self.dense(encoding, &data, samples)? {
-                Some((bytes, dtype, shape)) => Ready::Numbers(bytes, dtype, shape),
+            (Kind::AnyArray(encoding), data) => Ok(match self.dense(encoding, &data, values)? {
+                Some((bytes, dtype, shape)) => Ready::Numbers(bytes, dtype, shaped(&shape)),
                 None => Ready::Values(data),
             }),
             (Kind::Str, data) => {
-                check_text(&data, samples)
-                    .map_err(|place| not_utf8(sample_of(place), &column.name))?;
+                check_text(&data, values).map_err(|place| {
+                    not_utf8(sample_of(place / width.unwrap_or(1).max(1)), &column.name)
+                })?;
                 Ok(Ready::Values(data))
             }
             (_, data) => Ok(Ready::Values(data)),
@@ -239,8 +253,15 @@ impl Decoder {
                 for _ in 0..samples {
                     dicts.push(PyDict::new(py));
                 }
+                let window = batch.window.as_ref();
                 for (column, data) in columns.iter().zip(ready) {
-                    self.fill_column(py, column, data, &dicts)?;
+                    let width = width_of(window, &column.name);
+                    self.fill_column(py, column, data, &dicts, width)?;
+                    if let Some((name, mask)) = padding_of(py, window, &column.name, samples)? {
+                        for (dict, flags) in dicts.iter().zip(mask.try_iter()?) {
+                            dict.set_item(&name, flags?)?;
+                        }
+                    }
                 }
                 PyList::new(py, dicts)
             }
@@ -255,7 +276,10 @@ impl Decoder {
                     let sample = sample.ok_or_else(|| bug("a sample beyond its batch"))?;
                     list.append(self.sample(py, plan, sample)?)?;
                 }
-                Ok(list)
+                match &batch.window {
+                    Some(window) => merged(py, window, &list),
+                    None => Ok(list),
+                }
             }
         }
     }
@@ -267,6 +291,7 @@ impl Decoder {
         column: &Column,
         data: Ready,
         dicts: &[Bound<'py, PyDict>],
+        width: Option<usize>,
     ) -> PyResult<()> {
         let key = column.key.bind(py);
         match data {
@@ -278,13 +303,33 @@ impl Decoder {
             }
             Ready::Values(data) => {
                 for (place, dict) in dicts.iter().enumerate() {
-                    let value = data.value(place);
-                    let value = value.ok_or_else(|| bug("a value beyond its column"))?;
-                    dict.set_item(key, self.value(py, column, value)?)?;
+                    dict.set_item(key, self.value_of(py, column, &data, place, width)?)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Returns the value of a column of a sample, or its window.
+    fn value_of<'py>(
+        &self,
+        py: Python<'py>,
+        column: &Column,
+        data: &ColumnData,
+        sample: usize,
+        width: Option<usize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let value = |place| {
+            let value = data.value(place);
+            let value = value.ok_or_else(|| bug("a value beyond its column"))?;
+            self.value(py, column, value)
+        };
+        let Some(width) = width else {
+            return value(sample);
+        };
+        let places = sample * width..(sample + 1) * width;
+        let values = places.map(value).collect::<PyResult<Vec<_>>>()?;
+        stacked(py, &PyList::new(py, values)?)
     }
 
     /// Returns the columns of a batch as a dict; as a list of dicts if samples have different columns.
@@ -308,11 +353,18 @@ impl Decoder {
         batch: ReadyBatch,
         only: Option<&HashSet<String>>,
     ) -> PyResult<Result<Bound<'py, PyDict>, ReadyBatch>> {
-        let samples = batch.samples;
+        let (samples, window) = (batch.samples, batch.window);
         let (plan, ready) = match batch.data {
             ReadyData::Columns(plan, ready) => (plan, ready),
-            data @ ReadyData::Samples(..) => return Ok(Err(ReadyBatch { samples, data })),
+            data @ ReadyData::Samples(..) => {
+                return Ok(Err(ReadyBatch {
+                    samples,
+                    data,
+                    window,
+                }));
+            }
         };
+        let window = window.as_ref();
         let Plan::Columns(columns) = &*plan else {
             return Err(bug("lines in columns"));
         };
@@ -328,13 +380,15 @@ impl Decoder {
                 }
                 Ready::Values(data) => {
                     let list = PyList::empty(py);
+                    let width = width_of(window, &column.name);
                     for place in 0..samples {
-                        let value = data.value(place);
-                        let value = value.ok_or_else(|| bug("a value beyond its column"))?;
-                        list.append(self.value(py, column, value)?)?;
+                        list.append(self.value_of(py, column, &data, place, width)?)?;
                     }
                     dict.set_item(key, list)?;
                 }
+            }
+            if let Some((name, mask)) = padding_of(py, window, &column.name, samples)? {
+                dict.set_item(name, mask)?;
             }
         }
         Ok(Ok(dict))

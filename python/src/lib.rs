@@ -25,6 +25,7 @@ mod reader;
 mod storage;
 mod view;
 mod waiting;
+mod windows;
 mod writer;
 
 use pyo3::prelude::*;

@@ -8,13 +8,13 @@ use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardmill_core::ErrorKind;
+use shardmill_core::{ErrorKind, Limits};
 use shardmill_dataset::{FileForm, FileOptions, KnownFiles, StreamOptions};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{
     EpochConfig, SamplingOptions, ShuffleOptions, Skip, State, StreamConfig, Weight, World,
 };
-use shardmill_reader::{CacheOptions, Peers};
+use shardmill_reader::{CacheOptions, Peers, ReaderOptions, Window};
 use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
 use crate::errors::{raise_with, raised};
@@ -25,6 +25,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyFileOptions>()?;
     module.add_class::<PyKnownFiles>()?;
     module.add_class::<PyStreamOptions>()?;
+    module.add_class::<PyWindow>()?;
     module.add_class::<PyReaderOptions>()?;
     module.add_class::<PyResumePoint>()?;
     module.add_class::<PyEpochOptions>()
@@ -225,12 +226,54 @@ fn hash(given: &Keywords<'_>) -> PyResult<Option<HashAlgo>> {
     })
 }
 
+/// The neighbours that are read with each sample.
+///
+/// `offsets` are those of all columns, or else `columns` has the offsets of some. `episodes` has a view of the first samples of
+/// the episodes for each stream; `None` if all its samples are one episode.
+#[pyclass(frozen, name = "Window", module = "shardmill._core")]
+pub(crate) struct PyWindow(pub(crate) Arc<Window>);
+
+#[pymethods]
+impl PyWindow {
+    #[new]
+    fn new(
+        offsets: Option<Vec<i64>>,
+        columns: Vec<(String, Vec<i64>)>,
+        pad: bool,
+        episodes: Vec<Option<Py<PyView>>>,
+    ) -> PyResult<Self> {
+        let window = match offsets {
+            Some(offsets) => Window::new(offsets, None),
+            None => Window::of_columns(columns),
+        };
+        let episodes = episodes
+            .iter()
+            .map(|view| Some(Arc::clone(&view.as_ref()?.get().0)));
+        let window = window.map_err(raised)?.with_padding(pad);
+        Ok(Self(Arc::new(window.with_episodes(episodes.collect()))))
+    }
+}
+
 /// The cache and the stores of a reader: `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`,
-/// `cache_timeout`, `download_retry`, `download_timeout`, `settings`.
+/// `cache_timeout`, `download_retry`, `download_timeout`, `settings`; and the `window` of each sample.
 #[pyclass(frozen, name = "ReaderOptions", module = "shardmill._core")]
 pub(crate) struct PyReaderOptions {
     pub(crate) cache: CacheOptions,
     pub(crate) remote: RemoteOptions,
+    pub(crate) window: Option<Arc<Window>>,
+}
+
+impl PyReaderOptions {
+    /// Returns the options of a reader.
+    pub(crate) fn to_options(&self) -> ReaderOptions {
+        ReaderOptions {
+            limits: Limits::default(),
+            remote: self.remote.clone(),
+            cache: self.cache.clone(),
+            validate_hash: None,
+            window: self.window.clone(),
+        }
+    }
 }
 
 #[pymethods]
@@ -242,6 +285,9 @@ impl PyReaderOptions {
         let options = Self {
             cache: cache(&given)?,
             remote: remote(&given)?,
+            window: given
+                .take::<Py<PyWindow>>("window")?
+                .map(|window| Arc::clone(&window.get().0)),
         };
         given.end()?;
         Ok(options)

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use shardmill_core::{ErrorKind, Limits};
+use shardmill_core::ErrorKind;
 use shardmill_dataset::{DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern};
 use shardmill_mds::Layout;
 use shardmill_order::{EpochConfig, World};
 use shardmill_reader::{
     Activity, BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader,
-    ReaderError, ReaderOptions,
+    ReaderError, find_episodes,
 };
 use shardmill_storage::{Location, StorageError};
 
@@ -21,12 +21,14 @@ use crate::errors::{raise, raise_with, raised};
 use crate::options::{PyEpochOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions};
 use crate::process::OfProcess;
 use crate::ranges::{FormatFacts, Ranges, columns_of};
+use crate::view::PyView;
 use crate::waiting::wait;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Reader>()?;
     module.add_class::<FileUse>()?;
     module.add_function(wrap_pyfunction!(is_served, module)?)?;
+    module.add_function(wrap_pyfunction!(episodes_of, module)?)?;
     module.add_function(wrap_pyfunction!(tar_folder, module)?)
 }
 
@@ -58,6 +60,19 @@ fn tar_folder(text: &str) -> PyResult<Option<String>> {
         }
         Err(error) => Err(raise(&error)),
     }
+}
+
+/// Finds the runs of samples of a stream with equal values in a column. Returns a view of the first sample of each.
+#[pyfunction]
+fn episodes_of(
+    py: Python<'_>,
+    stream: &PyStreamOptions,
+    column: String,
+    options: &PyReaderOptions,
+) -> PyResult<PyView> {
+    let (stream, options) = (stream.0.clone(), options.to_options());
+    let found = wait(py, move || find_episodes(&stream, &column, &options))?;
+    found.map(PyView::of).map_err(raised)
 }
 
 /// Returns whether the Rust reader can read a remote; `None` is a local dataset.
@@ -92,12 +107,7 @@ impl Reader {
         decode_field: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let streams: Vec<_> = streams.iter().map(|stream| stream.0.clone()).collect();
-        let options = ReaderOptions {
-            limits: Limits::default(),
-            remote: options.remote.clone(),
-            cache: options.cache.clone(),
-            validate_hash: None,
-        };
+        let options = options.to_options();
         let limits = options.limits.clone();
         let count = streams.len();
         let reader = if streams.iter().any(|stream| stream.remote.is_some()) {
@@ -217,6 +227,9 @@ impl Reader {
     /// Returns one decoded sample.
     fn sample<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.here()?;
+        if reader.catalog().window().is_some() {
+            return self.window(py, sample);
+        }
         let found = if reader.is_at_hand(sample) {
             py.detach(|| reader.sample(sample))
         } else {
@@ -471,6 +484,21 @@ impl Reader {
     pub(crate) fn config(&self, options: &PyEpochOptions) -> PyResult<EpochConfig> {
         let streams = self.here()?.epoch_config(1, World::SINGLE).streams;
         Ok(options.with_streams(streams))
+    }
+
+    /// Returns the window of a sample.
+    fn window<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyAny>> {
+        let reader = self.here()?;
+        let batch = if reader.is_at_hand(sample) {
+            py.detach(|| reader.window(sample))
+        } else {
+            let reader = Arc::clone(reader);
+            wait(py, move || reader.window(sample))?
+        };
+        let batch = batch.map_err(raised)?;
+        let plans = self.decoder.plans_of(py, &batch)?;
+        let ready = py.detach(|| self.decoder.ready(batch, plans))?;
+        self.decoder.dicts(py, ready)?.get_item(0)
     }
 
     pub(crate) fn here(&self) -> PyResult<&Arc<RustReader>> {

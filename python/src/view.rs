@@ -22,7 +22,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(crate) struct PyView(pub(crate) Arc<View>);
 
 impl PyView {
-    fn of(view: View) -> Self {
+    pub(crate) fn of(view: View) -> Self {
         Self(Arc::new(view))
     }
 }

@@ -609,7 +609,9 @@ impl Catalog {
     /// Returns the window, the episodes of the stream of a shard, and the first shard of the stream.
     fn windows_of(&self, shard: usize) -> Option<(&Window, &StreamWindows, usize)> {
         let (window, windows) = self.windows.as_ref()?;
-        let after = self.streams.partition_point(|stream| stream.first_shard <= shard);
+        let after = self
+            .streams
+            .partition_point(|stream| stream.first_shard <= shard);
         let number = after.checked_sub(1)?;
         let first = self.streams.get(number)?.first_shard;
         Some((window, windows.get(number)?, first))

@@ -60,10 +60,7 @@ impl Window {
         Self::of(None, columns)
     }
 
-    fn of(
-        others: Option<Vec<i64>>,
-        named: Vec<(String, Vec<i64>)>,
-    ) -> Result<Self, DatasetError> {
+    fn of(others: Option<Vec<i64>>, named: Vec<(String, Vec<i64>)>) -> Result<Self, DatasetError> {
         let given = || named.iter().map(|(_, offsets)| offsets).chain(&others);
         let mut offsets: Vec<i64> = given().flatten().copied().chain([0]).collect();
         offsets.sort_unstable();
@@ -143,7 +140,10 @@ impl Window {
         let names = || schemas.iter().flat_map(|schema| schema.names());
         let mut named: Vec<&String> = self.named.keys().collect();
         named.sort_unstable();
-        if let Some(missing) = named.into_iter().find(|name| names().all(|own| own != *name)) {
+        if let Some(missing) = named
+            .into_iter()
+            .find(|name| names().all(|own| own != *name))
+        {
             let reason = format!("no sample has the column `{missing}`, which has a window");
             return Err(DatasetProblem::WindowColumn.of_call(reason));
         }
@@ -152,7 +152,8 @@ impl Window {
             base.is_some_and(|base| self.has(base) && names().any(|own| own == base))
         };
         if let Some(taken) = names().find(is_taken).filter(|_| self.pad) {
-            let reason = format!("samples have a column `{taken}`, the name of a column of padding");
+            let reason =
+                format!("samples have a column `{taken}`, the name of a column of padding");
             return Err(DatasetProblem::WindowColumn.of_call(reason));
         }
         Ok(())
@@ -215,7 +216,10 @@ impl StreamWindows {
         if window.pad {
             return None;
         }
-        let before = window.offsets.first().map_or(0, |first| first.unsigned_abs());
+        let before = window
+            .offsets
+            .first()
+            .map_or(0, |first| first.unsigned_abs());
         let after = window.offsets.last().map_or(0, |last| last.unsigned_abs());
         let complete = (0..self.firsts.len()).filter_map(|episode| {
             let samples = self.samples_of(self.firsts.stored_number(episode));
@@ -355,7 +359,10 @@ mod tests {
 
     #[test]
     fn columns_have_their_own_offsets() {
-        let columns = vec![("a".to_owned(), vec![-1, 0]), ("b".to_owned(), vec![2, 0, 1])];
+        let columns = vec![
+            ("a".to_owned(), vec![-1, 0]),
+            ("b".to_owned(), vec![2, 0, 1]),
+        ];
         let window = Window::of_columns(columns).unwrap();
         assert_eq!(window.offsets(), [-1, 0, 1, 2]);
         assert_eq!(window.places("a"), [0, 1]);
@@ -363,7 +370,10 @@ mod tests {
         assert_eq!(window.places("c"), [1]);
         assert!(window.has("a") && !window.has("c"));
         let window = Window::new(vec![3], None).unwrap();
-        assert_eq!((window.offsets(), window.places("c")), (&[0, 3][..], &[1][..]));
+        assert_eq!(
+            (window.offsets(), window.places("c")),
+            (&[0, 3][..], &[1][..])
+        );
     }
 
     #[test]

@@ -56,6 +56,16 @@ impl AccessSchedule {
         }
     }
 
+    /// Returns the schedule in which each use of a shard also needs the other shards in its reach.
+    #[must_use]
+    pub fn with_reach(&self, reach: &dyn Fn(usize) -> Range<usize>) -> Self {
+        let all = self.all.iter().flat_map(|found| {
+            let shards = reach(found.shard);
+            shards.map(|shard| Use { shard, ..*found })
+        });
+        Self::new(all.collect(), self.starts.len().saturating_sub(1))
+    }
+
     /// Returns all uses ordered by first batch, which is the order to fetch in.
     #[must_use]
     pub fn in_order(&self) -> &[Use] {

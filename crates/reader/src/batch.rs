@@ -7,7 +7,7 @@ use shardmill_order::Entry;
 
 use crate::cached::SharedShard;
 use crate::error::ReaderError;
-use shardmill_dataset::Schema;
+use shardmill_dataset::{Schema, Window};
 
 /// The samples of one step.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// The values of the samples.
     pub data: BatchData,
+    /// The windows of the samples, if the reader has one.
+    pub window: Option<BatchWindow>,
     /// Keeps the raw files whose paths are among the values from being evicted.
     pub held: Held,
 }
@@ -46,6 +48,16 @@ impl Held {
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// The windows of the samples of a batch.
+#[derive(Clone, Debug)]
+pub struct BatchWindow {
+    /// The offsets. A column has as many values for each sample as [`Window::places`] has positions, sample after
+    /// sample. Samples that are not stored in columns are those of all offsets.
+    pub window: Arc<Window>,
+    /// Whether the neighbour at an offset is padding. Shape: `[samples, offsets]`.
+    pub padded: Vec<bool>,
 }
 
 /// The values of the samples of a batch.
@@ -114,7 +126,7 @@ impl Batch {
     }
 
     /// Returns the encoded value of a column of a sample. `sample` and `column` are positions in the batch and in the
-    /// schema. Returns `None` for a position that does not exist, and if samples are not stored in columns.
+    /// schema. With a window, `sample` counts the values of the column, sample after sample. Returns `None` for a position that does not exist, and if samples are not stored in columns.
     #[must_use]
     pub fn value(&self, sample: usize, column: usize) -> Option<&[u8]> {
         match &self.data {

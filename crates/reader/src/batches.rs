@@ -14,7 +14,8 @@ use shardmill_cache::Activity;
 use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, Kept, OrderError, ShuffleOptions, State};
 
 use crate::batch::Batch;
-use crate::collate::{Collator, FillContext};
+use crate::collate::Collator;
+use crate::context::FillContext;
 use crate::error::ReaderError;
 use crate::prefetch_planner::PrefetchPlanner;
 use shardmill_cache::Cancel;

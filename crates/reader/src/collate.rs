@@ -2,28 +2,19 @@
 
 use std::sync::Arc;
 
-use shardmill_cache::{Activity, Timings};
-use shardmill_mmap::{Buffer, Pool};
+use shardmill_cache::Activity;
+use shardmill_mmap::Buffer;
 use shardmill_order::Entry as OrderEntry;
 
-use crate::batch::{Batch, BatchData, ColumnData, Held};
-use crate::cached::{Extract, ShardCache, SharedShard};
+use crate::batch::{Batch, BatchData, BatchWindow, ColumnData, Held};
+use crate::cached::{Extract, SharedShard};
+use crate::context::FillContext;
 use crate::error::ReaderError;
-use crate::open::OpenShard;
-use shardmill_cache::{Access, CachedBlob, Cancel};
+use crate::windows::{WindowProblem, window_columns};
+use shardmill_cache::{Access, Cancel};
 use shardmill_dataset::{
-    Catalog, DATA_COLUMN, DatasetError, Entry, FILE_COLUMN, Piece, SampleForm, Schema, TarProblem,
-    TarSample,
+    DATA_COLUMN, Entry, FILE_COLUMN, Piece, SampleForm, Schema, TarProblem, TarSample, Window,
 };
-
-/// The state that the threads that fill batches share.
-#[derive(Debug)]
-pub(crate) struct FillContext {
-    pub(crate) catalog: Arc<Catalog>,
-    pub(crate) shard_cache: ShardCache,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) timings: Arc<Timings>,
-}
 
 /// Fills batches. Each thread has its own collator, so that finding an open shard takes no lock.
 #[derive(Debug)]
@@ -36,7 +27,11 @@ pub(crate) struct Collator {
     generation: u64,
     /// Batches filled so far.
     filled: u64,
+    /// Whether batches have windows, if the reader has one.
+    has_windows: bool,
+    /// The places of the samples; with windows, of their neighbours at all offsets.
     places: Vec<(usize, u64)>,
+    padded: Vec<bool>,
     missing: Vec<usize>,
     used: Vec<usize>,
 }
@@ -56,12 +51,30 @@ impl Collator {
         slots.resize_with(fill_context.catalog.len(), Slot::default);
         Self {
             slots,
+            ..Self::without_shards(fill_context)
+        }
+    }
+
+    /// Returns a collator for [`Self::fill_one`], which keeps no shards open.
+    pub(crate) fn without_shards(fill_context: &FillContext) -> Self {
+        Self {
+            slots: Vec::new(),
             held: Vec::new(),
             generation: fill_context.shard_cache.generation(),
             filled: 0,
+            has_windows: fill_context.catalog.window().is_some(),
             places: Vec::new(),
+            padded: Vec::new(),
             missing: Vec::new(),
             used: Vec::new(),
+        }
+    }
+
+    /// Returns the same collator for batches without windows.
+    pub(crate) fn without_windows(self) -> Self {
+        Self {
+            has_windows: false,
+            ..self
         }
     }
 
@@ -121,7 +134,64 @@ impl Collator {
             step,
             entries,
             data,
+            window: self.window(fill_context),
             held,
+        })
+    }
+
+    /// Reads the window of one sample, apart from any epoch.
+    pub(crate) fn fill_one(
+        mut self,
+        fill_context: &FillContext,
+        entry: OrderEntry,
+    ) -> Result<Batch, ReaderError> {
+        self.locate(fill_context, entry.sample.0)?;
+        // Padding is one sample several times.
+        let mut distinct = self.places.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let found = fill_context.shard_cache.samples(&distinct)?;
+        let place = |place: &(usize, u64)| {
+            let found = distinct
+                .binary_search(place)
+                .ok()
+                .and_then(|at| found.get(at));
+            found.cloned().unwrap_or_default()
+        };
+        let alone: Vec<Extract> = self.places.iter().map(place).collect();
+        Ok(Batch {
+            step: 0,
+            entries: vec![entry],
+            data: self.copy(fill_context, &alone)?,
+            window: self.window(fill_context),
+            held: Held::default(),
+        })
+    }
+
+    /// Appends the place of a sample, or those of its window.
+    fn locate(&mut self, fill_context: &FillContext, sample: u64) -> Result<(), ReaderError> {
+        let place = fill_context.locate(sample)?;
+        if !self.has_windows {
+            self.places.push(place);
+            return Ok(());
+        }
+        let (places, flags) = (&mut self.places, &mut self.padded);
+        fill_context
+            .catalog
+            .each_neighbour(place, |shard, at, padded| {
+                places.push((shard, at));
+                flags.push(padded);
+            });
+        Ok(())
+    }
+
+    /// Returns the windows of the samples that were located.
+    fn window(&mut self, fill_context: &FillContext) -> Option<BatchWindow> {
+        let padded = std::mem::take(&mut self.padded);
+        let window = fill_context.catalog.window().filter(|_| self.has_windows)?;
+        Some(BatchWindow {
+            window: Arc::clone(window),
+            padded,
         })
     }
 
@@ -137,10 +207,16 @@ impl Collator {
         let current = fill_context.shard_cache.generation() == self.generation;
         entries.iter().all(|entry| {
             let place = fill_context.catalog.locate(entry.sample.0);
-            place.is_some_and(|(shard, _)| {
-                let slot = self.slots.get(shard);
-                (current && slot.is_some_and(|slot| slot.open.is_some()))
-                    || fill_context.shard_cache.get(shard).is_some()
+            place.is_some_and(|place| {
+                let (mut all, mut last) = (true, None);
+                fill_context.catalog.each_neighbour(place, |shard, _, _| {
+                    if last.replace(shard) != Some(shard) {
+                        let slot = self.slots.get(shard);
+                        all &= (current && slot.is_some_and(|slot| slot.open.is_some()))
+                            || fill_context.shard_cache.get(shard).is_some();
+                    }
+                });
+                all
             })
         })
     }
@@ -162,10 +238,11 @@ impl Collator {
         self.places.clear();
         self.used.clear();
         self.missing.clear();
+        self.padded.clear();
         for entry in entries {
-            let sample = entry.sample.0;
-            let (shard, at) = fill_context.locate(sample)?;
-            self.places.push((shard, at));
+            self.locate(fill_context, entry.sample.0)?;
+        }
+        for &(shard, _) in &self.places {
             let Some(slot) = self.slots.get_mut(shard) else {
                 continue;
             };
@@ -265,8 +342,12 @@ impl Collator {
             };
             schema = own;
         }
-        match schema {
-            Some(schema) if same => match schema.as_ref() {
+        let window = fill_context.catalog.window().filter(|_| self.has_windows);
+        match (window, schema.filter(|_| same)) {
+            (Some(window), Some(schema)) if matches!(**schema, Schema::Binary { .. }) => {
+                self.windows(fill_context, window, schema, &samples)
+            }
+            (None, Some(schema)) => match schema.as_ref() {
                 Schema::Binary {
                     form: SampleForm::Mds,
                     ..
@@ -283,6 +364,26 @@ impl Collator {
             },
             _ => self.rows(fill_context, &samples),
         }
+    }
+
+    /// Copies the values of windows into one buffer per column.
+    fn windows(
+        &self,
+        fill_context: &FillContext,
+        window: &Window,
+        schema: &Arc<Schema>,
+        samples: &[Piece<'_>],
+    ) -> Result<BatchData, ReaderError> {
+        let columns = window_columns(fill_context, window, schema, samples);
+        let columns = columns.map_err(|problem| match problem {
+            WindowProblem::Shape(number) => self.misshapen(fill_context, number),
+            WindowProblem::Tar(number, problem) => self.refused(fill_context, number, problem),
+            WindowProblem::Reader(error) => error,
+        })?;
+        Ok(BatchData::Columns {
+            schema: Arc::clone(schema),
+            columns,
+        })
     }
 
     /// Copies the values into one buffer per column.
@@ -529,68 +630,5 @@ fn length_of(ends: &[u64], number: usize) -> usize {
     match (ends.get(number), ends.get(number + 1)) {
         (Some(begin), Some(end)) => usize::try_from(end - begin).unwrap_or(usize::MAX),
         _ => 0,
-    }
-}
-
-impl FillContext {
-    /// Returns the shard of a sample, and the position of the sample in it.
-    pub(crate) fn locate(&self, sample: u64) -> Result<(usize, u64), ReaderError> {
-        let beyond = || ReaderError::SampleBeyond {
-            sample,
-            samples: self.catalog.samples(),
-        };
-        self.catalog.locate(sample).ok_or_else(beyond)
-    }
-
-    /// Returns whether a shard is fetched from a source.
-    pub(crate) fn is_fetched(&self, shard: usize) -> bool {
-        let stream = self.catalog.stream_of(shard);
-        stream.is_some_and(|(stream, _)| stream.origin.is_some())
-    }
-
-    /// Copies values of variable length into a column.
-    fn join<'a, I: Iterator<Item = &'a [u8]>>(
-        &self,
-        count: usize,
-        values: impl Fn() -> I,
-    ) -> Result<ColumnData, ReaderError> {
-        let mut offsets = Vec::with_capacity(count + 1);
-        let mut end = 0_u64;
-        offsets.push(end);
-        for value in values() {
-            end = end.saturating_add(value.len() as u64);
-            offsets.push(end);
-        }
-        let total = usize::try_from(end).unwrap_or(usize::MAX);
-        let mut bytes = self.take(total)?;
-        for value in values() {
-            bytes
-                .extend_from_slice(value)
-                .map_err(|_| self.no_memory(total))?;
-        }
-        Ok(ColumnData::Variable { offsets, bytes })
-    }
-
-    fn take(&self, bytes: usize) -> Result<Buffer, ReaderError> {
-        self.pool.take(bytes).map_err(|_| self.no_memory(bytes))
-    }
-
-    fn no_memory(&self, bytes: usize) -> ReaderError {
-        DatasetError::out_of_memory(bytes as u64).into()
-    }
-
-    /// Returns the error for a sample that cannot be read: the one of the format crate, or else that its file has
-    /// changed.
-    fn broken(&self, open: Option<&CachedBlob<OpenShard>>, shard: usize, at: u64) -> ReaderError {
-        let changed = || self.catalog.changed(shard);
-        let Some(open) = open else {
-            return changed().into();
-        };
-        if let Err(error) = open.check(&self.catalog) {
-            return error.into();
-        }
-        open.explain(&self.catalog, at)
-            .unwrap_or_else(changed)
-            .into()
     }
 }

@@ -11,6 +11,8 @@ mod batches;
 mod cached;
 mod check;
 mod collate;
+mod context;
+mod episodes;
 mod error;
 mod lineage;
 mod open;
@@ -22,9 +24,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod walks;
+mod windows;
 
-pub use batch::{Batch, BatchData, ColumnData, Held};
+pub use batch::{Batch, BatchData, BatchWindow, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
+pub use episodes::find_episodes;
 pub use error::ReaderError;
 pub use lineage::{Lineage, SamplePlace};
 pub use ranges::Ranges;
@@ -33,6 +37,7 @@ pub use shardmill_cache::{
     Activity, CacheEpoch, CacheForecast, CacheOptions, CacheStats, Cancel, EpochFacts, Forecast,
     ForecastOptions, MOST_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost, TraceStep, forecast,
 };
+pub use shardmill_dataset::Window;
 pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState};
 
 /// The examples of the README are tests.

@@ -1,10 +1,13 @@
 //! An open shard: its bytes are mapped or in memory, and its structure has been checked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use shardmill_dataset::{Body, Catalog, DatasetError, Entry, Piece, Schema, ShardBytes, map};
+use shardmill_dataset::{
+    Body, Catalog, DatasetError, Entry, KEY_COLUMN, Piece, Schema, ShardBytes, map,
+};
 use shardmill_storage::{Dir, FileHandle, FileIdentity};
 
 /// The time between two checks of a file in use for changes.
@@ -135,6 +138,38 @@ impl OpenShard {
             return None;
         }
         self.body.sample(at)
+    }
+
+    /// Returns the value of a column of a sample; `None` if the sample does not have it.
+    pub(crate) fn value(
+        &self,
+        catalog: &Catalog,
+        at: u64,
+        column: &str,
+    ) -> Result<Option<Cow<'_, [u8]>>, DatasetError> {
+        let place = || catalog.place(self.shard);
+        let number = |at| catalog.number_of(self.shard, at);
+        match &self.body {
+            Body::Mds(owned) => {
+                let fields = owned.view().fields(at);
+                let fields =
+                    fields.map_err(|source| DatasetError::shard_with(place(), number, source))?;
+                let mut fields = fields.into_iter();
+                let field = fields.find(|field| field.name == column);
+                Ok(field.map(|field| Cow::Borrowed(field.datum)))
+            }
+            Body::Tar(owned) => {
+                let mut fields = Vec::new();
+                let key = owned.view().fields_into(at, &mut fields);
+                let key = key.map_err(|source| DatasetError::tar(place(), number(at), source))?;
+                if column == KEY_COLUMN {
+                    return Ok(Some(Cow::Owned(key.into_bytes())));
+                }
+                let field = fields.into_iter().find(|field| field.name == column);
+                Ok(field.map(|field| Cow::Borrowed(field.data)))
+            }
+            Body::File(_) => Ok(None),
+        }
     }
 
     /// Checks that the bytes read so far are those of the shard: the file was neither truncated nor written to. Writes

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use shardmill_order::{Epoch, EpochConfig};
 
-use crate::collate::FillContext;
+use crate::context::FillContext;
 use crate::error::ReaderError;
 use crate::walks::Walks;
 use shardmill_cache::AccessPlan;
@@ -185,6 +185,11 @@ impl Known {
             Some(Ok(uses)) => uses,
             // Files whose accesses cannot be predicted are fetched on demand.
             Some(Err(_)) | None => epoch.access_schedule_of_node(node, ranks),
+        };
+        // A window needs the shards of the neighbours at the same time.
+        let uses = match catalog.window() {
+            Some(_) => uses.with_reach(&|shard| catalog.reach_of(shard)),
+            None => uses,
         };
         self.access_plan.push(&uses, epoch.batches());
         self.last = Some((config.clone(), node, tick));

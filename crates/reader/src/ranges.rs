@@ -7,10 +7,11 @@ use shardmill_cache::Cancel;
 use shardmill_order::{Entry, SampleId};
 
 use crate::batch::Batch;
-use crate::collate::{Collator, FillContext};
+use crate::collate::Collator;
+use crate::context::FillContext;
 use crate::error::ReaderError;
 
-/// Reads ranges of samples in the order of their numbers. An epoch that is being read is not disturbed.
+/// Reads ranges of samples in the order of their numbers, without windows. An epoch that is being read is not disturbed.
 #[derive(Debug)]
 pub struct Ranges {
     fill_context: Arc<FillContext>,
@@ -20,7 +21,7 @@ pub struct Ranges {
 impl Ranges {
     pub(crate) fn new(fill_context: Arc<FillContext>) -> Self {
         Self {
-            collator: Collator::new(&fill_context),
+            collator: Collator::new(&fill_context).without_windows(),
             fill_context,
         }
     }

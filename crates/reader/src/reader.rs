@@ -9,19 +9,21 @@ use shardmill_cache::{Activity, Timings, TraceStep};
 use shardmill_core::Limits;
 use shardmill_mds::HashAlgo;
 use shardmill_mmap::Pool;
-use shardmill_order::{EpochConfig, Skip, World};
+use shardmill_order::{Entry as OrderEntry, EpochConfig, SampleId, Skip, World};
 use shardmill_storage::{Folder, RemoteOptions, RemoteStats};
 
-use crate::batch::Held;
+use crate::batch::{Batch, Held};
 use crate::batches::{BatchOptions, Batches};
 use crate::cached::{Extract, ShardCache, SharedShard};
-use crate::collate::FillContext;
+use crate::collate::Collator;
+use crate::context::FillContext;
 use crate::error::ReaderError;
 use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
 use shardmill_cache::{Access, Blob, CacheOptions, CacheStats, Cancel};
 use shardmill_dataset::{
-    Catalog, CatalogOptions, DatasetError, Entry, FileEntry, Keys, Schema, StreamOptions, TarSample,
+    Catalog, CatalogOptions, DatasetError, Entry, FileEntry, Keys, Schema, StreamOptions,
+    TarSample, Window,
 };
 
 /// Free memory that the pool keeps for the next batches.
@@ -41,6 +43,8 @@ pub struct ReaderOptions {
     /// The hash that every shard must match before it is used. With `None`, a fetched shard is checked against the
     /// strongest hash of its index entry. A shard that is read in place is then not checked.
     pub validate_hash: Option<HashAlgo>,
+    /// The neighbours that are returned with each sample.
+    pub window: Option<Arc<Window>>,
 }
 
 /// Streams that are read together. A reader can be shared between threads.
@@ -105,6 +109,7 @@ impl Reader {
                 limits: options.limits.clone(),
                 remote: options.remote.clone(),
                 validate: options.validate_hash,
+                window: options.window.clone(),
             },
         )?);
         drop(step);
@@ -259,14 +264,42 @@ impl Reader {
         })
     }
 
-    /// Returns whether a sample can be read without access to a store or a source folder.
+    /// Reads the window of one sample, by its number over all streams. Without a window this is the sample. Shards are
+    /// fetched as by [`Reader::sample`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::sample`].
+    pub fn window(&self, sample: u64) -> Result<Batch, ReaderError> {
+        let (shard, _) = self.fill_context.locate(sample)?;
+        if self.is_asked_often(shard) {
+            let engine = self.fill_context.shard_cache.engine()?;
+            engine.need_now(shard, &Cancel::default())?;
+        }
+        let entry = OrderEntry {
+            sample: SampleId(sample),
+            repeated: false,
+        };
+        Collator::without_shards(&self.fill_context).fill_one(&self.fill_context, entry)
+    }
+
+    /// Returns whether a sample and its neighbours can be read without access to a store or a source folder.
     #[must_use]
     pub fn is_at_hand(&self, sample: u64) -> bool {
         let catalog = &self.fill_context.catalog;
-        let Some((shard, _)) = catalog.locate(sample) else {
-            return true;
-        };
-        !self.fill_context.is_fetched(shard) || self.fill_context.shard_cache.get(shard).is_some()
+        let mut all = true;
+        if let Some(place) = catalog.locate(sample) {
+            catalog.each_neighbour(place, |shard, _, _| {
+                all &= !self.fill_context.is_fetched(shard)
+                    || self.fill_context.shard_cache.get(shard).is_some();
+            });
+        }
+        all
+    }
+
+    /// Returns the cache of shards.
+    pub(crate) fn shard_cache(&self) -> &ShardCache {
+        &self.fill_context.shard_cache
     }
 
     /// Counts a single-sample read of a shard and returns whether the whole shard should be fetched now.

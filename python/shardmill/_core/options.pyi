@@ -58,6 +58,24 @@ class StreamOptions:
         files: Optional[FileOptions] = None,
     ) -> StreamOptions: ...
 
+class Window:
+    """The neighbours that are read with each sample.
+
+    Args:
+        offsets: The offsets of all columns.
+        columns: The offsets of each column that has a window, if not all have one.
+        pad: Whether missing neighbours are replaced by the first or last sample of the episode.
+        episodes: The first samples of the episodes of each stream.
+    """
+
+    def __new__(
+        cls,
+        offsets: Optional[list[int]],
+        columns: list[tuple[str, list[int]]],
+        pad: bool,
+        episodes: list[Optional[View]],
+    ) -> Window: ...
+
 class ReaderOptions:
     """The cache and the stores of a reader.
 
@@ -74,6 +92,7 @@ class ReaderOptions:
             requests.
         download_timeout: Seconds without new data after which a download attempt fails.
         settings: Store settings that are not in the environment.
+        window: The neighbours that are read with each sample.
     """
 
     def __new__(
@@ -90,6 +109,7 @@ class ReaderOptions:
         download_retry: Optional[int] = None,
         download_timeout: Optional[float] = None,
         settings: Optional[dict[str, str]] = None,
+        window: Optional[Window] = None,
     ) -> ReaderOptions: ...
     @property
     def attempts(self) -> int: ...

@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional, Union
 from shardmill._core.batches import Batches, Order
 from shardmill._core.options import EpochOptions, KnownFiles, ReaderOptions, StreamOptions
 from shardmill._core.ranges import Ranges
+from shardmill._core.view import View
 
 class Reader:
     """Streams that are read together, in the process that opened them."""
@@ -82,3 +83,4 @@ class FileUse:
 
 def tar_folder(text: str) -> Optional[str]: ...
 def is_served(remote: Optional[str]) -> bool: ...
+def episodes_of(stream: StreamOptions, column: str, options: ReaderOptions) -> View: ...

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardmill.base.spanner import Spanner
     from shardmill.base.stream import Stream
     from shardmill.base.world import World
+    from shardmill.windows import Window
 
 
 class Stored(Array):
@@ -47,6 +48,7 @@ class Trained(Protocol):
     """A dataset with a sample order, whose next epoch can be begun."""
 
     streams: Sequence[Stream]
+    window: Optional[Window]
     cache_limit: Optional[int]
     predownload: Optional[int]
     batch_size: Optional[int]

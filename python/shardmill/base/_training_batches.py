@@ -53,6 +53,9 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
         schema = self._dataset._columns
         names = list(schema) if self._names is None else self._names
         only = None if self._names is None else set(names)
+        window = self._dataset.window
+        padding = [] if window is None else window._padding(names)
+        windows = {name for name in names if window is not None and window._has(name)}
         batches = self._dataset._begin()
         try:
             while True:
@@ -64,8 +67,12 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
                     yield (
                         samples,
                         {
-                            name: _array(values, schema[name].encoding in _OBJECTS)
-                            for name, values in _columns_of(batch, names)
+                            name: array_of(
+                                values,
+                                name in schema and schema[name].encoding in _OBJECTS,
+                                name in windows,
+                            )
+                            for name, values in _columns_of(batch, [*names, *padding])
                         },
                     )
         finally:
@@ -81,7 +88,7 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
                 if self._drop_last and len(taken) < self._size:
                     return
                 names = list(taken[0]) if self._names is None else self._names
-                yield len(taken), {name: _array([each[name] for each in taken]) for name in names}
+                yield len(taken), {name: array_of([each[name] for each in taken]) for name in names}
         finally:
             # An iterator of a subclass may be no generator.
             close = getattr(samples, 'close', None)
@@ -117,14 +124,15 @@ def _columns_of(batch: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield name, batch[name]
 
 
-def _array(values: Any, as_objects: bool = False) -> NDArray[Any]:
+def array_of(values: Any, as_objects: bool = False, are_windows: bool = False) -> NDArray[Any]:
     """Returns the values of a column as an array with one item per sample.
 
-    Numbers, and arrays of the same shape and type, become an array of numbers. Other values become an array of objects.
+    Numbers, and arrays of the same shape and type, become an array of numbers. Other values become an array of
+    objects, ``[samples, offsets]`` for lists that are windows.
     """
     import numpy as np
 
-    if isinstance(values, _core.Block):
+    if isinstance(values, (_core.Block, np.ndarray)):
         return np.asarray(values)
     kinds = set() if as_objects else {type(value) for value in values}
     if len(kinds) == 1:
@@ -135,9 +143,14 @@ def _array(values: Any, as_objects: bool = False) -> NDArray[Any]:
             return np.array(values)
         if kind is np.ndarray and len({(value.dtype, value.shape) for value in values}) == 1:
             return np.stack(values)
-    array = np.empty(len(values), object)
+    width = len(values[0]) if are_windows and kinds == {list} else None
+    array = np.empty(len(values) if width is None else (len(values), width), object)
     for number, value in enumerate(values):
-        array[number] = value
+        if width is None:
+            array[number] = value
+        else:
+            for place, each in enumerate(value):
+                array[number, place] = each
     return array
 
 
@@ -160,7 +173,7 @@ class TrainingBatches:
         stacked from its samples, which must be dicts.
 
         Numbers become an array ``[batch]``, arrays of one shape become ``[batch, …]``, and other values an array of
-        objects. To resume, pass the result of `BatchIterator.state_dict` to `load_state_dict` before the next call.
+        objects. In columns with a window, the second dimension is that of the offsets. To resume, pass the result of `BatchIterator.state_dict` to `load_state_dict` before the next call.
 
         Args:
             batch_size: Samples per batch. The order of samples depends on it: it must be the ``batch_size`` of the

@@ -384,7 +384,7 @@ def collate(batch: Any) -> Any:
     """Builds from columns what torch's ``default_collate`` returns for the samples of a batch.
 
     Args:
-        batch: Columns by name, each a `Block` or a list of values; or a list of samples with different columns.
+        batch: Columns by name, each a `Block`, an array or a list of values; or a list of samples with different columns.
 
     Returns:
         Tensors sharing the memory of the columns for numbers, lists for text and bytes.
@@ -397,7 +397,7 @@ def collate(batch: Any) -> Any:
         return default_collate(batch)
     made = {}
     for name, values in batch.items():
-        if isinstance(values, _core.Block):
+        if isinstance(values, (_core.Block, np.ndarray)):
             made[name] = torch.from_numpy(np.asarray(values))
         elif isinstance(values[0], (str, bytes)):
             made[name] = values

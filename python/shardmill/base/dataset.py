@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from shardmill.base.format.base.reader import Reader
     from shardmill.stats import DatasetStats
     from shardmill.views import View
+    from shardmill.windows import Window
 else:
     _IterableDataset = _torch.Placeholder
 
@@ -159,6 +160,7 @@ class StreamingDataset(
             images. A callable receives a field and its bytes, and returns ``None`` to leave it to the default.
         with_deleted: Whether to also read samples that were deleted from the dataset's table.
         view: The samples to read: a `View`, or the path of its file. Each of several ``streams`` has its own.
+        window: The neighbours that are returned with each sample: a `Window`.
         skip: Steps that are left out; all others stay as they are. A step is what `which` returns, a pair of epoch and
             step, or a step of epoch 0. Steps count from the start of their epoch. A state records them.
         skip_samples: Samples that are left out. A sample before it in the batch is repeated in its place.
@@ -220,6 +222,7 @@ class StreamingDataset(
         decode: Union[str, bool, FieldDecoder, None] = None,
         with_deleted: bool = False,
         view: Union[View, Path, None] = None,
+        window: Optional[Window] = None,
         skip: Optional[Iterable[SkippedStep]] = None,
         skip_samples: Optional[Iterable[int]] = None,
         storage_options: Optional[Mapping[str, str]] = None,
@@ -325,6 +328,9 @@ class StreamingDataset(
                 )
             ]
         default_live(streams, with_deleted, given_view(view))
+        self.window = check.instance_or_none('window', window, 'shardmill.Window')
+        #: The first samples of the episodes of each stream, once they are found.
+        self._episodes: Optional[list[Optional[View]]] = None
         Stream.validate_weights(streams)
         self.streams = streams
         self.num_streams = len(streams)
@@ -446,6 +452,15 @@ class StreamingDataset(
         ]
         if gives_files(self.streams):
             options.update(holding_options())
+        if self.window is not None:
+            if self._is_fetched_here:
+                text = 'windows need shards that Rust fetches, and a stream has methods of its own'
+                raise UsageError(text, 'config-streams', 'window')
+            if self._episodes is None:
+                # Workers receive what this process found.
+                reader = _core.ReaderOptions(**options)
+                self._episodes = self.window._episodes_of(streams, reader)
+            options['window'] = self.window._to_core(self._episodes)
         return _core.Reader(
             streams,
             _core.ReaderOptions(**options),

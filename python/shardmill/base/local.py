@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.spanner import Spanner
     from shardmill.views import View
+    from shardmill.windows import Window
 else:
     _Dataset = _torch.Placeholder
 
@@ -42,6 +43,7 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
         decode: How to decode fields of WebDataset samples, as in ``StreamingDataset``.
         with_deleted: Whether to also read samples that were deleted from the dataset's table.
         view: The samples to read: a `View`, or the path of its file. Defaults to all.
+        window: The neighbours that are returned with each sample: a `Window`.
 
     Attributes:
         num_samples: The number of samples.
@@ -60,12 +62,15 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
         decode: Union[str, bool, FieldDecoder, None] = None,
         with_deleted: bool = False,
         view: Union[View, Path, None] = None,
+        window: Optional[Window] = None,
     ) -> None:
         _torch.adopt(LocalDataset, 'Dataset', load=True)
         self.local = check.path('local', local)
         self.split = check.path_or_none('split', split) or ''
         self.with_deleted = check.flag('with_deleted', with_deleted)
         self._view = given_view(view)
+        self.window = check.instance_or_none('window', window, 'shardmill.Window')
+        self._episodes: Optional[list[Optional[View]]] = None
         self._decode_field = field_decoder(decode)
         self._open()
 
@@ -78,8 +83,13 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
             with_deleted=self.with_deleted,
             view=None if self._view is None else self._view._view,
         )
+        options = _core.ReaderOptions()
+        if self.window is not None:
+            if self._episodes is None:
+                self._episodes = self.window._episodes_of([stream], options)
+            options = _core.ReaderOptions(window=self.window._to_core(self._episodes))
         self._reader = _core.Reader(
-            [stream], _core.ReaderOptions(), mds_decode, decode_line, self._decode_field
+            [stream], options, mds_decode, decode_line, self._decode_field
         )
         self._process = os.getpid()
         self.num_samples = self._reader.samples
