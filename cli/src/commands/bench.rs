@@ -149,6 +149,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
             ..CacheOptions::default()
         },
         validate_hash: args.cache.validate_hash,
+        window: None,
     };
     let failed = match Reader::open(&opened, &options) {
         Ok(reader) => return Ok(reader),

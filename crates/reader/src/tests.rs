@@ -5,3 +5,4 @@ mod deleted;
 mod files;
 mod streaming;
 mod tars;
+mod windows;

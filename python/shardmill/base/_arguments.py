@@ -322,15 +322,6 @@ def instances(name: str, value: Any, kind: type[T]) -> Sequence[T]:
     return value
 
 
-def instance_or_none(name: str, value: Optional[T], kind: str) -> Optional[T]:
-    """Checks that a value has the class of this name, without importing the module of the class."""
-    module, _, own = kind.rpartition('.')
-    kinds = {(each.__module__.split('.')[0], each.__name__) for each in type(value).__mro__}
-    if value is not None and (module, own) not in kinds:
-        refuse_type(name, value, f'a {own}')
-    return value
-
-
 def place_to_write(name: str, value: Any) -> Union[str, tuple[str, str]]:
     """Checks the destination of a writer: a folder or a URL, or a local folder and a URL."""
     if isinstance(value, (tuple, list)):

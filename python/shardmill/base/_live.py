@@ -1,9 +1,10 @@
-"""Which samples streams read: whether deleted ones, and which of a view."""
+"""Which samples streams read: whether deleted ones, which of a view, and which neighbours."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional, Protocol, Union
 
+from shardmill.base._arguments import refuse_type
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from shardmill.base._typing import Path
     from shardmill.views import View
+    from shardmill.windows import Window
 
 
 class _Chosen(Protocol):
@@ -47,3 +49,12 @@ def given_view(given: Union[View, Path, None]) -> Optional[View]:
     from shardmill.views import View
 
     return given if isinstance(given, View) else View(given)
+
+
+def given_window(given: Optional[Window]) -> Optional[Window]:
+    """Checks the window of an argument."""
+    if given is None:
+        return None
+    from shardmill.windows import Window
+
+    return given if isinstance(given, Window) else refuse_type('window', given, 'a `Window`')

@@ -22,7 +22,7 @@ from shardmill.base._folders import folders_of
 from shardmill.base._iteration import later, samples_of, warn_of_shuffle
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
-from shardmill.base._live import default_live, given_view
+from shardmill.base._live import default_live, given_view, given_window
 from shardmill.base._raw import (
     as_listed,
     check_files,
@@ -328,7 +328,7 @@ class StreamingDataset(
                 )
             ]
         default_live(streams, with_deleted, given_view(view))
-        self.window = check.instance_or_none('window', window, 'shardmill.Window')
+        self.window = given_window(window)
         #: The first samples of the episodes of each stream, once they are found.
         self._episodes: Optional[list[Optional[View]]] = None
         Stream.validate_weights(streams)

@@ -11,7 +11,7 @@ from shardmill.base import _arguments as check
 from shardmill.base._fields import field_decoder
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
-from shardmill.base._live import given_view
+from shardmill.base._live import given_view, given_window
 from shardmill.base._representation import dataset_representation
 from shardmill.base._table_access import TableAccess
 from shardmill.base._typing import SampleT
@@ -69,7 +69,7 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
         self.split = check.path_or_none('split', split) or ''
         self.with_deleted = check.flag('with_deleted', with_deleted)
         self._view = given_view(view)
-        self.window = check.instance_or_none('window', window, 'shardmill.Window')
+        self.window = given_window(window)
         self._episodes: Optional[list[Optional[View]]] = None
         self._decode_field = field_decoder(decode)
         self._open()

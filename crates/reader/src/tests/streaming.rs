@@ -23,7 +23,7 @@ use shardmill_dataset::{Dataset, OpenOptions as DatasetOptions, StreamOptions};
 
 /// The format of the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Two columns of fixed size.
     Fixed,
     /// Two columns of text around a number.
@@ -42,7 +42,7 @@ enum Kind {
     GzipTar,
 }
 
-const KINDS: [Kind; 8] = [
+pub(super) const KINDS: [Kind; 8] = [
     Kind::Fixed,
     Kind::Mixed,
     Kind::Zipped,
@@ -102,7 +102,7 @@ impl Kind {
         fields
     }
 
-    fn sample(self, id: u64) -> Vec<u8> {
+    pub(super) fn sample(self, id: u64) -> Vec<u8> {
         let number = id.to_le_bytes();
         let text = format!("sample {id} ").repeat(usize::try_from(id % 5).unwrap());
         match self {
@@ -128,7 +128,7 @@ impl Kind {
     }
 
     /// Writes shards of these sizes; samples are numbered from `first` on.
-    fn write(self, dir: &Path, sizes: &[u64], first: u64) {
+    pub(super) fn write(self, dir: &Path, sizes: &[u64], first: u64) {
         let mut id = first;
         if let Some(set) = self.tar() {
             let mut shards = Vec::new();
@@ -158,8 +158,11 @@ fn open(dirs: &[&Path]) -> Reader {
     Reader::open(&streams, &ReaderOptions::default()).unwrap()
 }
 
-/// Rebuilds the encoded samples of a batch from its columns.
-fn encoded(batch: &Batch) -> Vec<Vec<u8>> {
+/// Rebuilds the encoded samples of a batch from its columns; with windows of all columns, those of all offsets.
+pub(super) fn encoded(batch: &Batch) -> Vec<Vec<u8>> {
+    let offsets = batch.window.as_ref();
+    let width = offsets.map_or(1, |own| own.window.offsets().len());
+    let samples = batch.len() * width;
     match &batch.data {
         BatchData::Columns { schema, columns } => {
             assert_eq!(schema.names().len(), columns.len());
@@ -173,15 +176,15 @@ fn encoded(batch: &Batch) -> Vec<Vec<u8>> {
                     .collect();
                 sample(&values)
             };
-            (0..batch.len()).map(sample).collect()
+            (0..samples).map(sample).collect()
         }
         BatchData::Samples {
             offsets,
             bytes,
             schemas,
         } => {
-            assert_eq!(schemas.len(), batch.len());
-            (0..batch.len())
+            assert_eq!(schemas.len(), samples);
+            (0..samples)
                 .map(|number| {
                     slice_of(offsets, bytes.as_slice(), number)
                         .unwrap()
