@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -133,7 +134,7 @@ def find_episodes(
     Args:
         location: The dataset, in a directory or in a store.
         column: The column, as in `Window`.
-        local: The folder that shards of a store are fetched to.
+        local: The folder that shards are fetched to. Defaults to a temporary folder for a store.
         storage_options: Store settings that are not in the environment.
 
     Returns:
@@ -143,21 +144,15 @@ def find_episodes(
         UsageError: The column does not exist, or its values cannot be compared.
         NotFoundError: There is no dataset.
     """
-    from shardmill.base.stream import Stream
-
-    stream = Stream(
-        remote=location, local=location if local is None else local, storage_options=storage_options
-    )
-    if local is None:
-        stream.remote = None
-    stream.apply_default(
-        {
-            'split': None,
-            'download_retry': 2,
-            'download_timeout': 60,
-            'validate_hash': None,
-            'keep_zip': False,
-        }
-    )
+    place = check.path('location', location)
     column = check.text('column', column)
-    return View._of(_core.episodes_of(stream._describe(False), column, _core.ReaderOptions()))
+    settings = check.storage_options(storage_options) or {}
+    with tempfile.TemporaryDirectory() as folder:
+        if local is None and '://' in place:
+            local = folder
+        stream = _core.StreamOptions(
+            remote=None if local is None else place,
+            local=place if local is None else check.path('local', local),
+            settings=settings,
+        )
+        return View._of(_core.episodes_of(stream, column, _core.ReaderOptions()))

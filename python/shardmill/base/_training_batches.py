@@ -173,7 +173,8 @@ class TrainingBatches:
         stacked from its samples, which must be dicts.
 
         Numbers become an array ``[batch]``, arrays of one shape become ``[batch, …]``, and other values an array of
-        objects. In columns with a window, the second dimension is that of the offsets. To resume, pass the result of `BatchIterator.state_dict` to `load_state_dict` before the next call.
+        objects. In columns with a window, the second dimension is that of the offsets. To resume, pass the result of
+        `BatchIterator.state_dict` to `load_state_dict` before the next call.
 
         Args:
             batch_size: Samples per batch. The order of samples depends on it: it must be the ``batch_size`` of the

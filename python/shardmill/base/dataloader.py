@@ -384,7 +384,8 @@ def collate(batch: Any) -> Any:
     """Builds from columns what torch's ``default_collate`` returns for the samples of a batch.
 
     Args:
-        batch: Columns by name, each a `Block`, an array or a list of values; or a list of samples with different columns.
+        batch: Columns by name, each a `Block`, an array or a list of values; or a list of samples with different
+            columns.
 
     Returns:
         Tensors sharing the memory of the columns for numbers, lists for text and bytes.

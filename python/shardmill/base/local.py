@@ -88,9 +88,7 @@ class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
             if self._episodes is None:
                 self._episodes = self.window._episodes_of([stream], options)
             options = _core.ReaderOptions(window=self.window._to_core(self._episodes))
-        self._reader = _core.Reader(
-            [stream], options, mds_decode, decode_line, self._decode_field
-        )
+        self._reader = _core.Reader([stream], options, mds_decode, decode_line, self._decode_field)
         self._process = os.getpid()
         self.num_samples = self._reader.samples
 
