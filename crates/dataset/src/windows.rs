@@ -342,10 +342,10 @@ mod tests {
                     .collect();
                 let own = episode.iter().position(|other| *other == number).unwrap() as i64;
                 let last = episode.len() as i64 - 1;
-                let place = |number: u64| shards[number as usize];
+                let place = |number: u64| shards[usize::try_from(number).unwrap()];
                 let wanted: Vec<_> = window.offsets().iter().map(|offset| {
                     let at = (own + offset).clamp(0, last);
-                    (place(episode[at as usize]), at != own + offset)
+                    (place(episode[usize::try_from(at).unwrap()]), at != own + offset)
                 }).collect();
                 let mut read = Vec::new();
                 found.each(&window, place(number), |shard, at, padded| read.push(((shard, at), padded)));

@@ -52,7 +52,7 @@ fn wanted(samples: u64, firsts: &[u64], offsets: &[i64], pad: bool) -> BTreeMap<
         if pad || places.iter().all(|place| (0..=last).contains(place)) {
             let own = places
                 .iter()
-                .map(|place| own[(*place).clamp(0, last) as usize]);
+                .map(|place| own[usize::try_from((*place).clamp(0, last)).unwrap()]);
             found.insert(sample, own.collect());
         }
     }
@@ -98,7 +98,7 @@ proptest! {
         let mut batches = reader.epoch(&config, options).unwrap();
         let mut read = 0;
         while let Some(batch) = batches.next_batch().unwrap() {
-            let numbers = batch.entries.iter().map(|entry| anchors[entry.sample.0 as usize]);
+            let numbers = batch.entries.iter().map(|entry| anchors[usize::try_from(entry.sample.0).unwrap()]);
             let expected: Vec<_> = numbers.flat_map(|number| &wanted[&number]).map(|id| kind.sample(*id)).collect();
             prop_assert_eq!(encoded(&batch), expected);
             read += batch.len();
