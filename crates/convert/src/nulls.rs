@@ -183,17 +183,11 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
     }
     match data_type {
         DataType::Dictionary(_, values) => zero(values),
-        DataType::Boolean
-        | DataType::Date32
-        | DataType::Date64
-        | DataType::Time32(_)
-        | DataType::Time64(_)
-        | DataType::Timestamp(..)
-        | DataType::Duration(_)
+        DataType::Interval(_) => None,
         // An empty list is valid in a NumPy file but not in an MDS array; see `zeros`.
-        | DataType::List(_)
-        | DataType::LargeList(_) => without_null(data_type),
-        other if other.is_numeric() || other.is_string() || other.is_binary() => without_null(other),
+        DataType::Boolean | DataType::List(_) | DataType::LargeList(_) => without_null(data_type),
+        other if other.is_numeric() || other.is_temporal() => without_null(other),
+        other if other.is_string() || other.is_binary() => without_null(other),
         _ => None,
     }
 }

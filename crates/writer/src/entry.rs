@@ -1,6 +1,6 @@
 //! Indexes and index entries of any format.
 
-use shardmill_core::{Diagnostic, ErrorKind, Limits};
+use shardmill_core::{Diagnostic, ErrorKind, Limits, begins_as_tar_index};
 use shardmill_mds::{FileInfo, ShardEntry};
 use shardmill_webdataset::IndexShard;
 
@@ -65,7 +65,7 @@ impl DatasetIndex {
     ///
     /// Returns [`IndexProblem`] if the text is not a valid index.
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexProblem> {
-        if is_tar_index(json) {
+        if begins_as_tar_index(json) {
             return Ok(Self::Tar(shardmill_webdataset::Index::parse(json, limits)?));
         }
         Ok(Self::Streaming(shardmill_mds::Index::parse(json, limits)?))
@@ -134,15 +134,6 @@ impl DatasetIndex {
     }
 }
 
-/// Returns whether the text starts like an index of tar shards.
-fn is_tar_index(json: &[u8]) -> bool {
-    let mut words = json
-        .split(|byte| matches!(byte, b'"' | b'{'))
-        .map(<[u8]>::trim_ascii)
-        .filter(|word| !word.is_empty());
-    words.next() == Some(b"format".as_slice())
-}
-
 impl IndexEntry {
     /// Returns the size before compression, in bytes.
     #[must_use]
@@ -156,10 +147,8 @@ impl IndexEntry {
     /// Parses the index of a single shard. Further shards are ignored.
     #[must_use]
     pub fn parse(json: &[u8], limits: &Limits) -> Option<Self> {
-        DatasetIndex::parse(json, limits)
-            .ok()?
-            .into_entries()
-            .next()
+        let index = DatasetIndex::parse(json, limits).ok()?;
+        index.into_entries().next()
     }
 
     /// Returns an index of only this shard, as JSON.

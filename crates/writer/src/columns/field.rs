@@ -10,7 +10,7 @@ use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, npy_header};
 use super::encoded_column::{EncodedColumn, checked};
 use super::list::{self, npy_type, tensor};
 use super::target::FieldEncoding;
-use super::types::{ENCODING_KEY, encoded_as, is_integer_text, is_temporal, stored_type};
+use super::types::{ENCODING_KEY, encoded_as, is_integer_text, is_temporal, metadata, stored_type};
 use super::{hint, json, number, text};
 use crate::error::{RowError, WriteError};
 
@@ -198,10 +198,7 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
 
 /// Returns whether the source declares the texts of the column as JSON.
 fn is_json_by_hint(field: &Field) -> bool {
-    field
-        .metadata()
-        .get(ENCODING_KEY)
-        .is_some_and(|name| name.parse() == Ok(Encoding::Json))
+    metadata(field, ENCODING_KEY).is_some_and(|name| name.parse() == Ok(Encoding::Json))
 }
 
 /// Returns whether values of this type can be stored with the encoding.
@@ -330,15 +327,12 @@ impl FieldEncoder {
     ) -> Result<EncodedColumn, RowError> {
         let present = is_not_null(array).map_err(|_| unfit())?;
         let values = filter(array, &present).map_err(|_| unfit())?;
-        let rows: Vec<usize> = (0..array.len())
-            .filter(|row| array.is_valid(*row))
-            .collect();
-        let encoded_column = self
-            .values(&values, name, limits)
-            .map_err(|error| RowError {
-                row: rows.get(error.row).copied().unwrap_or(error.row),
-                reason: error.reason,
-            })?;
+        let mut rows = (0..array.len()).filter(|row| array.is_valid(*row));
+        let encoded_column = self.values(&values, name, limits);
+        let encoded_column = encoded_column.map_err(|error| RowError {
+            row: rows.nth(error.row).unwrap_or(error.row),
+            reason: error.reason,
+        })?;
         let mut next = 0;
         Ok(EncodedColumn::render(array.len(), |row, out| {
             if array.is_valid(row) {

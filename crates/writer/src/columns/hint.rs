@@ -88,10 +88,9 @@ pub(super) fn with_obstacle(field: &Field, hint: &str) -> String {
 
 /// Quotes a column name for SQL if necessary.
 fn quoted(name: &str) -> String {
-    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let is_plain =
+        name.chars().all(is_word) && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     match is_plain {
         true => name.to_owned(),
         false => format!("\"{}\"", name.replace('"', "\"\"")),

@@ -17,6 +17,7 @@ use shardmill_mds::{write_json_float, write_json_string};
 
 use super::cell_text::{Texts, Unwritable, texts};
 use super::encoded_column::{EncodedColumn, Offsets};
+use super::types::is_temporal;
 
 /// Returns whether values of this type can be written as JSON. Decimals, times and durations become strings, bytes
 /// become base64 strings.
@@ -47,17 +48,8 @@ pub(crate) fn obstacle(data_type: &DataType, path: &str) -> Option<String> {
             _ => Some(no_form(path, data_type)),
         },
         DataType::Dictionary(_, values) => obstacle(values, path),
-        DataType::Null
-        | DataType::Boolean
-        | DataType::Utf8
-        | DataType::LargeUtf8
-        | DataType::Utf8View
-        | DataType::Date32
-        | DataType::Date64
-        | DataType::Time32(_)
-        | DataType::Time64(_)
-        | DataType::Timestamp(..)
-        | DataType::Duration(_) => None,
+        DataType::Null | DataType::Boolean => None,
+        other if other.is_string() || is_temporal(other) => None,
         other if other.is_numeric() || other.is_binary() => None,
         other => Some(no_form(path, other)),
     }
@@ -158,15 +150,7 @@ impl Node {
             DataType::Decimal128(..) | DataType::Decimal256(..) => {
                 Self::Text(decimals(array)?.into())
             }
-            DataType::Utf8
-            | DataType::LargeUtf8
-            | DataType::Utf8View
-            | DataType::Date32
-            | DataType::Date64
-            | DataType::Time32(_)
-            | DataType::Time64(_)
-            | DataType::Timestamp(..)
-            | DataType::Duration(_) => Self::Text(texts(array)?),
+            other if other.is_string() || is_temporal(other) => Self::Text(texts(array)?),
             _ => Self::Text(binary_texts(array)?.into()),
         })
     }
@@ -265,16 +249,10 @@ pub(crate) fn write_integer(value: i128, out: &mut Vec<u8>) {
 
 /// Encodes a binary column as base64 with padding. Returns `None` for other types.
 fn binary_texts(array: &ArrayRef) -> Option<LargeStringArray> {
-    let bytes = array
-        .data_type()
-        .is_binary()
-        .then(|| EncodedColumn::slices(array))??;
-    let rows = 0..array.len();
-    let texts = rows.map(|row| {
-        array
-            .is_valid(row)
-            .then(|| STANDARD.encode(bytes.value(row).1))
-    });
+    let is_binary = array.data_type().is_binary();
+    let bytes = is_binary.then(|| EncodedColumn::slices(array))??;
+    let text = |row| STANDARD.encode(bytes.value(row).1);
+    let texts = (0..array.len()).map(|row| array.is_valid(row).then(|| text(row)));
     Some(texts.collect())
 }
 

@@ -26,7 +26,7 @@ use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
 use encoded_column::{Offsets, checked};
 use field::FieldEncoder;
-use types::{encoded_as, is_integer_text, is_temporal, stored_type};
+use types::{encoded_as, is_integer_text, is_temporal, metadata, stored_type};
 
 /// Encodes one column of the batches as one column of the shards. It is compiled once and used for each batch.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
     let data_type = &stored_type(field.data_type());
     match format {
         Format::Mds => {
-            if let Some(name) = field.metadata().get(ENCODING_KEY)
+            if let Some(name) = metadata(field, ENCODING_KEY)
                 && let Ok(encoding) = name.parse()
             {
                 return Ok(Target::Mds(encoding));
@@ -74,18 +74,15 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
                 .ok_or_else(|| unsupported("leave the column out with --select or --column"))
         }
         Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
-            let encoding = if is_integer_text(field) {
-                Some(TextEncoding::Int)
-            } else {
-                text_encoding(data_type)
+            let encoding = match is_integer_text(field) {
+                true => Some(TextEncoding::Int),
+                false => text_encoding(data_type),
             };
-            let encoding =
-                encoding.ok_or_else(|| unsupported("--to mds stores bytes and arrays"))?;
-            Ok(if format == Format::Json {
-                Target::Json(encoding)
-            } else {
-                Target::Xsv(encoding)
-            })
+            let encoding = encoding.map(match format {
+                Format::Json => Target::Json,
+                _ => Target::Xsv,
+            });
+            encoding.ok_or_else(|| unsupported("--to mds stores bytes and arrays"))
         }
     }
 }
@@ -95,18 +92,9 @@ fn mds_encoding(data_type: &DataType) -> Option<Encoding> {
         return Some(Encoding::Number(dtype));
     }
     Some(match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Encoding::Str,
-        DataType::Binary
-        | DataType::LargeBinary
-        | DataType::BinaryView
-        | DataType::FixedSizeBinary(_) => Encoding::Bytes,
+        other if other.is_string() || is_temporal(other) => Encoding::Str,
+        other if other.is_binary() => Encoding::Bytes,
         DataType::Boolean => Encoding::Number(DType::U8),
-        DataType::Date32
-        | DataType::Date64
-        | DataType::Time32(_)
-        | DataType::Time64(_)
-        | DataType::Timestamp(..)
-        | DataType::Duration(_) => Encoding::Str,
         DataType::Null => Encoding::Json,
         DataType::Decimal128(..) | DataType::Decimal256(..) => Encoding::StrDecimal,
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
@@ -133,13 +121,9 @@ fn mds_encoding(data_type: &DataType) -> Option<Encoding> {
 
 fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
     Some(match data_type {
-        DataType::Float16 | DataType::Float32 | DataType::Float64 => TextEncoding::Float,
         DataType::Boolean => TextEncoding::Int,
+        other if other.is_floating() => TextEncoding::Float,
         other if other.is_integer() => TextEncoding::Int,
-        DataType::Binary
-        | DataType::LargeBinary
-        | DataType::BinaryView
-        | DataType::FixedSizeBinary(_) => return None,
         other if text::is_representable(other) => TextEncoding::Str,
         _ => return None,
     })
@@ -188,11 +172,8 @@ impl ColumnEncoder {
         target: Target,
         limits: &Limits,
     ) -> Result<Self, WriteError> {
-        let encoded = field
-            .metadata()
-            .get(ENCODED_KEY)
-            .is_some_and(|value| value == "true")
-            && matches!(&target, Target::Mds(encoding) if field.metadata().get(ENCODING_KEY) == Some(&encoding.to_string()));
+        let encoded = metadata(field, ENCODED_KEY) == Some("true")
+            && matches!(&target, Target::Mds(encoding) if metadata(field, ENCODING_KEY) == Some(encoding.to_string().as_str()));
         let integer_text = is_integer_text(field);
         let data_type = &if integer_text {
             DataType::Int64
@@ -369,11 +350,12 @@ impl ColumnEncoder {
 
     /// Passes through bytes that already are values of the encoding. Only the length of fixed-size values is checked.
     fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
-        let encoded_column = EncodedColumn::slices(array)
-            .or_else(|| {
-                number::dtype_of(array.data_type()).and_then(|dtype| self.number(array, dtype).ok())
-            })
-            .ok_or_else(|| self.unfit(array))?;
+        let number = || {
+            self.number(array, number::dtype_of(array.data_type())?)
+                .ok()
+        };
+        let encoded_column = EncodedColumn::slices(array).or_else(number);
+        let encoded_column = encoded_column.ok_or_else(|| self.unfit(array))?;
         if let Some(expected) = encoding.fixed_size() {
             for row in 0..array.len() {
                 let found = encoded_column.len(row);
@@ -463,23 +445,15 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
                     None => number::dtype_of(leaf).is_some(),
                 }
         }
-        Encoding::StrInt => {
-            data_type.is_string()
-                || data_type.is_integer()
-                || matches!(
-                    data_type,
-                    DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0)
-                )
-        }
+        Encoding::StrInt => match data_type {
+            DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => *scale == 0,
+            other => other.is_string() || other.is_integer(),
+        },
         Encoding::StrFloat => data_type.is_string() || data_type.is_floating(),
-        Encoding::StrDecimal => {
-            data_type.is_string()
-                || data_type.is_integer()
-                || matches!(
-                    data_type,
-                    DataType::Decimal128(..) | DataType::Decimal256(..)
-                )
-        }
+        Encoding::StrDecimal => match data_type {
+            DataType::Decimal128(..) | DataType::Decimal256(..) => true,
+            other => other.is_string() || other.is_integer(),
+        },
         Encoding::Json => json::is_representable(data_type),
         Encoding::Pkl | Encoding::Image(_) => false,
         Encoding::JpegArray { .. }

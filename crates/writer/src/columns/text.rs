@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, UInt64Type};
+use arrow::datatypes::{DataType, Float64Type, UInt64Type};
 use shardmill_mds::{TextEncoding, write_float, write_json_float, write_json_string};
 
 use super::cell_text::{Unwritable, texts};
@@ -82,27 +82,13 @@ pub(crate) fn float_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedCol
 }
 
 fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<EncodedColumn> {
-    let rows = array.len();
-    Some(match array.data_type() {
-        DataType::Float16 => {
-            let values = array.as_primitive::<Float16Type>();
-            EncodedColumn::render(rows, |row, out| write(values.value(row).to_f64(), out))
-        }
-        DataType::Float32 => {
-            let values = array.as_primitive::<Float32Type>();
-            EncodedColumn::render(rows, |row, out| write(values.value(row).into(), out))
-        }
-        DataType::Float64 => {
-            let values = array.as_primitive::<Float64Type>();
-            EncodedColumn::render(rows, |row, out| write(values.value(row), out))
-        }
-        data_type if data_type.is_integer() => {
-            let wide = cast(array, &DataType::Float64).ok()?;
-            let values = wide.as_primitive::<Float64Type>();
-            EncodedColumn::render(rows, |row, out| write(values.value(row), out))
-        }
-        _ => return None,
-    })
+    let data_type = array.data_type();
+    let is_number = data_type.is_floating() || data_type.is_integer();
+    let wide = is_number.then(|| cast(array, &DataType::Float64).ok())??;
+    let values = wide.as_primitive::<Float64Type>();
+    Some(EncodedColumn::render(array.len(), |row, out| {
+        write(values.value(row), out)
+    }))
 }
 
 /// Encodes values for a JSON line.

@@ -17,21 +17,19 @@ pub const ENCODED_KEY: &str = "shardmill:encoded";
 /// The value of [`ENCODED_KEY`] for integers of any size as text.
 pub const ENCODED_TEXT: &str = "text";
 
+/// Returns the text of a metadata key of a field.
+pub(super) fn metadata<'a>(field: &'a Field, key: &str) -> Option<&'a str> {
+    field.metadata().get(key).map(String::as_str)
+}
+
 pub(super) fn is_integer_text(field: &Field) -> bool {
-    field
-        .metadata()
-        .get(ENCODED_KEY)
-        .is_some_and(|value| value == ENCODED_TEXT)
+    metadata(field, ENCODED_KEY) == Some(ENCODED_TEXT)
 }
 
 /// Returns the MDS encoding of the values, if the column was read from MDS shards.
 pub(super) fn encoded_as(field: &Field) -> Option<Encoding> {
-    let is_encoded = field
-        .metadata()
-        .get(ENCODED_KEY)
-        .is_some_and(|value| value == "true");
-    let name = field.metadata().get(ENCODING_KEY)?;
-    is_encoded.then(|| name.parse().ok()).flatten()
+    let name = metadata(field, ENCODING_KEY)?;
+    (metadata(field, ENCODED_KEY) == Some("true")).then(|| name.parse().ok())?
 }
 
 /// Returns the type in which values are stored: dictionaries become their values, list views become lists, and decimals
@@ -65,14 +63,6 @@ fn plain_type(data_type: &DataType) -> DataType {
 }
 
 /// Returns whether the type is a date, a time, a timestamp or a duration, which are stored in ISO 8601.
-pub(super) const fn is_temporal(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Date32
-            | DataType::Date64
-            | DataType::Time32(_)
-            | DataType::Time64(_)
-            | DataType::Timestamp(..)
-            | DataType::Duration(_)
-    )
+pub(super) fn is_temporal(data_type: &DataType) -> bool {
+    data_type.is_temporal() && !matches!(data_type, DataType::Interval(_))
 }

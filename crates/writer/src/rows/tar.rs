@@ -8,7 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 use shardmill_core::escape;
-use shardmill_webdataset::{KEY_DIGITS, Profile, member_bytes, write_member_head};
+use shardmill_webdataset::{KEY_DIGITS, Profile, WebdatasetError, member_bytes, write_member_head};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::columns::{ColumnEncoder, EncodedColumn, first_null};
@@ -78,17 +78,15 @@ impl<'a> TarSamples<'a> {
         columns: &'a [EncodedColumn],
         place: &'a dyn Fn(usize) -> String,
     ) -> Result<Self, WriteError> {
-        let columns = encoders
-            .iter()
-            .zip(columns)
-            .map(|(encoder, values)| Member {
-                field: encoder.name(),
-                values,
-                absent: match encoder.omits_null() {
-                    true => batch.column(encoder.source()).logical_nulls(),
-                    false => None,
-                },
-            });
+        let columns = encoders.iter().zip(columns);
+        let columns = columns.map(|(encoder, values)| Member {
+            field: encoder.name(),
+            values,
+            absent: match encoder.omits_null() {
+                true => batch.column(encoder.source()).logical_nulls(),
+                false => None,
+            },
+        });
         Ok(Self {
             rows,
             columns: columns.collect(),
@@ -163,19 +161,12 @@ impl<'a> TarSamples<'a> {
         }
         if size == 0 {
             let key = text.to_owned();
-            return Err(of_key(shardmill_webdataset::WebdatasetError::NoFields {
-                key,
-            }));
+            return Err(of_key(WebdatasetError::NoFields { key }));
         }
         Ok(size)
     }
 
-    fn error(
-        &self,
-        column: String,
-        row: usize,
-        source: shardmill_webdataset::WebdatasetError,
-    ) -> WriteError {
+    fn error(&self, column: String, row: usize, source: WebdatasetError) -> WriteError {
         WriteError::Sample {
             column,
             row: (self.place)(row),
@@ -217,18 +208,16 @@ fn keys(
     place: &dyn Fn(usize) -> String,
 ) -> Result<EncodedColumn, WriteError> {
     if let Some(row) = first_null(array) {
+        let column = escape(name);
         return Err(WriteError::Null {
             column: name.to_owned(),
             row: place(row),
-            hint: format!(
-                "choose --nulls mask or --nulls drop, or --null-as {}=VALUE",
-                escape(name)
-            ),
+            hint: format!("choose --nulls mask or --nulls drop, or --null-as {column}=VALUE"),
         });
     }
-    let text = match array.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(ArrayRef::clone(array)),
-        _ => cast(array, &DataType::LargeUtf8),
+    let text = match array.data_type().is_string() {
+        true => Ok(ArrayRef::clone(array)),
+        false => cast(array, &DataType::LargeUtf8),
     };
     let keys = text.ok().and_then(|text| EncodedColumn::texts(&text));
     keys.ok_or_else(|| RowError::unfit(array.data_type(), "a key").locate(name, place))
