@@ -32,9 +32,7 @@ impl Identity {
 
     /// Returns whether a value can be the result of [`to_json`](Self::to_json).
     pub(crate) fn is_in(value: &Value) -> bool {
-        value
-            .get("config_fingerprint")
-            .is_some_and(Value::is_string)
+        value["config_fingerprint"].is_string()
     }
 
     /// Describes how `other`, the identity of an earlier run, differs. Returns `None` if it does not differ.
@@ -42,10 +40,7 @@ impl Identity {
         let text = |key: &str| other.get(key).and_then(Value::as_str).unwrap_or_default();
         if text("config_fingerprint") != self.config_fingerprint {
             let empty = serde_json::Map::new();
-            let theirs = other
-                .get("config")
-                .and_then(Value::as_object)
-                .unwrap_or(&empty);
+            let theirs = other["config"].as_object().unwrap_or(&empty);
             let ours = self.config.as_object().unwrap_or(&empty);
             let mut changes: Vec<String> = Vec::new();
             for (key, value) in ours {

@@ -78,19 +78,18 @@ impl Chunk {
 
     /// Returns the bytes of a sample, to change them before the chunk is shared.
     pub(crate) fn sample_mut(&mut self, sample: usize) -> &mut [u8] {
-        let to_usize = |end: u32| usize::try_from(end).unwrap_or(usize::MAX);
         let begin = match sample.checked_sub(1) {
-            Some(before) => to_usize(self.ends[before]),
+            Some(before) => self.ends[before] as usize,
             None => 0,
         };
-        &mut self.bytes[begin..to_usize(self.ends[sample])]
+        &mut self.bytes[begin..self.ends[sample] as usize]
     }
 
     /// Computes the content of each sample. Must run before samples get their numbers, which change the bytes.
     pub(crate) fn note_contents(&mut self) {
         let mut begin = 0;
         let contents = self.ends.iter().map(|end| {
-            let end = usize::try_from(*end).unwrap_or(usize::MAX);
+            let end = *end as usize;
             let content = Content::of(&self.bytes[begin..end]);
             begin = end;
             content

@@ -137,9 +137,10 @@ pub fn run<I: Input>(
 ) -> Result<Written, I::Error> {
     let jobs = resources.jobs.max(1);
     let publishers = output.place.publishers().max(1);
-    let resume = (output.splits.len() == 1)
-        .then(|| checkpoint.resume_at())
-        .flatten();
+    let resume = match output.splits.len() {
+        1 => checkpoint.resume_at(),
+        _ => None,
+    };
     let start = resume.map_or(Position::default(), |(_, position)| position);
     let first_shard = resume.map_or(base.shards, |(shard, _)| shard);
     let mut conversion = Conversion {
@@ -176,10 +177,8 @@ pub fn run<I: Input>(
         packer
     });
     let packers = packers.collect();
-    let reading = conversion
-        .reading
-        .get_mut()
-        .unwrap_or_else(PoisonError::into_inner);
+    let reading = conversion.reading.get_mut();
+    let reading = reading.unwrap_or_else(PoisonError::into_inner);
     reading.packers = packers;
     reading.reused = first_shard - base.shards;
     // Without units, or after the last one, packing ends here.
@@ -191,11 +190,8 @@ pub fn run<I: Input>(
         most_waiting: jobs * 2,
         first_alone: false,
     };
-    let pool = ShardPool::new(
-        conversion,
-        ShardKind::resumable(output.form.clone()),
-        limits,
-    );
+    let kind = ShardKind::resumable(output.form.clone());
+    let pool = ShardPool::new(conversion, kind, limits);
     pool.push(cut);
     let (outcome, mut ends) = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs + publishers)
@@ -394,10 +390,9 @@ impl<I: Input> Conversion<'_, I> {
         let rows = u64::try_from(next.batch.num_rows()).unwrap_or(0);
         if let Some(first) = given.get_mut(next.split) {
             // Samples before the resume position are not encoded again.
-            let skip = if unit == self.start.unit {
-                self.start.sample.saturating_sub(*first).min(rows)
-            } else {
-                0
+            let skip = match unit == self.start.unit {
+                true => self.start.sample.saturating_sub(*first).min(rows),
+                false => 0,
             };
             let skipped = usize::try_from(skip).unwrap_or(usize::MAX);
             let origin = Origin {
@@ -418,9 +413,8 @@ impl<I: Input> Conversion<'_, I> {
                     chunk.note_contents();
                     chunks.push(chunk);
                 };
-                encoded = self
-                    .encoder
-                    .encode(&batch, origin, &self.buffers, place, add);
+                let encoder = self.encoder;
+                encoded = encoder.encode(&batch, origin, &self.buffers, place, add);
             }
         }
         self.progress.add_input_bytes(next.input_bytes);

@@ -234,20 +234,11 @@ fn find(
 /// Returns whether a file name is the name of a shard. With `plain`, shards of datasets without parts count too.
 fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
     let default = ShardPattern::default();
-    let prefixes = [STREAMING_PREFIX, default.prefix()];
-    let own = names.map(NameForm::prefix);
-    if prefixes
-        .into_iter()
-        .chain(own)
-        .any(|prefix| part_of(name, prefix).is_some())
-    {
-        return true;
-    }
-    let is_tar = || match names {
-        Some(NameForm::Tar(pattern)) => pattern.matches(name) || default.matches(name),
-        _ => default.matches(name),
-    };
-    plain && (is_shard_name(name) || is_tar())
+    let prefixes = [STREAMING_PREFIX, default.prefix()].into_iter();
+    let mut prefixes = prefixes.chain(names.map(NameForm::prefix));
+    let is_own = || matches!(names, Some(NameForm::Tar(pattern)) if pattern.matches(name));
+    prefixes.any(|prefix| part_of(name, prefix).is_some())
+        || plain && (is_shard_name(name) || default.matches(name) || is_own())
 }
 
 /// Returns the files that the index lists, or `None` if there is no index.
@@ -340,12 +331,12 @@ fn local_size(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(source) => {
                 let action = "look up";
-                return Err(StorageError::Io {
+                let error = StorageError::Io {
                     action,
                     path,
                     source,
-                }
-                .into());
+                };
+                return Err(error.into());
             }
         };
         let bytes = total.map_or(0, |total| total.bytes);

@@ -77,11 +77,15 @@ pub(crate) fn part_of(name: &str, prefix: &str) -> Option<u64> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     // The shard number follows, or the token of an attempt and the shard number.
     let shard = rest.split(['.', '-']).next()?;
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let is_shard = !shard.is_empty() && shard.bytes().all(is_token);
-    (part.len() >= PART_DIGITS && digits(part) && is_shard)
+    (part.len() >= PART_DIGITS && digits(part) && is_token(shard))
         .then(|| part.parse().ok())
         .flatten()
+}
+
+/// Returns whether a text has the characters of a number or of the token of an attempt.
+fn is_token(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !text.is_empty() && text.bytes().all(is_allowed)
 }
 
 /// Returns whether a file name can be the name of a MosaicML Streaming shard.
@@ -90,30 +94,21 @@ pub(crate) fn part_of(name: &str, prefix: &str) -> Option<u64> {
 /// `shard.00003-JOB_ATTEMPT-00012.mds.zstd`.
 #[must_use]
 pub fn is_shard_name(name: &str) -> bool {
-    let Some((number, rest)) = name
-        .strip_prefix(STREAMING_PREFIX)
-        .and_then(|rest| rest.split_once('.'))
-    else {
+    let rest = name.strip_prefix(STREAMING_PREFIX);
+    let Some((number, rest)) = rest.and_then(|rest| rest.split_once('.')) else {
         return false;
     };
     let is_number =
         |piece: &str| piece.len() >= PART_DIGITS && piece.bytes().all(|byte| byte.is_ascii_digit());
-    let is_attempt = |piece: &str| {
-        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        !piece.is_empty() && piece.bytes().all(is_token)
-    };
     let pieces: Vec<&str> = number.split('-').collect();
     let is_shard = match pieces.as_slice() {
         [shard] => is_number(shard),
         [part, shard] => is_number(part) && is_number(shard),
-        [part, attempt, shard] => is_number(part) && is_attempt(attempt) && is_number(shard),
+        [part, attempt, shard] => is_number(part) && is_token(attempt) && is_number(shard),
         _ => false,
     };
-    is_shard
-        && rest
-            .split('.')
-            .next()
-            .is_some_and(|format| format.parse::<Format>().is_ok())
+    let format = rest.split('.').next().and_then(Format::from_name);
+    is_shard && format.is_some()
 }
 
 /// Returns the token of the attempt in the name of a file in a store.

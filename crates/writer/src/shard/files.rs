@@ -81,16 +81,16 @@ impl<'a> Files<'a> {
                 .map_err(|error| temp.write_error(error).into())
         })?;
         let bytes = temp.written();
-        self.checks.extend(self.check.map(|algo| {
-            FileCheck {
-                name: name.clone(),
-                bytes,
-                algo,
-                hex: hashes
-                    .get(algo)
-                    .map(|digest| digest.to_string())
-                    .unwrap_or_default(),
-            }
+        let hex = |algo| {
+            hashes
+                .get(algo)
+                .map_or_else(String::new, |it| it.to_string())
+        };
+        self.checks.extend(self.check.map(|algo| FileCheck {
+            name: name.clone(),
+            bytes,
+            algo,
+            hex: hex(algo),
         }));
         self.written.push((name.clone(), temp));
         let hashes = match self.hashes {
