@@ -1,11 +1,14 @@
 //! What the server knows of a dataset: the answers of its requests, without the network.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value as Json, json};
+use shardmill_core::parallel;
 use shardmill_dataset::DatasetError;
 
 use crate::http::{Request, Response};
@@ -15,6 +18,9 @@ use crate::samples::Samples;
 
 /// The most samples of one response.
 const MOST_SAMPLES: u64 = 200;
+
+/// The threads that read the samples of one response.
+const READERS: usize = 12;
 
 /// The time that the search for a key may take.
 const SEARCH_TIME: Duration = Duration::from_secs(20);
@@ -99,6 +105,18 @@ impl Viewed {
         }
     }
 
+    /// Describes consecutive samples. The first one makes the dataset cache what its neighbours share, such as the headers
+    /// of a shard. The others are read at the same time, because each may be a request to a store.
+    fn consecutive(&self, numbers: Range<u64>, size: PreviewSize) -> Vec<Json> {
+        let mut numbers: Vec<u64> = numbers.collect();
+        let rest = numbers.split_off(numbers.len().min(1));
+        let mut samples: Vec<Json> = numbers.iter().map(|n| self.sample(*n, size)).collect();
+        let read = |at: usize| Ok::<_, Infallible>(rest.get(at).map(|n| self.sample(*n, size)));
+        let Ok(others) = parallel::map(rest.len(), READERS, read);
+        samples.extend(others.into_iter().flatten());
+        samples
+    }
+
     /// Describes consecutive samples.
     fn list(&self, request: &Request) -> Result<Response, Response> {
         let from = request.number("from", 0)?;
@@ -108,10 +126,9 @@ impl Viewed {
             _ => PreviewSize::TILE,
         };
         let end = from.saturating_add(count).min(self.samples.len());
-        let samples: Vec<Json> = (from..end)
-            .map(|number| self.sample(number, size))
-            .collect();
-        Ok(Response::json(&json!({ "samples": samples })))
+        Ok(Response::json(
+            &json!({ "samples": self.consecutive(from..end, size) }),
+        ))
     }
 
     /// Returns the bytes of one value, with a type that the browser can show or only save.
@@ -222,7 +239,7 @@ impl Viewed {
             "inspect": run("inspect", &[])?,
             "shards": run("shards", &[])?,
             "stats": run("stats", &rows)?,
-            "samples": shown.map(|number| self.sample(number, PreviewSize::FULL)).collect::<Vec<_>>(),
+            "samples": self.consecutive(shown, PreviewSize::FULL),
             "media": media,
         }))
     }
