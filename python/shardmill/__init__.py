@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardmill.base._typing import Sample
     from shardmill.caching import CacheClient, CachedFile
     from shardmill.files import FileDataset, FileStream
+    from shardmill.videos import Clip, VideoIndex, index_videos
     from shardmill.views import View, select
     from shardmill.windows import Window, find_episodes
 
@@ -38,6 +39,7 @@ __all__ = [
     'CSVWriter',
     'CacheClient',
     'CachedFile',
+    'Clip',
     'Column',
     'FileDataset',
     'FileStream',
@@ -50,6 +52,7 @@ __all__ = [
     'StreamingDataLoader',
     'StreamingDataset',
     'TSVWriter',
+    'VideoIndex',
     'View',
     'Viewer',
     'Window',
@@ -57,6 +60,7 @@ __all__ = [
     '__version__',
     'convert',
     'find_episodes',
+    'index_videos',
     'inspect',
     'install_as_streaming',
     'plan',
@@ -80,10 +84,11 @@ __getattr__, __dir__ = lazy(
         'base._typing': ('Sample',),
         'caching': ('CacheClient', 'CachedFile'),
         'files': ('FileDataset', 'FileStream'),
+        'videos': ('Clip', 'VideoIndex', 'index_videos'),
         'views': ('View', 'select'),
         'windows': ('Window', 'find_episodes'),
     },
     (
-        'base caching errors files lineage metrics multimodal parts reports schema stats text vision views windows'
+        'base caching errors files lineage metrics multimodal parts reports schema stats text videos vision views windows'
     ).split(),
 )

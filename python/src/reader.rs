@@ -303,6 +303,40 @@ impl Reader {
         checked.map_err(|error: ReaderError| raise(&error))
     }
 
+    /// Returns the stream of a sample, its stored number in it, and the hash of the index of the stream.
+    fn stored_place(&self, sample: u64) -> PyResult<(usize, u64, String)> {
+        let place = self.here()?.stored_place(sample).map_err(raised)?;
+        let digest = place.index_digest.iter();
+        let digest: String = digest.map(|byte| format!("{byte:02x}")).collect();
+        Ok((place.stream, place.number, format!("sha256:{digest}")))
+    }
+
+    /// Returns the offset of a value in the raw file of its shard, and its bytes; `None` if the sample has none.
+    fn value_at<'py>(
+        &self,
+        py: Python<'py>,
+        sample: u64,
+        column: String,
+    ) -> PyResult<Option<(u64, Bound<'py, PyBytes>)>> {
+        let reader = Arc::clone(self.here()?);
+        let found = wait(py, move || reader.value_at(sample, &column))?.map_err(raised)?;
+        Ok(found.map(|(offset, bytes)| (offset, PyBytes::new(py, &bytes))))
+    }
+
+    /// Reads ranges of the raw file of the shard of a sample.
+    fn read_ranges<'py>(
+        &self,
+        py: Python<'py>,
+        sample: u64,
+        ranges: Vec<(u64, u64)>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let reader = Arc::clone(self.here()?);
+        let ranges: Vec<_> = ranges.into_iter().map(|(start, end)| start..end).collect();
+        let read = wait(py, move || reader.read_ranges(sample, &ranges))?;
+        let read = read.map_err(raised)?;
+        Ok(read.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
+    }
+
     /// Returns the sample number of a raw file, by its path in the tree.
     fn find_file(&self, path: &str) -> PyResult<u64> {
         self.here()?.catalog().find_file(path).map_err(raised)

@@ -188,6 +188,8 @@ pub enum DatasetProblem {
     ViewDamaged,
     /// The file of a view has a version that this program does not know.
     ViewVersion,
+    /// Only the whole shard can be fetched, not parts of it.
+    Indivisible,
     /// The offsets of a window are invalid.
     WindowOffsets,
     /// A column of a window or of episodes is missing, or cannot be used.
@@ -355,6 +357,11 @@ impl DatasetProblem {
                 Unsupported,
                 "view-version",
                 Some("read it with a newer shardmill, or select the samples again"),
+            ),
+            Self::Indivisible => (
+                Unsupported,
+                "shard-indivisible",
+                Some("read the whole sample, or convert without compression"),
             ),
             Self::WindowOffsets => (InvalidInput, "window-offsets", None),
             Self::WindowColumn => (InvalidInput, "window-column", None),

@@ -23,6 +23,7 @@ mod reader;
 mod state;
 #[cfg(test)]
 mod tests;
+mod values;
 mod walks;
 mod windows;
 
@@ -39,6 +40,7 @@ pub use shardmill_cache::{
 };
 pub use shardmill_dataset::Window;
 pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState};
+pub use values::StoredPlace;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

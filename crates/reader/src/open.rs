@@ -1,6 +1,7 @@
 //! An open shard: its bytes are mapped or in memory, and its structure has been checked.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -170,6 +171,28 @@ impl OpenShard {
             }
             Body::File(_) => Ok(None),
         }
+    }
+
+    /// Returns the value of a column of a sample, and its offset in the data of the shard. Keys have no offset.
+    pub(crate) fn value_at(
+        &self,
+        catalog: &Catalog,
+        at: u64,
+        column: &str,
+    ) -> Result<Option<(u64, &[u8])>, DatasetError> {
+        let Some(Cow::Borrowed(value)) = self.value(catalog, at, column)? else {
+            return Ok(None);
+        };
+        // INVARIANT: the value is a part of the data.
+        let start = self.body.data().as_ref().as_ptr().addr();
+        let offset = value.as_ptr().addr().saturating_sub(start);
+        Ok(Some((offset as u64, value)))
+    }
+
+    /// Returns a range of the data of the shard; `None` if it is beyond the end.
+    pub(crate) fn bytes(&self, range: &Range<u64>) -> Option<&[u8]> {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        self.body.data().as_ref().get(range)
     }
 
     /// Checks that the bytes read so far are those of the shard: the file was neither truncated nor written to. Writes

@@ -297,6 +297,11 @@ impl Reader {
         all
     }
 
+    /// Returns what the threads that fill batches share.
+    pub(crate) const fn fill_context(&self) -> &Arc<FillContext> {
+        &self.fill_context
+    }
+
     /// Returns the cache of shards.
     pub(crate) fn shard_cache(&self) -> &ShardCache {
         &self.fill_context.shard_cache

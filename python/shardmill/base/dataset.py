@@ -50,6 +50,7 @@ from shardmill.base._state import (
 from shardmill.base._table_access import TableAccess
 from shardmill.base._training_batches import TrainingBatches
 from shardmill.base._typing import SampleT
+from shardmill.base._video_access import VideoAccess
 from shardmill.base._which import StepAccess
 from shardmill.base.array import Array
 from shardmill.base.batching import batching_methods
@@ -110,7 +111,13 @@ _OWN = (
 
 
 class StreamingDataset(
-    Counts, KeyAccess, StepAccess, TableAccess, TrainingBatches, _IterableDataset[SampleT]
+    Counts,
+    KeyAccess,
+    StepAccess,
+    TableAccess,
+    TrainingBatches,
+    VideoAccess,
+    _IterableDataset[SampleT],
 ):
     """An iterable dataset for torch that resumes in the middle of an epoch on any number of nodes.
 

@@ -15,6 +15,7 @@ from shardmill.base._live import given_view, given_window
 from shardmill.base._representation import dataset_representation
 from shardmill.base._table_access import TableAccess
 from shardmill.base._typing import SampleT
+from shardmill.base._video_access import VideoAccess
 from shardmill.base.format.index import get_index_basename
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ else:
 __all__ = ['LocalDataset']
 
 
-class LocalDataset(KeyAccess, TableAccess, _Dataset[SampleT]):
+class LocalDataset(KeyAccess, TableAccess, VideoAccess, _Dataset[SampleT]):
     """A map-style dataset for torch: samples by number.
 
     For type checkers it is generic in the sample type, which defaults to ``Any``.

@@ -1,0 +1,234 @@
+"""Videos in columns, read in parts."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from typing import TYPE_CHECKING, Any, Optional
+
+import numpy as np
+import pytest
+
+from shardmill import (
+    Clip,
+    LocalDataset,
+    MDSWriter,
+    StreamingDataset,
+    VideoIndex,
+    index_videos,
+    select,
+)
+from shardmill.base._mp4 import read_track
+from shardmill.errors import ConflictError, DataError, UnsupportedError, UsageError
+from shardmill.videos import header_of, whole_clip
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.store import Store
+
+av: Any = pytest.importorskip('av')
+
+#: Encoder, frames of a group of pictures, B-frames, and where the header is.
+KINDS = [
+    ('libx264', 12, 0, ''),
+    ('libx264', 12, 3, 'faststart'),
+    ('libx264', 250, 2, ''),
+    ('libx264', 1, 0, 'faststart'),
+    ('mpeg4', 10, 0, ''),
+    ('mpeg4', 10, 2, 'faststart'),
+]
+FRAMES = 60
+
+
+def encode(
+    folder: Path, codec: str, group: int, b_frames: int, flags: str, size: tuple[int, int] = (96, 64)
+) -> bytes:
+    """Encodes frames of moving noise."""
+    path = folder / 'encoded.mp4'
+    width, height = size
+    noise = np.random.default_rng(group).integers(0, 255, (height, width, 3), np.uint8)
+    with av.open(str(path), 'w', options={'movflags': flags} if flags else {}) as out:
+        stream = out.add_stream(codec, rate=30)
+        stream.width, stream.height, stream.pix_fmt = width, height, 'yuv420p'
+        stream.codec_context.gop_size = group
+        stream.codec_context.max_b_frames = b_frames
+        for number in range(FRAMES):
+            image = np.roll(noise, 3 * number, axis=1)
+            image[:16, :16] = 4 * number
+            frame = av.VideoFrame.from_ndarray(image, format='rgb24')
+            frame.pts = number
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode())
+    return path.read_bytes()
+
+
+def decode(folder: Path, data: bytes) -> list[Any]:
+    """Decodes all frames of a file."""
+    path = folder / 'decoded.mp4'
+    path.write_bytes(data)
+    with av.open(str(path)) as opened:
+        return [frame.to_ndarray(format='rgb24') for frame in opened.decode(video=0)]
+
+
+@pytest.fixture(scope='module')
+def videos(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    folder = tmp_path_factory.mktemp('videos')
+    return [encode(folder, *kind) for kind in KINDS]
+
+
+def write(folder: Path, videos: list[bytes], **options: Any) -> Path:
+    columns = {'n': 'int', 'clip': 'bytes', 'name': 'str'}
+    with MDSWriter(out=str(folder), columns=columns, size_limit=300_000, **options) as out:
+        for number, video in enumerate(videos):
+            out.write({'n': number, 'clip': video, 'name': f'video {number}'})
+    return folder
+
+
+@pytest.mark.parametrize('kind', range(len(KINDS)))
+def test_frames_equal_a_full_decode(tmp_path: Path, videos: list[bytes], kind: int) -> None:
+    wanted = decode(tmp_path, videos[kind])
+    clip = whole_clip(videos[kind])
+    assert len(clip) == len(wanted) == FRAMES
+    assert np.array_equal(clip.frames(range(FRAMES)), np.stack(wanted))
+    assert np.allclose(clip.times, np.arange(FRAMES) / 30)
+    assert clip.numbers_at([0, 0.999, 1, 1.01, 9]) == [0, 29, 30, 30, FRAMES - 1]
+    draw = random.Random(kind)
+    for _ in range(20):
+        numbers = [draw.randrange(-FRAMES, FRAMES) for _ in range(draw.randint(1, 4))]
+        assert np.array_equal(clip.frames(numbers), np.stack([wanted[each] for each in numbers]))
+    gray = clip.frames([5], format='gray')
+    assert gray.shape == wanted[0].shape[:2] if gray.ndim == 2 else (1, *wanted[0].shape[:2])
+
+
+def test_a_local_dataset_has_videos(tmp_path: Path, videos: list[bytes]) -> None:
+    folder = write(tmp_path / 'shards', videos)
+    index = index_videos(folder, 'clip')
+    index.save(tmp_path / 'clip.videos')
+    with pytest.raises(ConflictError):
+        index.save(tmp_path / 'clip.videos')
+    saved = VideoIndex(tmp_path / 'clip.videos')
+    assert (saved.to_bytes(), len(saved), saved.column) == (index.to_bytes(), len(videos), 'clip')
+    dataset: LocalDataset[Any] = LocalDataset(folder)
+    for number, video in enumerate(videos):
+        wanted = decode(tmp_path, video)
+        for clip in (
+            dataset.video(number, 'clip'),
+            dataset.video(number, index=saved),
+            dataset.video(number, index=pickle.loads(pickle.dumps(index))),
+        ):
+            assert np.array_equal(clip.frames([7, 3, 50]), np.stack([wanted[n] for n in (7, 3, 50)]))
+    # A view numbers other samples.
+    chosen: LocalDataset[Any] = LocalDataset(folder, view=select(folder, samples=[2, 4]))
+    assert np.array_equal(
+        chosen.video(1, index=saved).frames([9]), dataset.video(4, 'clip').frames([9])
+    )
+
+
+@pytest.mark.parametrize('kind', range(len(KINDS)))
+def test_a_store_sends_the_needed_groups(
+    tmp_path: Path,
+    served: Path,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: int,
+) -> None:
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    codec, group, b_frames, flags = KINDS[kind]
+    video = encode(tmp_path, codec, group, b_frames, flags, (320, 240))
+    prefix = f'videos-{kind}'
+    folder = write(served / prefix, [video, video, video])
+    index = index_videos(folder, 'clip')
+    dataset: StreamingDataset[Any] = StreamingDataset(
+        remote=f's3://bucket/{prefix}', local=tmp_path / 'cache', batch_size=1
+    )
+    wanted = decode(tmp_path, video)
+    header = header_of(video)
+    track = read_track(video[slice(*header)], len(video))
+    for sample, number in ((0, 0), (1, 30), (2, FRAMES - 1)):
+        before = dataset.stats()
+        clip = dataset.video(sample, index=index)
+        assert np.array_equal(clip.frames([number])[0], wanted[number])
+        after = dataset.stats()
+        assert after['requests'] - before['requests'] == 2
+        (own,) = track.groups_of(track.shown[number : number + 1])
+        start, end = track.bytes_of(own)
+        assert clip.fetched_bytes <= 1.2 * (end - start) + (header[1] - header[0])
+        assert after['fetched_shards'] == 0
+    # Without an index, the shard is fetched.
+    assert np.array_equal(dataset.video(0, 'clip').frames([30])[0], wanted[30])
+    assert dataset.stats()['fetched_shards'] == 1
+
+
+def test_compressed_shards_of_a_store_are_read_whole(
+    tmp_path: Path, videos: list[bytes], served: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    folder = write(served / 'videos-zstd', videos[:2], compression='zstd')
+    index = index_videos(folder, 'clip')
+    dataset: StreamingDataset[Any] = StreamingDataset(
+        remote='s3://bucket/videos-zstd', local=tmp_path / 'cache', batch_size=1
+    )
+    with pytest.raises(UnsupportedError, match='shard-indivisible'):
+        dataset.video(0, index=index).frames([0])
+    whole = dataset.video(0, 'clip').frames([0])
+    # The shard is on this machine now.
+    assert np.array_equal(dataset.video(0, index=index).frames([0]), whole)
+
+
+def test_errors_are_named(tmp_path: Path, videos: list[bytes]) -> None:
+    folder = write(tmp_path / 'shards', videos[:2])
+    dataset: LocalDataset[Any] = LocalDataset(folder)
+    index = index_videos(folder, 'clip')
+    with pytest.raises(IndexError):
+        dataset.video(2, 'clip')
+    with pytest.raises(IndexError):
+        dataset.video(0, 'clip').frames([FRAMES])
+    with pytest.raises(UsageError):
+        dataset.video(0, 'clip').frames([])
+    with pytest.raises(UsageError, match='video-column'):
+        dataset.video(0, 'none')
+    with pytest.raises(UsageError, match='video-column'):
+        dataset.video(0, 'none', index=index)
+    with pytest.raises(UsageError):
+        dataset.video(0)
+    with pytest.raises(UsageError, match='video-column'):
+        index_videos(folder, 'none')
+    with pytest.raises(UnsupportedError, match='video-format'):
+        dataset.video(0, 'name')
+    with pytest.raises(UnsupportedError, match=r'sample 0.*video'):
+        index_videos(folder, 'name')
+    other = write(tmp_path / 'other', videos[1:3])
+    with pytest.raises(ConflictError, match='video-index'):
+        LocalDataset[Any](other).video(0, index=index)
+    damaged = bytearray(index.to_bytes())
+    damaged[60] ^= 1
+    (tmp_path / 'damaged').write_bytes(damaged)
+    with pytest.raises(DataError, match='video-index'):
+        VideoIndex(tmp_path / 'damaged')
+    fragmented = encode(tmp_path, 'libx264', 10, 0, 'frag_keyframe+empty_moov')
+    with pytest.raises(UnsupportedError, match='fragmented'):
+        whole_clip(fragmented)
+
+
+@pytest.mark.parametrize('seed', range(150))
+def test_damaged_headers_never_crash(videos: list[bytes], seed: int) -> None:
+    draw = random.Random(seed)
+    data = bytearray(videos[seed % len(videos)])
+    start, end = header_of(bytes(data))
+    for _ in range(draw.randint(1, 6)):
+        data[draw.randrange(start, end)] = draw.choice([0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)])
+    if draw.random() < 0.2:
+        del data[draw.randrange(len(data)) :]
+    clip: Optional[Clip] = None
+    try:
+        clip = whole_clip(bytes(data))
+        shape = clip.frames([0, len(clip) - 1]).shape
+    except (DataError, UnsupportedError) as error:
+        assert error.id in ('video-damaged', 'video-format')
+    else:
+        assert shape[0] == 2
+    assert json.dumps(str(clip))
