@@ -89,6 +89,7 @@ __getattr__, __dir__ = lazy(
         'windows': ('Window', 'find_episodes'),
     },
     (
-        'base caching errors files lineage metrics multimodal parts reports schema stats text videos vision views windows'
+        'base caching errors files lineage metrics multimodal parts reports schema stats text videos '
+        'views vision windows'
     ).split(),
 )

@@ -122,7 +122,12 @@ class Clip:
 
 
 def _decoded(
-    track: VideoTrack, group: tuple[int, int], start: int, data: bytes, wanted: set[int], format: str
+    track: VideoTrack,
+    group: tuple[int, int],
+    start: int,
+    data: bytes,
+    wanted: set[int],
+    format: str,
 ) -> dict[int, Any]:
     """Decodes groups of pictures, and returns the wanted frames by number."""
     try:

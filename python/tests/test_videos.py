@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import random
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from shardmill import (
-    Clip,
     LocalDataset,
     MDSWriter,
     StreamingDataset,
@@ -43,7 +41,12 @@ FRAMES = 60
 
 
 def encode(
-    folder: Path, codec: str, group: int, b_frames: int, flags: str, size: tuple[int, int] = (96, 64)
+    folder: Path,
+    codec: str,
+    group: int,
+    b_frames: int,
+    flags: str,
+    size: tuple[int, int] = (96, 64),
 ) -> bytes:
     """Encodes frames of moving noise."""
     path = folder / 'encoded.mp4'
@@ -98,8 +101,7 @@ def test_frames_equal_a_full_decode(tmp_path: Path, videos: list[bytes], kind: i
     for _ in range(20):
         numbers = [draw.randrange(-FRAMES, FRAMES) for _ in range(draw.randint(1, 4))]
         assert np.array_equal(clip.frames(numbers), np.stack([wanted[each] for each in numbers]))
-    gray = clip.frames([5], format='gray')
-    assert gray.shape == wanted[0].shape[:2] if gray.ndim == 2 else (1, *wanted[0].shape[:2])
+    assert clip.frames([5], format='gray').shape == (1, *wanted[0].shape[:2])
 
 
 def test_a_local_dataset_has_videos(tmp_path: Path, videos: list[bytes]) -> None:
@@ -118,7 +120,9 @@ def test_a_local_dataset_has_videos(tmp_path: Path, videos: list[bytes]) -> None
             dataset.video(number, index=saved),
             dataset.video(number, index=pickle.loads(pickle.dumps(index))),
         ):
-            assert np.array_equal(clip.frames([7, 3, 50]), np.stack([wanted[n] for n in (7, 3, 50)]))
+            assert np.array_equal(
+                clip.frames([7, 3, 50]), np.stack([wanted[n] for n in (7, 3, 50)])
+            )
     # A view numbers other samples.
     chosen: LocalDataset[Any] = LocalDataset(folder, view=select(folder, samples=[2, 4]))
     assert np.array_equal(
@@ -155,7 +159,9 @@ def test_a_store_sends_the_needed_groups(
         assert after['requests'] - before['requests'] == 2
         (own,) = track.groups_of(track.shown[number : number + 1])
         start, end = track.bytes_of(own)
-        assert clip.fetched_bytes <= 1.2 * (end - start) + (header[1] - header[0])
+        assert clip.fetched_bytes == end - start + header[1] - header[0]
+        if group > 1:
+            assert clip.fetched_bytes <= 1.2 * (end - start)
         assert after['fetched_shards'] == 0
     # Without an index, the shard is fetched.
     assert np.array_equal(dataset.video(0, 'clip').frames([30])[0], wanted[30])
@@ -220,15 +226,13 @@ def test_damaged_headers_never_crash(videos: list[bytes], seed: int) -> None:
     data = bytearray(videos[seed % len(videos)])
     start, end = header_of(bytes(data))
     for _ in range(draw.randint(1, 6)):
-        data[draw.randrange(start, end)] = draw.choice([0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)])
+        data[draw.randrange(start, end)] = draw.choice(
+            [0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)]
+        )
     if draw.random() < 0.2:
         del data[draw.randrange(len(data)) :]
-    clip: Optional[Clip] = None
     try:
         clip = whole_clip(bytes(data))
-        shape = clip.frames([0, len(clip) - 1]).shape
-    except (DataError, UnsupportedError) as error:
+        assert len(clip.frames([0, len(clip) - 1])) == 2
+    except DataError as error:
         assert error.id in ('video-damaged', 'video-format')
-    else:
-        assert shape[0] == 2
-    assert json.dumps(str(clip))
