@@ -110,8 +110,8 @@ class Clip:
         groups = track.groups_of(np.array(wanted))
         ranges = [track.bytes_of(group) for group in groups]
         decoded: dict[int, Any] = {}
-        for group, (start, _), data in zip(groups, ranges, self._read(ranges)):
-            decoded.update(_decoded(track, group, start, data, set(wanted), format))
+        for group, (start, _), stored in zip(groups, ranges, self._read(ranges)):
+            decoded.update(_decoded(track, group, start, stored, set(wanted), format))
         missing = [frame for frame in wanted if frame not in decoded]
         if missing:
             raise DataError(
@@ -225,7 +225,8 @@ class VideoIndex:
         name = self.column.encode()
         digest = bytes.fromhex(self.index.partition(':')[2])
         content = _MAGIC + struct.pack('<I32sQI', _VERSION, digest, len(self), len(name)) + name
-        content += self._places.astype('<u8').tobytes()
+        places: bytes = self._places.astype('<u8').tobytes()
+        content += places
         return content + hashlib.sha256(content).digest()
 
     def save(self, file: Path, *, overwrite: bool = False) -> None:

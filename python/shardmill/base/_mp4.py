@@ -318,7 +318,9 @@ def _offsets(header: bytes, tables: _Boxes, sizes: NDArray[np.int64]) -> NDArray
     chunk_of = np.repeat(np.arange(len(chunks)), counts)
     before = np.cumsum(sizes) - sizes
     first_of = np.cumsum(counts) - counts
-    return chunks[chunk_of] + before - before[np.minimum(first_of, len(sizes) - 1)][chunk_of]
+    in_chunk = before - before[np.minimum(first_of, len(sizes) - 1)][chunk_of]
+    offsets: NDArray[np.int64] = chunks[chunk_of] + in_chunk
+    return offsets
 
 
 def _edits(
