@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import random
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from shardmill import (
     MDSWriter,
     StreamingDataset,
     VideoIndex,
+    Window,
     index_videos,
     select,
 )
@@ -117,8 +120,8 @@ def test_a_local_dataset_has_videos(tmp_path: Path, videos: list[bytes]) -> None
         wanted = decode(tmp_path, video)
         for clip in (
             dataset.video(number, 'clip'),
-            dataset.video(number, index=saved),
-            dataset.video(number, index=pickle.loads(pickle.dumps(index))),
+            dataset.video(number, videos=saved),
+            dataset.video(number, videos=pickle.loads(pickle.dumps(index))),
         ):
             assert np.array_equal(
                 clip.frames([7, 3, 50]), np.stack([wanted[n] for n in (7, 3, 50)])
@@ -126,7 +129,7 @@ def test_a_local_dataset_has_videos(tmp_path: Path, videos: list[bytes]) -> None
     # A view numbers other samples.
     chosen: LocalDataset[Any] = LocalDataset(folder, view=select(folder, samples=[2, 4]))
     assert np.array_equal(
-        chosen.video(1, index=saved).frames([9]), dataset.video(4, 'clip').frames([9])
+        chosen.video(1, videos=saved).frames([9]), dataset.video(4, 'clip').frames([9])
     )
 
 
@@ -153,7 +156,7 @@ def test_a_store_sends_the_needed_groups(
     track = read_track(video[slice(*header)], len(video))
     for sample, number in ((0, 0), (1, 30), (2, FRAMES - 1)):
         before = dataset.stats()
-        clip = dataset.video(sample, index=index)
+        clip = dataset.video(sample, videos=index)
         assert np.array_equal(clip.frames([number])[0], wanted[number])
         after = dataset.stats()
         assert after['requests'] - before['requests'] == 2
@@ -179,10 +182,10 @@ def test_compressed_shards_of_a_store_are_read_whole(
         remote='s3://bucket/videos-zstd', local=tmp_path / 'cache', batch_size=1
     )
     with pytest.raises(UnsupportedError, match='shard-indivisible'):
-        dataset.video(0, index=index).frames([0])
+        dataset.video(0, videos=index).frames([0])
     whole = dataset.video(0, 'clip').frames([0])
     # The shard is on this machine now.
-    assert np.array_equal(dataset.video(0, index=index).frames([0]), whole)
+    assert np.array_equal(dataset.video(0, videos=index).frames([0]), whole)
 
 
 def test_errors_are_named(tmp_path: Path, videos: list[bytes]) -> None:
@@ -198,7 +201,7 @@ def test_errors_are_named(tmp_path: Path, videos: list[bytes]) -> None:
     with pytest.raises(UsageError, match='video-column'):
         dataset.video(0, 'none')
     with pytest.raises(UsageError, match='video-column'):
-        dataset.video(0, 'none', index=index)
+        dataset.video(0, 'none', videos=index)
     with pytest.raises(UsageError):
         dataset.video(0)
     with pytest.raises(UsageError, match='video-column'):
@@ -209,7 +212,7 @@ def test_errors_are_named(tmp_path: Path, videos: list[bytes]) -> None:
         index_videos(folder, 'name')
     other = write(tmp_path / 'other', videos[1:3])
     with pytest.raises(ConflictError, match='video-index'):
-        LocalDataset[Any](other).video(0, index=index)
+        LocalDataset[Any](other).video(0, videos=index)
     damaged = bytearray(index.to_bytes())
     damaged[60] ^= 1
     (tmp_path / 'damaged').write_bytes(damaged)
@@ -236,3 +239,42 @@ def test_damaged_headers_never_crash(videos: list[bytes], seed: int) -> None:
         assert len(clip.frames([0, len(clip) - 1])) == 2
     except DataError as error:
         assert error.id in ('video-damaged', 'video-format')
+
+
+def test_tar_files_have_windows_and_videos(
+    tmp_path: Path, videos: list[bytes], served: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    folder = served / 'video-tars'
+    folder.mkdir()
+    frames = [(drive, frame) for drive in range(2) for frame in range(3)]
+    for shard in range(2):
+        with tarfile.open(folder / f'{shard:05}.tar', 'w', format=tarfile.USTAR_FORMAT) as out:
+            for number in range(3 * shard, 3 * shard + 3):
+                drive, frame = frames[number]
+                for ending, data in (('mp4', videos[number]), ('cls', str(number).encode())):
+                    info = tarfile.TarInfo(f'drive-{drive}/{frame:04}.{ending}')
+                    info.size = len(data)
+                    out.addfile(info, io.BytesIO(data))
+    window = Window({'cls': [-1, 0]}, episode='__key__', pad='repeat')
+    remote = 's3://bucket/video-tars/{00000..00001}.tar'
+    dataset: StreamingDataset[Any] = StreamingDataset(
+        remote=remote, local=tmp_path / 'cache', window=window, batch_size=2
+    )
+    found = [[int(each) for each in sample['cls']] for sample in dataset]
+    assert found == [[0, 0], [0, 1], [1, 2], [3, 3], [3, 4], [4, 5]]
+    index = index_videos(folder, 'mp4')
+    local: LocalDataset[Any] = LocalDataset(folder)
+    for number, video in enumerate(videos):
+        clip = local.video(number, videos=index)
+        assert np.array_equal(clip.frames([20])[0], decode(tmp_path, video)[20])
+        assert np.array_equal(dataset.video(number, 'mp4').frames([20]), clip.frames([20]))
+    cold: StreamingDataset[Any] = StreamingDataset(
+        remote=remote, local=tmp_path / 'cold', batch_size=2
+    )
+    before = cold.stats()
+    assert len(cold.video(4, videos=index_videos(remote, 'mp4')).frames([20])) == 1
+    after = cold.stats()
+    assert after['requests'] - before['requests'] == 2
+    assert after['fetched_shards'] == 0

@@ -272,15 +272,6 @@ impl ShardCache {
         })
     }
 
-    /// Returns whether ranges of a shard can be fetched, without the whole shard.
-    pub(crate) fn is_divisible(&self, shard: usize) -> bool {
-        let blobs = ShardBlobs {
-            catalog: Arc::clone(&self.catalog),
-            timings: Arc::clone(&self.timings),
-        };
-        blobs.is_divisible(shard)
-    }
-
     /// Discards what is known about a shard whose files changed. The next use verifies it again.
     pub(crate) fn distrust(&self, shard: usize) {
         if let Some(engine) = self.started() {

@@ -86,7 +86,9 @@ impl Reader {
             open.check(catalog)?;
             return Ok(read);
         }
-        if !self.shard_cache().is_divisible(shard) {
+        let is_whole =
+            catalog.validate(shard).is_some() || catalog.entry(shard).is_none_or(Entry::is_packed);
+        if is_whole {
             let reason = "it is compressed, or its hash has to be checked: only the whole shard can be fetched";
             return Err(DatasetProblem::Indivisible
                 .at(catalog.place(shard), reason)

@@ -16,14 +16,14 @@ class VideoAccess(Stored):
     """Access to videos in columns."""
 
     def video(
-        self, sample_id: int, column: Optional[str] = None, *, index: Optional[VideoIndex] = None
+        self, sample_id: int, column: Optional[str] = None, *, videos: Optional[VideoIndex] = None
     ) -> Clip:
         """Returns the video of a sample, whose frames are decoded when they are requested.
 
         Args:
             sample_id: The number of the sample, from 0.
             column: The column. May be omitted with an index.
-            index: Where the videos are stored, as `index_videos` returns. Only the header and the needed parts of the
+            videos: Where the videos are stored, as `index_videos` returns. Only the header and the needed parts of the
                 video are then read. Without an index, the shard or sample is read whole.
 
         Raises:
@@ -36,14 +36,14 @@ class VideoAccess(Stored):
         from shardmill.videos import whole_clip
 
         number = check.sample_number(sample_id, self.num_samples)
-        if index is not None:
-            if column not in (None, index.column):
+        if videos is not None:
+            if column not in (None, videos.column):
                 raise UsageError(
-                    f'the index is of column `{index.column}`, not of `{column}`', 'video-column'
+                    f'the index is of column `{videos.column}`, not of `{column}`', 'video-column'
                 )
-            return index.clip_of(self._here(), number)
+            return videos.clip_of(self._here(), number)
         if column is None:
-            raise UsageError('give `column` or `index`', 'config-value', 'column')
+            raise UsageError('give `column` or `videos`', 'config-value', 'column')
         self._make_local(number, number + 1)
         found = self._here().value_at(number, check.text('column', column))
         if found is None:
