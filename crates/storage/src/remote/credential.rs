@@ -307,6 +307,7 @@ fn azure(settings: &BTreeMap<String, String>, access: &Access) -> Result<Named, 
     }
     let signature = is_set("AZURE_STORAGE_SAS_KEY") || is_set("AZURE_STORAGE_SAS_TOKEN");
     let (name, direct) = match (key, signature, application) {
+        _ if is_set("AZURE_STORAGE_TOKEN") => ("AZURE_STORAGE_TOKEN", false),
         (Some((name, _)), _, _) => (name, false),
         (None, true, _) => ("the shared access signature", false),
         (None, false, true) => ("the application", false),

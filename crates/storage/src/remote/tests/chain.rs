@@ -842,6 +842,10 @@ fn azure_gives_tokens_to_applications_and_machines() {
         ),
         (&[], "the managed identity of the machine".to_owned()),
         (
+            &[("AZURE_STORAGE_TOKEN", "hush")],
+            "AZURE_STORAGE_TOKEN in the environment".to_owned(),
+        ),
+        (
             &[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sig=hush")],
             "AZURE_STORAGE_SAS_TOKEN in the environment".to_owned(),
         ),
