@@ -5,4 +5,5 @@ mod deleted;
 mod files;
 mod streaming;
 mod tars;
+mod values;
 mod windows;
