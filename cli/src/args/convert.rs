@@ -175,6 +175,13 @@ pub struct RowArgs {
     #[arg(long, allow_hyphen_values = true, value_name = "SEED", value_parser = values::number, help_heading = "Columns and rows")]
     pub shuffle: Option<u64>,
 
+    /// Keep the length of this column of every sample beside the index, in `index.lengths.COLUMN`; repeatable
+    ///
+    /// The length of an array is its number of elements, and of text and other values their number of bytes. Batches of
+    /// a number of tokens need the lengths. `shardmill index lengths` writes them for an existing dataset.
+    #[arg(long, value_name = "COLUMN", value_parser = values::not_empty)]
+    pub lengths: Vec<String>,
+
     /// Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
     #[arg(long, value_name = "NAME=SHARE,...", value_parser = values::splits)]
     pub split: Option<List<SplitSpec>>,

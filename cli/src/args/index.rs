@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use shardmill_mds::HashAlgo;
+use shardmill_storage::Location;
 use shardmill_webdataset::Consumer;
 
 use super::values::{self, List};
 use super::{JobsArgs, StorageArgs};
 
-/// Rebuild or merge index.json files, and write the indexes of other readers
+/// Rebuild or merge index.json files, and write lengths of columns and the indexes of other readers
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct IndexArgs {
@@ -21,6 +22,7 @@ pub struct IndexArgs {
 pub enum IndexVerb {
     Rebuild(RebuildArgs),
     Merge(MergeArgs),
+    Lengths(LengthsArgs),
     Export(ExportArgs),
 }
 
@@ -67,6 +69,29 @@ pub struct MergeArgs {
     pub force: bool,
 }
 
+/// Write the lengths of columns of an MDS dataset beside its index
+///
+/// `index.lengths.COLUMN` has a number for every sample: the elements of an array, or the bytes of text and other values.
+/// It names the index that it belongs to, and is refused for any other one. Of uncompressed shards in a local directory,
+/// only offsets and the beginnings of values are read.
+#[derive(Args, Debug)]
+#[command(after_help = LENGTHS_AFTER_HELP)]
+pub struct LengthsArgs {
+    /// The directory of the dataset, or its prefix in a store
+    #[arg(value_name = "DATASET", value_parser = values::location)]
+    pub dataset: Location,
+
+    /// A column of text, bytes or arrays; repeatable
+    #[arg(long = "column", value_name = "COLUMN", required = true, value_parser = values::not_empty)]
+    pub columns: Vec<String>,
+
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
+
 /// Write the indexes of other readers next to tar shards
 ///
 /// `wids`: shardindex.json. `dali`: NAME.idx next to each shard. `energon`: .nv-meta and NAME.tar.idx. `open_clip`:
@@ -97,7 +122,13 @@ const AFTER_HELP: &str = "\
 EXAMPLES:
   shardmill index rebuild shards/
   shardmill index merge shards/
+  shardmill index lengths shards/ --column tokens
   shardmill index export tars/ --for dali,wids";
+
+const LENGTHS_AFTER_HELP: &str = "\
+EXAMPLES:
+  shardmill index lengths shards/ --column tokens
+  shardmill index lengths s3://bucket/set --column text --column tokens";
 
 const EXPORT_AFTER_HELP: &str = "\
 EXAMPLES:

@@ -38,7 +38,7 @@ pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use gc::GcArgs;
 pub use head::HeadArgs;
-pub use index::{ExportArgs, IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
+pub use index::{ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs};
 pub use inspect::InspectArgs;
 pub use ls::LsArgs;
 pub use man::{CompletionsArgs, ManArgs};

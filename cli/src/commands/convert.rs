@@ -50,6 +50,7 @@ fn print_config(out: &mut Output) -> Result<Exit, Stop> {
 /// Returns the options of the library. Nothing is read here.
 fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, Stop> {
     check_columns(&args.columns, args.to)?;
+    check_unique("lengths", args.rows.lengths.iter())?;
     check_unique("null-as", args.rows.null_as.iter().map(|(name, _)| name))?;
     Ok(ConvertOptions {
         sources: args.sources.concat(),
@@ -59,6 +60,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
             specs: args.columns.clone(),
             nulls: args.rows.nulls,
             null_as: args.rows.null_as.clone(),
+            lengths: args.rows.lengths.clone(),
             shuffle: args.rows.shuffle,
             split: args.rows.split.clone().unwrap_or_default(),
             split_key: args.rows.split_key.clone(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use shardmill_convert::{ExportOptions, Exported, ReindexOptions};
+use shardmill_convert::{ExportOptions, Exported, LengthsOptions, ReindexOptions, WrittenLengths};
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem};
 use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME, TarPattern};
@@ -12,9 +12,11 @@ use shardmill_storage::{Dir, PublishMode, StorageError};
 use shardmill_writer::INDEX_NAME;
 
 use super::options;
-use crate::args::{ExportArgs, IndexArgs, IndexVerb, MergeArgs, RebuildArgs, parse_location};
+use crate::args::{
+    ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs, parse_location,
+};
 use crate::error::{Fault, Stop};
-use crate::output::{Exit, Output, many};
+use crate::output::{Exit, Output, count, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -37,6 +39,7 @@ pub fn run(args: &IndexArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     match &args.verb {
         IndexVerb::Rebuild(args) => rebuild(args, limits, out),
         IndexVerb::Merge(args) => merge(args, &limits, out),
+        IndexVerb::Lengths(args) => lengths(args, limits, out),
         IndexVerb::Export(args) => export(args, limits, out),
     }
 }
@@ -221,6 +224,47 @@ fn show(
         };
         let amount = format!("{} in {}", many(samples, "sample"), many(shards, "shard"));
         out.line(format_args!("{}: {what}: {amount}", escape(&path)))?;
+    }
+    Ok(Exit::Done)
+}
+
+#[derive(Serialize)]
+struct JsonLengths<'a> {
+    dataset: String,
+    columns: &'a [WrittenLengths],
+}
+
+fn lengths(args: &LengthsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let options = LengthsOptions {
+        columns: args.columns.clone(),
+        jobs: args.jobs.count(),
+        limits,
+        remote: options::remote(&args.storage)?,
+    };
+    let columns = signals::with_progress("measuring", out, |progress| {
+        shardmill_convert::write_lengths(&args.dataset, &options, progress)
+    })?;
+    let dataset = args.dataset.to_string();
+    if out.is_json() {
+        out.json(&JsonLengths {
+            dataset,
+            columns: &columns,
+        })?;
+    } else if !out.is_quiet() {
+        for column in &columns {
+            let state = match column.written {
+                true => "written",
+                false => "is already correct",
+            };
+            out.line(format_args!(
+                "{}: {}: {state}: {} {} in {}",
+                escape(&dataset),
+                column.file,
+                count(column.total),
+                column.unit,
+                many(column.samples, "sample")
+            ))?;
+        }
     }
     Ok(Exit::Done)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use shardmill_core::{Progress, shell_word};
-use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, check_sides};
+use shardmill_dataset::{Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, check_sides};
 use shardmill_storage::{Place, PlaceEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
@@ -280,6 +280,7 @@ impl KnownFiles {
             || name == PROVENANCE_NAME
             || name == RECORD_NAME
             || name == TOMBSTONES_NAME
+            || Lengths::is_file_name(name)
             || name == WORK_FOLDER
             || is_shard_name(name)
             || self.listed.contains(name)

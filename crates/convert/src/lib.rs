@@ -41,6 +41,7 @@ mod identity;
 mod increment;
 mod input;
 mod journal;
+mod lengths;
 mod mds_source;
 mod nulls;
 mod open;
@@ -65,6 +66,7 @@ pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};
 pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
+pub use lengths::{LengthsOptions, WrittenLengths, write_lengths};
 pub use open::open_rows;
 pub use options::{
     ColumnOptions, ColumnSpec, ConvertOptions, Nulls, Part, RunOptions, ShardOptions, SplitSpec,

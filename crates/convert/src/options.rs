@@ -138,6 +138,8 @@ pub struct ColumnOptions {
     pub nulls: Nulls,
     /// Values that replace the nulls of single columns, as text.
     pub null_as: Vec<(String, String)>,
+    /// The columns whose lengths are kept beside the index.
+    pub lengths: Vec<String>,
     /// The seed of a random order of the rows. `None` keeps the order of the source.
     pub shuffle: Option<u64>,
     /// The splits. Empty for a single dataset.

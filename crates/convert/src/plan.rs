@@ -6,11 +6,12 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
 use shardmill_core::{check_relative_path, escape};
+use shardmill_mds::Encoding;
 use shardmill_source::{
     SchemaRule, SelectColumn, Source, SourceKind, TextOptions, TreeGroup, shuffled,
 };
 use shardmill_storage::Location;
-use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
+use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys, Target};
 
 use crate::columns;
 use crate::dest::{self, Dest};
@@ -132,6 +133,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         .iter()
         .map(|column| (column.name.clone(), column.encoding.clone()))
         .collect();
+    check_lengths(&encoder, &options)?;
     let identity = Identity::new(options.fingerprinted(&named), source.description());
     let split_key = match &options.columns.split_key {
         Some(name) => schema
@@ -294,6 +296,38 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
         format!("{other} is not possible in parts"),
         "convert in one run",
     ))
+}
+
+/// Checks that the columns whose lengths are kept have lengths.
+fn check_lengths(encoder: &RowEncoder, options: &ConvertOptions) -> Result<(), ConvertError> {
+    let refused =
+        |fact: String, hint: &'static str| Err(ConvertError::option_hint("lengths", fact, hint));
+    for name in &options.columns.lengths {
+        if options.shards.to != shardmill_core::Format::Mds.into() {
+            let fact = format!("{} keeps no lengths of columns", options.shards.to);
+            return refused(fact, "leave it out, or use --to mds");
+        }
+        if options.run.part.is_some() {
+            let fact = "a part has no index that lengths could belong to".to_owned();
+            return refused(fact, "run `shardmill index lengths` after the commit");
+        }
+        let mut columns = encoder.columns().iter();
+        let Some(column) = columns.find(|column| column.name() == name) else {
+            let fact = format!("no column `{}` is written", escape(name));
+            return refused(fact, "name a column of the dataset");
+        };
+        if let Target::Mds(encoding) = column.target()
+            && encoding.fixed_size().is_some()
+            && !matches!(encoding, Encoding::NdArray { .. })
+        {
+            let fact = format!(
+                "every value of column `{}` has the same length",
+                escape(name)
+            );
+            return refused(fact, "name a column of text, bytes or arrays");
+        }
+    }
+    Ok(())
 }
 
 fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {

@@ -13,6 +13,7 @@ use crate::error::ConvertError;
 use crate::export;
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};
+use crate::lengths::{LengthsOptions, write_lengths};
 use crate::options::ConvertOptions;
 use crate::parts;
 use crate::pending::recover;
@@ -38,6 +39,27 @@ use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder};
 /// - `Conflict`: another writer is running, or the destination has changed since it was planned.
 /// - `Interrupted`: the run was cancelled.
 pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, ConvertError> {
+    let options = plan.options.clone();
+    let folders = plan.folders.clone();
+    let report = run_plan(plan, progress)?;
+    if options.columns.lengths.is_empty() {
+        return Ok(report);
+    }
+    // The lengths name the index, so they follow it. A run that was killed in between, or whose dataset is complete,
+    // writes the missing ones.
+    let lengths = LengthsOptions {
+        columns: options.columns.lengths,
+        jobs: options.source.resources.jobs,
+        limits: options.source.limits,
+        remote: options.source.remote,
+    };
+    for folder in &folders {
+        write_lengths(&options.dest.join(folder), &lengths, progress)?;
+    }
+    Ok(report)
+}
+
+fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, ConvertError> {
     if let Some(part) = plan.options.run.part {
         return parts::run_part(&plan, part, progress);
     }

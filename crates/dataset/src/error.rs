@@ -198,6 +198,16 @@ pub enum DatasetProblem {
     WindowEmpty,
     /// Windows of raw files.
     WindowFiles,
+    /// There is no file with the lengths of a column.
+    LengthsMissing,
+    /// The lengths are those of another dataset or column.
+    LengthsOther,
+    /// The file of lengths is damaged, or is none.
+    LengthsDamaged,
+    /// The file of lengths has a version that this program does not know.
+    LengthsVersion,
+    /// The column does not exist, or its lengths cannot be kept.
+    LengthsColumn,
     /// A memory allocation failed.
     OutOfMemory,
 }
@@ -225,6 +235,7 @@ impl DatasetProblem {
         const RESTORE: Option<&str> =
             Some("fetch it again, or run convert --incremental, which restores it");
         const REINDEX: Option<&str> = Some("make the index anew from the shards");
+        const REMEASURE: Option<&str> = Some("write it again with `shardmill index lengths`");
         const RELIST: Option<&str> =
             Some("list the files anew (`relist`), or name another local folder");
         match self {
@@ -374,6 +385,21 @@ impl DatasetProblem {
                 Unsupported,
                 "window-files",
                 Some("convert the files to shards first"),
+            ),
+            Self::LengthsMissing => (NotFound, "lengths-missing", REMEASURE),
+            Self::LengthsOther => (Conflict, "lengths-dataset", REMEASURE),
+            Self::LengthsDamaged => (Corrupt, "lengths-damaged", REMEASURE),
+            Self::LengthsVersion => (
+                Unsupported,
+                "lengths-version",
+                Some(
+                    "read it with a newer shardmill, or write it again with `shardmill index lengths`",
+                ),
+            ),
+            Self::LengthsColumn => (
+                InvalidInput,
+                "lengths-column",
+                Some("name a column of text, bytes or arrays of an MDS dataset"),
             ),
             Self::OutOfMemory => (Resource, "out-of-memory", None),
         }

@@ -42,6 +42,7 @@ mod error;
 mod files;
 mod index_file;
 mod keys;
+mod lengths;
 mod live;
 mod mapped;
 mod merge;
@@ -71,6 +72,7 @@ pub use files::{
     DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
 };
 pub use keys::Keys;
+pub use lengths::{LengthUnit, Lengths};
 pub use live::LiveSamples;
 pub use mapped::{Piece, ShardBytes, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};

@@ -13,6 +13,7 @@ use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 use crate::dataset::{Dataset, Loader, parts};
 use crate::entry::Part;
 use crate::error::{DatasetError, Place};
+use crate::lengths::Lengths;
 use crate::report::{Findings, Found, Problem, ReadTotals, VerifyReport};
 use crate::side_files::{
     Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,
@@ -507,6 +508,7 @@ fn unlisted(dataset: &Dataset) -> Found {
         let (folder, name) = full.rsplit_once('/').unwrap_or(("", &full));
         let is_known = (folder.is_empty() && index.as_deref() == Some(name))
             || COMPANIONS.contains(&name)
+            || Lengths::is_file_name(name)
             || listed.binary_search(&full.as_str()).is_ok();
         if folders.contains(folder) && !is_known {
             let text = || format!("the index does not name this {kind}");

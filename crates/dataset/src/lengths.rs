@@ -1,0 +1,555 @@
+//! Lengths of one column: a number for each sample, in a side file of the index.
+//!
+//! Batches by tokens, buckets and packing need the length of every sample before any of them is read.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+use shardmill_core::{Progress, escape, parallel};
+use shardmill_mds::{Column, Encoding, Field, Layout, ShardEntry, ShardView, Value, decode};
+use shardmill_storage::{Location, RemoteOptions, Stored};
+
+use crate::dataset::{Dataset, OpenOptions};
+use crate::error::{DatasetError, DatasetProblem, Place, Subject};
+use crate::live::LiveSamples;
+use crate::mapped::map;
+use crate::side_files::if_there;
+use crate::view::shown_digest;
+
+/// The first bytes of a file. The line break reveals a transfer as text.
+const MAGIC: &[u8; 8] = b"smlens\r\n";
+const VERSION: u32 = 1;
+/// The bytes of a file before the name of the column.
+const HEAD_BYTES: usize = 8 + 4 + 32 + 1 + 8 + 4;
+const HASH_BYTES: usize = 32;
+/// What the names of these files begin with.
+const NAME_PREFIX: &str = "index.lengths.";
+/// The bytes of the number of samples and of one offset at the beginning of a shard.
+const WORD: u64 = 4;
+
+/// What the lengths of a column count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LengthUnit {
+    /// The numbers of an array, such as tokens.
+    Elements,
+    /// The bytes of a text or of another value.
+    Bytes,
+}
+
+impl LengthUnit {
+    /// Returns the name: `elements` or `bytes`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Elements => "elements",
+            Self::Bytes => "bytes",
+        }
+    }
+
+    const fn of(encoding: &Encoding) -> Self {
+        match encoding {
+            Encoding::NdArray { .. } => Self::Elements,
+            _ => Self::Bytes,
+        }
+    }
+}
+
+/// The length of one column in every stored sample of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    digest: [u8; 32],
+    column: String,
+    unit: LengthUnit,
+    values: Vec<u32>,
+}
+
+impl Lengths {
+    /// Returns the name of the file with the lengths of a column, beside `index.json`. Characters other than ASCII
+    /// letters, digits, `_` and `-` are written as `%` and two hexadecimal digits for each byte.
+    #[must_use]
+    pub fn file_name(column: &str) -> String {
+        let mut name = NAME_PREFIX.to_owned();
+        for byte in column.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => name.push(byte.into()),
+                _ => {
+                    // Writing to a string does not fail.
+                    let _infallible = write!(name, "%{byte:02X}");
+                }
+            }
+        }
+        name
+    }
+
+    /// Returns whether a file has the name of a file of lengths.
+    #[must_use]
+    pub fn is_file_name(name: &str) -> bool {
+        name.strip_prefix(NAME_PREFIX)
+            .is_some_and(|column| !column.is_empty() && !column.contains('.'))
+    }
+
+    /// Opens the lengths of a column of the dataset at a location.
+    ///
+    /// # Errors
+    ///
+    /// Errors of opening the dataset; as [`Lengths::of`].
+    pub fn open(
+        location: &Location,
+        column: &str,
+        options: &OpenOptions,
+        remote: &RemoteOptions,
+    ) -> Result<(Self, LiveSamples), DatasetError> {
+        let dataset = Dataset::open_at(location, options, remote)?;
+        let lengths = Self::of(&dataset, column)?;
+        Ok((lengths, dataset.live().clone()))
+    }
+
+    /// Reads the lengths of a column of a dataset.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::LengthsMissing`], [`DatasetProblem::LengthsOther`], and as [`Lengths::parse`].
+    pub fn of(dataset: &Dataset, column: &str) -> Result<Self, DatasetError> {
+        let target = dataset.view_target()?;
+        let name = Self::file_name(column);
+        let path = dataset.dir().path_of(&name);
+        let most = 4_u64
+            .saturating_mul(target.live.stored())
+            .saturating_add((HEAD_BYTES + HASH_BYTES + 3 * name.len()) as u64);
+        let Some(bytes) = if_there(dataset.dir().read(&name, most))? else {
+            let reason = format!("there are no lengths of the column `{}`", escape(column));
+            return Err(DatasetProblem::LengthsMissing.at(path, reason));
+        };
+        let lengths = Self::parse(&bytes, path.as_path())?;
+        let found = (lengths.digest, lengths.values.len() as u64);
+        if found != (target.digest, target.live.stored()) || lengths.column != column {
+            let reason = format!(
+                "it has the lengths of `{}` of the dataset whose index is {}, and the index of this one is {}",
+                escape(&lengths.column),
+                shown_digest(&lengths.digest),
+                shown_digest(&target.digest)
+            );
+            return Err(DatasetProblem::LengthsOther.at(path, reason));
+        }
+        Ok(lengths)
+    }
+
+    /// Measures a column of all stored samples of a dataset, deleted ones included, on `jobs` threads.
+    ///
+    /// Reads no values of a column whose length follows from the offsets of the samples: a column of bytes or text that
+    /// is the only one of variable length. Of other uncompressed local shards, it reads the beginnings of the values,
+    /// and of all other shards everything.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::LengthsColumn`]; errors of reading shards; [`DatasetError::Interrupted`].
+    pub fn measure(
+        dataset: &Dataset,
+        column: &str,
+        jobs: usize,
+        progress: &Progress,
+    ) -> Result<Self, DatasetError> {
+        let target = dataset.view_target()?;
+        let shards = &dataset.index().shards;
+        let mut unit = LengthUnit::Bytes;
+        for (number, entry) in shards.iter().enumerate() {
+            let found = LengthUnit::of(&measurable(dataset, entry, column)?.column.encoding);
+            if number > 0 && found != unit {
+                let reason = format!(
+                    "the column `{}` has arrays in some shards, and other values in others",
+                    escape(column)
+                );
+                return Err(DatasetProblem::LengthsColumn.at(dataset.dir().path(), reason));
+            }
+            unit = found;
+        }
+        progress.set_totals(0, target.live.stored(), shards.len() as u64);
+        let measured = parallel::map(shards.len(), jobs, |number| {
+            if progress.is_cancelled() {
+                return Err(DatasetError::Interrupted);
+            }
+            let Some(entry) = shards.get(number) else {
+                return Ok(Vec::new());
+            };
+            let found = measurable(dataset, entry, column)?.measure(number)?;
+            progress.add_samples(entry.samples);
+            progress.add_shard(0);
+            Ok(found)
+        })?;
+        Ok(Self {
+            digest: target.digest,
+            column: column.to_owned(),
+            unit,
+            values: measured.concat(),
+        })
+    }
+
+    /// Parses a file. `subject` is its name in messages.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::LengthsDamaged`], [`DatasetProblem::LengthsVersion`].
+    pub fn parse(bytes: &[u8], subject: impl Into<Subject>) -> Result<Self, DatasetError> {
+        Self::parse_file(bytes).map_err(|(problem, reason)| problem.at(subject, reason))
+    }
+
+    fn parse_file(bytes: &[u8]) -> Result<Self, (DatasetProblem, String)> {
+        let damaged = |reason: &str| (DatasetProblem::LengthsDamaged, reason.to_owned());
+        let short = || damaged("it is too short");
+        let rest = bytes.strip_prefix(MAGIC);
+        let rest = rest.ok_or_else(|| damaged("it does not begin like a file of lengths"))?;
+        let (version, _) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+        let version = u32::from_le_bytes(*version);
+        if version != VERSION {
+            let reason = format!("its version is {version}, and this program reads {VERSION}");
+            return Err((DatasetProblem::LengthsVersion, reason));
+        }
+        let (content, hash) = bytes.split_last_chunk::<HASH_BYTES>().ok_or_else(short)?;
+        if Sha256::digest(content)[..] != hash[..] {
+            return Err(damaged("its bytes do not have the hash at its end"));
+        }
+        let (_, rest) = content
+            .split_at_checked(MAGIC.len() + 4)
+            .ok_or_else(short)?;
+        let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(short)?;
+        let (unit, rest) = rest.split_first().ok_or_else(short)?;
+        let (samples, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+        let (name, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+        let (samples, name) = (u64::from_le_bytes(*samples), u32::from_le_bytes(*name));
+        let (name, rest) = rest.split_at_checked(name as usize).ok_or_else(short)?;
+        let column = std::str::from_utf8(name);
+        let column = column.map_err(|_| damaged("the name of its column is not UTF-8"))?;
+        let unit = match unit {
+            1 => LengthUnit::Elements,
+            2 => LengthUnit::Bytes,
+            _ => return Err(damaged("it does not say what it counts")),
+        };
+        let (values, rest) = rest.as_chunks::<4>();
+        if values.len() as u64 != samples || !rest.is_empty() {
+            return Err(damaged(&format!(
+                "its header declares {samples} lengths, and it has {}",
+                values.len()
+            )));
+        }
+        Ok(Self {
+            digest: *digest,
+            column: column.to_owned(),
+            unit,
+            values: values.iter().copied().map(u32::from_le_bytes).collect(),
+        })
+    }
+
+    /// Returns the bytes of the file. Equal lengths have equal bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let size = HEAD_BYTES + self.column.len() + 4 * self.values.len() + HASH_BYTES;
+        let mut bytes = Vec::with_capacity(size);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&self.digest);
+        bytes.push(match self.unit {
+            LengthUnit::Elements => 1,
+            LengthUnit::Bytes => 2,
+        });
+        bytes.extend_from_slice(&(self.values.len() as u64).to_le_bytes());
+        // INVARIANT: the name of a column is in an index, whose size is limited.
+        let name = u32::try_from(self.column.len()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&name.to_le_bytes());
+        bytes.extend_from_slice(self.column.as_bytes());
+        for value in &self.values {
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }
+        let hash = Sha256::digest(&bytes);
+        bytes.extend_from_slice(&hash);
+        bytes
+    }
+
+    /// Returns the name of the column.
+    #[must_use]
+    pub fn column(&self) -> &str {
+        &self.column
+    }
+
+    /// Returns what the lengths count.
+    #[must_use]
+    pub const fn unit(&self) -> LengthUnit {
+        self.unit
+    }
+
+    /// Returns the lengths of all stored samples, in order.
+    #[must_use]
+    pub fn values(&self) -> &[u32] {
+        &self.values
+    }
+
+    /// Returns the lengths of the live samples, in order.
+    #[must_use]
+    pub fn live_values(self, live: &LiveSamples) -> Vec<u32> {
+        let stored = live.stored();
+        if live.len() == stored {
+            return self.values;
+        }
+        let mut values = Vec::new();
+        for range in live.live_ranges(0..stored) {
+            let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+            let found = self.values.get(place(range.start)..place(range.end));
+            values.extend_from_slice(found.unwrap_or_default());
+        }
+        values
+    }
+}
+
+/// A column of one shard whose lengths can be measured.
+struct Measurable<'a> {
+    dataset: &'a Dataset,
+    entry: &'a ShardEntry,
+    columns: &'a [Column],
+    /// The position of the column.
+    at: usize,
+    column: &'a Column,
+}
+
+fn measurable<'a>(
+    dataset: &'a Dataset,
+    entry: &'a ShardEntry,
+    name: &str,
+) -> Result<Measurable<'a>, DatasetError> {
+    let refused = |reason: String| {
+        let place = Place {
+            column: Some(name.to_owned()),
+            ..Place::file(&entry.raw_data.basename)
+        };
+        Err(DatasetProblem::LengthsColumn.at(place, reason))
+    };
+    let Layout::Mds { columns } = &entry.config.layout else {
+        let format = entry.config.format().name();
+        return refused(format!("only MDS has lengths of columns, not {format}"));
+    };
+    let found = columns.iter().enumerate();
+    let Some((at, column)) = found.clone().find(|(_, column)| column.name == name) else {
+        return refused("there is no such column".to_owned());
+    };
+    match &column.encoding {
+        Encoding::NdArray { .. } => {}
+        encoding if encoding.fixed_size().is_none() => {}
+        encoding => return refused(format!("every value of {encoding} has the same length")),
+    }
+    Ok(Measurable {
+        dataset,
+        entry,
+        columns,
+        at,
+        column,
+    })
+}
+
+impl Measurable<'_> {
+    fn measure(&self, shard: usize) -> Result<Vec<u32>, DatasetError> {
+        let samples = usize::try_from(self.entry.samples).unwrap_or(usize::MAX);
+        if let Encoding::NdArray {
+            shape: Some(shape), ..
+        } = &self.column.encoding
+        {
+            let count = shape
+                .iter()
+                .try_fold(1_u64, |all, dim| all.checked_mul(*dim));
+            let count = count.and_then(|count| u32::try_from(count).ok());
+            let count = count.ok_or_else(|| self.too_long(shard, 0))?;
+            return Ok(vec![count; samples]);
+        }
+        let raw = match self.entry.zip_data {
+            // A raw file next to a compressed one may belong to a cache that is being filled.
+            Some(_) => None,
+            None => {
+                let loader = self.dataset.loader();
+                Some(loader.open(shard, self.entry, &self.entry.raw_data)?)
+            }
+        };
+        if let Some(file) = &raw {
+            if let Some(found) = self.from_offsets(file)? {
+                return Ok(found);
+            }
+            if let Some(file) = file.as_file() {
+                let mapping = map(file)?;
+                let limits = self.dataset.limits();
+                let first = self.dataset.stored_samples(shard).start;
+                let place = || Place::file(&self.entry.raw_data.basename);
+                let found = ShardView::open(self.entry, mapping.bytes(), None, limits)
+                    .map_err(|source| DatasetError::shard(place(), first, source))
+                    .and_then(|view| self.from_values(&view, shard));
+                if mapping.is_damaged() {
+                    return Err(DatasetError::shard_changed(place()));
+                }
+                return found;
+            }
+        }
+        let loaded = self.dataset.loader().load(shard, self.entry)?;
+        self.from_values(&loaded.view(), shard)
+    }
+
+    /// Computes the lengths from the offsets of the samples. Returns `None` if that is impossible, or if anything looks
+    /// wrong, so that the caller reads the shard and reports what is.
+    fn from_offsets(&self, file: &Stored) -> Result<Option<Vec<u32>>, DatasetError> {
+        if LengthUnit::of(&self.column.encoding) != LengthUnit::Bytes {
+            return Ok(None);
+        }
+        // A sample begins with the length of each column of variable length: only of this one.
+        let mut other = WORD;
+        for (at, column) in self.columns.iter().enumerate() {
+            match column.encoding.fixed_size() {
+                Some(size) => other = other.saturating_add(size),
+                None if at != self.at => return Ok(None),
+                None => {}
+            }
+        }
+        let table = WORD.saturating_mul(self.entry.samples.saturating_add(2));
+        if table > file.len() {
+            return Ok(None);
+        }
+        let bytes = file.read_range(0, table)?;
+        file.check_unchanged()?;
+        let (words, _) = bytes.as_chunks::<4>();
+        let mut words = words.iter().copied().map(u32::from_le_bytes);
+        let count = words.next().map(u64::from);
+        let Some(mut begin) = words.next().filter(|_| count == Some(self.entry.samples)) else {
+            return Ok(None);
+        };
+        let mut lengths = Vec::with_capacity(words.len());
+        for end in words {
+            let length = end.checked_sub(begin).map(u64::from);
+            let Some(length) = length.and_then(|length| length.checked_sub(other)) else {
+                return Ok(None);
+            };
+            // INVARIANT: it is at most the difference of two numbers of 32 bits.
+            lengths.push(u32::try_from(length).unwrap_or(u32::MAX));
+            begin = end;
+        }
+        Ok((u64::from(begin) == file.len()).then_some(lengths))
+    }
+
+    fn from_values(&self, view: &ShardView<'_>, shard: usize) -> Result<Vec<u32>, DatasetError> {
+        let place = || Place::file(&self.entry.raw_data.basename);
+        let first = self.dataset.stored_samples(shard).start;
+        let mut fields = Vec::with_capacity(self.columns.len());
+        let mut lengths = Vec::new();
+        for sample in 0..view.len() {
+            view.fields_into(sample, &mut fields)
+                .map_err(|source| DatasetError::shard(place(), first, source))?;
+            let length = fields.get(self.at).map(|field| self.length(field));
+            let length = length.transpose().map_err(|source| DatasetError::Value {
+                place: Place {
+                    sample: Some(first.saturating_add(sample)),
+                    column: Some(self.column.name.clone()),
+                    ..place()
+                },
+                source: Box::new(source),
+            })?;
+            let length = u32::try_from(length.unwrap_or_default());
+            lengths.push(length.map_err(|_| self.too_long(shard, sample))?);
+        }
+        Ok(lengths)
+    }
+
+    fn length(&self, field: &Field<'_>) -> Result<u64, shardmill_mds::MdsError> {
+        if LengthUnit::of(field.encoding) == LengthUnit::Bytes {
+            return Ok(field.datum.len() as u64);
+        }
+        Ok(
+            match decode(field.encoding, field.datum, self.dataset.limits())? {
+                Value::NdArray(array) => array.data.len() as u64 / array.dtype.size_bytes(),
+                // INVARIANT: only arrays count elements.
+                _ => 0,
+            },
+        )
+    }
+
+    fn too_long(&self, shard: usize, sample: u64) -> DatasetError {
+        let place = Place {
+            file: self.entry.raw_data.basename.to_string(),
+            sample: Some(
+                self.dataset
+                    .stored_samples(shard)
+                    .start
+                    .saturating_add(sample),
+            ),
+            column: Some(self.column.name.clone()),
+        };
+        DatasetProblem::LengthsColumn.at(place, "it has more elements than a length can count")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use shardmill_core::Diagnostic as _;
+
+    use super::*;
+
+    fn lengths(values: Vec<u32>) -> Lengths {
+        Lengths {
+            digest: [7; 32],
+            column: "tokens".to_owned(),
+            unit: LengthUnit::Elements,
+            values,
+        }
+    }
+
+    #[test]
+    fn names_of_columns_are_names_of_files() {
+        assert_eq!(Lengths::file_name("tokens"), "index.lengths.tokens");
+        assert_eq!(
+            Lengths::file_name("a/ä.json"),
+            "index.lengths.a%2F%C3%A4%2Ejson"
+        );
+        for column in ["tokens", "a/ä.json", "."] {
+            assert!(Lengths::is_file_name(&Lengths::file_name(column)));
+        }
+        for name in [
+            "index.json",
+            "index.lengths.",
+            "index.lengths.a.json",
+            "lengths",
+        ] {
+            assert!(!Lengths::is_file_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn deleted_samples_have_no_live_length() {
+        let live = LiveSamples::without(6, [(1, 3)]).unwrap();
+        assert_eq!(
+            lengths(vec![0, 1, 2, 3, 4, 5]).live_values(&live),
+            [0, 3, 4, 5]
+        );
+        let all = LiveSamples::all(2);
+        assert_eq!(lengths(vec![8, 9]).live_values(&all), [8, 9]);
+    }
+
+    proptest! {
+        #[test]
+        fn files_round_trip(values in prop::collection::vec(any::<u32>(), 0..50), cut in 1_usize..90) {
+            let wanted = lengths(values);
+            let bytes = wanted.to_bytes();
+            prop_assert_eq!(&Lengths::parse(&bytes, "f").unwrap(), &wanted);
+            let cut = cut.min(bytes.len());
+            prop_assert!(Lengths::parse(&bytes[..bytes.len() - cut], "f").is_err());
+            // A hash that fits the bytes does not make them a file of lengths.
+            prop_assume!(cut != HASH_BYTES);
+            let mut forged = bytes[..bytes.len() - cut].to_vec();
+            let hash = Sha256::digest(&forged);
+            forged.extend_from_slice(&hash);
+            prop_assert!(Lengths::parse(&forged, "f").is_err());
+        }
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let id = |bytes: &[u8]| Lengths::parse(bytes, "f").unwrap_err().id();
+        let mut bytes = lengths(vec![1, 2]).to_bytes();
+        assert_eq!(id(b"{}"), "lengths-damaged");
+        bytes[60] ^= 1;
+        assert_eq!(id(&bytes), "lengths-damaged");
+        bytes[8] = 2;
+        assert_eq!(id(&bytes), "lengths-version");
+    }
+}
