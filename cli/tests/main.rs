@@ -41,6 +41,7 @@ mod index;
 #[cfg(test)]
 mod inspect;
 #[cfg(test)]
+mod lengths;
 mod look;
 #[cfg(test)]
 mod ls;
