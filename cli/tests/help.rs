@@ -242,6 +242,14 @@ fn convert() {
 
               All rows are first written, uncompressed, to files in the directory for temporary files.
 
+          --lengths <COLUMN>
+              Keep the length of this column of every sample beside the index, in
+              `index.lengths.COLUMN`; repeatable
+
+              The length of an array is its number of elements, and of text and other values their number
+              of bytes. Batches of a number of tokens need the lengths. `shardmill index lengths` writes
+              them for an existing dataset.
+
           --split <NAME=SHARE,...>
               Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
 
@@ -631,6 +639,7 @@ fn index() {
     Commands:
       rebuild  Rebuild index.json from the shards of a directory
       merge    Write one index.json over several datasets; their shards stay where they are
+      lengths  Write the lengths of columns of an MDS dataset beside its index
       export   Write the indexes of other readers next to tar shards
       help     Print this message or the help of the given subcommand(s)
 
@@ -641,6 +650,7 @@ fn index() {
     EXAMPLES:
       shardmill index rebuild shards/
       shardmill index merge shards/
+      shardmill index lengths shards/ --column tokens
       shardmill index export tars/ --for dali,wids
     ");
 }

@@ -156,7 +156,7 @@ fn columns_without_lengths_are_refused() {
     for (column, more) in [("id", None), ("none", None), ("text", Some("--part=0/2"))] {
         let mut args = vec!["convert", "data", "other", "--lengths", column];
         args.extend(more);
-        assert_eq!(id(&args), "config-option", "{args:?}");
+        assert_eq!(id(&args), "config-lengths", "{args:?}");
         assert!(!place.exists("other"));
     }
     place.ok(&["convert", "data", "shards"]);

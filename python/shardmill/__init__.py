@@ -13,6 +13,7 @@ from shardmill._lazy import lazy
 
 if TYPE_CHECKING:
     from shardmill._commands import Column, convert, inspect, plan, verify
+    from shardmill._lengths import lengths
     from shardmill._viewer import Viewer, view
     from shardmill.base import (
         CSVWriter,
@@ -63,6 +64,7 @@ __all__ = [
     'index_videos',
     'inspect',
     'install_as_streaming',
+    'lengths',
     'plan',
     'select',
     'verify',
@@ -73,6 +75,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         '_commands': ('Column', 'convert', 'inspect', 'plan', 'verify'),
+        '_lengths': ('lengths',),
         '_viewer': ('Viewer', 'view'),
         'base.dataloader': ('StreamingDataLoader',),
         'base.dataset': ('StreamingDataset',),

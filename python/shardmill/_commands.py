@@ -58,6 +58,7 @@ def convert(
     infer_rows: int = 100_000,
     nulls: str = 'error',
     null_as: Optional[Mapping[str, Any]] = None,
+    lengths: Sequence[str] = (),
     shuffle: Optional[int] = None,
     split: Optional[Mapping[str, float]] = None,
     split_key: Optional[str] = None,
@@ -110,6 +111,7 @@ def convert(
         infer_rows: The number of rows from which types are inferred, in CSV and JSON lines files above 64 MiB.
         nulls: What to do with nulls: ``error``, ``mask``, ``drop``, or ``omit`` for WebDataset.
         null_as: The values to store for nulls, by column.
+        lengths: The columns whose lengths are kept beside the index, for `shardmill.lengths`.
         shuffle: Writes the rows in a random order that depends only on this number and the source.
         split: The shares of subdirectories, which add up to 1, such as ``{'train': 0.9, 'val': 0.1}``.
         split_key: Rows with the same value in this column go to the same split.
@@ -187,6 +189,7 @@ def convert(
     options += [f'--exclude={pattern}' for pattern in check.texts('exclude', exclude)]
     options += [f'--column={_column(name, column)}' for name, column in _pairs(columns)]
     options += [f'--csv-null={text}' for text in check.texts('csv_nulls', csv_nulls)]
+    options += [f'--lengths={column}' for column in check.texts('lengths', lengths)]
     options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
     done = run(
         'convert',

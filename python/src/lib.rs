@@ -15,6 +15,7 @@ mod codec;
 mod decode;
 mod errors;
 mod fields;
+mod lengths;
 mod lineage;
 mod options;
 mod order;
@@ -40,6 +41,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ranges::Ranges>()?;
     codec::register(module)?;
     fields::register(module)?;
+    lengths::register(module)?;
     lineage::register(module)?;
     options::register(module)?;
     order::register(module)?;

@@ -331,6 +331,7 @@ fn option_id(option: &str) -> &'static str {
         "split-key" => "config-split-key",
         "null-as" => "config-null-as",
         "nulls" => "config-nulls",
+        "lengths" => "config-lengths",
         "column" => "config-column",
         "separator" => "config-separator",
         "sql" => "config-sql",

@@ -8,6 +8,7 @@ from shardmill._core.batches import *
 from shardmill._core.block import *
 from shardmill._core.codec import *
 from shardmill._core.fields import *
+from shardmill._core.lengths import *
 from shardmill._core.lineage import *
 from shardmill._core.options import *
 from shardmill._core.order import *

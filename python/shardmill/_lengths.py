@@ -1,0 +1,50 @@
+"""Lengths of a column of a dataset."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Optional, Union
+
+import numpy as np
+
+from shardmill import _core
+from shardmill.base import _arguments as check
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+__all__ = ['lengths']
+
+#: As in `shardmill.base._typing`, which imports torch.
+Path = Union[str, 'os.PathLike[str]']
+
+
+def lengths(
+    location: Path,
+    column: str,
+    *,
+    with_deleted: bool = False,
+    storage_options: Optional[Mapping[str, str]] = None,
+) -> NDArray[np.uint32]:
+    """Returns the length of a column in every sample of a dataset, in order.
+
+    The length of an array is its number of elements, and of text and other values their number of bytes. The lengths are
+    read from a file beside the index, which ``convert(lengths=...)`` and ``shardmill index lengths`` write.
+
+    Args:
+        location: The dataset, in a directory or in a store.
+        column: The column.
+        with_deleted: Whether to also return the lengths of deleted samples.
+        storage_options: Store settings that are not in the environment.
+
+    Raises:
+        NotFoundError: There is no dataset, or it has no lengths of the column.
+        ConflictError: The lengths belong to another index.
+        DataError: The file is damaged.
+    """
+    settings = check.storage_options(storage_options)
+    place, name = check.path('location', location), check.text('column', column)
+    found = _core.lengths(place, name, check.flag('with_deleted', with_deleted), settings)
+    return np.frombuffer(found, '<u4').astype(np.uint32, copy=False)

@@ -1,0 +1,57 @@
+"""Lengths of columns: written by conversions and by ``index lengths``, read as an array."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shardmill
+from shardmill.errors import ConflictError, NotFoundError, UsageError
+
+WORDS = ['', 'a', 'ä', 'three words here', 'x' * 300]
+
+
+def _source(folder: Path, rows: int) -> list[str]:
+    texts = [random.Random(row).choice(WORDS) * (row % 3) for row in range(rows)]
+    folder.mkdir()
+    lines = (json.dumps({'id': row, 'text': text}) for row, text in enumerate(texts))
+    (folder / 'rows.jsonl').write_text('\n'.join(lines), encoding='utf-8')
+    return texts
+
+
+def test_lengths_are_those_of_the_samples(tmp_path: Path) -> None:
+    texts = _source(tmp_path / 'source', 200)
+    out = tmp_path / 'out'
+    shardmill.convert(tmp_path / 'source', out, lengths=['text'], samples_per_shard=30)
+    found = shardmill.lengths(out, 'text')
+    assert found.dtype == np.uint32
+    assert found.tolist() == [len(text.encode()) for text in texts]
+
+
+def test_arrays_of_the_writer_are_counted_in_numbers(tmp_path: Path) -> None:
+    sizes = [1, 255, 256, 70_000, 3]
+    with shardmill.MDSWriter(out=str(tmp_path / 'out'), columns={'tokens': 'ndarray:uint16', 'n': 'int'}) as out:
+        for size in sizes:
+            out.write({'tokens': np.zeros(size, 'uint16'), 'n': size})
+    with pytest.raises(NotFoundError) as missing:
+        shardmill.lengths(tmp_path / 'out', 'tokens')
+    assert missing.value.id == 'lengths-missing'
+    subprocess.run([shardmill_bin, 'index', 'lengths', tmp_path / 'out', '--column', 'tokens'], check=True)
+    assert shardmill.lengths(tmp_path / 'out', 'tokens').tolist() == sizes
+
+
+def test_lengths_of_another_index_are_refused(tmp_path: Path) -> None:
+    _source(tmp_path / 'source', 20)
+    for name, size in (('one', 5), ('two', 6)):
+        shardmill.convert(tmp_path / 'source', tmp_path / name, lengths=['text'], samples_per_shard=size)
+    file = 'index.lengths.text'
+    (tmp_path / 'one' / file).write_bytes((tmp_path / 'two' / file).read_bytes())
+    with pytest.raises(ConflictError) as other:
+        shardmill.lengths(tmp_path / 'one', 'text')
+    assert other.value.id == 'lengths-dataset'
+    with pytest.raises(UsageError):
+        shardmill.convert(tmp_path / 'source', tmp_path / 'three', lengths=['id'])
