@@ -30,8 +30,8 @@ def lengths(
 ) -> NDArray[np.uint32]:
     """Returns the length of a column in every sample of a dataset, in order.
 
-    The length of an array is its number of elements, and of text and other values their number of bytes. The lengths are
-    read from a file beside the index, which ``convert(lengths=...)`` and ``shardmill index lengths`` write.
+    The length of an array is its number of elements, and of text and other values their number of bytes. The lengths
+    are read from a file beside the index, which ``convert(lengths=...)`` and ``shardmill index lengths`` write.
 
     Args:
         location: The dataset, in a directory or in a store.

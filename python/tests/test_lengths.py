@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 import shardmill
+from shardmill._program import find_program
 from shardmill.errors import ConflictError, NotFoundError, UsageError
 
 WORDS = ['', 'a', 'ä', 'three words here', 'x' * 300]
@@ -34,20 +36,26 @@ def test_lengths_are_those_of_the_samples(tmp_path: Path) -> None:
 
 def test_arrays_of_the_writer_are_counted_in_numbers(tmp_path: Path) -> None:
     sizes = [1, 255, 256, 70_000, 3]
-    with shardmill.MDSWriter(out=str(tmp_path / 'out'), columns={'tokens': 'ndarray:uint16', 'n': 'int'}) as out:
+    with shardmill.MDSWriter(
+        out=str(tmp_path / 'out'), columns={'tokens': 'ndarray:uint16', 'n': 'int'}
+    ) as out:
         for size in sizes:
             out.write({'tokens': np.zeros(size, 'uint16'), 'n': size})
     with pytest.raises(NotFoundError) as missing:
         shardmill.lengths(tmp_path / 'out', 'tokens')
     assert missing.value.id == 'lengths-missing'
-    subprocess.run([shardmill_bin, 'index', 'lengths', tmp_path / 'out', '--column', 'tokens'], check=True)
+    subprocess.run(
+        [find_program(), 'index', 'lengths', tmp_path / 'out', '--column', 'tokens'], check=True
+    )
     assert shardmill.lengths(tmp_path / 'out', 'tokens').tolist() == sizes
 
 
 def test_lengths_of_another_index_are_refused(tmp_path: Path) -> None:
     _source(tmp_path / 'source', 20)
     for name, size in (('one', 5), ('two', 6)):
-        shardmill.convert(tmp_path / 'source', tmp_path / name, lengths=['text'], samples_per_shard=size)
+        shardmill.convert(
+            tmp_path / 'source', tmp_path / name, lengths=['text'], samples_per_shard=size
+        )
     file = 'index.lengths.text'
     (tmp_path / 'one' / file).write_bytes((tmp_path / 'two' / file).read_bytes())
     with pytest.raises(ConflictError) as other:
