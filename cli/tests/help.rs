@@ -35,7 +35,7 @@ fn shardmill() {
       select       Select samples of a dataset, and write them to a small file, a view
       verify       Check a dataset: structure, lengths, hashes; with --deep every sample
       view         Show a dataset in the browser: samples, columns, shards, order and plan
-      index        Rebuild or merge index.json files, and write lengths of columns and the indexes of other readers
+      index        Rebuild or merge index.json, and write lengths and the indexes of other readers
       tar          Check, fix and repair tar shards
       order        Print the samples that every rank receives, batch by batch
       plan         Predict fetches, cache hits, padding and waiting times of a training run
@@ -246,9 +246,9 @@ fn convert() {
               Keep the length of this column of every sample beside the index, in
               `index.lengths.COLUMN`; repeatable
 
-              The length of an array is its number of elements, and of text and other values their number
-              of bytes. Batches of a number of tokens need the lengths. `shardmill index lengths` writes
-              them for an existing dataset.
+              The length of an array is its number of elements, and of text and other values their
+              number of bytes. Batches of a number of tokens need the lengths. `shardmill index lengths`
+              writes them for an existing dataset.
 
           --split <NAME=SHARE,...>
               Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
@@ -632,7 +632,7 @@ fn index() {
     insta::assert_snapshot!(help(&["index"]), @r"
     exit 0
     --- stdout
-    Rebuild or merge index.json files, and write lengths of columns and the indexes of other readers
+    Rebuild or merge index.json, and write lengths and the indexes of other readers
 
     Usage: shardmill index [OPTIONS] <COMMAND>
 

@@ -10,7 +10,7 @@ use shardmill_webdataset::Consumer;
 use super::values::{self, List};
 use super::{JobsArgs, StorageArgs};
 
-/// Rebuild or merge index.json files, and write lengths of columns and the indexes of other readers
+/// Rebuild or merge index.json, and write lengths and the indexes of other readers
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct IndexArgs {
