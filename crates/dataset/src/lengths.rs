@@ -366,7 +366,7 @@ impl Measurable<'_> {
             }
         };
         if let Some(file) = &raw {
-            if let Some(found) = self.from_offsets(file)? {
+            if let Some(found) = self.by_offsets(file)? {
                 return Ok(found);
             }
             if let Some(file) = file.as_file() {
@@ -376,7 +376,7 @@ impl Measurable<'_> {
                 let place = || Place::file(&self.entry.raw_data.basename);
                 let found = ShardView::open(self.entry, mapping.bytes(), None, limits)
                     .map_err(|source| DatasetError::shard(place(), first, source))
-                    .and_then(|view| self.from_values(&view, shard));
+                    .and_then(|view| self.by_values(&view, shard));
                 if mapping.is_damaged() {
                     return Err(DatasetError::shard_changed(place()));
                 }
@@ -384,12 +384,12 @@ impl Measurable<'_> {
             }
         }
         let loaded = self.dataset.loader().load(shard, self.entry)?;
-        self.from_values(&loaded.view(), shard)
+        self.by_values(&loaded.view(), shard)
     }
 
     /// Computes the lengths from the offsets of the samples. Returns `None` if that is impossible, or if anything looks
     /// wrong, so that the caller reads the shard and reports what is.
-    fn from_offsets(&self, file: &Stored) -> Result<Option<Vec<u32>>, DatasetError> {
+    fn by_offsets(&self, file: &Stored) -> Result<Option<Vec<u32>>, DatasetError> {
         if LengthUnit::of(&self.column.encoding) != LengthUnit::Bytes {
             return Ok(None);
         }
@@ -427,7 +427,7 @@ impl Measurable<'_> {
         Ok((u64::from(begin) == file.len()).then_some(lengths))
     }
 
-    fn from_values(&self, view: &ShardView<'_>, shard: usize) -> Result<Vec<u32>, DatasetError> {
+    fn by_values(&self, view: &ShardView<'_>, shard: usize) -> Result<Vec<u32>, DatasetError> {
         let place = || Place::file(&self.entry.raw_data.basename);
         let first = self.dataset.stored_samples(shard).start;
         let mut fields = Vec::with_capacity(self.columns.len());
