@@ -42,6 +42,7 @@ mod index;
 mod inspect;
 #[cfg(test)]
 mod lengths;
+#[cfg(test)]
 mod look;
 #[cfg(test)]
 mod ls;
