@@ -144,10 +144,11 @@ impl Epoch {
     pub fn uses(&self, entries: Range<u64>) -> AccessSchedule {
         let inner = &self.inner;
         let finder = Finder::new(self, entries);
+        let nodes = inner.batch_plan.canonical_nodes;
         let mut uses = Vec::new();
         for (place, source) in inner.sources.iter().enumerate() {
-            let tiny = source.units.samples() <= inner.resolved.canonical_nodes;
-            for node in 0..inner.resolved.canonical_nodes {
+            let tiny = source.units.samples() <= nodes && nodes > 1;
+            for node in 0..nodes {
                 if tiny {
                     // With fewer samples than canonical nodes, the samples repeat cyclically.
                     for unit in source.units.ranges() {
@@ -163,12 +164,7 @@ impl Epoch {
                     source
                         .shuffle
                         .reaches(&source.units, node, |big, positions| {
-                            let start = positions_of(
-                                source.units.samples(),
-                                node,
-                                inner.resolved.canonical_nodes,
-                            )
-                            .start;
+                            let start = positions_of(source.units.samples(), node, nodes).start;
                             let batches = finder.batches(
                                 place,
                                 node,
@@ -211,7 +207,7 @@ impl<'a> Finder<'a> {
             Method::DevicePerStream(_, nodes) => {
                 nodes.iter().map(|origins| sort(origins)).collect()
             }
-            Method::Random(_) | Method::Stratified(..) => Vec::new(),
+            Method::Random(_) | Method::Stratified(..) | Method::Mixture(_) => Vec::new(),
         };
         Self {
             epoch,
@@ -225,6 +221,8 @@ impl<'a> Finder<'a> {
         let batch_plan = &self.epoch.inner.batch_plan;
         match &batch_plan.method {
             Method::Random(partition) => partition.may_contain(node, &self.entries),
+            // Every rank receives samples of all streams.
+            Method::Mixture(_) => true,
             Method::PerStream(partitions, _) => partitions
                 .get(source)
                 .is_some_and(|partition| partition.may_contain(node, &self.entries)),
@@ -268,6 +266,7 @@ impl<'a> Finder<'a> {
         };
         let batch = match &batch_plan.method {
             Method::Random(partition) => partition.batch_of(node, place)?,
+            Method::Mixture(mixed) => mixed.batch_of(source, place)?,
             Method::PerStream(partitions, _) => turn(
                 self.turns.first()?,
                 partitions.get(source)?.batch_of(node, place)?,

@@ -7,6 +7,7 @@
 
 use crate::config::{BatchingMethod, PartitionAlgo, Resolved};
 use crate::error::{OrderError, ensure};
+use crate::mixed::Mixed;
 use crate::num::{count, index, real, room, trunc};
 use crate::partition::{Cut, Partition, Place};
 use crate::rng::Pcg64;
@@ -30,12 +31,15 @@ pub(crate) enum Method {
     Stratified(Vec<Partition>, Vec<u64>),
     /// A partition for each stream, and for each node the order of the streams' batches.
     DevicePerStream(Vec<Partition>, Vec<Vec<Origin>>),
+    /// A sequence in which the weights of the streams change.
+    Mixture(Mixed),
 }
 
 /// All batches of an epoch, from where it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchPlan {
     pub(crate) method: Method,
+    /// Into how many parts the positions of a source are divided; a mixture has one.
     pub(crate) canonical_nodes: u64,
     pub(crate) nodes: u64,
     pub(crate) ranks_per_node: u64,
@@ -126,6 +130,19 @@ impl BatchPlan {
         })
     }
 
+    /// Creates the plan of a mixture.
+    pub(crate) fn of_mixture(mixed: Mixed, resolved: &Resolved, batch_size: u64) -> Self {
+        Self {
+            canonical_nodes: 1,
+            nodes: resolved.world.nodes,
+            ranks_per_node: resolved.world.ranks_per_node,
+            batch_size,
+            skipped: 0,
+            batches: mixed.batches(),
+            method: Method::Mixture(mixed),
+        }
+    }
+
     /// Returns the number of global batches from the start of the epoch; the last one may be short.
     pub(crate) const fn batches(&self) -> u64 {
         self.batches
@@ -144,6 +161,7 @@ impl BatchPlan {
         let batch = batch + self.skipped;
         match &self.method {
             Method::Random(partition) => Some((0, partition.place(batch, entry)?)),
+            Method::Mixture(mixed) => mixed.place(batch, entry),
             Method::PerStream(partitions, origins) => {
                 let origin = origins.get(index(batch))?;
                 let stream = usize::try_from(origin.stream).ok()?;
@@ -182,6 +200,7 @@ impl BatchPlan {
     /// [`place`](Self::place). Takes a step per batch unless the method is `random` or `stratified`.
     pub(crate) fn entries_of(&self, source: usize, position: u64) -> Vec<(u64, u64, bool)> {
         let partition = match &self.method {
+            Method::Mixture(mixed) => return mixed.entries_of(source, position),
             Method::Random(partition) => Some(partition),
             Method::PerStream(partitions, _)
             | Method::Stratified(partitions, _)
@@ -202,7 +221,7 @@ impl BatchPlan {
     /// its entry. `None` if it is not part of a global batch.
     fn global_entry(&self, source: usize, batch: u64, entry: u64) -> Option<(u64, u64)> {
         match &self.method {
-            Method::Random(_) => Some((batch, entry)),
+            Method::Random(_) | Method::Mixture(_) => Some((batch, entry)),
             Method::PerStream(_, origins) => Some((turn_of(origins, source, batch)?, entry)),
             Method::Stratified(_, starts) => {
                 let (start, stop) = (*starts.get(source)?, *starts.get(source + 1)?);

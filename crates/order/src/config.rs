@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::error::{OrderError, ensure};
+use crate::mixture::Mixture;
 
 macro_rules! names {
     ($(#[$doc:meta])* $type:ident, $option:literal, $known:literal, $($(#[$variant_doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
@@ -281,13 +282,16 @@ pub struct ShuffleOptions {
     pub block_size: Option<u64>,
 }
 
-/// How samples are drawn from a shard that is used in part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How samples are drawn from streams, and from a shard that is used in part.
+#[derive(Clone, Debug, PartialEq)]
 pub struct SamplingOptions {
-    /// Which samples are drawn.
+    /// Which samples are drawn from a shard.
     pub method: SamplingMethod,
     /// How many samples at a time are drawn when the share of a shard is determined.
     pub granularity: u64,
+    /// Weights of the streams that change over the run. Then streams have no weights of their own, and batching is
+    /// `random`.
+    pub mixture: Option<Arc<Mixture>>,
 }
 
 /// All inputs that determine which sample goes where in one epoch.
@@ -305,7 +309,7 @@ pub struct EpochConfig {
     pub batch_size: u64,
     /// Whether and how to shuffle.
     pub shuffle: ShuffleOptions,
-    /// Which samples are drawn from a shard that is used in part.
+    /// How samples are drawn from streams and shards.
     pub sampling: SamplingOptions,
     /// How positions are distributed.
     pub partition_algo: PartitionAlgo,
@@ -341,6 +345,7 @@ impl EpochConfig {
             sampling: SamplingOptions {
                 method: SamplingMethod::Balanced,
                 granularity: 1,
+                mixture: None,
             },
             partition_algo: PartitionAlgo::Relaxed,
             batching_method: BatchingMethod::Random,

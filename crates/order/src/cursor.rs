@@ -119,6 +119,8 @@ impl Cursor {
         let inner = &epoch.inner;
         let active = match &inner.batch_plan.method {
             Method::Random(partition) => partition.count_nodes_in(&entries),
+            // A stream is in one or two passes at a time.
+            Method::Mixture(mixed) => 2 * mixed.streams(),
             _ => inner
                 .resolved
                 .canonical_nodes
@@ -173,7 +175,7 @@ impl Cursor {
         }
         self.wanted.clear();
         let inner = &self.epoch.inner;
-        let nodes = index(inner.resolved.canonical_nodes);
+        let nodes = index(inner.batch_plan.canonical_nodes);
         for entry in self.entries.clone() {
             let Some((source, place)) = inner.batch_plan.place(batch, entry) else {
                 continue;
@@ -251,7 +253,7 @@ impl Cursor {
             return false;
         }
         let inner = &self.epoch.inner;
-        let nodes = index(inner.resolved.canonical_nodes);
+        let nodes = index(inner.batch_plan.canonical_nodes);
         if self.windows.is_empty() {
             self.windows
                 .resize_with(nodes * inner.sources.len(), || None);

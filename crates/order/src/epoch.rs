@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::batch_plan::{BatchPlan, Method, Terms};
 use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State, StreamConfig};
 use crate::error::OrderError;
+use crate::mixed::Mixed;
 use crate::num::{real, trunc};
 use crate::rng_checkpoints::{Kept, Writer};
 use crate::shuffle::Shuffle;
@@ -74,24 +75,17 @@ impl Epoch {
     pub fn with_checkpoints(config: &EpochConfig, saved: &[u8]) -> Result<Self, OrderError> {
         let kept = Kept::new(saved);
         let resolved = config.resolve()?;
+        if let Some(mixture) = &config.sampling.mixture {
+            return Self::of_mixture(config, Mixed::new(config, mixture, &resolved)?, saved);
+        }
         let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
         let table = ShardTable::new(config.streams.iter().map(|stream| &*stream.shards));
-        let sampling = Sampling {
-            seed: resolved.seed,
-            epoch: resolved.epoch,
-            epoch_counts: resolved.epoch_seed,
-            epoch_members: config.sampling.method == SamplingMethod::Balanced,
-            granularity: config.sampling.granularity,
-        };
+        let sampling = sampling(config, &resolved);
         let mut streams: Vec<(Range<usize>, u64)> = Vec::with_capacity(shares.len());
         for (stream, share) in config.streams.iter().zip(&shares) {
             let first = streams.last().map_or(0, |(shards, _)| shards.end);
             streams.push((first..first + stream.shards.len(), share.choose));
         }
-        let empty = |stream: &StreamConfig| match stream.deleted {
-            None => EmptyShards::Stored,
-            Some(_) => EmptyShards::NotRead,
-        };
         let streams = streams.into_iter().zip(config.streams.iter().map(empty));
         let mut units = Vec::new();
         if config.batching_method == BatchingMethod::Random {
@@ -149,6 +143,54 @@ impl Epoch {
         })
     }
 
+    /// Computes the order of an epoch with a mixture. Each pass over a stream is a shuffle of its own, with the number of
+    /// the pass as its epoch.
+    fn of_mixture(config: &EpochConfig, mixed: Mixed, saved: &[u8]) -> Result<Self, OrderError> {
+        let resolved = config.resolve()?;
+        let table = ShardTable::new(config.streams.iter().map(|stream| &*stream.shards));
+        let mut units = Vec::with_capacity(config.streams.len());
+        let mut first = 0;
+        for (stream, size) in config.streams.iter().zip(mixed.shares()) {
+            let shards = first..first + stream.shards.len();
+            first = shards.end;
+            let whole = std::iter::once(((shards, size.samples), empty(stream)));
+            units.push(Units::resample_streams(
+                &table,
+                whole,
+                &sampling(config, &resolved),
+            )?);
+        }
+        let mut sources = Vec::new();
+        for (stream, pass) in mixed.passes() {
+            let units = units[stream].clone();
+            let shuffle = match config.shuffle.enabled {
+                true => Shuffle::with_checkpoints(
+                    &units,
+                    &ShuffleConfig {
+                        algo: config.shuffle.algo,
+                        canonical_nodes: 1,
+                        seed: resolved.seed,
+                        epoch: pass,
+                        block: (resolved.block / mixed.streams()).max(1),
+                    },
+                    Kept::new(saved),
+                )?,
+                false => Shuffle::unshuffled(units.samples(), 1),
+            };
+            sources.push(Source { units, shuffle });
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                replication: config.replication.unwrap_or(1),
+                shares: mixed.shares(),
+                table,
+                sources,
+                batch_plan: BatchPlan::of_mixture(mixed, &resolved, config.batch_size),
+                resolved,
+            }),
+        })
+    }
+
     /// Returns the resolved configuration: the world after replication, the epoch, its start and its canonical nodes.
     #[must_use]
     pub fn resolved(&self) -> &Resolved {
@@ -198,6 +240,7 @@ impl Epoch {
     pub fn clean_batches(&self) -> u64 {
         match &self.inner.batch_plan.method {
             Method::Random(partition) => partition.clean_batches().min(self.batches()),
+            Method::Mixture(mixed) => mixed.clean_batches(),
             _ => self.batches(),
         }
     }
@@ -290,6 +333,23 @@ impl Epoch {
             .iter()
             .map(|source| source.shuffle.checkpoints())
             .sum()
+    }
+}
+
+const fn empty(stream: &StreamConfig) -> EmptyShards {
+    match stream.deleted {
+        None => EmptyShards::Stored,
+        Some(_) => EmptyShards::NotRead,
+    }
+}
+
+fn sampling(config: &EpochConfig, resolved: &Resolved) -> Sampling {
+    Sampling {
+        seed: resolved.seed,
+        epoch: resolved.epoch,
+        epoch_counts: resolved.epoch_seed,
+        epoch_members: config.sampling.method == SamplingMethod::Balanced,
+        granularity: config.sampling.granularity,
     }
 }
 

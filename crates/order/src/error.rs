@@ -111,6 +111,9 @@ pub enum OrderError {
     /// The streams have no such sample.
     #[error("there is no sample {sample}: the streams have {samples}")]
     SampleBeyond { sample: u64, samples: u64 },
+    /// The weights of streams over time are invalid.
+    #[error("{reason}")]
+    Mixture { reason: String },
     /// A rank or worker is outside the world.
     #[error("{what} {value} of {of}")]
     OutsideWorld {
@@ -140,6 +143,7 @@ impl Diagnostic for OrderError {
             | Self::NoWeight { .. }
             | Self::NothingChosen { .. }
             | Self::ChooseTooMany { .. } => "config-weights",
+            Self::Mixture { .. } => "config-mixture",
             Self::NodesDoNotDivide { .. }
             | Self::EmptyCanonicalNode { .. }
             | Self::GlobalBatch { .. }
@@ -171,6 +175,7 @@ impl Diagnostic for OrderError {
             | Self::StreamTooSmall { stream, .. }
             | Self::NoShare { stream, .. } => Some(format!("stream {stream}")),
             Self::EmptyRange { .. } => Some("shuffle_block_size".to_owned()),
+            Self::Mixture { .. } => Some("mixture".to_owned()),
             Self::BeyondEnd { .. } | Self::StateField { .. } => Some("state".to_owned()),
             _ => None,
         }
@@ -377,6 +382,12 @@ mod tests {
                     samples: 7,
                 },
                 "error[no-such-sample]: there is no sample 7: the streams have 7",
+            ),
+            (
+                E::Mixture {
+                    reason: "the schedule has no points".to_owned(),
+                },
+                "error[config-mixture]: mixture: the schedule has no points",
             ),
             (
                 E::OutsideWorld {

@@ -1,9 +1,12 @@
 //! A configuration in serialized form: a line for `shardmill order --json`, or a golden order of the tests.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::config::{EpochConfig, State, StreamConfig, Weight, World};
 use crate::error::OrderError;
+use crate::mixture::Mixture;
 
 /// An [`EpochConfig`] for JSON and similar formats, whose options may be absent or null.
 ///
@@ -36,6 +39,7 @@ struct Choices {
     sampling_granularity: Option<u64>,
     partition_algo: Option<String>,
     batching_method: Option<String>,
+    mixture: Option<Mixture>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -67,6 +71,7 @@ impl Request {
         config.sampling.granularity = choices
             .sampling_granularity
             .unwrap_or(config.sampling.granularity);
+        config.sampling.mixture = choices.mixture.map(Arc::new);
         if let Some(name) = choices.shuffle_algo {
             config.shuffle.algo = name.parse()?;
         }

@@ -37,10 +37,7 @@ pub fn shares(
     epoch_size: Option<u64>,
     seed: u64,
 ) -> Result<Vec<Share>, OrderError> {
-    if streams.is_empty() {
-        return Err(OrderError::NoStreams);
-    }
-    let sizes = sizes(streams)?;
+    let sizes = stream_sizes(streams)?;
     let epoch_size = epoch_size.filter(|size| *size > 0);
     check_samples("epoch_size", epoch_size.unwrap_or(0))?;
     let proportional =
@@ -97,7 +94,11 @@ pub(crate) fn check_samples(option: &'static str, value: u64) -> Result<(), Orde
     ensure(value <= MOST_SAMPLES, option, value, "at most 2^48")
 }
 
-fn sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
+/// Returns the number of samples of each stream.
+pub(crate) fn stream_sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
+    if streams.is_empty() {
+        return Err(OrderError::NoStreams);
+    }
     let mut total = 0_u64;
     let mut sizes = Vec::with_capacity(streams.len());
     for (stream, config) in streams.iter().enumerate() {

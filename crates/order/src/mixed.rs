@@ -1,0 +1,202 @@
+//! Distributes the samples of a mixture over ranks and batches.
+//!
+//! The samples of an epoch are a single sequence, the same for every world. A global batch is the next part of it, and
+//! each rank receives a contiguous part of the batch. The last batch is divided equally; samples are repeated where
+//! that leaves a remainder.
+
+use std::ops::Range;
+
+use crate::config::{BatchingMethod, EpochConfig, Resolved, Weight};
+use crate::error::OrderError;
+use crate::mixture::{Mixture, MixturePlan, check_passes, passes};
+use crate::num::{count, index, real};
+use crate::partition::Place;
+use crate::weights::{Share, check_samples, stream_sizes};
+
+/// The samples of a mixture from where an epoch starts, by batch and entry.
+///
+/// Each pass over a stream is a source of its own, with its own shuffle.
+#[derive(Clone, Debug)]
+pub(crate) struct Mixed {
+    plan: MixturePlan,
+    sizes: Vec<u64>,
+    /// The passes over each stream that the epoch reads.
+    passes: Vec<Range<u64>>,
+    /// The first source of each stream.
+    sources: Vec<usize>,
+    /// Samples of the epoch that were delivered before.
+    start: u64,
+    batch_size: u64,
+    ranks: u64,
+}
+
+impl Mixed {
+    pub(crate) fn new(
+        config: &EpochConfig,
+        mixture: &Mixture,
+        resolved: &Resolved,
+    ) -> Result<Self, OrderError> {
+        let refuse = |reason: &str| {
+            Err(OrderError::Mixture {
+                reason: reason.to_owned(),
+            })
+        };
+        if config.batching_method != BatchingMethod::Random {
+            return refuse("the weights over time go with batching `random` only");
+        }
+        let has_weight = |weight: Weight| weight != Weight::Unspecified;
+        if config
+            .streams
+            .iter()
+            .any(|stream| has_weight(stream.weight))
+        {
+            return refuse("streams with weights over time have no proportion, repeat or choose");
+        }
+        let sizes = stream_sizes(&config.streams)?;
+        let plan = mixture.plan(&sizes, epoch_size(config, &sizes)?, resolved.epoch)?;
+        if resolved.sample_in_epoch > plan.samples() {
+            return Err(OrderError::BeyondEnd {
+                position: resolved.sample_in_epoch,
+                samples: plan.samples(),
+            });
+        }
+        let ranges = plan.ranges();
+        let both = ranges.iter().zip(&sizes);
+        let passes: Vec<Range<u64>> = both.map(|(range, size)| passes(range, *size)).collect();
+        let (mut sources, mut next) = (Vec::with_capacity(sizes.len()), 0_u64);
+        for range in &passes {
+            sources.push(index(next));
+            next = next.saturating_add(range.end - range.start);
+        }
+        check_passes(index(next))?;
+        Ok(Self {
+            plan,
+            sizes,
+            passes,
+            sources,
+            start: resolved.sample_in_epoch,
+            batch_size: config.batch_size,
+            ranks: resolved.world.ranks(),
+        })
+    }
+
+    /// Returns the shares of the streams in this epoch.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        let both = self.sizes.iter().zip(self.plan.ranges());
+        both.map(|(samples, range)| {
+            let choose = range.end - range.start;
+            Share {
+                samples: *samples,
+                choose,
+                proportion: real(choose) / real(self.plan.samples().max(1)),
+            }
+        })
+        .collect()
+    }
+
+    /// Returns the stream and the number of the pass of each source.
+    pub(crate) fn passes(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let streams = self.passes.iter().enumerate();
+        streams.flat_map(|(stream, passes)| passes.clone().map(move |pass| (stream, pass)))
+    }
+
+    pub(crate) fn streams(&self) -> u64 {
+        count(self.sizes.len())
+    }
+
+    const fn global_batch(&self) -> u64 {
+        self.ranks * self.batch_size
+    }
+
+    const fn left(&self) -> u64 {
+        self.plan.samples() - self.start
+    }
+
+    pub(crate) const fn batches(&self) -> u64 {
+        self.left().div_ceil(self.global_batch())
+    }
+
+    /// Returns the number of complete batches.
+    pub(crate) const fn clean_batches(&self) -> u64 {
+        self.left() / self.global_batch()
+    }
+
+    /// Returns the number of samples of a batch without repetitions, and of the entries of each rank in it.
+    fn lengths(&self, batch: u64) -> (u64, u64) {
+        let samples = (self.left() - batch * self.global_batch()).min(self.global_batch());
+        (samples, samples.div_ceil(self.ranks))
+    }
+
+    /// Returns the source and the position at `entry` of a batch that exists.
+    pub(crate) fn place(&self, batch: u64, entry: u64) -> Option<(usize, Place)> {
+        let (samples, per_rank) = self.lengths(batch);
+        let (rank, place) = (entry / self.batch_size, entry % self.batch_size);
+        if place >= per_rank {
+            return None;
+        }
+        let number = rank * per_rank + place;
+        let sample = self.start + batch * self.global_batch() + number % samples;
+        let (stream, number_in_stream) = self.plan.at(sample)?;
+        let size = self.sizes.get(stream)?;
+        let pass = number_in_stream / size - self.passes.get(stream)?.start;
+        let place = Place {
+            position: number_in_stream % size,
+            canonical_node: 0,
+            repeated: number >= samples,
+        };
+        Some((self.sources.get(stream)? + index(pass), place))
+    }
+
+    /// Returns the sample of the epoch at a position of a source, from where the epoch starts. `None` before that, and
+    /// for a position that the epoch does not read.
+    fn sample_of(&self, source: usize, position: u64) -> Option<u64> {
+        let stream = self
+            .sources
+            .iter()
+            .zip(&self.passes)
+            .rposition(|(first, passes)| *first <= source && !passes.is_empty())?;
+        let pass = self.passes.get(stream)?.start + count(source - self.sources.get(stream)?);
+        let number = pass * self.sizes.get(stream)? + position;
+        self.plan.sample_of(stream, number)?.checked_sub(self.start)
+    }
+
+    /// Returns the batch of a position of a source: `None` before the start and at the number of batches after the end.
+    pub(crate) fn batch_of(&self, source: usize, position: u64) -> Option<u64> {
+        self.sample_of(source, position)
+            .map(|sample| sample / self.global_batch())
+    }
+
+    /// Returns the batches and entries of a position, and whether it is repeated there.
+    pub(crate) fn entries_of(&self, source: usize, position: u64) -> Vec<(u64, u64, bool)> {
+        let Some(sample) = self.sample_of(source, position) else {
+            return Vec::new();
+        };
+        let (batch, number) = (sample / self.global_batch(), sample % self.global_batch());
+        let (samples, per_rank) = self.lengths(batch);
+        let all = (number..per_rank * self.ranks).step_by(index(samples.max(1)));
+        all.map(|number| {
+            let entry = number / per_rank * self.batch_size + number % per_rank;
+            (batch, entry, number >= samples)
+        })
+        .collect()
+    }
+}
+
+/// Returns the number of samples of an epoch with a mixture: all samples, unless a number is given.
+fn epoch_size(config: &EpochConfig, sizes: &[u64]) -> Result<u64, OrderError> {
+    let size = config.epoch_size.filter(|size| *size > 0);
+    check_samples("epoch_size", size.unwrap_or(0))?;
+    Ok(size.unwrap_or_else(|| sizes.iter().sum()))
+}
+
+impl EpochConfig {
+    /// Returns the sizes of the streams, and the samples of an epoch with a mixture.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a stream without samples, and for too many samples.
+    pub fn mixture_sizes(&self) -> Result<(Vec<u64>, u64), OrderError> {
+        let sizes = stream_sizes(&self.streams)?;
+        let epoch_size = epoch_size(self, &sizes)?;
+        Ok((sizes, epoch_size))
+    }
+}
