@@ -147,23 +147,29 @@ impl Mixed {
         Some((self.sources.get(stream)? + index(pass), place))
     }
 
-    /// Returns the sample of the epoch at a position of a source, from where the epoch starts. `None` before that, and
-    /// for a position that the epoch does not read.
-    fn sample_of(&self, source: usize, position: u64) -> Option<u64> {
-        let stream = self
-            .sources
-            .iter()
-            .zip(&self.passes)
-            .rposition(|(first, passes)| *first <= source && !passes.is_empty())?;
+    /// Returns the stream of a source, and the number in that stream of the sample at a position.
+    fn number_of(&self, source: usize, position: u64) -> Option<(usize, u64)> {
+        let mut streams = self.sources.iter().zip(&self.passes);
+        let stream = streams.rposition(|(first, passes)| *first <= source && !passes.is_empty())?;
         let pass = self.passes.get(stream)?.start + count(source - self.sources.get(stream)?);
-        let number = pass * self.sizes.get(stream)? + position;
+        Some((stream, pass * self.sizes.get(stream)? + position))
+    }
+
+    /// Returns the sample at a position of a source, counted from where the epoch starts. `None` if the epoch does not
+    /// read it.
+    fn sample_of(&self, source: usize, position: u64) -> Option<u64> {
+        let (stream, number) = self.number_of(source, position)?;
         self.plan.sample_of(stream, number)?.checked_sub(self.start)
     }
 
-    /// Returns the batch of a position of a source: `None` before the start and at the number of batches after the end.
+    /// Returns the batch of a position of a source: `None` before the start, and the number of batches after the end.
     pub(crate) fn batch_of(&self, source: usize, position: u64) -> Option<u64> {
-        self.sample_of(source, position)
-            .map(|sample| sample / self.global_batch())
+        let (stream, number) = self.number_of(source, position)?;
+        if number >= self.plan.ranges().get(stream)?.end {
+            return Some(self.batches());
+        }
+        let sample = self.sample_of(source, position)?;
+        Some(sample / self.global_batch())
     }
 
     /// Returns the batches and entries of a position, and whether it is repeated there.

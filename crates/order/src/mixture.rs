@@ -61,10 +61,10 @@ pub enum WhenExhausted {
 pub struct Mixture {
     /// The weights over time. The first point starts at sample 0.
     pub schedule: Vec<WeightPoint>,
-    /// Changes made while the run progressed, in the order in which they were made. Each replaces all that would follow
-    /// its sample.
+    /// Changes made while the run progressed, in the order in which they were made. Each is a schedule that replaces all
+    /// that would follow its first sample. The samples before stay as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<WeightPoint>,
+    pub changes: Vec<Vec<WeightPoint>>,
     /// How often each stream is read at most; empty, or `None` for a stream, without a limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<Option<u64>>,
@@ -90,8 +90,10 @@ pub struct MixtureWindow {
 #[derive(Clone, Debug, PartialEq)]
 struct Span {
     start: u64,
-    /// Exclusive; `u64::MAX` for the last one.
+    /// The end that was planned, exclusive; `u64::MAX` for the last one.
     end: u64,
+    /// The first sample that a change takes over; `u64::MAX` without one.
+    cut: u64,
     first: Vec<u64>,
     last: Vec<u64>,
 }
@@ -155,6 +157,50 @@ fn rescaled(weights: &[u64]) -> Option<Vec<u64>> {
     (sum > 0).then(|| apportion(SCALE, &shares.collect::<Vec<_>>(), sum))
 }
 
+/// Returns the spans of a schedule.
+fn spans_of(schedule: &[WeightPoint], streams: usize) -> Result<Vec<Span>, OrderError> {
+    let mut spans: Vec<Span> = Vec::with_capacity(schedule.len());
+    for point in schedule {
+        let weights = scaled(point, streams)?;
+        let start = point.from_sample;
+        match spans.last_mut() {
+            None if point.ramp => {
+                return Err(wrong("the first point cannot be a ramp".to_owned()));
+            }
+            None => {}
+            Some(before) if start <= before.start => {
+                return Err(wrong(format!(
+                    "the point at sample {start} follows one at sample {}: points must be in order",
+                    before.start
+                )));
+            }
+            Some(before) => {
+                before.end = start;
+                if point.ramp {
+                    ensure(
+                        start - before.start <= MOST_IN_PIECE,
+                        "mixture",
+                        start - before.start,
+                        "a ramp of at most 2^40 samples",
+                    )?;
+                    before.last.clone_from(&weights);
+                }
+            }
+        }
+        spans.push(Span {
+            start,
+            end: u64::MAX,
+            cut: u64::MAX,
+            first: weights.clone(),
+            last: weights,
+        });
+    }
+    match spans.is_empty() {
+        true => Err(wrong("the schedule has no points".to_owned())),
+        false => Ok(spans),
+    }
+}
+
 impl Mixture {
     /// Creates a mixture whose weights never change.
     #[must_use]
@@ -173,11 +219,10 @@ impl Mixture {
 
     /// Returns the spans of the run, with the changes applied.
     fn spans(&self, streams: usize) -> Result<Vec<Span>, OrderError> {
-        if self.schedule.len() + self.changes.len() > MOST_POINTS {
+        let points = self.changes.iter().map(Vec::len).sum::<usize>() + self.schedule.len();
+        if points > MOST_POINTS {
             return Err(wrong(format!(
-                "{} points and {} changes are more than {MOST_POINTS}",
-                self.schedule.len(),
-                self.changes.len()
+                "{points} points with those of changes are more than {MOST_POINTS}"
             )));
         }
         if !(self.epochs.is_empty() || self.epochs.len() == streams) {
@@ -186,67 +231,64 @@ impl Mixture {
                 self.epochs.len()
             )));
         }
-        let mut spans: Vec<Span> = Vec::with_capacity(self.schedule.len());
-        for point in &self.schedule {
-            let weights = scaled(point, streams)?;
-            let start = point.from_sample;
-            match spans.last_mut() {
-                None if start > 0 || point.ramp => {
-                    return Err(wrong(
-                        "the first point must start at sample 0, without a ramp".to_owned(),
-                    ));
-                }
-                None => {}
-                Some(before) if start <= before.start => {
-                    return Err(wrong(format!(
-                        "the point at sample {start} follows one at sample {}: points must be in order",
-                        before.start
-                    )));
-                }
-                Some(before) => {
-                    before.end = start;
-                    if point.ramp {
-                        ensure(
-                            start - before.start <= MOST_IN_PIECE,
-                            "mixture",
-                            start - before.start,
-                            "a ramp of at most 2^40 samples",
-                        )?;
-                        before.last.clone_from(&weights);
-                    }
-                }
-            }
-            spans.push(Span {
-                start,
-                end: u64::MAX,
-                first: weights.clone(),
-                last: weights,
-            });
-        }
-        if spans.is_empty() {
-            return Err(wrong("the schedule has no points".to_owned()));
+        let mut spans = spans_of(&self.schedule, streams)?;
+        if spans.first().is_some_and(|span| span.start > 0) {
+            return Err(wrong("the first point must start at sample 0".to_owned()));
         }
         for change in &self.changes {
-            let weights = scaled(change, streams)?;
-            if change.ramp {
-                return Err(wrong(format!(
-                    "the change at sample {} is a ramp: changes happen all at once",
-                    change.from_sample
-                )));
-            }
-            spans.retain(|span| span.start < change.from_sample);
+            let new = spans_of(change, streams)?;
+            let start = new.first().map_or(0, |span| span.start);
+            spans.retain(|span| span.start < start);
             if let Some(last) = spans.last_mut() {
-                last.last = last.weights_at(change.from_sample);
-                last.end = change.from_sample;
+                // The planned end stays, because the order before the change depends on it.
+                last.cut = start;
             }
-            spans.push(Span {
-                start: change.from_sample,
-                end: u64::MAX,
-                first: weights.clone(),
-                last: weights,
-            });
+            spans.extend(new);
         }
         Ok(spans)
+    }
+
+    /// Returns the mixture that follows this one up to a sample of the run, and another one from there on.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an invalid mixture.
+    pub fn followed_by(
+        &self,
+        other: &Self,
+        streams: usize,
+        sample: u64,
+    ) -> Result<Self, OrderError> {
+        let mut change = Vec::new();
+        for span in other.spans(streams)? {
+            let end = span.end.min(span.cut);
+            if end <= sample {
+                continue;
+            }
+            let point = |from_sample, weights: &[u64], ramp| WeightPoint {
+                from_sample,
+                weights: weights.iter().map(|weight| real(*weight)).collect(),
+                ramp,
+            };
+            let start = span.start.max(sample);
+            let mut first = point(start, &span.weights_at(start), false);
+            if change.last() != Some(&first) {
+                // A ramp ends where this span starts.
+                first.ramp = false;
+                if change
+                    .last()
+                    .is_some_and(|last: &WeightPoint| last.from_sample == start)
+                {
+                    change.pop();
+                }
+                change.push(first);
+            }
+            if span.first != span.last {
+                change.push(point(end, &span.weights_at(end), true));
+            }
+        }
+        let mut spliced = self.clone();
+        spliced.changes.push(change);
+        Ok(spliced)
     }
 
     /// Returns the first sample of the run from which both mixtures differ, if it is before `sample`.
@@ -279,7 +321,8 @@ impl Mixture {
             let weights = |spans: &[Span]| {
                 let after = spans.partition_point(|span| span.start <= start);
                 let span = spans.get(after.checked_sub(1)?)?;
-                Some((span.weights_at(start), span.weights_at(end)))
+                // A point that a ramp leads to starts a span of its own.
+                Some((span.weights_at(start), span.weights_at(end.min(span.end))))
             };
             if weights(&own) != weights(&others) {
                 return Ok(Some(start));
@@ -333,6 +376,7 @@ impl Mixture {
             };
             let epoch_end = (sample / epoch_size + 1) * epoch_size;
             let end = span.end.min(epoch_end);
+            let cut = span.cut.min(end);
             let available = |mut weights: Vec<u64>| {
                 for ((weight, limit), taken) in weights.iter_mut().zip(&limits).zip(&before) {
                     if limit.is_some_and(|limit| *taken >= limit) {
@@ -351,14 +395,15 @@ impl Mixture {
             };
             let mut piece = Piece::new(sample, end - sample, (&first, &last), before);
             piece.cut_at_limits(&limits);
+            let is_used_up = piece.end < cut.min(end);
+            piece.end = piece.end.min(cut);
             before = piece.after();
-            let is_cut = piece.end < end;
             sample = piece.end;
             if piece.start >= start && piece.end > piece.start {
                 plan.samples += piece.end - piece.start;
                 plan.pieces.push(piece);
             }
-            if is_cut && self.when_exhausted == WhenExhausted::Stop {
+            if is_used_up && self.when_exhausted == WhenExhausted::Stop {
                 break;
             }
         }
