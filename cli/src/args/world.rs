@@ -1,5 +1,7 @@
 //! The options that describe streams, the world of a run, and its order.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use shardmill_core::escape;
@@ -116,6 +118,10 @@ pub struct SampleOrderArgs {
     /// Number of samples drawn at a time from a shard that is used in part
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Order", value_parser = values::number)]
     pub sampling_granularity: u64,
+
+    /// Weights of the streams over the samples of the run, as JSON: a schedule of steps and ramps
+    #[arg(long, value_name = "FILE", help_heading = "Order", value_parser = values::local_path)]
+    pub mixture: Option<PathBuf>,
 
     /// How samples are distributed to nodes, ranks and workers
     #[arg(long, value_name = "ALGO", default_value = "relaxed", help_heading = "Order", value_parser = values::named(PartitionAlgo::ALL, PartitionAlgo::name))]

@@ -18,6 +18,7 @@ mod lint;
 mod ls;
 mod man;
 mod markdown;
+mod mixture;
 mod options;
 mod order;
 mod picture;

@@ -49,6 +49,8 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     let state = args.resume.as_deref().map(load).transpose()?;
     config.streams = streams(args, &limits)?;
     if let (Some(state), Some(path)) = (state, &args.resume) {
+        let continued = state.resume_mixture(&mut config);
+        continued.map_err(|error| of_state(error, path))?;
         config.resume = Some(
             state
                 .resume(&config)

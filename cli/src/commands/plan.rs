@@ -6,6 +6,7 @@ use shardmill_order::{EpochConfig, StreamConfig};
 use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, forecast};
 
 use super::dataset_location::DatasetLocation;
+use super::mixture::{self, EpochShares};
 use super::tars::Tars;
 use super::{dataset, options, picture, world};
 use crate::args::PlanArgs;
@@ -30,6 +31,9 @@ struct Plan<'a> {
     node: NodeFacts,
     #[serde(flatten)]
     forecast: &'a Forecast,
+    /// With a mixture, the shares of the streams.
+    #[serde(skip_serializing_if = "<[EpochShares]>::is_empty")]
+    mixture: &'a [EpochShares],
     advice: Vec<String>,
 }
 
@@ -79,15 +83,20 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let config = world::epoch_config(&args.world, data.configs.clone())?;
     let found = forecast(&config, &data.costs, &options)?;
     let advice = advice(&found, &data, &options);
+    let shares = mixture::shares(&config, options.epochs)?;
     if let Some(path) = &args.svg {
         let title = format!("Plan of {}", title(&data));
         let drawing = picture::draw(&title, &found, options.cache_limit);
         options::publish("svg", path, drawing.as_bytes())?;
     }
     if out.is_json() {
-        out.json(&plan(data, &config, &options, &found, advice)?)?;
+        out.json(&plan(data, &config, &options, (&found, &shares), advice)?)?;
     } else {
         show(&data, &config, &options, &found, &advice, out)?;
+        if !shares.is_empty() {
+            out.text(format_args!("\n{}", mixture::table(&shares)))?;
+            out.text(format_args!("\n{}", mixture::picture(&shares)))?;
+        }
     }
     Ok(Exit::Done)
 }
@@ -177,7 +186,7 @@ fn plan<'a>(
     data: Data,
     config: &EpochConfig,
     options: &ForecastOptions,
-    forecast: &'a Forecast,
+    (forecast, mixture): (&'a Forecast, &'a [EpochShares]),
     advice: Vec<String>,
 ) -> Result<Plan<'a>, Stop> {
     let resolved = config.resolve()?;
@@ -203,6 +212,7 @@ fn plan<'a>(
             step_seconds: options.step.as_secs_f64(),
         },
         forecast,
+        mixture,
         advice,
     })
 }

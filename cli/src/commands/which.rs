@@ -122,6 +122,8 @@ pub fn run(args: &WhichArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
 /// Makes the run resume from a state, with the order that the state records.
 fn resume(config: &mut EpochConfig, state: &RunState, path: &Path) -> Result<(), Stop> {
     state.adopt_order(config);
+    let continued = state.resume_mixture(config);
+    continued.map_err(|error| order::of_state(error, path))?;
     let resumed = state.resume(config);
     config.resume = Some(resumed.map_err(|error| order::of_state(error, path))?);
     Ok(())

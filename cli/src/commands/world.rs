@@ -1,6 +1,14 @@
 //! The streams, the ranks and the order options of commands that create an order.
 
-use shardmill_order::{EpochConfig, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World};
+use std::path::Path;
+use std::sync::Arc;
+
+use shardmill_core::escape;
+use shardmill_order::{
+    EpochConfig, Mixture, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World,
+};
+use shardmill_reader::MOST_STATE_BYTES;
+use shardmill_storage::FileHandle;
 
 use super::samples::SampleChoice;
 use crate::args::{Stream, WorldArgs};
@@ -53,12 +61,26 @@ pub fn epoch_config(args: &WorldArgs, streams: Vec<StreamConfig>) -> Result<Epoc
         sampling: SamplingOptions {
             method: order.sampling_method,
             granularity: order.sampling_granularity,
+            mixture: order.mixture.as_deref().map(mixture).transpose()?,
         },
         partition_algo: order.partition_algo,
         ..EpochConfig::new(streams, ranks.batch_size, world)
     };
     config.resolve()?;
     Ok(config)
+}
+
+/// Reads a mixture from a file.
+fn mixture(path: &Path) -> Result<Arc<Mixture>, Stop> {
+    let bytes = FileHandle::open(path)?.read_all(MOST_STATE_BYTES)?;
+    match Mixture::from_json(&bytes) {
+        Ok(mixture) => Ok(Arc::new(mixture)),
+        Err(error) => {
+            let mut fault = Fault::from(error);
+            fault.object = Some(escape(&path.display().to_string()).into_owned());
+            Err(fault.into())
+        }
+    }
 }
 
 #[cfg(test)]

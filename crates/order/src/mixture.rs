@@ -9,13 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{OrderError, ensure};
 use crate::interleave::{MOST_IN_PIECE, Piece, SCALE, apportion};
-use crate::num::{count, real, trunc};
+use crate::num::{count, real, share, trunc};
 
 /// The most samples of all epochs of a run, which doubles count exactly.
 const MOST_IN_RUN: u64 = 1 << 53;
 
 /// The most points of a schedule: a state records them, and has at most 64 KiB.
 const MOST_POINTS: usize = 1000;
+
+/// The most that a weight of [`SCALE`] changes when it is stored and scaled again.
+const ROUNDING: u64 = 8;
 
 /// The weights of all streams from a sample of the run on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -248,6 +251,49 @@ impl Mixture {
         Ok(spans)
     }
 
+    /// Parses a mixture from JSON, with the names of the fields as keys.
+    ///
+    /// # Errors
+    /// `InvalidInput` for anything else.
+    pub fn from_json(text: &[u8]) -> Result<Self, OrderError> {
+        serde_json::from_slice(text).map_err(|error| wrong(format!("it is not a mixture: {error}")))
+    }
+
+    /// Formats the mixture as JSON on one line.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Weights are finite, and keys are text.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Returns the mixture of a run that resumes at a sample from a state with this mixture, if the program gives
+    /// another one. What the program gives applies from there on. If both differ before that sample, returns the first
+    /// sample that differs as the inner error.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an invalid mixture.
+    pub fn resumed_with(
+        &self,
+        given: &Self,
+        streams: usize,
+        sample: u64,
+    ) -> Result<Result<Self, u64>, OrderError> {
+        let is_known = given.changes.is_empty()
+            && given.schedule == self.schedule
+            && given.epochs == self.epochs
+            && given.when_exhausted == self.when_exhausted;
+        if sample == 0 {
+            return Ok(Ok(if is_known { self } else { given }.clone()));
+        }
+        if is_known || self.differs_before(given, streams, u64::MAX)?.is_none() {
+            return Ok(Ok(self.clone()));
+        }
+        match self.differs_before(given, streams, sample)? {
+            Some(different) => Ok(Err(different)),
+            None => Ok(Ok(self.followed_by(given, streams, sample)?)),
+        }
+    }
+
     /// Returns the mixture that follows this one up to a sample of the run, and another one from there on.
     ///
     /// # Errors
@@ -322,9 +368,16 @@ impl Mixture {
                 let after = spans.partition_point(|span| span.start <= start);
                 let span = spans.get(after.checked_sub(1)?)?;
                 // A point that a ramp leads to starts a span of its own.
-                Some((span.weights_at(start), span.weights_at(end.min(span.end))))
+                Some([span.weights_at(start), span.weights_at(end.min(span.end))])
             };
-            if weights(&own) != weights(&others) {
+            let both = weights(&own).into_iter().flatten();
+            let both = both.zip(weights(&others).into_iter().flatten());
+            // Weights of a state were rounded once more.
+            let differ = |(left, right): (Vec<u64>, Vec<u64>)| {
+                let mut pairs = left.iter().zip(&right);
+                pairs.any(|(left, right)| left.abs_diff(*right) > ROUNDING)
+            };
+            if both.map(differ).any(|differ| differ) {
                 return Ok(Some(start));
             }
         }
@@ -437,6 +490,30 @@ impl Mixture {
     }
 }
 
+impl Mixture {
+    /// Returns the samples of each stream in equal parts of an epoch.
+    ///
+    /// # Errors
+    /// As for [`windows`](Self::windows).
+    pub fn parts(
+        &self,
+        sizes: &[u64],
+        epoch_size: u64,
+        epoch: u64,
+        parts: u64,
+    ) -> Result<Vec<Vec<u64>>, OrderError> {
+        let plan = self.plan(sizes, epoch_size, epoch)?;
+        let border = |part| share(plan.samples, part, parts.max(1));
+        let counts = (0..parts).map(|part| {
+            let before = plan.counts_before(border(part));
+            let after = plan.counts_before(border(part + 1));
+            let both = after.iter().zip(before);
+            both.map(|(after, before)| after - before).collect()
+        });
+        Ok(counts.collect())
+    }
+}
+
 /// The samples of one epoch of a run with a mixture.
 #[derive(Clone, Debug)]
 pub(crate) struct MixturePlan {
@@ -463,6 +540,21 @@ impl MixturePlan {
             .map_or_else(|| self.before.clone(), Piece::after);
         let both = self.before.iter().zip(after);
         both.map(|(before, after)| *before..after).collect()
+    }
+
+    /// Returns the samples of each stream before a sample of the epoch, counted from the start of the run.
+    fn counts_before(&self, sample: u64) -> Vec<u64> {
+        let sample = self.start + sample.min(self.samples);
+        let after = self.pieces.partition_point(|piece| piece.start < sample);
+        let piece = after
+            .checked_sub(1)
+            .and_then(|place| self.pieces.get(place));
+        let Some(piece) = piece else {
+            return self.before.clone();
+        };
+        let counts = piece.counts_before(sample - piece.start);
+        let both = piece.before.iter().zip(counts);
+        both.map(|(before, counted)| before + counted).collect()
     }
 
     /// Returns the stream of a sample of the epoch, and the number of the sample in its stream.

@@ -81,6 +81,11 @@ pub enum ReaderError {
         expected: String,
         differences: String,
     },
+    /// The weights of the mixture differ before the position of the state.
+    #[error(
+        "its weights and those of this run differ from sample {sample} on, and it is at sample {position} of the run"
+    )]
+    StateMixture { sample: u64, position: u64 },
     /// The caller requested to stop.
     #[error("stopped before the end")]
     Interrupted,
@@ -141,7 +146,7 @@ impl Diagnostic for ReaderError {
         match self {
             Self::SampleBeyond { .. } => ErrorKind::InvalidInput,
             Self::StatePickle { .. } | Self::StateNewer { .. } => ErrorKind::Unsupported,
-            Self::StateForeign { .. } => ErrorKind::Conflict,
+            Self::StateForeign { .. } | Self::StateMixture { .. } => ErrorKind::Conflict,
             Self::CollatorLost => ErrorKind::Bug,
             Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -165,6 +170,7 @@ impl Diagnostic for ReaderError {
             Self::StatePosition { .. } => "state-position",
             Self::StateNewer { .. } => "state-newer",
             Self::StateForeign { .. } => "state-foreign",
+            Self::StateMixture { .. } => "state-mixture",
             Self::Thread { .. } => "no-thread",
             Self::Interrupted => "interrupted",
             _ => "reader",
@@ -180,7 +186,8 @@ impl Diagnostic for ReaderError {
             | Self::StateField { .. }
             | Self::StatePosition { .. }
             | Self::StateNewer { .. }
-            | Self::StateForeign { .. } => Some("state".to_owned()),
+            | Self::StateForeign { .. }
+            | Self::StateMixture { .. } => Some("state".to_owned()),
             _ => self.inner().and_then(Diagnostic::object),
         }
     }
@@ -194,6 +201,9 @@ impl Diagnostic for ReaderError {
             Self::StateNewer { .. } => "read it with the version that wrote it, or a later one",
             Self::StateForeign { .. } => {
                 "use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew"
+            }
+            Self::StateMixture { .. } => {
+                "change weights after the position of the state only, or leave the mixture out to continue that of the state"
             }
             _ => return self.inner().and_then(Diagnostic::hint),
         };

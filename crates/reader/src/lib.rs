@@ -39,8 +39,8 @@ pub use shardmill_cache::{
     ForecastOptions, MOST_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost, TraceStep, forecast,
 };
 pub use shardmill_dataset::Window;
-pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState};
 pub use values::StoredPlace;
+pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState, continued_mixture};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

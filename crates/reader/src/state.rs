@@ -6,7 +6,10 @@
 
 use std::path::Path;
 
-use shardmill_order::{EpochConfig, State};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use shardmill_order::{EpochConfig, Mixture, State};
 use shardmill_storage::FileHandle;
 
 mod adopt;
@@ -31,11 +34,18 @@ use json::{Json, Object, check_size};
 /// assert_eq!((state.state.sample_in_epoch, state.fingerprint()), (640, None));
 /// # Ok::<(), shardmill_reader::ReaderError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RunState {
     /// The position of the run.
     pub state: State,
     identity: Option<OrderIdentity>,
+    mixture: Option<Mixture>,
+}
+
+/// The weights of a state, with those that changed while the run progressed.
+#[derive(Deserialize)]
+struct RecordedMixture {
+    mixture: Option<Mixture>,
 }
 
 impl RunState {
@@ -45,7 +55,15 @@ impl RunState {
         Self {
             state,
             identity: Some(identity),
+            mixture: None,
         }
+    }
+
+    /// Records the mixture of the run.
+    #[must_use]
+    pub fn with_mixture(mut self, mixture: Option<Mixture>) -> Self {
+        self.mixture = mixture;
+        self
     }
 
     /// Parses a state from JSON.
@@ -88,7 +106,17 @@ impl RunState {
                 Some(value) => root.nodes("initial_physical_nodes", value)?,
             },
         };
-        Ok(Self { state, identity })
+        let recorded: RecordedMixture =
+            serde_json::from_slice(bytes).map_err(|error| ReaderError::StateField {
+                field: "mixture",
+                found: error.to_string(),
+                expected: "a mixture",
+            })?;
+        Ok(Self {
+            state,
+            identity,
+            mixture: recorded.mixture,
+        })
     }
 
     /// Reads a state from a file.
@@ -111,8 +139,11 @@ impl RunState {
         let ours = self.identity.as_ref().map_or_else(String::new, |identity| {
             format!(r#", "shardmill": {}"#, identity.render())
         });
+        let mixture = self.mixture.as_ref().map_or_else(String::new, |mixture| {
+            format!(r#", "mixture": {}"#, mixture.to_json())
+        });
         format!(
-            r#"{{"epoch": {}, "sample_in_epoch": {}, "num_canonical_nodes": {}, "shuffle_seed": {}, "initial_physical_nodes": {}{ours}}}"#,
+            r#"{{"epoch": {}, "sample_in_epoch": {}, "num_canonical_nodes": {}, "shuffle_seed": {}, "initial_physical_nodes": {}{ours}{mixture}}}"#,
             state.epoch,
             state.sample_in_epoch,
             number(state.num_canonical_nodes),
@@ -127,6 +158,20 @@ impl RunState {
         self.identity.as_ref().map(OrderIdentity::fingerprint)
     }
 
+    /// Sets the mixture with which a run continues: that of the state, and from its position on that of `config`, if it
+    /// differs.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::StateMixture`] if it differs before that; [`ReaderError::Order`] for an invalid mixture.
+    pub fn resume_mixture(&self, config: &mut EpochConfig) -> Result<(), ReaderError> {
+        if let Some(recorded) = &self.mixture {
+            let mixture = continued_mixture(recorded, config, &self.state)?;
+            config.sampling.mixture = Some(Arc::new(mixture));
+        }
+        Ok(())
+    }
+
     /// Returns the state for a run that resumes from it. The run must have the same samples in the same order.
     ///
     /// # Errors
@@ -138,6 +183,28 @@ impl RunState {
         }
         Ok(self.state)
     }
+}
+
+/// Returns the mixture with which a run continues from a state that recorded one.
+///
+/// # Errors
+///
+/// [`ReaderError::StateMixture`] if the mixture of the run differs before the position of the state;
+/// [`ReaderError::Order`] for an invalid mixture.
+pub fn continued_mixture(
+    recorded: &Mixture,
+    config: &EpochConfig,
+    state: &State,
+) -> Result<Mixture, ReaderError> {
+    let Some(given) = &config.sampling.mixture else {
+        return Ok(recorded.clone());
+    };
+    let (sizes, epoch_size) = config.mixture_sizes()?;
+    let before = state.epoch.saturating_mul(epoch_size);
+    let position = before.saturating_add(state.sample_in_epoch);
+    recorded
+        .resumed_with(given, sizes.len(), position)?
+        .map_err(|sample| ReaderError::StateMixture { sample, position })
 }
 
 /// Recognizes formats that could run code when other programs read them, and returns their name.

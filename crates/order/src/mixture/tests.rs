@@ -387,3 +387,61 @@ fn billions_of_samples_resume_at_once() {
         .filter(|entry| entry.sample < SampleId(900_000_000));
     assert!((25..=26).contains(&of_first.count()));
 }
+
+#[test]
+fn a_resumed_run_may_change_what_follows() {
+    let mut given = curriculum();
+    given.schedule.push(point(5000, &[1.0, 0.0], false));
+    let spliced = curriculum().resumed_with(&given, 2, 2000).unwrap();
+    // The ramp from 1000 to 3000 is in progress at 2000.
+    let spliced = spliced.unwrap();
+    let windows = spliced.windows(&[10_000, 10_000], 6000, 0).unwrap();
+    assert_eq!(
+        taken(&windows),
+        [
+            (0, 1000, vec![900, 100]),
+            (1000, 2000, vec![425, 575]),
+            (2000, 3000, vec![275, 725]),
+            (3000, 5000, vec![400, 1600]),
+            (5000, 6000, vec![1000, 0]),
+        ]
+    );
+    // The next resume adds nothing, whether the program gives the new or the old schedule.
+    assert_eq!(
+        spliced.resumed_with(&given, 2, 4000).unwrap(),
+        Ok(spliced.clone())
+    );
+    assert_eq!(
+        spliced.resumed_with(&curriculum(), 2, 4000).unwrap(),
+        Ok(spliced.clone())
+    );
+    // A schedule that differs in the past is refused.
+    assert_eq!(
+        curriculum().resumed_with(&given, 2, 5001).unwrap(),
+        Err(5000)
+    );
+    let constant = Mixture::constant(vec![0.9, 0.1]);
+    assert_eq!(
+        curriculum().resumed_with(&constant, 2, 1001).unwrap(),
+        Err(1000)
+    );
+    assert!(
+        curriculum()
+            .resumed_with(&constant, 2, 1000)
+            .unwrap()
+            .is_ok()
+    );
+    assert_eq!(
+        curriculum().resumed_with(&constant, 2, 0).unwrap(),
+        Ok(constant)
+    );
+    let json = spliced.to_json();
+    assert_eq!(Mixture::from_json(json.as_bytes()).unwrap(), spliced);
+    let error = Mixture::from_json(br#"{"schedule": [], "ramp": true}"#).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("it is not a mixture: unknown field `ramp`"),
+        "{error}"
+    );
+}

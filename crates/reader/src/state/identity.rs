@@ -60,7 +60,17 @@ impl OrderIdentity {
     ///
     /// `InvalidInput` for streams without samples, and for invalid weights or replications.
     pub fn new(config: &EpochConfig, canonical_nodes: Option<u64>) -> Result<Self, OrderError> {
-        let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
+        let mut shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
+        let epoch_of_mixture = match &config.sampling.mixture {
+            None => None,
+            Some(_) => Some(config.mixture_sizes()?.1),
+        };
+        if epoch_of_mixture.is_some() {
+            // What an epoch takes of each stream depends on the weights, which the state records.
+            for share in &mut shares {
+                share.choose = share.samples;
+            }
+        }
         let mixed = config.batching_method != BatchingMethod::Random;
         let mut terms = Terms {
             hasher: Hasher::new(HashAlgo::Sha256),
@@ -103,7 +113,13 @@ impl OrderIdentity {
         terms.name("samples", samples);
         terms.name("shards", shards);
         terms.name("shard_sizes", short(sizes));
-        terms.name("epoch_size", chosen);
+        if let Some(epoch_size) = epoch_of_mixture {
+            terms.hasher.update(b"mixture\n");
+            terms.put_named("epoch_size", epoch_size);
+            terms.name("mixture", "yes");
+        } else {
+            terms.name("epoch_size", chosen);
+        }
         terms.put_named("sampling_granularity", config.sampling.granularity);
         let block = config.shuffle.block_size.or_else(|| {
             let nodes = canonical_nodes.filter(|nodes| *nodes > 0)?;
