@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shardmill.base._typing import Sample
     from shardmill.caching import CacheClient, CachedFile
     from shardmill.files import FileDataset, FileStream
+    from shardmill.mixtures import Mixture
     from shardmill.videos import Clip, VideoIndex, index_videos
     from shardmill.views import View, select
     from shardmill.windows import Window, find_episodes
@@ -87,12 +88,13 @@ __getattr__, __dir__ = lazy(
         'base._typing': ('Sample',),
         'caching': ('CacheClient', 'CachedFile'),
         'files': ('FileDataset', 'FileStream'),
+        'mixtures': ('Mixture',),
         'videos': ('Clip', 'VideoIndex', 'index_videos'),
         'views': ('View', 'select'),
         'windows': ('Window', 'find_episodes'),
     },
     (
-        'base caching errors files lineage metrics multimodal parts reports schema stats text videos '
+        'base caching errors files lineage metrics mixtures multimodal parts reports schema stats text videos '
         'views vision windows'
     ).split(),
 )

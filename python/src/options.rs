@@ -12,7 +12,7 @@ use shardmill_core::{ErrorKind, Limits};
 use shardmill_dataset::{FileForm, FileOptions, KnownFiles, StreamOptions};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{
-    EpochConfig, SamplingOptions, ShuffleOptions, Skip, State, StreamConfig, Weight, World,
+    EpochConfig, Mixture, SamplingOptions, ShuffleOptions, Skip, State, StreamConfig, Weight, World,
 };
 use shardmill_reader::{CacheOptions, Peers, ReaderOptions, Window};
 use shardmill_storage::{Location, RemoteOptions, StoreSettings};
@@ -437,6 +437,11 @@ impl PyEpochOptions {
                 granularity: given
                     .take("sampling_granularity")?
                     .unwrap_or(default.sampling.granularity),
+                mixture: given
+                    .take::<String>("mixture")?
+                    .map(|text| Mixture::from_json(text.as_bytes()).map(Arc::new))
+                    .transpose()
+                    .map_err(raised)?,
             },
             partition_algo: given.parse("partition_algo", default.partition_algo)?,
             batching_method: given.parse("batching_method", default.batching_method)?,

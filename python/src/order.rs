@@ -10,7 +10,7 @@ use shardmill_order::partition::Cut;
 use shardmill_order::shuffle::ShuffleConfig;
 use shardmill_order::tables::{self, Source, Work};
 use shardmill_order::units::Sampling;
-use shardmill_order::{EpochConfig, World};
+use shardmill_order::{EpochConfig, Mixture, World};
 
 use crate::errors::{raise_with, raised};
 use crate::options::PyEpochOptions;
@@ -22,6 +22,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sample_counts, module)?)?;
     module.add_function(wrap_pyfunction!(resample, module)?)?;
     module.add_function(wrap_pyfunction!(work, module)?)?;
+    module.add_function(wrap_pyfunction!(mixture_windows, module)?)?;
     module.add_function(wrap_pyfunction!(replicate, module)?)
 }
 
@@ -235,4 +236,23 @@ fn replicate(nodes: u64, ranks: u64, replication: u64) -> PyResult<(u64, u64)> {
     };
     let world = world.replicate(replication).map_err(raised)?;
     Ok((world.nodes, world.ranks_per_node))
+}
+
+/// First sample, exclusive end, planned samples and taken samples of each stream.
+type Window = (u64, u64, Vec<f64>, Vec<u64>);
+
+/// Returns the windows of an epoch with a mixture, given as JSON.
+#[pyfunction]
+fn mixture_windows(
+    mixture: &str,
+    sizes: Vec<u64>,
+    epoch_size: u64,
+    epoch: u64,
+) -> PyResult<Vec<Window>> {
+    let mixture = Mixture::from_json(mixture.as_bytes()).map_err(raised)?;
+    let windows = mixture.windows(&sizes, epoch_size, epoch).map_err(raised)?;
+    let windows = windows.into_iter();
+    Ok(windows
+        .map(|one| (one.from_sample, one.to_sample, one.planned, one.taken))
+        .collect())
 }

@@ -8,10 +8,10 @@ use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::ErrorKind;
 use shardmill_dataset::{DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern};
 use shardmill_mds::Layout;
-use shardmill_order::{EpochConfig, World};
+use shardmill_order::{EpochConfig, Mixture, World};
 use shardmill_reader::{
     Activity, BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader,
-    ReaderError, find_episodes,
+    ReaderError, continued_mixture, find_episodes,
 };
 use shardmill_storage::{Location, StorageError};
 
@@ -335,6 +335,18 @@ impl Reader {
         let read = wait(py, move || reader.read_ranges(sample, &ranges))?;
         let read = read.map_err(raised)?;
         Ok(read.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
+    }
+
+    /// Returns the mixture with which a run continues from a state that recorded one, as JSON. The options contain the
+    /// position of the state, and the mixture of the program if it has one.
+    fn continued_mixture(&self, options: &PyEpochOptions, recorded: &str) -> PyResult<String> {
+        let config = self.config(options)?;
+        let recorded = Mixture::from_json(recorded.as_bytes()).map_err(raised)?;
+        let Some(state) = config.resume else {
+            return Ok(recorded.to_json());
+        };
+        let continued = continued_mixture(&recorded, &config, &state);
+        Ok(continued.map_err(|error| raise(&error))?.to_json())
     }
 
     /// Returns the sample number of a raw file, by its path in the tree.

@@ -138,6 +138,7 @@ class EpochOptions:
         nodes: The number of nodes.
         ranks_per_node: The number of ranks per node.
         workers_per_rank: The number of workers per rank.
+        mixture: The weights over time, as JSON.
         epoch: The epoch.
         resume: The position that the run resumes from, if any.
         skip: Ranges of samples of the epoch that are left out: whole steps.
@@ -162,6 +163,7 @@ class EpochOptions:
         sampling_granularity: Optional[int] = None,
         partition_algo: Optional[str] = None,
         batching_method: Optional[str] = None,
+        mixture: Optional[str] = None,
         epoch: int = 0,
         resume: Optional[ResumePoint] = None,
         skip: Sequence[tuple[int, int]] = (),

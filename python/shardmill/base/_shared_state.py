@@ -37,12 +37,16 @@ MOST_PARTS = 256
 MOST_STARTS = 64
 
 _PIDS = struct.Struct(f'<{MOST_PARTS}Q')
-#: The next epoch, the number of worker starts, the length of the state.
-_HEAD = struct.Struct('<3Q')
+#: The next epoch, the number of worker starts, the lengths of the state and of the mixture.
+_HEAD = struct.Struct('<4Q')
+#: Where the lengths are in it.
+_STATE_LENGTH, _MIXTURE_LENGTH = 16, 24
 #: Seed, count, process number, epoch, a bit for each worker that has begun.
 _START = struct.Struct(f'<4Q{MOST_WORKERS // 8}s')
 _STATE = _HEAD.size + MOST_STARTS * _START.size
-_PART = _STATE + MOST_STATE
+_MIXTURE = _STATE + MOST_STATE
+#: A mixture may be stored together with the one before its last change.
+_PART = _MIXTURE + 3 * MOST_STATE
 
 
 def _anonymous_file() -> int:
@@ -126,7 +130,7 @@ class SharedState:
         # A process being spawned shares the memory; other pickles contain a copy.
         if context.get_spawning_popen() is not None:
             return _attach, (reduction.DupFd(self._descriptor),)
-        return _copy, (self.next_epoch, self.state)
+        return _copy, (self.next_epoch, self.state, self.mixture)
 
     @contextmanager
     def _part(self) -> Iterator[int]:
@@ -163,10 +167,11 @@ class SharedState:
             )
         struct.pack_into('<Q', self._memory, 8 * place, pid)
         part = self._at(place)
-        epoch, _, length = _HEAD.unpack_from(self._memory, self._at(0))
-        _HEAD.pack_into(self._memory, part, epoch, 0, length)
-        first = self._at(0) + _STATE
-        self._memory[part + _STATE : part + _STATE + length] = self._memory[first : first + length]
+        epoch, _, *lengths = _HEAD.unpack_from(self._memory, self._at(0))
+        _HEAD.pack_into(self._memory, part, epoch, 0, *lengths)
+        for at, length in zip((_STATE, _MIXTURE), lengths):
+            first = self._at(0) + at
+            self._memory[part + at : part + at + length] = self._memory[first : first + length]
         return part
 
     @staticmethod
@@ -225,7 +230,7 @@ class SharedState:
     def _join(
         self, part: int, worker: int, start: tuple[int, int], born: tuple[int, int], at_least: int
     ) -> int:
-        _, made, length = _HEAD.unpack_from(self._memory, part)
+        _, made, *lengths = _HEAD.unpack_from(self._memory, part)
         bit = 1 << worker
         birth, workers = born
         for number in reversed(range(max(made - MOST_STARTS, 0), made)):
@@ -245,7 +250,7 @@ class SharedState:
         epoch = self._advance(part, at_least)
         at = part + _HEAD.size + made % MOST_STARTS * _START.size
         _START.pack_into(self._memory, at, *start, birth, epoch, self._bits(bit))
-        _HEAD.pack_into(self._memory, part, epoch + 1, made + 1, length)
+        _HEAD.pack_into(self._memory, part, epoch + 1, made + 1, *lengths)
         return epoch
 
     @staticmethod
@@ -255,36 +260,55 @@ class SharedState:
     @property
     def state(self) -> Optional[dict[str, Any]]:
         """The last loaded state."""
-        with self._part() as part:
-            length = _HEAD.unpack_from(self._memory, part)[2]
-            data = self._memory[part + _STATE : part + _STATE + length]
-        if not data:
-            return None
-        state: dict[str, Any] = json.loads(data)
-        return state
+        return self._read(_STATE_LENGTH, _STATE)
 
     @state.setter
     def state(self, state: Optional[dict[str, Any]]) -> None:
-        data = b'' if state is None else json.dumps(state, sort_keys=True).encode()
-        if len(data) > MOST_STATE:
+        self._write(_STATE_LENGTH, _STATE, MOST_STATE, state)
+
+    @property
+    def mixture(self) -> Optional[dict[str, Any]]:
+        """The mixture that was loaded or changed last."""
+        return self._read(_MIXTURE_LENGTH, _MIXTURE)
+
+    @mixture.setter
+    def mixture(self, mixture: Optional[dict[str, Any]]) -> None:
+        self._write(_MIXTURE_LENGTH, _MIXTURE, 3 * MOST_STATE, mixture)
+
+    def _read(self, length_at: int, at: int) -> Optional[dict[str, Any]]:
+        with self._part() as part:
+            length: int = struct.unpack_from('<Q', self._memory, part + length_at)[0]
+            data = self._memory[part + at : part + at + length]
+        if not data:
+            return None
+        value: dict[str, Any] = json.loads(data)
+        return value
+
+    def _write(self, length_at: int, at: int, most: int, value: Optional[dict[str, Any]]) -> None:
+        data = b'' if value is None else json.dumps(value, sort_keys=True).encode()
+        if len(data) > most:
             raise UsageError(
-                f'The StreamingDataset state dict has {len(data)} bytes of JSON; at most {MOST_STATE} are '
-                f'allowed',
+                f'The StreamingDataset state dict has {len(data)} bytes of JSON; at most {most} are allowed',
                 'limit-state',
             )
         with self._part() as part:
-            # A zero length hides a partly written state if this process is killed here.
-            struct.pack_into('<Q', self._memory, part + 16, 0)
-            self._memory[part + _STATE : part + _STATE + len(data)] = data
-            struct.pack_into('<Q', self._memory, part + 16, len(data))
+            # A zero length hides a partly written value if this process is killed here.
+            struct.pack_into('<Q', self._memory, part + length_at, 0)
+            self._memory[part + at : part + at + len(data)] = data
+            struct.pack_into('<Q', self._memory, part + length_at, len(data))
 
 
 def _attach(descriptor: Any) -> SharedState:
     return SharedState(descriptor.detach())
 
 
-def _copy(next_epoch: int, state: Optional[dict[str, Any]]) -> SharedState:
+def _copy(
+    next_epoch: int,
+    state: Optional[dict[str, Any]],
+    mixture: Optional[dict[str, Any]] = None,
+) -> SharedState:
     shared = SharedState()
     shared.next_epoch = next_epoch
     shared.state = state
+    shared.mixture = mixture
     return shared

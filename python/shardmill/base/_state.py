@@ -117,6 +117,7 @@ def config_of(dataset: Trained, order: RankLayout) -> dict[str, Any]:
         'sampling_granularity': dataset.sampling_granularity,
         'partition_algo': dataset.partition_algo,
         'batching_method': dataset.batching_method,
+        'mixture': dataset._mixture_json(),
     }
 
 
@@ -131,16 +132,20 @@ def mark_order(dataset: Trained, order: RankLayout) -> dict[str, Any]:
     return mark
 
 
-def check_order(dataset: Trained, state: dict[str, Any], order: RankLayout) -> None:
+def check_order(
+    dataset: Trained, state: dict[str, Any], order: RankLayout, mixture: Optional[str] = None
+) -> None:
     """Rejects a state made with other shards or in another order.
 
-    States of ``streaming`` and of earlier versions do not contain an identity, and are accepted.
+    States of ``streaming`` and of earlier versions do not contain an identity, and are accepted. `mixture` is the one
+    with which the run continues, unless it is that of the dataset.
     """
     mark = state.get('shardmill')
     if mark is None:
         return
     config = _with_batches(config_of(dataset, order))
     config['shuffle_seed'] = state['shuffle_seed']
+    config['mixture'] = mixture or config['mixture']
     if state['num_canonical_nodes']:
         config['num_canonical_nodes'] = state['num_canonical_nodes']
     if dataset.shuffle_block_size == dataset._default_block_size:

@@ -23,6 +23,7 @@ from shardmill.base._iteration import later, samples_of, warn_of_shuffle
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
 from shardmill.base._live import default_live, given_view, given_window
+from shardmill.base._mixture import MixtureAccess, check_mixture
 from shardmill.base._raw import (
     as_listed,
     check_files,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from shardmill.base._skip import SkippedStep
     from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import Reader
+    from shardmill.mixtures import Mixture
     from shardmill.stats import DatasetStats
     from shardmill.views import View
     from shardmill.windows import Window
@@ -113,6 +115,7 @@ _OWN = (
 class StreamingDataset(
     Counts,
     KeyAccess,
+    MixtureAccess,
     StepAccess,
     TableAccess,
     TrainingBatches,
@@ -171,6 +174,7 @@ class StreamingDataset(
         skip: Steps that are left out; all others stay as they are. A step is what `which` returns, a pair of epoch and
             step, or a step of epoch 0. Steps count from the start of their epoch. A state records them.
         skip_samples: Samples that are left out. A sample before it in the batch is repeated in its place.
+        mixture: Weights of the ``streams`` that change over the run. Streams then have no weights of their own.
         storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``, for
             streams that have none of their own.
 
@@ -232,6 +236,7 @@ class StreamingDataset(
         window: Optional[Window] = None,
         skip: Optional[Iterable[SkippedStep]] = None,
         skip_samples: Optional[Iterable[int]] = None,
+        mixture: Optional[Mixture] = None,
         storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         # Not in `__new__`, whose signature would hide these arguments from introspection.
@@ -339,6 +344,7 @@ class StreamingDataset(
         #: The first samples of the episodes of each stream, once they are found.
         self._episodes: Optional[list[Optional[View]]] = None
         Stream.validate_weights(streams)
+        self._given_mixture = check_mixture(mixture, streams)
         self.streams = streams
         self.num_streams = len(streams)
 
@@ -351,6 +357,8 @@ class StreamingDataset(
             self.streams, self.samples_per_stream, self._epoch_size_given, self.shuffle_seed
         )
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
+        # Raises an error for an invalid mixture.
+        self.mixture_windows()
 
     # Ranks and workers.
 
@@ -671,6 +679,9 @@ class StreamingDataset(
             if num_samples is not None:
                 start = 0 if from_beginning else offset
                 state['sample_in_epoch'] = passed(start, num_samples, skips.of_epoch(epoch))
+        mixture = self._mixture_of_state(epoch, state['sample_in_epoch'])
+        if mixture is not None:
+            state['mixture'] = mixture
         state['shardmill'] = mark_order(self, order)
         if self._files_digest is not None:
             state['files'] = self._files_digest
@@ -689,8 +700,11 @@ class StreamingDataset(
         state = check_state(obj)
         self._skips.with_state(state, 1)
         check_files(state, self._files_digest)
+        order = RankLayout(self._set_world(), None, self.batch_size)
+        mixture = self._continued_mixture(state, order)
         if self.batching_method == 'random':
-            check_order(self, state, RankLayout(self._set_world(), None, self.batch_size))
+            check_order(self, state, order, mixture)
+        self._shared.mixture = None if mixture is None else {'applied': mixture}
         if not take_own_state(self, state):
             self._shared.state = state
             if state['epoch'] >= 0:
