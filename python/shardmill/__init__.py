@@ -48,6 +48,7 @@ __all__ = [
     'JSONWriter',
     'LocalDataset',
     'MDSWriter',
+    'Mixture',
     'Preview',
     'Sample',
     'Stream',

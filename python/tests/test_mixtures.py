@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
@@ -82,7 +83,13 @@ def run(
         states.append(loader.state_dict())
     assert all(state == states[0] for state in states)
     steps = zip(*batches)
-    return [sorted(sum(step, [])) for step in steps], states[0]
+    return [sorted(chain.from_iterable(step)) for step in steps], states[0]
+
+
+def state_of(loader: StreamingDataLoader) -> dict[str, Any]:
+    state = loader.state_dict()
+    assert state is not None
+    return state
 
 
 def shares(batches: list[list[int]]) -> list[int]:
@@ -154,10 +161,10 @@ def test_an_epoch_in_progress_keeps_its_weights(folders: list[str]) -> None:
         own.append(sorted(batch['id'].tolist()))
         if step == 2:
             dataset.set_weights([0, 0, 1], from_step=4)
-            assert len(loader.state_dict()['mixture']['changes']) == 1
+            assert len(state_of(loader)['mixture']['changes']) == 1
         if step == 5:
             with pytest.warns(UserWarning, match='weights were changed from sample 96'):
-                state = loader.state_dict()
+                state = state_of(loader)
             assert 'changes' not in state['mixture']
     assert own == expected
     # The next epoch follows the change.
@@ -177,8 +184,7 @@ def test_a_state_of_another_mixture_is_refused(folders: list[str]) -> None:
     assert shares(rest[15:]) == [0, 0, 240]
     assert len(after['mixture']['changes']) == 1
     # A state without a mixture, and one with a mixture for a run without one.
-    plain = dict(mixture=None)
-    _, other = run(folders, WORLDS[0], stop=5, **plain)
+    _, other = run(folders, WORLDS[0], stop=5, mixture=None)
     with pytest.raises(ShardmillError) as caught:
         run(folders, WORLDS[0], state=other)
     assert caught.value.id == 'state-foreign'
@@ -200,9 +206,9 @@ def test_lineage_skips_and_batches(folders: list[str]) -> None:
     expected, _ = run(folders, WORLDS[0])
     dataset = opened(folders, WORLDS[0], 0)
     step = dataset.which(6)
-    ids = [int(dataset[one.sample]['id']) for one in step.samples]
+    ids = [int(dataset[one.origin.sample]['id']) for one in step.samples]
     assert sorted(ids) == expected[6]
-    found = dataset.which(sample=step.samples[3].sample)
+    found = dataset.which(sample=step.samples[3].origin.sample)
     assert 6 in [one.step for one in found.steps]
     skipped, _ = run(folders, WORLDS[0], skip=[2, 5])
     assert skipped == expected[:2] + expected[3:5] + expected[6:]

@@ -105,7 +105,8 @@ class MixtureAccess:
         applied = self._mixture_json()
         if applied is None:
             return []
-        return self._mixture_windows(applied, check.whole('epoch', epoch))
+        windows: list[MixtureWindow] = self._mixture_windows(applied, check.whole('epoch', epoch))
+        return windows
 
     def _mixture_windows(self: Any, mixture: str, epoch: int) -> list[MixtureWindow]:
         sizes = [int(size) for size in self.samples_per_stream]
@@ -140,7 +141,8 @@ class MixtureAccess:
 
     def _continued_mixture(self: Any, state: Mapping[str, Any], order: RankLayout) -> Optional[str]:
         """Returns the mixture with which the run continues from a state, as JSON."""
-        recorded, given = state.get('mixture'), self._mixture_json()
+        recorded = state.get('mixture')
+        given: Optional[str] = self._mixture_json()
         if recorded is None:
             return given
         config = {**config_of(self, order), 'mixture': given}

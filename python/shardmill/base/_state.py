@@ -101,7 +101,9 @@ def in_known_words_of_streams() -> Iterator[None]:
 
 def config_of(dataset: Trained, order: RankLayout) -> dict[str, Any]:
     """Returns the options of the Rust reader that decide the sample order of every epoch."""
+    mixture = dataset._mixture_json()
     return {
+        **({} if mixture is None else {'mixture': mixture}),
         'nodes': order.world.num_nodes,
         'ranks_per_node': order.world.ranks_per_node,
         'workers_per_rank': order.world.workers_per_rank,
@@ -117,7 +119,6 @@ def config_of(dataset: Trained, order: RankLayout) -> dict[str, Any]:
         'sampling_granularity': dataset.sampling_granularity,
         'partition_algo': dataset.partition_algo,
         'batching_method': dataset.batching_method,
-        'mixture': dataset._mixture_json(),
     }
 
 
@@ -145,7 +146,8 @@ def check_order(
         return
     config = _with_batches(config_of(dataset, order))
     config['shuffle_seed'] = state['shuffle_seed']
-    config['mixture'] = mixture or config['mixture']
+    if mixture is not None:
+        config['mixture'] = mixture
     if state['num_canonical_nodes']:
         config['num_canonical_nodes'] = state['num_canonical_nodes']
     if dataset.shuffle_block_size == dataset._default_block_size:

@@ -149,7 +149,9 @@ def _from_state(dataset: Any, order: RankLayout, state: dict[str, Any]) -> _core
     """Returns the options of an epoch that resumes from a state, without loading the state."""
     mixture = dataset._continued_mixture(state, order)
     check_order(dataset, state, order, mixture)
-    config = {**config_of(dataset, order), 'mixture': mixture}
+    config = config_of(dataset, order)
+    if mixture is not None:
+        config['mixture'] = mixture
     nodes = state['num_canonical_nodes'] or dataset.num_canonical_nodes
     if dataset.shuffle_block_size == dataset._default_block_size:
         config['shuffle_block_size'] = None
