@@ -371,13 +371,13 @@ impl Mixture {
                 Some([span.weights_at(start), span.weights_at(end.min(span.end))])
             };
             let both = weights(&own).into_iter().flatten();
-            let both = both.zip(weights(&others).into_iter().flatten());
+            let mut both = both.zip(weights(&others).into_iter().flatten());
             // Weights of a state were rounded once more.
             let differ = |(left, right): (Vec<u64>, Vec<u64>)| {
                 let mut pairs = left.iter().zip(&right);
                 pairs.any(|(left, right)| left.abs_diff(*right) > ROUNDING)
             };
-            if both.map(differ).any(|differ| differ) {
+            if both.any(differ) {
                 return Ok(Some(start));
             }
         }

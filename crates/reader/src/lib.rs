@@ -39,8 +39,8 @@ pub use shardmill_cache::{
     ForecastOptions, MOST_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost, TraceStep, forecast,
 };
 pub use shardmill_dataset::Window;
-pub use values::StoredPlace;
 pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState, continued_mixture};
+pub use values::StoredPlace;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -596,6 +596,7 @@ proptest! {
         let state = RunState {
             state: State { epoch, sample_in_epoch, num_canonical_nodes, shuffle_seed, initial_physical_nodes },
             identity,
+            mixture: None,
         };
         let text = state.render();
         prop_assert_eq!(&RunState::parse(text.as_bytes()).unwrap(), &state);
