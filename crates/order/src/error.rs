@@ -114,6 +114,12 @@ pub enum OrderError {
     /// The weights of streams over time are invalid.
     #[error("{reason}")]
     Mixture { reason: String },
+    /// The lengths are not those of the samples.
+    #[error("there are {found} lengths for {samples} samples")]
+    LengthsCount { found: u64, samples: u64 },
+    /// A document has more tokens than a row.
+    #[error("sample {sample} has {tokens} tokens, more than the {most} of a row")]
+    DocumentTooLong { sample: u64, tokens: u32, most: u32 },
     /// A rank or worker is outside the world.
     #[error("{what} {value} of {of}")]
     OutsideWorld {
@@ -155,6 +161,8 @@ impl Diagnostic for OrderError {
             Self::StepBeyond { .. } => "no-such-step",
             Self::SkipsPartOfStep { .. } => "config-skip",
             Self::SampleBeyond { .. } => "no-such-sample",
+            Self::LengthsCount { .. } => "config-lengths",
+            Self::DocumentTooLong { .. } => "document-too-long",
             Self::Memory { .. } => "out-of-memory",
         }
     }
@@ -165,6 +173,7 @@ impl Diagnostic for OrderError {
                 Some((*option).to_owned())
             }
             Self::SkipsPartOfStep { .. } => Some("skip".to_owned()),
+            Self::LengthsCount { .. } => Some("lengths".to_owned()),
             Self::EmptyStream { stream }
             | Self::MixedWeights { stream, .. }
             | Self::SeveralWeights { stream }
@@ -204,6 +213,10 @@ impl Diagnostic for OrderError {
             Self::SkipsPartOfStep { .. } => {
                 "keep nodes x ranks x batch_size as it was in the run that the steps are of"
             }
+            Self::LengthsCount { .. } => {
+                "give one length for each sample that is read, in the order of their numbers"
+            }
+            Self::DocumentTooLong { .. } => "split or truncate long documents, or use longer rows",
             Self::StepBeyond { .. } => {
                 "count steps from 0 at the start of the epoch or of the state"
             }
@@ -388,6 +401,21 @@ mod tests {
                     reason: "the schedule has no points".to_owned(),
                 },
                 "error[config-mixture]: mixture: the schedule has no points",
+            ),
+            (
+                E::LengthsCount {
+                    found: 3,
+                    samples: 4,
+                },
+                "error[config-lengths]: lengths: there are 3 lengths for 4 samples; give one length for each sample that is read, in the order of their numbers",
+            ),
+            (
+                E::DocumentTooLong {
+                    sample: 2,
+                    tokens: 9,
+                    most: 8,
+                },
+                "error[document-too-long]: sample 2 has 9 tokens, more than the 8 of a row; split or truncate long documents, or use longer rows",
             ),
             (
                 E::OutsideWorld {

@@ -22,6 +22,8 @@
 //! 5. Batching mixes the batches of the streams. [`Epoch`] combines all stages, [`Cursor`] reads the order, and
 //!    [`AccessSchedule`] predicts when each shard is needed.
 //!
+//! [`PackedEpoch`] makes rows of tokens from the order: contexts that documents fill, or batches by tokens.
+//!
 //! [`tables`] computes the same as complete arrays, for programs that process an order as a whole.
 //!
 //! ```
@@ -60,6 +62,7 @@ mod mixed;
 mod mixture;
 mod num;
 mod orders;
+mod packing;
 pub mod partition;
 pub mod reference;
 mod request;
@@ -82,6 +85,9 @@ pub use error::OrderError;
 pub use lineage::Delivery;
 pub use mixture::{Mixture, MixtureWindow, WeightPoint, WhenExhausted};
 pub use orders::orders;
+pub use packing::{
+    DocumentPiece, LastRows, LongDocument, PackedEpoch, PackingOptions, Row, RowCursor, RowForm,
+};
 pub use request::Request;
 pub use skip::{Kept, Skip};
 
