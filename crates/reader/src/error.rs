@@ -31,6 +31,16 @@ pub enum ReaderError {
     /// The order of an epoch cannot be computed.
     #[error(transparent)]
     Order(#[from] OrderError),
+    /// A column does not have tokens.
+    #[error("the column `{}` has no tokens: {reason}", escape(column))]
+    TokensColumn { column: String, reason: String },
+    /// A sample does not have as many tokens as its length says.
+    #[error("sample {sample} has {found} tokens, and its length is {expected}")]
+    TokensLength {
+        sample: u64,
+        found: u64,
+        expected: u64,
+    },
     /// A thread that fills batches ended without a result.
     #[error("a thread that fills batches ended without a result")]
     CollatorLost,
@@ -144,7 +154,9 @@ impl Diagnostic for ReaderError {
             return inner.kind();
         }
         match self {
-            Self::SampleBeyond { .. } => ErrorKind::InvalidInput,
+            Self::SampleBeyond { .. } | Self::TokensColumn { .. } | Self::TokensLength { .. } => {
+                ErrorKind::InvalidInput
+            }
             Self::StatePickle { .. } | Self::StateNewer { .. } => ErrorKind::Unsupported,
             Self::StateForeign { .. } | Self::StateMixture { .. } => ErrorKind::Conflict,
             Self::CollatorLost => ErrorKind::Bug,
@@ -161,6 +173,8 @@ impl Diagnostic for ReaderError {
         match self {
             Self::KeyTwice { .. } => "key-twice",
             Self::SampleBeyond { .. } => "no-such-sample",
+            Self::TokensColumn { .. } => "tokens-column",
+            Self::TokensLength { .. } => "tokens-length",
             Self::CollatorLost => "internal-filler",
             Self::StateSize { .. } => "state-size",
             Self::StatePickle { .. } => "state-pickle",
@@ -196,6 +210,12 @@ impl Diagnostic for ReaderError {
         let hint = match self {
             Self::KeyTwice { .. } => {
                 "read the samples by their numbers, or as a dataset for each split"
+            }
+            Self::TokensColumn { .. } => {
+                "name a column of one array of integers, or of bytes with the type of the tokens"
+            }
+            Self::TokensLength { .. } => {
+                "give the lengths of this dataset, or none to measure them"
             }
             Self::StatePickle { .. } => "store the dictionary that state_dict() returns as JSON",
             Self::StateNewer { .. } => "read it with the version that wrote it, or a later one",

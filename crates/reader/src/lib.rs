@@ -17,6 +17,7 @@ mod error;
 mod lineage;
 mod open;
 mod origin;
+mod packed;
 mod prefetch_planner;
 mod ranges;
 mod reader;
@@ -32,6 +33,7 @@ pub use batches::{BatchOptions, BatchStats, Batches};
 pub use episodes::find_episodes;
 pub use error::ReaderError;
 pub use lineage::{Lineage, SamplePlace};
+pub use packed::{IGNORED_LABEL, PADDING_DOCUMENT, TokenBatch, TokenBatches, TokenOptions};
 pub use ranges::Ranges;
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use shardmill_cache::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shardmill_cache::{Activity, Timings, TraceStep};
 use shardmill_core::Limits;
-use shardmill_mds::HashAlgo;
+use shardmill_mds::{DType, HashAlgo};
 use shardmill_mmap::Pool;
 use shardmill_order::{Entry as OrderEntry, EpochConfig, SampleId, Skip, World};
 use shardmill_storage::{Folder, RemoteOptions, RemoteStats};
@@ -18,6 +18,7 @@ use crate::cached::{Extract, ShardCache, SharedShard};
 use crate::collate::Collator;
 use crate::context::FillContext;
 use crate::error::ReaderError;
+use crate::packed::{TokenBatches, TokenOptions, measure};
 use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
 use shardmill_cache::{Access, Blob, CacheOptions, CacheStats, Cancel};
@@ -221,6 +222,40 @@ impl Reader {
             (epoch.without(skip)?, config.clone(), tick),
             options,
         )
+    }
+
+    /// Returns the tokens of a rank in an epoch, in rows. The samples of a step in `config` are rows here, as is the
+    /// position of its state.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Order`] for an invalid configuration, or lengths that are not those of the samples.
+    pub fn token_batches(
+        &self,
+        config: &EpochConfig,
+        options: BatchOptions,
+        tokens: TokenOptions,
+    ) -> Result<TokenBatches, ReaderError> {
+        TokenBatches::new(
+            Arc::clone(&self.fill_context),
+            Arc::clone(&self.prefetch_planner),
+            config,
+            options,
+            tokens,
+        )
+    }
+
+    /// Returns the number of tokens of every sample. This reads all samples.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::TokensColumn`]; errors of fetching, opening or reading a shard.
+    pub fn token_lengths(
+        &self,
+        column: &str,
+        dtype: Option<DType>,
+    ) -> Result<Vec<u32>, ReaderError> {
+        measure(self.ranges(), &self.fill_context.catalog, column, dtype)
     }
 
     /// Reads one sample, by its number over all streams.

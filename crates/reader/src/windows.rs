@@ -79,7 +79,7 @@ pub(crate) fn window_columns(
 }
 
 /// Appends the values of an MDS sample; `None` if their lengths are not that of the sample.
-fn mds_cells<'a>(
+pub(crate) fn mds_cells<'a>(
     columns: &[SchemaColumn],
     head: usize,
     sample: &'a [u8],

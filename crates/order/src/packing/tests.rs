@@ -37,7 +37,9 @@ fn packed(config: &EpochConfig, lengths: &[u32], options: PackingOptions) -> Pac
 /// Returns the rows of all ranks: step by step, rank by rank.
 fn rows(epoch: &PackedEpoch) -> Vec<Row> {
     let ranks = 0..epoch.ranks;
-    let mut cursors: Vec<_> = ranks.map(|rank| epoch.rank(rank).unwrap()).collect();
+    let mut cursors: Vec<_> = ranks
+        .map(|rank| epoch.rank(rank * epoch.replication).unwrap())
+        .collect();
     (0..epoch.steps())
         .flat_map(|step| {
             let read = cursors.iter_mut().map(move |cursor| cursor.read(step));

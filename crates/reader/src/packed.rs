@@ -1,0 +1,600 @@
+//! Batches of tokens: fills rows with the documents of the dataset.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use shardmill_cache::Cancel;
+use shardmill_dataset::{Catalog, DatasetError, Schema};
+use shardmill_mds::{DType, Encoding, NdArray, Value, decode};
+use shardmill_mmap::Buffer;
+use shardmill_order::{
+    DocumentPiece, Entry, EpochConfig, OrderError, PackedEpoch, PackingOptions, Row, RowCursor,
+    RowForm, State,
+};
+
+use crate::batch::{Batch, BatchData};
+use crate::batches::{BatchOptions, BatchStats};
+use crate::collate::Collator;
+use crate::context::FillContext;
+use crate::error::ReaderError;
+use crate::prefetch_planner::PrefetchPlanner;
+use crate::ranges::Ranges;
+use crate::windows::mds_cells;
+
+/// The label of tokens that a loss ignores, as in torch and transformers.
+pub const IGNORED_LABEL: i64 = -100;
+/// The document number of padding.
+pub const PADDING_DOCUMENT: i32 = -1;
+/// The samples that are read at a time to measure their lengths.
+const MEASURED: u64 = 256;
+/// The most batches that the thread prepares ahead.
+const AHEAD: u64 = 8;
+/// How long to wait for a batch before the caller is asked whether to continue.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
+
+/// Which tokens to read, and how to make rows of them.
+#[derive(Clone, Debug)]
+pub struct TokenOptions {
+    /// The column with the tokens: an array of integers, or bytes.
+    pub column: String,
+    /// The type of the tokens in a column of bytes.
+    pub dtype: Option<DType>,
+    /// The number of tokens of each sample.
+    pub lengths: Arc<[u32]>,
+    /// The token that fills rows.
+    pub padding_id: i64,
+    /// How documents become rows.
+    pub packing: PackingOptions,
+}
+
+/// The tokens of one step of one rank, in rows of equal width.
+///
+/// With [`RowForm::Context`], a row is a context. With [`RowForm::Padded`], every document has a row, and rows are as
+/// long as the longest one. With [`RowForm::Summed`], a single row has all documents, without padding.
+#[derive(Debug)]
+pub struct TokenBatch {
+    /// The step, counted from where the epoch started or was resumed.
+    pub step: u64,
+    /// The rows of the order that the batch consists of. A state counts these.
+    pub items: usize,
+    /// The number of rows.
+    pub rows: usize,
+    /// The tokens of a row.
+    pub width: usize,
+    /// The tokens, as `i64`. Shape: `[rows, width]`.
+    pub input_ids: Buffer,
+    /// The position of each token in its piece of a document, as `i64`; 0 for padding. Shape: `[rows, width]`.
+    pub position_ids: Buffer,
+    /// The number of the piece in its row, as `i32`; [`PADDING_DOCUMENT`] for padding. Shape: `[rows, width]`.
+    pub document_ids: Buffer,
+    /// The tokens again, as `i64`; [`IGNORED_LABEL`] for padding and for the first token of each piece, which nothing
+    /// precedes. Shape: `[rows, width]`.
+    pub labels: Buffer,
+    /// The boundaries of pieces and padding in all rows together, from 0 to `rows * width`.
+    pub cu_seqlens: Vec<i32>,
+    /// Whether each row is repeated so that all ranks receive equally many. Shape: `[rows]`.
+    pub repeated: Vec<bool>,
+    /// The number of tokens that are not padding.
+    pub tokens: u64,
+}
+
+/// The token batches of a rank in one epoch, in order. A thread prepares them ahead; dropping this value stops it.
+#[derive(Debug)]
+pub struct TokenBatches {
+    epoch: PackedEpoch,
+    receiver: Option<Receiver<Result<TokenBatch, ReaderError>>>,
+    thread: Option<JoinHandle<()>>,
+    cancel: Cancel,
+    fill_context: Arc<FillContext>,
+    stats: BatchStats,
+}
+
+impl TokenBatches {
+    pub(crate) fn new(
+        fill_context: Arc<FillContext>,
+        prefetch_planner: Arc<PrefetchPlanner>,
+        config: &EpochConfig,
+        options: BatchOptions,
+        tokens: TokenOptions,
+    ) -> Result<Self, ReaderError> {
+        let workers = config.world.workers_per_rank;
+        if options.worker >= workers {
+            return Err(OrderError::OutsideWorld {
+                what: "worker",
+                value: options.worker,
+                of: workers,
+            }
+            .into());
+        }
+        if tokens.packing.form != RowForm::Context && config.batch_size != 1 {
+            return Err(OrderError::BadValue {
+                option: "batch_size",
+                value: config.batch_size,
+                expected: "1: with a limit of tokens, each item is a batch",
+            }
+            .into());
+        }
+        let base = PackedEpoch::base_config(config)?;
+        let (order, tick) = prefetch_planner.begin(&base, 0)?;
+        let lengths = Arc::clone(&tokens.lengths);
+        let epoch = PackedEpoch::new(order, config, lengths, tokens.packing)?;
+        let cancel = Cancel::default();
+        let filler = Filler {
+            cursor: epoch.rank(options.rank)?,
+            collator: Collator::new(&fill_context).without_windows(),
+            fill_context: Arc::clone(&fill_context),
+            prefetch_planner,
+            next: (base, tick),
+            tokens,
+            cancel: cancel.clone(),
+        };
+        let (sender, receiver) = mpsc::sync_channel(usize_of(options.queue.clamp(1, AHEAD)));
+        let steps = (options.worker..epoch.steps()).step_by(usize_of(workers).max(1));
+        let thread = std::thread::Builder::new()
+            .name("shardmill-pack".to_owned())
+            .spawn(move || filler.work(steps, &sender))
+            .map_err(|source| ReaderError::Thread { source })?;
+        Ok(Self {
+            epoch,
+            receiver: Some(receiver),
+            thread: Some(thread),
+            cancel,
+            fill_context,
+            stats: BatchStats::default(),
+        })
+    }
+
+    /// Returns the rows of the epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> &PackedEpoch {
+        &self.epoch
+    }
+
+    /// Returns the statistics so far.
+    #[must_use]
+    pub const fn stats(&self) -> BatchStats {
+        self.stats
+    }
+
+    /// Returns the next batch, or `None` at the end of the epoch and after an error.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading a shard; [`ReaderError::TokensColumn`], [`ReaderError::TokensLength`].
+    pub fn next_batch(&mut self) -> Result<Option<TokenBatch>, ReaderError> {
+        self.next_batch_while(&mut || true)
+    }
+
+    /// Like [`Self::next_batch`], but calls `go_on` about every 50 milliseconds while it waits. If `go_on` returns
+    /// false, the epoch ends with an error.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Interrupted`] if `go_on` returns false; otherwise as [`Self::next_batch`].
+    pub fn next_batch_while(
+        &mut self,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<TokenBatch>, ReaderError> {
+        let Some(receiver) = &self.receiver else {
+            return Ok(None);
+        };
+        let start = Instant::now();
+        let received = loop {
+            match receiver.recv_timeout(CHECK_EVERY) {
+                Ok(batch) => break batch.map(Some),
+                Err(RecvTimeoutError::Disconnected) => break Ok(None),
+                Err(RecvTimeoutError::Timeout) if go_on() => {}
+                Err(RecvTimeoutError::Timeout) => break Err(ReaderError::Interrupted),
+            }
+        };
+        let waited = start.elapsed();
+        self.stats.waits += 1;
+        self.stats.waited += waited;
+        if self.stats.batches == 0 {
+            self.stats.first = waited;
+        }
+        match received {
+            Ok(Some(batch)) => {
+                self.stats.batches += 1;
+                self.stats.samples += batch.items as u64;
+                self.stats.bytes += batch.input_ids.len() as u64;
+                Ok(Some(batch))
+            }
+            Ok(None) => match self.stop() {
+                true => Err(ReaderError::CollatorLost),
+                false => Ok(None),
+            },
+            Err(error) => {
+                self.stop();
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops the thread. Returns whether it has panicked.
+    fn stop(&mut self) -> bool {
+        self.cancel.set();
+        if let Some(engine) = self.fill_context.shard_cache.started() {
+            engine.wake();
+        }
+        // The thread may be waiting for space in the channel.
+        self.receiver = None;
+        self.thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+    }
+}
+
+impl Drop for TokenBatches {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// INVARIANT: tokens of a batch are in memory, so that their number fits.
+fn usize_of(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// Fills token batches, on a thread of its own.
+struct Filler {
+    cursor: RowCursor,
+    collator: Collator,
+    fill_context: Arc<FillContext>,
+    prefetch_planner: Arc<PrefetchPlanner>,
+    /// The configuration of the order of samples, and its first tick in the access plan.
+    next: (EpochConfig, u64),
+    tokens: TokenOptions,
+    cancel: Cancel,
+}
+
+impl Filler {
+    fn work(
+        mut self,
+        steps: impl Iterator<Item = u64>,
+        sender: &SyncSender<Result<TokenBatch, ReaderError>>,
+    ) {
+        let mut is_first = true;
+        for step in steps {
+            let batch = self.fill(step, is_first);
+            let failed = batch.is_err();
+            // A closed channel means that no batch is needed any more.
+            if sender.send(batch).is_err() || failed || self.cancel.is_set() {
+                return;
+            }
+            if is_first {
+                // Background work starts after the first batch, so that it does not delay it.
+                self.prefetch_planner.prepare(self.next_config(), 0);
+            }
+            is_first = false;
+        }
+    }
+
+    fn next_config(&self) -> EpochConfig {
+        let (base, _) = &self.next;
+        let epoch = self.cursor.epoch().base().resolved().epoch + 1;
+        let resume = base.resume.map(|state| State { epoch, ..state });
+        EpochConfig {
+            epoch,
+            resume,
+            ..base.clone()
+        }
+    }
+
+    fn fill(&mut self, step: u64, is_first: bool) -> Result<TokenBatch, ReaderError> {
+        let rows = self.cursor.read(step)?;
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut places = Vec::new();
+        for piece in rows.iter().flat_map(|row| &row.pieces) {
+            // The pieces of a split document are often neighbours.
+            if entries
+                .last()
+                .is_none_or(|last| last.sample != piece.sample)
+            {
+                entries.push(Entry {
+                    sample: piece.sample,
+                    repeated: false,
+                });
+            }
+            places.push(entries.len() - 1);
+        }
+        let tick = self.next.1 + self.cursor.base_step().saturating_sub(1);
+        let context = &self.fill_context;
+        if let Some(engine) = context.shard_cache.started() {
+            engine.move_to(tick);
+        }
+        let batch = self
+            .collator
+            .fill(context, (step, is_first), entries, tick, &self.cancel)?;
+        self.assemble(&rows, &batch, &places)
+    }
+
+    /// Copies the tokens into rows. `places` are the samples of the pieces in the batch.
+    fn assemble(
+        &self,
+        rows: &[Row],
+        batch: &Batch,
+        places: &[usize],
+    ) -> Result<TokenBatch, ReaderError> {
+        let packing = &self.tokens.packing;
+        let pieces = || rows.iter().flat_map(|row| &row.pieces);
+        let tokens: u64 = pieces().map(|piece| u64::from(piece.tokens)).sum();
+        let longest = pieces().map(|piece| piece.tokens).max().unwrap_or(0);
+        let (width, count) = match packing.form {
+            RowForm::Context => (usize_of(packing.tokens.into()), rows.len()),
+            RowForm::Padded => (usize_of(longest.into()), places.len()),
+            RowForm::Summed => (usize_of(tokens), usize::from(!places.is_empty())),
+        };
+        let mut made = TokenRows::new(&self.fill_context, width, count)?;
+        let mut repeated = Vec::with_capacity(count);
+        let mut places = places.iter();
+        for row in rows {
+            for (piece, place) in row.pieces.iter().zip(&mut places) {
+                let array = self.array(batch, *place)?;
+                self.check_length(&array, piece)?;
+                made.push(&array, piece)?;
+                if packing.form == RowForm::Padded {
+                    made.end_row(self.tokens.padding_id)?;
+                    repeated.push(row.repeated);
+                }
+            }
+            if packing.form != RowForm::Padded {
+                made.end_row(self.tokens.padding_id)?;
+                repeated.push(row.repeated);
+            }
+        }
+        Ok(TokenBatch {
+            step: batch.step,
+            items: rows.len(),
+            rows: count,
+            width,
+            input_ids: made.input_ids,
+            position_ids: made.position_ids,
+            document_ids: made.document_ids,
+            labels: made.labels,
+            cu_seqlens: made.cu_seqlens,
+            repeated,
+            tokens,
+        })
+    }
+
+    fn check_length(&self, array: &NdArray<'_>, piece: &DocumentPiece) -> Result<(), ReaderError> {
+        let found = array.data.len() as u64 / array.dtype.size_bytes();
+        let sample = piece.sample.0;
+        let expected = self.tokens.lengths.get(usize_of(sample)).copied();
+        let expected = u64::from(expected.unwrap_or(0));
+        match found == expected {
+            true => Ok(()),
+            false => Err(ReaderError::TokensLength {
+                sample,
+                found,
+                expected,
+            }),
+        }
+    }
+
+    /// Returns the tokens of a sample of the batch.
+    fn array<'a>(&self, batch: &'a Batch, place: usize) -> Result<NdArray<'a>, ReaderError> {
+        let tokens = &self.tokens;
+        let limits = self.fill_context.catalog.limits();
+        tokens_of(batch, place, &tokens.column, tokens.dtype, limits)
+    }
+}
+
+/// Returns the tokens of a sample in a batch.
+pub(crate) fn tokens_of<'a>(
+    batch: &'a Batch,
+    place: usize,
+    column: &str,
+    dtype: Option<DType>,
+    limits: &shardmill_core::Limits,
+) -> Result<NdArray<'a>, ReaderError> {
+    let refused = |reason: String| ReaderError::TokensColumn {
+        column: column.to_owned(),
+        reason,
+    };
+    let schema = match &batch.data {
+        BatchData::Columns { schema, .. } => Some(schema),
+        BatchData::Samples { schemas, .. } => schemas.get(place),
+    };
+    let Some(Schema::Binary { columns, head, .. }) = schema.map(AsRef::as_ref) else {
+        return Err(refused("only MDS has columns of tokens".to_owned()));
+    };
+    let found = columns.iter().position(|found| found.name == column);
+    let at = found.ok_or_else(|| refused("there is no such column".to_owned()))?;
+    let encoding = columns.get(at).map(|column| &column.encoding);
+    let mut cells = Vec::new();
+    let value = match batch.value(place, at) {
+        Some(value) => Some(value),
+        None => batch.sample(place).and_then(|sample| {
+            mds_cells(columns, *head, sample, &mut cells)?;
+            cells.get(at).copied()
+        }),
+    };
+    let (Some(encoding), Some(value)) = (encoding, value) else {
+        return Err(refused("its values do not fit the sample".to_owned()));
+    };
+    if value.is_empty() {
+        let (dtype, shape, data) = (DType::U8, vec![0], value);
+        return Ok(NdArray { dtype, shape, data });
+    }
+    let array = match (encoding, dtype) {
+        (Encoding::Bytes, Some(dtype)) => {
+            let size = dtype.size_bytes();
+            if !(value.len() as u64).is_multiple_of(size) {
+                let reason = format!("{} bytes are no tokens of {size} bytes", value.len());
+                return Err(refused(reason));
+            }
+            let shape = vec![value.len() as u64 / size];
+            NdArray {
+                dtype,
+                shape,
+                data: value,
+            }
+        }
+        (Encoding::Bytes, None) => {
+            return Err(refused(
+                "it has bytes, and the type of the tokens is not given".to_owned(),
+            ));
+        }
+        (Encoding::NdArray { .. }, _) => match decode(encoding, value, limits) {
+            Ok(Value::NdArray(array)) => array,
+            Ok(_) => return Err(refused(format!("its encoding is {encoding}"))),
+            Err(error) => return Err(refused(error.to_string())),
+        },
+        _ => {
+            return Err(refused(format!(
+                "its encoding is {encoding}, not an array of integers"
+            )));
+        }
+    };
+    match array.dtype {
+        DType::F16 | DType::F32 | DType::F64 => {
+            Err(refused(format!("its numbers are {}", array.dtype)))
+        }
+        _ => Ok(array),
+    }
+}
+
+/// Reads all samples and returns the number of tokens of each.
+pub(crate) fn measure(
+    mut ranges: Ranges,
+    catalog: &Catalog,
+    column: &str,
+    dtype: Option<DType>,
+) -> Result<Vec<u32>, ReaderError> {
+    let mut lengths = Vec::new();
+    let mut start = 0;
+    while start < catalog.samples() {
+        let end = (start + MEASURED).min(catalog.samples());
+        let batch = ranges.read(start..end, &Cancel::default())?;
+        for place in 0..batch.len() {
+            let array = tokens_of(&batch, place, column, dtype, catalog.limits())?;
+            let tokens = array.data.len() as u64 / array.dtype.size_bytes();
+            // INVARIANT: a value has less than 2^32 bytes.
+            lengths.push(u32::try_from(tokens).unwrap_or(u32::MAX));
+        }
+        start = end;
+    }
+    Ok(lengths)
+}
+
+/// Rows of tokens that are being filled.
+struct TokenRows {
+    width: usize,
+    input_ids: Buffer,
+    position_ids: Buffer,
+    document_ids: Buffer,
+    labels: Buffer,
+    cu_seqlens: Vec<i32>,
+    /// The documents and tokens of the current row.
+    documents: i32,
+    used: usize,
+    end: i32,
+    words: Vec<u8>,
+}
+
+impl TokenRows {
+    fn new(context: &FillContext, width: usize, rows: usize) -> Result<Self, ReaderError> {
+        let tokens = width.saturating_mul(rows);
+        let wide = tokens.saturating_mul(8);
+        if i32::try_from(tokens).is_err() {
+            // `cu_seqlens` are 32-bit integers.
+            return Err(context.no_memory(wide));
+        }
+        Ok(Self {
+            width,
+            input_ids: context.take(wide)?,
+            position_ids: context.take(wide)?,
+            document_ids: context.take(wide / 2)?,
+            labels: context.take(wide)?,
+            cu_seqlens: vec![0],
+            documents: 0,
+            used: 0,
+            end: 0,
+            words: Vec::new(),
+        })
+    }
+
+    fn push(&mut self, array: &NdArray<'_>, piece: &DocumentPiece) -> Result<(), ReaderError> {
+        let size = usize_of(array.dtype.size_bytes());
+        let (start, tokens) = (usize_of(piece.start.into()), usize_of(piece.tokens.into()));
+        let data = array.data.get(start * size..(start + tokens) * size);
+        let data = data.unwrap_or_default();
+        self.words.clear();
+        // PERF: one loop for each type, which the compiler vectorizes. benches/packing.py
+        match array.dtype {
+            DType::U8 => self.widen(data, u8::from_le_bytes),
+            DType::I8 => self.widen(data, i8::from_le_bytes),
+            DType::U16 => self.widen(data, u16::from_le_bytes),
+            DType::I16 => self.widen(data, i16::from_le_bytes),
+            DType::U32 => self.widen(data, u32::from_le_bytes),
+            DType::I32 => self.widen(data, i32::from_le_bytes),
+            // Tokens beyond 2^63 do not exist: the bits stay.
+            DType::I64 | DType::U64 => self.words.extend_from_slice(data),
+            DType::F16 | DType::F32 | DType::F64 => {}
+        }
+        add(&mut self.input_ids, &self.words)?;
+        // The first token of a piece is not predicted: nothing precedes it.
+        add(&mut self.labels, &IGNORED_LABEL.to_le_bytes())?;
+        add(&mut self.labels, self.words.get(8..).unwrap_or_default())?;
+        self.words.clear();
+        let positions = 0..i64::from(piece.tokens);
+        self.words.extend(positions.flat_map(i64::to_le_bytes));
+        add(&mut self.position_ids, &self.words)?;
+        self.fill_documents(self.documents, tokens)?;
+        self.documents += 1;
+        self.used += tokens;
+        self.bound(tokens);
+        Ok(())
+    }
+
+    fn widen<const SIZE: usize, T: Into<i64>>(&mut self, data: &[u8], read: fn([u8; SIZE]) -> T) {
+        let (values, _) = data.as_chunks::<SIZE>();
+        let words = values
+            .iter()
+            .flat_map(|value| read(*value).into().to_le_bytes());
+        self.words.extend(words);
+    }
+
+    /// Fills the rest of the row.
+    fn end_row(&mut self, padding_id: i64) -> Result<(), ReaderError> {
+        let left = self.width.saturating_sub(self.used);
+        for (buffer, value) in [
+            (&mut self.input_ids, padding_id),
+            (&mut self.labels, IGNORED_LABEL),
+            (&mut self.position_ids, 0),
+        ] {
+            self.words.clear();
+            let words = std::iter::repeat_n(value.to_le_bytes(), left);
+            self.words.extend(words.flatten());
+            add(buffer, &self.words)?;
+        }
+        self.fill_documents(PADDING_DOCUMENT, left)?;
+        if left > 0 {
+            self.bound(left);
+        }
+        (self.documents, self.used) = (0, 0);
+        Ok(())
+    }
+
+    fn fill_documents(&mut self, document: i32, tokens: usize) -> Result<(), ReaderError> {
+        self.words.clear();
+        let words = std::iter::repeat_n(document.to_le_bytes(), tokens);
+        self.words.extend(words.flatten());
+        add(&mut self.document_ids, &self.words)
+    }
+
+    fn bound(&mut self, tokens: usize) {
+        // INVARIANT: `new` checked that all tokens together fit.
+        self.end += i32::try_from(tokens).unwrap_or(0);
+        self.cu_seqlens.push(self.end);
+    }
+}
+
+fn add(buffer: &mut Buffer, bytes: &[u8]) -> Result<(), ReaderError> {
+    let added = buffer.extend_from_slice(bytes);
+    added.map_err(|_| DatasetError::out_of_memory(bytes.len() as u64).into())
+}
