@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shardmill.caching import CacheClient, CachedFile
     from shardmill.files import FileDataset, FileStream
     from shardmill.mixtures import Mixture
+    from shardmill.packing import Packing
     from shardmill.videos import Clip, VideoIndex, index_videos
     from shardmill.views import View, select
     from shardmill.windows import Window, find_episodes
@@ -49,6 +50,7 @@ __all__ = [
     'LocalDataset',
     'MDSWriter',
     'Mixture',
+    'Packing',
     'Preview',
     'Sample',
     'Stream',
@@ -90,12 +92,13 @@ __getattr__, __dir__ = lazy(
         'caching': ('CacheClient', 'CachedFile'),
         'files': ('FileDataset', 'FileStream'),
         'mixtures': ('Mixture',),
+        'packing': ('Packing',),
         'videos': ('Clip', 'VideoIndex', 'index_videos'),
         'views': ('View', 'select'),
         'windows': ('Window', 'find_episodes'),
     },
     (
-        'base caching errors files lineage metrics mixtures multimodal parts reports schema stats text videos '
-        'views vision windows'
+        'base caching errors files lineage metrics mixtures multimodal packing parts reports schema stats '
+        'text videos views vision windows'
     ).split(),
 )

@@ -99,9 +99,21 @@ impl Batches {
     }
 }
 
-fn elsewhere() -> PyErr {
+pub(crate) fn elsewhere() -> PyErr {
     let message = "an epoch that began before a fork cannot continue in the child".to_owned();
     raise_with(ErrorKind::InvalidInput, "epoch-process", message)
+}
+
+/// Returns statistics by name; times in seconds.
+pub(crate) fn stats_of(py: Python<'_>, stats: BatchStats) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("batches", stats.batches)?;
+    dict.set_item("samples", stats.samples)?;
+    dict.set_item("bytes", stats.bytes)?;
+    dict.set_item("waits", stats.waits)?;
+    dict.set_item("wait_seconds", stats.waited.as_secs_f64())?;
+    dict.set_item("first_batch_seconds", stats.first.as_secs_f64())?;
+    Ok(dict)
 }
 
 #[pymethods]
@@ -146,14 +158,7 @@ impl Batches {
         let open = py.detach(|| self.with_open(|batches| batches.stats()))?;
         let stats =
             open.unwrap_or_else(|| *self.closed.lock().unwrap_or_else(PoisonError::into_inner));
-        let dict = PyDict::new(py);
-        dict.set_item("batches", stats.batches)?;
-        dict.set_item("samples", stats.samples)?;
-        dict.set_item("bytes", stats.bytes)?;
-        dict.set_item("waits", stats.waits)?;
-        dict.set_item("wait_seconds", stats.waited.as_secs_f64())?;
-        dict.set_item("first_batch_seconds", stats.first.as_secs_f64())?;
-        Ok(dict)
+        stats_of(py, stats)
     }
 
     /// Stops the threads. Nothing can be read afterwards.

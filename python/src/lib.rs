@@ -24,6 +24,7 @@ mod process;
 mod ranges;
 mod reader;
 mod storage;
+mod tokens;
 mod view;
 mod waiting;
 mod windows;
@@ -39,6 +40,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batches::Batches>()?;
     module.add_class::<batches::Order>()?;
     module.add_class::<ranges::Ranges>()?;
+    module.add_class::<tokens::PyTokenOptions>()?;
+    module.add_class::<tokens::TokenBatches>()?;
     codec::register(module)?;
     fields::register(module)?;
     lengths::register(module)?;

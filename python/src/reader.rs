@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::ErrorKind;
 use shardmill_dataset::{DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern};
 use shardmill_mds::Layout;
-use shardmill_order::{EpochConfig, Mixture, World};
+use shardmill_order::{Epoch, EpochConfig, Mixture, PackedEpoch, World};
 use shardmill_reader::{
     Activity, BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader,
     ReaderError, continued_mixture, find_episodes,
@@ -21,6 +21,7 @@ use crate::errors::{raise, raise_with, raised};
 use crate::options::{PyEpochOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions};
 use crate::process::OfProcess;
 use crate::ranges::{FormatFacts, Ranges, columns_of};
+use crate::tokens::{PyTokenOptions, TokenBatches, as_bytes, dtype_of};
 use crate::view::PyView;
 use crate::waiting::wait;
 
@@ -267,6 +268,59 @@ impl Reader {
         let batches = py.detach(|| reader.epoch_without(&config, options, skip));
         let batches = batches.map_err(raised)?;
         Ok(Batches::new(batches, Arc::clone(&self.decoder), hold))
+    }
+
+    /// Starts an epoch and returns the token batches of `rank` and `worker`. The batch size of `options` counts rows.
+    fn token_batches(
+        &self,
+        py: Python<'_>,
+        options: &PyEpochOptions,
+        tokens: &PyTokenOptions,
+        rank: u64,
+        worker: u64,
+    ) -> PyResult<TokenBatches> {
+        let reader = self.here()?;
+        let config = self.config(options)?;
+        let options = BatchOptions {
+            rank,
+            worker,
+            threads: 1,
+            queue: QUEUE,
+        };
+        let tokens = tokens.0.clone();
+        let batches = py.detach(|| reader.token_batches(&config, options, tokens));
+        batches.map(TokenBatches::new).map_err(raised)
+    }
+
+    /// Returns the number of rows of an epoch, without repeated ones.
+    fn token_rows(
+        &self,
+        py: Python<'_>,
+        options: &PyEpochOptions,
+        tokens: &PyTokenOptions,
+    ) -> PyResult<u64> {
+        let config = self.config(options)?;
+        let tokens = &tokens.0;
+        let counted = py.detach(|| {
+            let base = Epoch::new(&PackedEpoch::base_config(&config)?)?;
+            let lengths = Arc::clone(&tokens.lengths);
+            PackedEpoch::new(base, &config, lengths, tokens.packing)
+        });
+        counted.map(|epoch| epoch.rows()).map_err(raised)
+    }
+
+    /// Reads all samples and returns the number of tokens of each, as little-endian 32-bit integers.
+    #[pyo3(signature = (column, dtype=None))]
+    fn token_lengths<'py>(
+        &self,
+        py: Python<'py>,
+        column: String,
+        dtype: Option<&str>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let reader = Arc::clone(self.here()?);
+        let dtype = dtype.map(dtype_of).transpose()?;
+        let lengths = wait(py, move || reader.token_lengths(&column, dtype))?;
+        Ok(as_bytes(py, &lengths.map_err(raised)?))
     }
 
     /// Returns the sample order of `rank` and `worker` in an epoch, without reading samples.

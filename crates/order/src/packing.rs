@@ -22,37 +22,40 @@ const BASE_BATCH: u64 = 1024;
 /// The most samples in a pool.
 const MOST_POOL: u64 = 1 << 24;
 
-/// What a row is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowForm {
-    /// A context of exactly `tokens` tokens. Documents fill it one after another.
-    Context,
-    /// A batch of documents. The length of the longest, times their number, is at most `tokens`.
-    Padded,
-    /// A batch of documents whose lengths add up to at most `tokens`.
-    Summed,
+shardmill_core::named_enum! {
+    /// What a row is.
+    pub enum RowForm {
+        /// A context of exactly `tokens` tokens. Documents fill it one after another.
+        Context = "context",
+        /// A batch of documents. The length of the longest, times their number, is at most `tokens`.
+        Padded = "padded",
+        /// A batch of documents whose lengths add up to at most `tokens`.
+        Summed = "summed",
+    }
 }
 
-/// What happens to a document of more than `tokens` tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LongDocument {
-    /// It becomes several pieces: full rows, and the rest.
-    Split,
-    /// Its first `tokens` tokens are used.
-    Truncate,
-    /// It is an error.
-    Refuse,
+shardmill_core::named_enum! {
+    /// What happens to a document of more than `tokens` tokens.
+    pub enum LongDocument {
+        /// It becomes several pieces: full rows, and the rest.
+        Split = "split",
+        /// Its first `tokens` tokens are used.
+        Truncate = "truncate",
+        /// It is an error.
+        Refuse = "error",
+    }
 }
 
-/// What happens at the end of an epoch if the rows do not divide evenly among the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LastRows {
-    /// The first rows of the epoch are repeated, so that all ranks receive equally many.
-    Repeat,
-    /// The rows of the incomplete last step are left out.
-    Drop,
-    /// Every row is delivered once; some ranks receive fewer rows in the last step, or none.
-    Short,
+shardmill_core::named_enum! {
+    /// What happens at the end of an epoch if the rows do not divide evenly among the ranks.
+    pub enum LastRows {
+        /// The first rows of the epoch are repeated, so that all ranks receive equally many.
+        Repeat = "repeat",
+        /// The rows of the incomplete last step are left out.
+        Drop = "drop",
+        /// Every row is delivered once; some ranks receive fewer rows in the last step, or none.
+        Short = "short",
+    }
 }
 
 /// How documents become rows.

@@ -229,7 +229,7 @@ def own_state(dataset: Trained) -> dict[str, Any]:
     if progress is None:
         epoch, given = dataset._resume(dataset._parallel_rank_world, dataset.next_epoch)
     else:
-        epoch, given = progress.reached(dataset.epoch_size)
+        epoch, given = progress.reached(dataset._epoch_items())
     if info is not None:
         worker = {'number': info.id, 'workers': info.num_workers}
         return {'epoch': epoch, 'sample_in_epoch': given, 'worker': worker}

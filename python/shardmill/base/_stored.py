@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardmill.base.spanner import Spanner
     from shardmill.base.stream import Stream
     from shardmill.base.world import World
+    from shardmill.packing import Packing
     from shardmill.windows import Window
 
 
@@ -49,6 +50,7 @@ class Trained(Protocol):
 
     streams: Sequence[Stream]
     window: Optional[Window]
+    packing: Optional[Packing]
     cache_limit: Optional[int]
     predownload: Optional[int]
     batch_size: Optional[int]
@@ -93,7 +95,9 @@ class Trained(Protocol):
 
     def _here(self) -> _core.Reader: ...
 
-    def _begin(self, threads: Optional[int] = None) -> _core.Batches: ...
+    def _begin(self, threads: Optional[int] = None) -> Any: ...
+
+    def _epoch_items(self) -> int: ...
 
     def _begin_order(self) -> _core.Order: ...
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from shardmill.base._stored import Trained
+    from shardmill.packing import Packing
 
 #: Encodings whose values are Python objects, even if those of one batch are numbers.
 _OBJECTS = frozenset(('json', 'str_decimal', 'str_float', 'str_int'))
@@ -57,12 +58,17 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
         padding = [] if window is None else window._padding(names)
         windows = {name for name in names if window is not None and window._has(name)}
         batches = self._dataset._begin()
+        is_packed = self._dataset.packing is not None
         try:
             while True:
                 taken = batches.next_columns(only)
                 if taken is None:
                     return
                 samples, batch = taken
+                if is_packed:
+                    if not self._drop_last or samples == self._size:
+                        yield samples, batch
+                    continue
                 if samples and not (self._drop_last and samples < self._size):
                     yield (
                         samples,
@@ -158,6 +164,7 @@ class TrainingBatches:
     """Iteration over whole batches."""
 
     batch_size: Optional[int]
+    packing: Optional[Packing]
 
     def batches(
         self: Trained,
@@ -202,4 +209,6 @@ class TrainingBatches:
         if names is not None and self._is_plain():
             self._columns.select(names)
         drop_last = check.flag('drop_last', drop_last)
+        if self.packing is not None:
+            check.not_given('packing', columns=columns)
         return BatchIterator(self, names, drop_last, self.batch_size)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._packed import check_unpacked
 from shardmill.base._sharding import RankLayout
 from shardmill.base._state import check_order, check_state, config_of, in_known_words
 from shardmill.errors import UsageError
@@ -118,6 +119,7 @@ def _options(
     dataset: Any, state: Optional[Mapping[str, Any]], epoch: Optional[int]
 ) -> _core.EpochOptions:
     """Returns the options of the epoch that steps are counted in, and where counting begins."""
+    check_unpacked(dataset, 'which')
     world = dataset._set_world()
     order = RankLayout(world, dataset.replication, dataset.batch_size)
     if not isinstance(order.batch_size, int):

@@ -24,6 +24,14 @@ from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
 from shardmill.base._live import default_live, given_view, given_window
 from shardmill.base._mixture import MixtureAccess, check_mixture
+from shardmill.base._packed import (
+    TokenReader,
+    begin_rows,
+    check_arguments,
+    check_packing,
+    check_unpacked,
+    rows_of,
+)
 from shardmill.base._raw import (
     as_listed,
     check_files,
@@ -79,6 +87,7 @@ if TYPE_CHECKING:
     from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import Reader
     from shardmill.mixtures import Mixture
+    from shardmill.packing import Packing
     from shardmill.stats import DatasetStats
     from shardmill.views import View
     from shardmill.windows import Window
@@ -100,6 +109,7 @@ _OWN = (
     '_ready',
     '_progress',
     '_order_identity',
+    '_known_rows',
     'shards',
     'spanner',
     'stream_per_shard',
@@ -171,6 +181,8 @@ class StreamingDataset(
         with_deleted: Whether to also read samples that were deleted from the dataset's table.
         view: The samples to read: a `View`, or the path of its file. Each of several ``streams`` has its own.
         window: The neighbours that are returned with each sample: a `Window`.
+        packing: How documents of tokens become rows: a `Packing`. The dataset then yields rows, and ``batch_size``
+            counts rows.
         skip: Steps that are left out; all others stay as they are. A step is what `which` returns, a pair of epoch and
             step, or a step of epoch 0. Steps count from the start of their epoch. A state records them.
         skip_samples: Samples that are left out. A sample before it in the batch is repeated in its place.
@@ -234,6 +246,7 @@ class StreamingDataset(
         with_deleted: bool = False,
         view: Union[View, Path, None] = None,
         window: Optional[Window] = None,
+        packing: Optional[Packing] = None,
         skip: Optional[Iterable[SkippedStep]] = None,
         skip_samples: Optional[Iterable[int]] = None,
         mixture: Optional[Mixture] = None,
@@ -356,6 +369,7 @@ class StreamingDataset(
         self.epoch_size = Stream.apply_weights(
             self.streams, self.samples_per_stream, self._epoch_size_given, self.shuffle_seed
         )
+        self.packing = self._given_packing(packing, window, skip, skip_samples, mixture)
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
         # Raises an error for an invalid mixture.
         self.mixture_windows()
@@ -402,7 +416,8 @@ class StreamingDataset(
 
     def _open(self) -> None:
         """Opens the streams in this process, reading only their indexes."""
-        self._batches: Optional[_core.Batches] = None
+        self._batches: Union[_core.Batches, TokenReader, None] = None
+        self._known_rows: Optional[tuple[str, int]] = None
         self.__dict__.pop('_fetcher', None)
         self._ready: Optional[tuple[int, Any]] = None
         self._as_batches = False
@@ -543,8 +558,9 @@ class StreamingDataset(
         """Returns the samples per epoch of one rank, or of all ranks if a library divides them itself."""
         # The launcher may have set the number of ranks only after this dataset was constructed.
         self._set_world()
-        self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
-        return self.epoch_size * (self.replication or 1) if is_split_length() else self.length
+        items = self._epoch_items()
+        self.length = ceil(items / self._parallel_rank_world.num_ranks)
+        return items * (self.replication or 1) if is_split_length() else self.length
 
     # Access by number.
 
@@ -685,6 +701,8 @@ class StreamingDataset(
         state['shardmill'] = mark_order(self, order)
         if self._files_digest is not None:
             state['files'] = self._files_digest
+        if self.packing is not None:
+            state['packing'] = self.packing._identity()
         return state
 
     def load_state_dict(self, obj: dict[str, Any]) -> None:
@@ -700,6 +718,7 @@ class StreamingDataset(
         state = check_state(obj)
         self._skips.with_state(state, 1)
         check_files(state, self._files_digest)
+        check_packing(state, self.packing)
         order = RankLayout(self._set_world(), None, self.batch_size)
         mixture = self._continued_mixture(state, order)
         if self.batching_method == 'random':
@@ -726,10 +745,13 @@ class StreamingDataset(
 
         return resample_streams(self, epoch, stream_id)
 
-    def _begin(self, threads: Optional[int] = None) -> _core.Batches:
+    def _begin(self, threads: Optional[int] = None) -> Any:
         """Starts the next epoch and returns the batches of this worker."""
         reader = self._here()
         world, config = self._next_config()
+        if self.packing is not None:
+            self._batches = begin_rows(self, config, world.rank, world.worker_of_rank)
+            return self._batches
         if threads is None:
             threads = 0 if world.workers_per_rank > 1 else self.threads
         if self.cache_limit and gives_files(self.streams):
@@ -747,6 +769,27 @@ class StreamingDataset(
             raise in_known_words(error) from error
         self._batches = batches
         return batches
+
+    def _given_packing(self, packing: Optional[Packing], *others: Any) -> Optional[Packing]:
+        """Returns packing with the lengths of the documents."""
+        self.packing = packing
+        if packing is None:
+            return None
+        from shardmill.packing import Packing
+
+        check.instances('packing', [packing], Packing)
+        check_arguments(self, **dict(zip(('window', 'skip', 'skip_samples', 'mixture'), others)))
+        if self._is_fetched_here:
+            check_unpacked(self, 'streams')
+        is_local = all(stream.remote is None for stream in self.streams)
+        return packing._measured(self._here(), is_local)
+
+    def _epoch_items(self) -> int:
+        """Returns how many items all ranks together yield in the next epoch: samples, or rows of tokens."""
+        if self.packing is None:
+            return self.epoch_size
+        epoch, _ = self._resume(self._parallel_rank_world, self.next_epoch)
+        return rows_of(self, RankLayout(self._set_world(), None, self.batch_size), epoch)
 
     def _begin_order(self) -> _core.Order:
         """Starts the next epoch and returns the sample order of this worker, without prefetching."""
