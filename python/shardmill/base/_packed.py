@@ -58,9 +58,7 @@ class TokenReader:
         self._batches.close()
 
 
-def begin_rows(
-    dataset: Any, config: _core.EpochOptions, rank: int, worker: int
-) -> TokenReader:
+def begin_rows(dataset: Any, config: _core.EpochOptions, rank: int, worker: int) -> TokenReader:
     """Begins an epoch and returns the token batches of a worker."""
     if not dataset._is_plain():
         raise UsageError(
