@@ -523,7 +523,6 @@ impl TokenRows {
         let (start, tokens) = (usize_of(piece.start.into()), usize_of(piece.tokens.into()));
         let data = array.data.get(start * size..(start + tokens) * size);
         let data = data.unwrap_or_default();
-        self.words.clear();
         // PERF: one loop for each type, which the compiler vectorizes. benches/packing.py
         match array.dtype {
             DType::U8 => self.widen(data, u8::from_le_bytes),
@@ -533,16 +532,15 @@ impl TokenRows {
             DType::U32 => self.widen(data, u32::from_le_bytes),
             DType::I32 => self.widen(data, i32::from_le_bytes),
             // Tokens beyond 2^63 do not exist: the bits stay.
-            DType::I64 | DType::U64 => self.words.extend_from_slice(data),
-            DType::F16 | DType::F32 | DType::F64 => {}
+            DType::I64 | DType::U64 => data.clone_into(&mut self.words),
+            // INVARIANT: `tokens_of` refuses them.
+            DType::F16 | DType::F32 | DType::F64 => self.words.clear(),
         }
         add(&mut self.input_ids, &self.words)?;
         // The first token of a piece is not predicted: nothing precedes it.
         add(&mut self.labels, &IGNORED_LABEL.to_le_bytes())?;
         add(&mut self.labels, self.words.get(8..).unwrap_or_default())?;
-        self.words.clear();
-        let positions = 0..i64::from(piece.tokens);
-        self.words.extend(positions.flat_map(i64::to_le_bytes));
+        self.write(0_i64.., tokens, i64::to_le_bytes);
         add(&mut self.position_ids, &self.words)?;
         self.fill_documents(self.documents, tokens)?;
         self.documents += 1;
@@ -553,10 +551,22 @@ impl TokenRows {
 
     fn widen<const SIZE: usize, T: Into<i64>>(&mut self, data: &[u8], read: fn([u8; SIZE]) -> T) {
         let (values, _) = data.as_chunks::<SIZE>();
-        let words = values
-            .iter()
-            .flat_map(|value| read(*value).into().to_le_bytes());
-        self.words.extend(words);
+        let widened = values.iter().map(|value| read(*value).into());
+        self.write(widened, values.len(), i64::to_le_bytes);
+    }
+
+    /// Replaces `words` by the bytes of `count` values.
+    fn write<const SIZE: usize, T>(
+        &mut self,
+        values: impl IntoIterator<Item = T>,
+        count: usize,
+        bytes: fn(T) -> [u8; SIZE],
+    ) {
+        self.words.resize(count.saturating_mul(SIZE), 0);
+        let (words, _) = self.words.as_chunks_mut::<SIZE>();
+        for (word, value) in words.iter_mut().zip(values) {
+            *word = bytes(value);
+        }
     }
 
     /// Fills the rest of the row.
@@ -567,10 +577,7 @@ impl TokenRows {
             (&mut self.labels, IGNORED_LABEL),
             (&mut self.position_ids, 0),
         ] {
-            self.words.clear();
-            let words = std::iter::repeat_n(value.to_le_bytes(), left);
-            self.words.extend(words.flatten());
-            add(buffer, &self.words)?;
+            add(buffer, &value.to_le_bytes().repeat(left))?;
         }
         self.fill_documents(PADDING_DOCUMENT, left)?;
         if left > 0 {
@@ -581,10 +588,10 @@ impl TokenRows {
     }
 
     fn fill_documents(&mut self, document: i32, tokens: usize) -> Result<(), ReaderError> {
-        self.words.clear();
-        let words = std::iter::repeat_n(document.to_le_bytes(), tokens);
-        self.words.extend(words.flatten());
-        add(&mut self.document_ids, &self.words)
+        add(
+            &mut self.document_ids,
+            &document.to_le_bytes().repeat(tokens),
+        )
     }
 
     fn bound(&mut self, tokens: usize) {
