@@ -549,7 +549,11 @@ impl TokenRows {
         Ok(())
     }
 
-    fn widen<const SIZE: usize, T: Into<i64>>(&mut self, data: &[u8], read: fn([u8; SIZE]) -> T) {
+    fn widen<const SIZE: usize, T: Into<i64>>(
+        &mut self,
+        data: &[u8],
+        read: impl Fn([u8; SIZE]) -> T,
+    ) {
         let (values, _) = data.as_chunks::<SIZE>();
         let widened = values.iter().map(|value| read(*value).into());
         self.write(widened, values.len(), i64::to_le_bytes);
@@ -560,7 +564,7 @@ impl TokenRows {
         &mut self,
         values: impl IntoIterator<Item = T>,
         count: usize,
-        bytes: fn(T) -> [u8; SIZE],
+        bytes: impl Fn(T) -> [u8; SIZE],
     ) {
         self.words.resize(count.saturating_mul(SIZE), 0);
         let (words, _) = self.words.as_chunks_mut::<SIZE>();
