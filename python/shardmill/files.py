@@ -201,7 +201,7 @@ class FileDataset(StreamingDataset[Any]):
                 f'give at least {least} bytes',
             )
 
-    def _begin(self, threads: Optional[int] = None) -> _core.Batches:
+    def _begin(self, threads: Optional[int] = None) -> Any:
         self._check_room(self._detect_world())
         return super()._begin(threads)
 

@@ -281,13 +281,14 @@ def test_bad_arguments_are_named(dataset: Path) -> None:
         with pytest.raises(ValueError, match=words):
             Packing('tokens', **given)
     packing = Packing('tokens', length=8)
-    for options in (
+    contradictions: list[dict[str, Any]] = [
         {'skip': [1]},
         {'skip_samples': [1]},
         {'window': Window([0, 1])},
         {'batching_method': 'stratified'},
         {'packing': Packing('tokens', max_tokens=8), 'batch_size': 2},
-    ):
+    ]
+    for options in contradictions:
         with pytest.raises(UsageError) as caught:
             opened(dataset, **{'packing': packing, **options})
         assert caught.value.id == 'config-packing'
