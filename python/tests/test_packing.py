@@ -147,11 +147,12 @@ def test_a_run_resumes_in_another_world(dataset: Path) -> None:
 def test_loaders_yield_the_rows(dataset: Path, num_workers: int) -> None:
     expected = rows_of(opened(dataset).batches())
     loader = StreamingDataLoader(opened(dataset), batch_size=2, num_workers=num_workers)
+    steps = len(loader)
     batches = list(loader)
+    assert steps == len(batches)
     assert all(isinstance(batch['input_ids'], torch.Tensor) for batch in batches)
     assert all(batch['cu_seqlens'].dtype == torch.int32 for batch in batches)
     assert rows_of(batches) == expected
-    assert len(loader) == len(batches)
     plain = torch.utils.data.DataLoader(opened(dataset), batch_size=2, num_workers=num_workers)
     rows = list(plain)
     assert rows_of(rows) == expected
