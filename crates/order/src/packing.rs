@@ -179,7 +179,9 @@ impl Packer {
     /// Reads documents until the pool is full. A full context needs no other document, and is ready at once.
     fn fill_pool(&mut self) -> Result<(), OrderError> {
         let is_context = self.options.form == RowForm::Context;
-        if !is_context && !(self.ready.is_empty() && self.by_age.is_empty()) {
+        let is_used_up = self.ready.is_empty() && self.by_age.is_empty();
+        // A pool of batches is cut as a whole.
+        if !is_context && !is_used_up {
             return Ok(());
         }
         let pool = index(self.options.pool);
