@@ -50,6 +50,7 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     shardmill-gc.1
     shardmill-head.1
     shardmill-index-export.1
+    shardmill-index-lengths.1
     shardmill-index-merge.1
     shardmill-index-rebuild.1
     shardmill-index.1
