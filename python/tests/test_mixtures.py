@@ -99,7 +99,7 @@ def shares(batches: list[list[int]]) -> list[int]:
 
 def test_shares_are_those_of_the_plan(folders: list[str]) -> None:
     batches, _ = run(folders, WORLDS[0])
-    assert shares(batches[:4]) == [57, 29, 10]
+    assert shares(batches[:4]) == [58, 29, 9]
     dataset = opened(folders, WORLDS[0], 0)
     windows = dataset.mixture_windows()
     assert [(one.from_sample, one.to_sample) for one in windows] == [(0, 96), (96, 240)]

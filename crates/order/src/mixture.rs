@@ -285,12 +285,20 @@ impl Mixture {
         if sample == 0 {
             return Ok(Ok(if is_known { self } else { given }.clone()));
         }
-        if is_known || self.differs_before(given, streams, u64::MAX)?.is_none() {
+        if is_known {
             return Ok(Ok(self.clone()));
         }
-        match self.differs_before(given, streams, sample)? {
-            Some(different) => Ok(Err(different)),
-            None => Ok(Ok(self.followed_by(given, streams, sample)?)),
+        if let Some(different) = self.differs_before(given, streams, sample)? {
+            return Ok(Err(different));
+        }
+        // Up to where they differ, the order stays that of this mixture.
+        match self.differs_before(given, streams, u64::MAX)? {
+            Some(different) => Ok(Ok(self.followed_by(
+                given,
+                streams,
+                different.max(sample),
+            )?)),
+            None => Ok(Ok(self.clone())),
         }
     }
 

@@ -393,18 +393,23 @@ fn a_resumed_run_may_change_what_follows() {
     let mut given = curriculum();
     given.schedule.push(point(5000, &[1.0, 0.0], false));
     let spliced = curriculum().resumed_with(&given, 2, 2000).unwrap();
-    // The ramp from 1000 to 3000 is in progress at 2000.
     let spliced = spliced.unwrap();
     let windows = spliced.windows(&[10_000, 10_000], 6000, 0).unwrap();
     assert_eq!(
         taken(&windows),
         [
             (0, 1000, vec![900, 100]),
-            (1000, 2000, vec![425, 575]),
-            (2000, 3000, vec![275, 725]),
+            (1000, 3000, vec![700, 1300]),
             (3000, 5000, vec![400, 1600]),
             (5000, 6000, vec![1000, 0]),
         ]
+    );
+    // The rest of a ramp that is in progress is a ramp.
+    let other = curriculum().followed_by(&given, 2, 2000).unwrap();
+    let windows = other.windows(&[10_000, 10_000], 6000, 0).unwrap();
+    assert_eq!(
+        taken(&windows)[1..3],
+        [(1000, 2000, vec![425, 575]), (2000, 3000, vec![275, 725]),]
     );
     // The next resume adds nothing, whether the program gives the new or the old schedule.
     assert_eq!(
