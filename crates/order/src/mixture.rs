@@ -312,7 +312,7 @@ impl Mixture {
         streams: usize,
         sample: u64,
     ) -> Result<Self, OrderError> {
-        let mut change = Vec::new();
+        let mut change: Vec<WeightPoint> = Vec::new();
         for span in other.spans(streams)? {
             let end = span.end.min(span.cut);
             if end <= sample {
@@ -324,17 +324,10 @@ impl Mixture {
                 ramp,
             };
             let start = span.start.max(sample);
-            let mut first = point(start, &span.weights_at(start), false);
-            if change.last() != Some(&first) {
-                // A ramp ends where this span starts.
-                first.ramp = false;
-                if change
-                    .last()
-                    .is_some_and(|last: &WeightPoint| last.from_sample == start)
-                {
-                    change.pop();
-                }
-                change.push(first);
+            let is_reached = |last: &WeightPoint| last.from_sample == start;
+            // A ramp that ends where this span starts has its weights.
+            if !change.last().is_some_and(is_reached) {
+                change.push(point(start, &span.weights_at(start), false));
             }
             if span.first != span.last {
                 change.push(point(end, &span.weights_at(end), true));
