@@ -43,8 +43,8 @@ class Packing:
             ``'drop'`` leaves out the last ones, and ``'short'`` gives some ranks fewer.
         padding_id: The token that fills rows.
         dtype: The type of the tokens in a column of bytes, such as ``'uint16'``.
-        lengths: The tokens of each sample, by its number. By default they are measured, which reads a local dataset
-            once.
+        lengths: The tokens of each sample, by its number. By default they are those that ``convert(lengths=...)`` or
+            ``shardmill index lengths`` wrote. Without these they are measured, which reads a local dataset once.
 
     Raises:
         ValueError: Not one of ``length`` and ``max_tokens`` is given, or an argument is invalid.
@@ -83,22 +83,11 @@ class Packing:
         self._lengths = None if lengths is None else _lengths(lengths)
         self._form = 'context' if max_tokens is None else 'padded' if self.padded else 'summed'
 
-    def _measured(self, reader: _core.Reader, is_local: bool) -> Packing:
+    def _with_lengths(self, lengths: NDArray[Any]) -> Packing:
         """Returns the same options with lengths."""
-        if self._lengths is not None:
-            return self
-        if not is_local:
-            raise UsageError(
-                'there are no lengths, and measuring them would download the whole dataset',
-                'config-lengths',
-                'lengths',
-                'give `lengths=...`: the tokens of each sample',
-            )
-        import numpy as np
-
         made = Packing.__new__(Packing)
         made.__dict__.update(self.__dict__)
-        made._lengths = np.frombuffer(reader.token_lengths(self.column, self.dtype), '<u4')
+        made._lengths = lengths
         return made
 
     def _to_core(self) -> _core.TokenOptions:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
+import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from shardmill import MDSWriter, Packing, StreamingDataLoader, StreamingDataset, Window
+from shardmill._program import find_program
 from shardmill.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
@@ -243,6 +246,31 @@ def test_bytes_and_given_lengths(dataset: Path) -> None:
     with pytest.raises(UsageError, match='299 lengths for 300 samples') as caught:
         next(opened(dataset, few).batches())
     assert caught.value.id == 'config-lengths'
+
+
+def test_stored_lengths_are_used(dataset: Path, tmp_path: Path) -> None:
+    expected = rows_of(opened(dataset).batches())
+    folder = tmp_path / 'documents'
+    shutil.copytree(dataset, folder)
+    for column in ('tokens', 'raw'):
+        command = [str(find_program()), 'index', 'lengths', str(folder), '--column', column]
+        subprocess.run(command, check=True)
+    for packing in (
+        Packing('tokens', length=LENGTH, pool=50),
+        Packing('raw', length=LENGTH, pool=50, dtype='uint32'),
+    ):
+        copy = opened(folder, packing)
+        assert rows_of(copy.batches()) == expected
+        # Nothing was measured: a copy in a store would be refused.
+        remote = StreamingDataset(
+            remote=folder,
+            local=tmp_path / packing.column,
+            packing=packing,
+            batch_size=2,
+            shuffle=True,
+            num_canonical_nodes=1,
+        )
+        assert rows_of(remote.batches()) == expected
 
 
 def test_states_of_another_packing_are_refused(dataset: Path) -> None:

@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill.base._state import config_of
-from shardmill.errors import ConflictError, UsageError
+from shardmill.errors import ConflictError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from shardmill import _core
     from shardmill.base._sharding import RankLayout
     from shardmill.packing import Packing
@@ -56,6 +58,51 @@ class TokenReader:
     def close(self) -> None:
         """Ends the iteration."""
         self._batches.close()
+
+
+def with_lengths(dataset: Any, packing: Packing) -> Packing:
+    """Returns packing with lengths: given ones, those beside the indexes, or measured ones."""
+    if packing._lengths is not None:
+        return packing
+    lengths = _stored_lengths(dataset, packing)
+    if lengths is None:
+        if any(stream.remote is not None for stream in dataset.streams):
+            raise UsageError(
+                'there are no lengths, and measuring them would download the whole dataset',
+                'config-lengths',
+                'lengths',
+                f'run `shardmill index lengths DATASET --column {packing.column}`, or give `lengths=...`',
+            )
+        import numpy as np
+
+        measured = dataset._here().token_lengths(packing.column, packing.dtype)
+        lengths = np.frombuffer(measured, '<u4')
+    return packing._with_lengths(lengths)
+
+
+def _stored_lengths(dataset: Any, packing: Packing) -> Optional[NDArray[Any]]:
+    """Returns the lengths beside the indexes of the streams; ``None`` if there are none, or a view selects samples."""
+    import numpy as np
+
+    from shardmill import _core
+
+    found = []
+    for stream in dataset.streams:
+        if stream.view is not None:
+            return None
+        parts = (stream.remote or stream.local, stream.split)
+        location = '/'.join(part.rstrip('/') for part in parts if part)
+        settings = stream._settings()
+        try:
+            of_stream = _core.lengths(location, packing.column, stream.with_deleted, settings)
+        except NotFoundError:
+            return None
+        found.append(np.frombuffer(of_stream, '<u4'))
+    lengths: NDArray[Any] = np.concatenate(found)
+    is_bytes = dataset._columns[packing.column].encoding == 'bytes'
+    if is_bytes and packing.dtype is not None:
+        lengths //= np.dtype(packing.dtype).itemsize
+    return lengths
 
 
 def begin_rows(dataset: Any, config: _core.EpochOptions, rank: int, worker: int) -> TokenReader:

@@ -31,6 +31,7 @@ from shardmill.base._packed import (
     check_packing,
     check_unpacked,
     rows_of,
+    with_lengths,
 )
 from shardmill.base._raw import (
     as_listed,
@@ -781,8 +782,7 @@ class StreamingDataset(
         check_arguments(self, **dict(zip(('window', 'skip', 'skip_samples', 'mixture'), others)))
         if self._is_fetched_here:
             check_unpacked(self, 'streams')
-        is_local = all(stream.remote is None for stream in self.streams)
-        return packing._measured(self._here(), is_local)
+        return with_lengths(self, packing)
 
     def _epoch_items(self) -> int:
         """Returns how many items all ranks together yield in the next epoch: samples, or rows of tokens."""
