@@ -364,7 +364,7 @@ impl PackedEpoch {
                 known: "the methods with packing: random",
             });
         }
-        if config.mixture.is_some() {
+        if config.sampling.mixture.is_some() {
             return Err(OrderError::Mixture {
                 reason: "rows of tokens need weights that do not change".to_owned(),
             });
