@@ -190,6 +190,11 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
             many(notes, "note")
         );
         out.line(format_args!("{amount}: {found}"))?;
+        if errors + warnings > 0 {
+            out.console().line(
+                "hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones",
+            );
+        }
     }
     Ok(if errors == 0 {
         Exit::Done

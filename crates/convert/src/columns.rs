@@ -10,8 +10,8 @@ use shardmill_mds::{Column, DType, Encoding, ShardConfig, TextColumn, TextEncodi
 use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
 use shardmill_writer::{
-    ColumnEncoder, FieldEncoding, RowEncoder, ShardForm, ShardFormat, TarForm, TarKeys, TarRows,
-    Target, WriteError, default_field, default_target, is_json_text, stores_null,
+    ColumnEncoder, EXPRESSION_KEY, FieldEncoding, RowEncoder, ShardForm, ShardFormat, TarForm,
+    TarKeys, TarRows, Target, WriteError, default_field, default_target, is_json_text, stores_null,
 };
 
 use crate::error::ConvertError;
@@ -262,16 +262,22 @@ pub(crate) fn compile(
         if Some(position) == skip || key.as_ref().is_some_and(|key| key.hides(position)) {
             continue;
         }
-        // A column that was requested by name keeps its name.
-        let is_named = options
-            .columns
-            .specs
-            .iter()
-            .any(|column| column.name == *field.name());
+        let specs = &options.columns.specs;
+        let spec = specs.iter().find(|column| column.name == *field.name());
         let mut field = field.as_ref().clone();
-        if options.shards.to == ShardFormat::Webdataset && !is_named {
-            let name = default_field(&field)?.0;
-            field.set_name(name);
+        match spec {
+            // A column that was requested by name keeps its name.
+            Some(spec) => {
+                if let Some(expr) = &spec.expr {
+                    let expr = (EXPRESSION_KEY.to_owned(), expr.clone());
+                    field.metadata_mut().extend([expr]);
+                }
+            }
+            None if options.shards.to == ShardFormat::Webdataset => {
+                let name = default_field(&field)?.0;
+                field.set_name(name);
+            }
+            None => {}
         }
         let encoder = ColumnEncoder::compile(position, &field, target, &options.source.limits)?;
         encoders.push(match options.columns.nulls {

@@ -169,7 +169,9 @@ impl SourceProblem {
             Self::TreeCollision => (
                 InvalidInput,
                 "tree-collision",
-                Some("pass --group file to make each file a sample"),
+                Some(
+                    "`convert --group file` makes each file a sample with the columns `__key__` and `data`",
+                ),
             ),
             Self::TreeText => (
                 Corrupt,

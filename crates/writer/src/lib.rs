@@ -65,8 +65,8 @@ mod samples; // Samples that arrive one at a time.
 pub mod parts; // Datasets that many tasks write.
 
 pub use columns::{
-    ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, FieldEncoding, ParseFieldEncodingError,
-    Target, default_field, default_target, is_json_text, stores_null,
+    ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY, FieldEncoding,
+    ParseFieldEncodingError, Target, default_field, default_target, is_json_text, stores_null,
 };
 pub use content::{DedupIndex, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem};

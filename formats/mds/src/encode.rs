@@ -200,8 +200,11 @@ fn check_image(kind: ImageKind, bytes: &[u8]) -> Result<(), MdsError> {
         ImageKind::Png => PNG_MAGIC,
     };
     if !bytes.starts_with(magic) {
-        let found = bytes.get(..8).unwrap_or(bytes);
-        let reason = format!("a {kind} image starts with the bytes {found:02x?}");
+        let found = match bytes.get(..8).unwrap_or(bytes) {
+            [] => "it is empty".to_owned(),
+            found => format!("it begins with the bytes {found:02x?}"),
+        };
+        let reason = format!("this is not a {kind} image: {found}, not with {magic:02x?}");
         return Err(MdsProblem::ImageMagic.because(reason));
     }
     Ok(())
@@ -302,7 +305,7 @@ mod tests {
         let error = checked("jpeg", png).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a jpeg image starts with the bytes [89, 50, 4e, 47, 0d, 0a, 1a, 0a]"
+            "this is not a jpeg image: it begins with the bytes [89, 50, 4e, 47, 0d, 0a, 1a, 0a], not with [ff, d8, ff]"
         );
         let mut list = Vec::new();
         encode_list(&[png, png], &mut list).unwrap();

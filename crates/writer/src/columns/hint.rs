@@ -5,14 +5,17 @@ use shardmill_core::escape;
 use shardmill_mds::{DType, Encoding};
 
 use super::target::{FieldEncoding, Target};
-use super::types::stored_type;
+use super::types::{EXPRESSION_KEY, metadata, stored_type};
 use super::{json, number};
 
 /// Returns a hint for a column whose type cannot be stored as `target`.
 pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -> String {
     let name = field.name();
     let column = |expr: String| format!("--column '{name}:{}={expr}'", target.name());
-    let quoted = quoted(name);
+    let quoted = match metadata(field, EXPRESSION_KEY) {
+        Some(expr) => expr.to_owned(),
+        None => quoted(name),
+    };
     let text = format!("CAST({quoted} AS VARCHAR)");
     if data_type.is_binary() {
         let digits = |sql: &str| {

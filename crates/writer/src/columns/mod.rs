@@ -20,7 +20,7 @@ use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, encode_jpeg_array,
 pub(crate) use encoded_column::{EncodedColumn, first_null};
 pub use field::default_field;
 pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
-pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};
+pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY};
 
 use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;

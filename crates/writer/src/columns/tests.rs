@@ -302,6 +302,12 @@ fn bytes_of_files_are_no_numbers() {
         hint.contains("'cls:int=CAST(CAST(cls AS VARCHAR) AS BIGINT)'"),
         "{hint}"
     );
+    let computed = [(EXPRESSION_KEY, "cls")];
+    let (_, hint) = made("label", &file, Some("int"), &computed, Format::Mds).unwrap_err();
+    assert!(
+        hint.contains("'label:int=CAST(CAST(cls AS VARCHAR) AS BIGINT)'"),
+        "{hint}"
+    );
     for encoding in ["bytes", "str", "json", "pkl", "ndarray:uint8:1"] {
         assert_eq!(
             mds(&file, Some(encoding), &[]).unwrap(),

@@ -8,6 +8,9 @@ use shardmill_mds::Encoding;
 /// The field metadata key of the MDS encoding that a source suggests for a column.
 pub const ENCODING_KEY: &str = "shardmill:encoding";
 
+/// The field metadata key of the SQL expression that computes a column, for messages.
+pub const EXPRESSION_KEY: &str = "shardmill:expression";
+
 /// The field metadata key that describes how the values of a column are already encoded.
 ///
 /// It is [`ENCODED_TEXT`] if a string column holds the decimal texts of integers of any size. It is `"true"` if the
