@@ -313,6 +313,7 @@ fn lint_tells_what_readers_trip_over() {
     warning[sample-key-twice]: odd/1.tar: the key `a` of `1.tar` is also in `0.tar`
     warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
     warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
+    hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones
     ");
     insta::assert_snapshot!(place.shown(&["tar", "lint", "odd", "--for", "hf,dali"]), @r"
     exit 3
@@ -330,6 +331,7 @@ fn lint_tells_what_readers_trip_over() {
     warning[sample-key-twice]: odd/1.tar: the key `a` of `1.tar` is also in `0.tar`
     warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
     warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
+    hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones
     ");
     insta::assert_snapshot!(place.shown(&["tar", "lint", "odd/0.tar", "--for", "dali", "--show-keys", "--json"]), @r#"
     exit 3
@@ -748,14 +750,14 @@ fn lists_become_tensors() {
     ]), @r#"
     exit 3
     --- stderr
-    error[type-unsupported]: column v.ten: a column of type List(UInt32) cannot be stored as ten; convert it first, for example with --column 'v.ten:ten=CAST("v.ten" AS …)'
+    error[type-unsupported]: column v.ten: a column of type List(UInt32) cannot be stored as ten; convert it first, for example with --column 'v.ten:ten=CAST(v AS …)'
     "#);
     insta::assert_snapshot!(place.shown(&[
         "convert", "small.csv", "t3", "--to", "webdataset", "--key-column", "id", "--column", "n.ten:ten=n",
     ]), @r#"
     exit 3
     --- stderr
-    error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST("n.ten" AS …)'
+    error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST(n AS …)'
     "#);
 }
 

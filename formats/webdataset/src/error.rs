@@ -473,7 +473,7 @@ impl Diagnostic for WebdatasetError {
                 "the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole"
             }
             Self::MemberKind { .. } | Self::DuplicateField { .. } | Self::SplitSample { .. } => {
-                "write the shard again with only regular files (`tar --hard-dereference`), each sample in one run, or save its complete samples with `shardmill tar repair`"
+                "write the shard again with only regular files, each sample in one run, or save its complete samples with `shardmill tar repair`"
             }
             Self::ReservedField { .. } => {
                 "write the shard again without this member, or with another extension"
