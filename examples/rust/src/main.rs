@@ -20,6 +20,7 @@
 use std::error::Error;
 use std::fs;
 use std::path::Path;
+use std::process::ExitCode;
 
 use shardmill_dataset::{Schema, StreamOptions};
 use shardmill_mds::{Value, decode};
@@ -30,12 +31,22 @@ use shardmill_reader::{
 
 const BATCH_SIZE: u64 = 32;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (folder, checkpoint, stop_after) = match words.as_slice() {
         [folder, checkpoint] => (folder, checkpoint, None),
         [folder, checkpoint, batches] => (folder, checkpoint, Some(batches.parse::<u64>()?)),
-        _ => return Err("usage: shardmill-example FOLDER CHECKPOINT [STOP_AFTER]".into()),
+        _ => return Err("the arguments are FOLDER CHECKPOINT [STOP_AFTER]".into()),
     };
     let checkpoint = Path::new(checkpoint);
 
@@ -43,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut config = reader.epoch_config(BATCH_SIZE, World::SINGLE);
     config.shuffle.enabled = true;
     if checkpoint.exists() {
+        // `resume` is an error if the state belongs to another order, or to another dataset.
         let state = RunState::load(checkpoint)?.resume(&config)?;
         println!(
             "resumed in epoch {} after {} samples",
@@ -58,6 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         sum += sum_of(&batch, "number")?;
         if stop_after == Some(batches.stats().batches) {
             let state = batches.state();
+            // The file holds the position, and the order that it belongs to.
             let identity = OrderIdentity::new(&config, state.num_canonical_nodes)?;
             fs::write(checkpoint, RunState::new(state, identity).render())?;
             println!(
@@ -71,13 +84,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Adds up an integer column of a batch, without the samples that pad its end.
+/// Adds up an integer column of a batch.
 fn sum_of(batch: &Batch, name: &str) -> Result<i64, Box<dyn Error>> {
     let BatchData::Columns { schema, .. } = &batch.data else {
         return Err("the shards have different columns".into());
     };
     let Schema::Binary { columns, .. } = schema.as_ref() else {
-        return Err("the shards are text".into());
+        return Err("the shards are JSON lines or CSV, not MDS".into());
     };
     let position = columns
         .iter()
@@ -88,6 +101,7 @@ fn sum_of(batch: &Batch, name: &str) -> Result<i64, Box<dyn Error>> {
     for (sample, entry) in batch.entries.iter().enumerate() {
         let bytes = batch.value(sample, position).ok_or("a sample is missing")?;
         match decode(encoding, bytes, &Default::default())? {
+            // Padding: a sample that an epoch repeats so that all ranks get equally many.
             Value::I64(_) if entry.repeated => {}
             Value::I64(number) => sum += number,
             _ => return Err(format!("`{name}` is {encoding}, not int64").into()),
