@@ -35,7 +35,7 @@ class Mixture:
 
     Args:
         weights: A weight for each stream from the start on. Only their relations matter.
-        epochs: How often each stream is read at most; ``None`` for a stream without a limit. A stream that is read
+        max_epochs: How often each stream is read at most; ``None`` for a stream without a limit. A stream that is read
             again gets a new shuffle.
         when_exhausted: What happens when a stream has been read that often: ``drop`` gives its share to the others,
             ``stop`` ends the run.
@@ -48,12 +48,12 @@ class Mixture:
         self,
         weights: Sequence[float],
         *,
-        epochs: Optional[Sequence[Optional[int]]] = None,
+        max_epochs: Optional[Sequence[Optional[int]]] = None,
         when_exhausted: str = 'drop',
     ) -> None:
         limits = None
-        if epochs is not None:
-            limits = [None if one is None else check.whole('epochs', one) for one in epochs]
+        if max_epochs is not None:
+            limits = [None if one is None else check.whole('max_epochs', one) for one in max_epochs]
         when = check.choice('when_exhausted', when_exhausted, ('drop', 'stop'))
         self._schedule = [_point(0, weights, False)]
         self._limits = limits
@@ -66,7 +66,7 @@ class Mixture:
             from_sample: The sample of the run. Accepts text such as ``'10m'``.
             weights: A weight for each stream.
         """
-        return self._with(_point(_samples('from_sample', from_sample), weights, False))
+        return self._with(_point(samples_of_run('from_sample', from_sample), weights, False))
 
     def ramp(self, to_sample: Union[int, str], weights: Sequence[float]) -> Mixture:
         """Returns a mixture whose weights change linearly from the last ones to these, and then stay.
@@ -75,7 +75,7 @@ class Mixture:
             to_sample: The sample of the run at which the weights are reached. Accepts text such as ``'10m'``.
             weights: A weight for each stream.
         """
-        return self._with(_point(_samples('to_sample', to_sample), weights, True))
+        return self._with(_point(samples_of_run('to_sample', to_sample), weights, True))
 
     def _with(self, point: dict[str, Any]) -> Mixture:
         last = self._schedule[-1]['from_sample']
@@ -118,9 +118,9 @@ class Mixture:
         return f'Mixture({self.to_json()})'
 
 
-def _samples(name: str, value: Union[int, str]) -> int:
+def samples_of_run(name: str, value: Union[int, str, None]) -> int:
     """Returns a number of samples, which may be text."""
-    found = check.epoch_samples(value) if isinstance(value, str) else check.whole(name, value)
+    found = check.epochsamples_of_run(value) if isinstance(value, str) else check.whole(name, value)
     return found or 0
 
 

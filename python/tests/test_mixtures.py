@@ -191,12 +191,12 @@ def test_a_state_of_another_mixture_is_refused(folders: list[str]) -> None:
 
 
 def test_streams_have_limits(folders: list[str]) -> None:
-    mixture = Mixture([1, 1, 1], epochs=[None, None, 1])
+    mixture = Mixture([1, 1, 1], max_epochs=[None, None, 1])
     batches, _ = run(folders, WORLDS[0], mixture=mixture)
     assert shares(batches)[2] == 40
     samples = [sample for batch in batches for sample in batch if sample >= 2000]
     assert sorted(samples) == list(range(2000, 2040))
-    stopping = Mixture([1, 1, 1], epochs=[None, None, 1], when_exhausted='stop')
+    stopping = Mixture([1, 1, 1], max_epochs=[None, None, 1], when_exhausted='stop')
     batches, _ = run(folders, WORLDS[0], 2, mixture=stopping)
     assert shares(batches)[2] == 40
     assert sum(map(len, batches)) <= 123

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._sharding import RankLayout
 from shardmill.base._state import config_of
 from shardmill.errors import UsageError
-from shardmill.mixtures import Mixture, MixtureWindow, weights_of
+from shardmill.mixtures import Mixture, MixtureWindow, samples_of_run, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class MixtureAccess:
         weights: Sequence[float],
         *,
         from_step: Optional[int] = None,
-        from_sample: Optional[int] = None,
+        from_sample: Union[int, str, None] = None,
     ) -> None:
         """Changes the weights of the streams from a step on, instead of what the mixture plans from there on.
 
@@ -58,7 +58,7 @@ class MixtureAccess:
         Args:
             weights: A weight for each stream.
             from_step: The step of the current epoch from which they apply, counted from the start of that epoch.
-            from_sample: Instead, the sample of the run, counted over all epochs.
+            from_sample: Instead, the sample of the run, counted over all epochs. Accepts text such as ``'10m'``.
 
         Raises:
             ValueError: The dataset has no mixture, or an argument is out of range.
@@ -81,7 +81,7 @@ class MixtureAccess:
             epoch, _ = self._resume(self._parallel_rank_world, max(self.next_epoch - 1, 0))
             sample = epoch * self.epoch_size + step * order.global_batch
         else:
-            sample = check.whole('from_sample', from_sample)
+            sample = samples_of_run('from_sample', from_sample)
         point = {'from_sample': sample, 'weights': weights_of(weights)}
         mixture: dict[str, Any] = json.loads(applied)
         mixture.setdefault('changes', []).append([point])
