@@ -120,7 +120,7 @@ class Mixture:
 
 def samples_of_run(name: str, value: Union[int, str, None]) -> int:
     """Returns a number of samples, which may be text."""
-    found = check.epochsamples_of_run(value) if isinstance(value, str) else check.whole(name, value)
+    found = check.epoch_samples(value, name) if isinstance(value, str) else check.whole(name, value)
     return found or 0
 
 
