@@ -74,8 +74,8 @@ def main():
         print(f"a context for each document: fill {total / (padded * length):.2%}")
         print(f"concatenation: fill 100.00%, {cut / len(lengths):.1%} of documents are cut")
         for name, given in (
-            ("length", Packing("tokens", length=length, lengths=lengths)),
-            ("max_tokens", Packing("tokens", max_tokens=8 * length, lengths=lengths)),
+            ("length", Packing("tokens", length=length, token_lengths=lengths)),
+            ("max_tokens", Packing("tokens", max_tokens=8 * length, token_lengths=lengths)),
         ):
             size = 8 if name == "length" else 1
             dataset = StreamingDataset(local=folder, packing=given, batch_size=size, shuffle=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
@@ -19,6 +21,7 @@ from shardmill.reports import (
 
 if TYPE_CHECKING:
     from shardmill.base._typing import Path
+    from shardmill.mixtures import Mixture
     from shardmill.reports import InspectReport
 
 
@@ -313,6 +316,7 @@ def plan(
     batching_method: str = 'random',
     sampling_method: str = 'balanced',
     sampling_granularity: int = 1,
+    mixture: Optional[Mixture] = None,
     partition_algo: str = 'relaxed',
     with_deleted: bool = False,
     view: Optional[Path] = None,
@@ -372,7 +376,12 @@ def plan(
         svg=check.path_or_none('svg', svg),
     )
     places = _places('location', location)
-    found = run('plan', options, places, storage_options=storage_options).only()
+    with tempfile.TemporaryDirectory() as folder:
+        if mixture is not None:
+            file = os.path.join(folder, 'mixture.json')
+            mixture.save(file)
+            options += options_of(mixture=file)
+        found = run('plan', options, places, storage_options=storage_options).only()
     advice = tuple(in_keywords(line) for line in found['advice'])
     return PlanReport.from_json(found, advice=advice)
 

@@ -43,8 +43,9 @@ class Packing:
             ``'drop'`` leaves out the last ones, and ``'short'`` gives some ranks fewer.
         padding_id: The token that fills rows.
         dtype: The type of the tokens in a column of bytes, such as ``'uint16'``.
-        lengths: The tokens of each sample, by its number. By default they are those that ``convert(lengths=...)`` or
-            ``shardmill index lengths`` wrote. Without these they are measured, which reads a local dataset once.
+        token_lengths: The tokens of each sample, by its number. By default they are those that
+            ``convert(lengths=...)`` or ``shardmill index lengths`` wrote. Without these they are measured, which reads
+            a local dataset once.
 
     Raises:
         ValueError: Not one of ``length`` and ``max_tokens`` is given, or an argument is invalid.
@@ -62,7 +63,7 @@ class Packing:
         last: str = 'repeat',
         padding_id: int = 0,
         dtype: Optional[str] = None,
-        lengths: Optional[ArrayLike] = None,
+        token_lengths: Optional[ArrayLike] = None,
     ) -> None:
         if (length is None) == (max_tokens is None):
             raise UsageError(
@@ -80,7 +81,7 @@ class Packing:
         self.padding_id = check.whole('padding_id', padding_id, -(1 << 63))
         self.dtype = None if dtype is None else check.choice('dtype', dtype, _DTYPES)
         self.tokens = check.whole('length', self.length or self.max_tokens, 1, (1 << 31) - 1)
-        self._lengths = None if lengths is None else _lengths(lengths)
+        self._lengths = None if token_lengths is None else _lengths(token_lengths)
         self._form = 'context' if max_tokens is None else 'padded' if self.padded else 'summed'
 
     def _with_lengths(self, lengths: NDArray[Any]) -> Packing:
@@ -128,7 +129,7 @@ def _lengths(values: ArrayLike) -> NDArray[Any]:
 
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in 'iu'):
-        check.refuse_type('lengths', values, 'one integer for each sample')
+        check.refuse_type('token_lengths', values, 'one integer for each sample')
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < 1 << 32:
-        check.refuse_value('lengths', values, 'numbers from 0 to 4294967295')
+        check.refuse_value('token_lengths', values, 'numbers from 0 to 4294967295')
     return np.ascontiguousarray(array, '<u4')

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
 
-from shardmill import MDSWriter, Mixture, Stream, StreamingDataLoader, StreamingDataset
+from shardmill import MDSWriter, Mixture, Stream, StreamingDataLoader, StreamingDataset, plan
 from shardmill.errors import ShardmillError
 
 if TYPE_CHECKING:
@@ -240,3 +240,11 @@ def test_arguments_are_checked(folders: list[str], tmp_path: Path) -> None:
     assert Mixture([1, 2]) == Mixture([1.0, 2]) != Mixture([2, 1])
     assert hash(Mixture([1, 2])) == hash(Mixture([1.0, 2]))
     assert repr(Mixture([1])).startswith('Mixture({"schedule"')
+
+
+def test_plan_shows_what_a_run_delivers(folders: list[str]) -> None:
+    report = plan(folders, mixture=CURRICULUM, epochs=1, epoch_size=240, batch_size=24)
+    (epoch,) = report.json['mixture']
+    taken = [window['taken'] for window in epoch['windows']]
+    batches, _ = run(folders, WORLDS[0])
+    assert taken == [shares(batches[:4]), shares(batches[4:])]

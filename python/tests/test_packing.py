@@ -236,13 +236,13 @@ def test_bytes_and_given_lengths(dataset: Path) -> None:
     raw = Packing('raw', length=LENGTH, pool=50, dtype='uint32')
     assert rows_of(opened(dataset, raw).batches()) == expected
     lengths = [len(tokens) for tokens in stored(dataset)]
-    given = Packing('tokens', length=LENGTH, pool=50, lengths=lengths)
+    given = Packing('tokens', length=LENGTH, pool=50, token_lengths=lengths)
     assert rows_of(opened(dataset, given).batches()) == expected
-    wrong = Packing('tokens', length=LENGTH, lengths=[*lengths[:-1], lengths[-1] + 1])
+    wrong = Packing('tokens', length=LENGTH, token_lengths=[*lengths[:-1], lengths[-1] + 1])
     with pytest.raises(UsageError, match='and its length is') as caught:
         list(opened(dataset, wrong).batches())
     assert caught.value.id == 'tokens-length'
-    few = Packing('tokens', length=LENGTH, lengths=lengths[1:])
+    few = Packing('tokens', length=LENGTH, token_lengths=lengths[1:])
     with pytest.raises(UsageError, match='299 lengths for 300 samples') as caught:
         next(opened(dataset, few).batches())
     assert caught.value.id == 'config-lengths'
@@ -282,7 +282,7 @@ def test_states_of_another_packing_are_refused(dataset: Path) -> None:
         Packing('tokens', length=LENGTH + 1, pool=50),
         Packing('tokens', max_tokens=LENGTH, pool=50),
         Packing('tokens', length=LENGTH, pool=50, long='truncate'),
-        Packing('tokens', length=LENGTH, pool=50, lengths=[1] * 300),
+        Packing('tokens', length=LENGTH, pool=50, token_lengths=[1] * 300),
     ):
         with pytest.raises(ConflictError, match='made with the packing') as caught:
             opened(dataset, other, batch_size=1).load_state_dict(state)
@@ -303,8 +303,8 @@ def test_bad_arguments_are_named(dataset: Path) -> None:
         ({'length': 8, 'last': 'none'}, '`last`'),
         ({'length': 8, 'pool': 0}, '`pool`'),
         ({'length': 8, 'dtype': 'float32'}, '`dtype`'),
-        ({'length': 8, 'lengths': [-1]}, '`lengths`'),
-        ({'length': 8, 'lengths': ['a']}, '`lengths`'),
+        ({'length': 8, 'token_lengths': [-1]}, '`token_lengths`'),
+        ({'length': 8, 'token_lengths': ['a']}, '`token_lengths`'),
     ):
         given: dict[str, Any] = arguments
         with pytest.raises(ValueError, match=words):

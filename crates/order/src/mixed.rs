@@ -20,7 +20,7 @@ use crate::weights::{Share, check_samples, stream_sizes};
 pub(crate) struct Mixed {
     plan: MixturePlan,
     sizes: Vec<u64>,
-    /// The passes over each stream that the epoch reads.
+    /// The passes of each stream that the epoch reads.
     passes: Vec<Range<u64>>,
     /// The first source of each stream.
     sources: Vec<usize>,

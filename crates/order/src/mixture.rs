@@ -585,13 +585,13 @@ pub(crate) fn passes(range: &std::ops::Range<u64>, size: u64) -> std::ops::Range
     }
 }
 
-/// Checks that an epoch with so many passes over its streams can be computed.
+/// Checks that an epoch that reads its streams this often, all together, can be computed.
 pub(crate) fn check_passes(passes: usize) -> Result<(), OrderError> {
     ensure(
         passes <= 1 << 16,
         "mixture",
         count(passes),
-        "at most 65536 passes over streams in an epoch",
+        "at most 65536 shuffles of streams in an epoch",
     )
 }
 

@@ -114,15 +114,16 @@ class _ImageForm:
     """Decodes images to one form."""
 
     def __init__(self, spec: str) -> None:
+        wrong = ValueError(
+            f'{spec!r} is not a form of images: use pil, torch, or l, rgb or rgba: alone (rgb), with 8 (rgb8), '
+            f'or after pil or torch (torchrgb)'
+        )
         match = _IMAGE_SPEC.fullmatch(spec + 'rgb' if spec in ('pil', 'torch') else spec)
         if match is None or not spec:
-            raise ValueError(
-                f'{spec!r} is no form of images: it is `pil`, `l`, `rgb` or `rgba`, with `pil` or `torch` before it, '
-                f'or with `8` appended'
-            )
+            raise wrong
         self.target, mode, self.bytes = match[1], match[2], match[3] is not None
         if mode is None or (self.bytes and self.target == 'pil'):
-            raise ValueError(f'{spec!r} is no form of images')
+            raise wrong
         self.mode = mode.upper()
 
     def __call__(self, field: str, data: bytes) -> Any:

@@ -70,8 +70,8 @@ def with_lengths(dataset: Any, packing: Packing) -> Packing:
             raise UsageError(
                 'there are no lengths, and measuring them would download the whole dataset',
                 'config-lengths',
-                'lengths',
-                f'run `shardmill index lengths DATASET --column {packing.column}`, or give `lengths=...`',
+                'token_lengths',
+                f'run `shardmill index lengths DATASET --column {packing.column}`, or give `token_lengths=...`',
             )
         import numpy as np
 

@@ -109,7 +109,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         in_order: bool = True,
     ) -> None:
         if not _torch.adopt(StreamingDataLoader, 'DataLoader', load=True):
-            raise ImportError('StreamingDataLoader needs torch, which is not installed')
+            raise ImportError('StreamingDataLoader needs torch: pip install "shardmill[torch]"')
         if not hasattr(dataset, '__iter__') and not hasattr(dataset, '__getitem__'):
             check.refuse_type('dataset', dataset, 'a dataset, such as a StreamingDataset')
         options: dict[str, Any] = {

@@ -233,12 +233,13 @@ fn style(survey: &Survey) -> Vec<Finding> {
             format!("`{name}` belongs to no sample: its name has no dot, or marks it as metadata");
         findings.push(Finding::warning("member-skipped", text).of_member(member));
     }
+    let mut in_capitals = BTreeSet::new();
     for member in files() {
         let Some((_, field)) = Consumer::Energon.split(&member.name) else {
             continue;
         };
         let shown = escape(&field);
-        if field.to_lowercase() != *field {
+        if field.to_lowercase() != *field && in_capitals.insert(field.to_string()) {
             let text = format!(
                 "the field `{shown}` has capitals, which some readers change and others keep"
             );
