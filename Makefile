@@ -210,7 +210,7 @@ soak-python: install ## every way of starting loader processes, killed or not, o
 docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation in $CARGO_TARGET_DIR/doc
 	@scripts/venv.sh .cache/venv-docs docs/requirements.txt
 	$(BIN) markdown-help > docs/reference/cli.md
-	NO_MKDOCS_2_WARNING=1 .cache/venv-docs/bin/mkdocs build --quiet --strict --site-dir $(CARGO_TARGET_DIR)/site
+	NO_MKDOCS_2_WARNING=1 .cache/venv-docs/bin/mkdocs build --strict --site-dir $(CARGO_TARGET_DIR)/site
 	$(CARGO) doc $(ALL) --no-deps
 	cp -r $(CARGO_TARGET_DIR)/doc $(CARGO_TARGET_DIR)/site/rust
 	@echo "the manual: $(CARGO_TARGET_DIR)/site/index.html"

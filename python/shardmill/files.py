@@ -133,6 +133,9 @@ class FileDataset(StreamingDataset[Any]):
     digest of the file list; loading a state of other files is an error. ``include``, ``exclude``, ``yields`` and
     ``relist`` are as in `FileStream`.
 
+    Other arguments are those of `StreamingDataset`, such as ``cache_limit``, ``batch_size``, ``shuffle``, ``rank`` and
+    ``world_size``.
+
     Args:
         remote: The tree: a folder, or the URL of a prefix.
         local: The folder that files are downloaded to: see `FileStream`.
@@ -141,8 +144,6 @@ class FileDataset(StreamingDataset[Any]):
         hold_batches: For how many batches files stay pinned; for workers ``prefetch_factor`` plus one.
         download_retry: How many times a failed download is retried.
         download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
-        **options: Arguments of `StreamingDataset`: ``cache_limit``, ``predownload``, ``batch_size``, ``shuffle``,
-            ``shuffle_algo``, ``shuffle_seed``, ``num_canonical_nodes``, ``rank``, ``world_size`` and others.
 
     Raises:
         ValueError: Arguments contradict each other or are out of range.

@@ -22,13 +22,12 @@ __all__ = ['JSONWriter']
 
 
 class JSONWriter(SplitWriter):
-    r"""Writes a dataset of JSON lines.
+    r"""Writes a dataset of JSON lines. Arguments that are not listed are those of `MDSWriter`.
 
     Args:
         columns: The encodings of the columns, ``str``, ``int`` or ``float``, by name.
         newline: The line ending.
         out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
-        **kwargs: The arguments of every writer; see `MDSWriter`.
 
     Raises:
         AssertionError: An encoding is unknown.

@@ -24,13 +24,14 @@ __all__ = ['CSVWriter', 'TSVWriter', 'XSVWriter']
 class XSVWriter(SplitWriter):
     r"""Writes a dataset of unquoted values in lines, after a header line with the column names.
 
+    Arguments that are not listed are those of `MDSWriter`.
+
     Args:
         columns: The encodings of the columns, ``str``, ``int`` or ``float``, by name.
         separator: The text between two values. No value may contain it, nor end in a way that
             makes its position ambiguous.
         newline: The line ending, with the same restrictions.
         out: A folder, which must be empty or missing; or a URL; or both, as a tuple.
-        **kwargs: The arguments of every writer; see `MDSWriter`.
 
     Attributes:
         column_names: The names of the columns, sorted, which is their order in the shards.
