@@ -77,7 +77,7 @@ fn a_table_is_converted_as_it_was() {
     assert_eq!(provenance["delta"]["timestamp"], "2025-06-15T17:06:40.000Z");
     let shown = place.ok(&["inspect", "then"]);
     assert!(
-        shown.contains("version 2 of 2025-06-15T17:06:40.000Z"),
+        shown.contains("version 2, written 2025-06-15T17:06:40.000Z"),
         "{shown}"
     );
     let again = place.ok(&["convert", "events", "then", "--delta-version", "2"]);
@@ -91,7 +91,7 @@ fn a_table_is_inspected() {
     --- stdout
     events: delta, 1 file, 801 B, 3 rows
 
-      version   4 of 2025-06-15T19:06:40.000Z
+      version   4, written 2025-06-15T19:06:40.000Z
       versions  0 to 4
       protocol  reader 1, writer 2
 
@@ -107,7 +107,7 @@ fn a_table_is_inspected() {
     --- stdout
     events: delta, 2 files, 1.7 KiB, 20 rows
 
-      version   3 of 2025-06-15T18:06:40.000Z
+      version   3, written 2025-06-15T18:06:40.000Z
       versions  0 to 4
       protocol  reader 1, writer 2
 

@@ -91,7 +91,7 @@ impl<'a> DeltaTable<'a> {
 
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let time = self.timestamp.as_deref().unwrap_or("a time unknown");
-        let mut rows = vec![("version", format!("{} of {time}", self.version))];
+        let mut rows = vec![("version", format!("{}, written {time}", self.version))];
         if let (Some(earliest), Some(latest)) = (self.earliest_version, self.latest_version) {
             rows.push(("versions", format!("{earliest} to {latest}")));
         }

@@ -501,9 +501,9 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
         ));
     }
     if let Some(version) = number("/source/delta/version") {
-        let of =
-            text("/source/delta/timestamp").map_or_else(String::new, |time| format!(" of {time}"));
-        rows.push(("table", format!("version {version}{of}")));
+        let written = text("/source/delta/timestamp").map(|time| format!(", written {time}"));
+        let written = written.unwrap_or_default();
+        rows.push(("table", format!("version {version}{written}")));
     }
     rows.extend(text("/source/files/0/path").map(|text| ("first file", text.to_owned())));
     rows.extend(text("/source/query").map(|text| ("query", text.to_owned())));

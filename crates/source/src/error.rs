@@ -12,6 +12,9 @@ use shardmill_storage::StorageError;
 use crate::hints::{near_names, quoted};
 use crate::options::SourceKind;
 
+/// The most columns that a message lists.
+const SHOWN_COLUMNS: usize = 20;
+
 /// What is wrong with an input. The page of errors of the manual describes each problem under its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceProblem {
@@ -293,14 +296,21 @@ impl SourceError {
         let error =
             SourceProblem::Column.at(clause, format!("there is no column `{}`", escape(name)));
         let near = near_names(name, schema);
-        if near.is_empty() {
-            return error;
+        if !near.is_empty() {
+            let near = near.iter().map(|name| format!("`{}`", escape(name)));
+            let near: Vec<_> = near.collect();
+            return error.with_hint(format!("did you mean {}?", near.join(", ")));
         }
-        let near = near.iter().map(|name| format!("`{}`", escape(name)));
-        error.with_hint(format!(
-            "did you mean {}?",
-            near.collect::<Vec<_>>().join(", ")
-        ))
+        let fields = schema.fields();
+        let mut known: Vec<_> = fields.iter().map(|field| escape(field.name())).collect();
+        if known.len() > SHOWN_COLUMNS {
+            known.truncate(SHOWN_COLUMNS);
+            known.push("…".into());
+        }
+        match known.is_empty() {
+            true => error,
+            false => error.with_hint(format!("the columns are {}", known.join(", "))),
+        }
     }
 
     /// Builds the error about a column that `lacking` lacks and `having` has.
