@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._files import whole
 from shardmill.base._mp4 import MOST_HEADER_BYTES, VideoTrack, find_header, read_track, refuse
+from shardmill.base._one_stream import stream_at
 from shardmill.errors import ConflictError, DataError, UsageError
 
 if TYPE_CHECKING:
@@ -306,18 +306,8 @@ def index_videos(
     """
     import numpy as np
 
-    place = check.path('location', location)
     name = check.text('column', column)
-    settings = check.storage_options(storage_options) or {}
-    with tempfile.TemporaryDirectory() as folder:
-        if local is None and '://' in place:
-            local = folder
-        stream = _core.StreamOptions(
-            remote=None if local is None else place,
-            local=place if local is None else check.path('local', local),
-            with_deleted=True,
-            settings=settings,
-        )
+    with stream_at(location, local, storage_options, with_deleted=True) as stream:
         reader = _core.Reader([stream], _core.ReaderOptions(), _undecoded, _undecoded)
         places = np.zeros((reader.samples, 4), np.uint64)
         for sample in range(reader.samples):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._one_stream import stream_at
 from shardmill.errors import UsageError
 from shardmill.views import View
 
@@ -144,15 +144,6 @@ def find_episodes(
         UsageError: The column does not exist, or its values cannot be compared.
         NotFoundError: There is no dataset.
     """
-    place = check.path('location', location)
     column = check.text('column', column)
-    settings = check.storage_options(storage_options) or {}
-    with tempfile.TemporaryDirectory() as folder:
-        if local is None and '://' in place:
-            local = folder
-        stream = _core.StreamOptions(
-            remote=None if local is None else place,
-            local=place if local is None else check.path('local', local),
-            settings=settings,
-        )
+    with stream_at(location, local, storage_options) as stream:
         return View._of(_core.episodes_of(stream, column, _core.ReaderOptions()))

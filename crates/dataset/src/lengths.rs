@@ -4,24 +4,28 @@
 
 use std::fmt::Write as _;
 
-use sha2::{Digest as _, Sha256};
 use shardmill_core::{Progress, escape, parallel};
 use shardmill_mds::{Column, Encoding, Field, Layout, ShardEntry, ShardView, Value, decode};
 use shardmill_storage::{Location, RemoteOptions, Stored};
 
 use crate::dataset::{Dataset, OpenOptions};
 use crate::error::{DatasetError, DatasetProblem, Place, Subject};
+use crate::file_frame::{FileFrame, HASH_BYTES};
 use crate::live::LiveSamples;
 use crate::mapped::map;
 use crate::side_files::if_there;
 use crate::view::shown_digest;
 
-/// The first bytes of a file. The line break reveals a transfer as text.
-const MAGIC: &[u8; 8] = b"smlens\r\n";
-const VERSION: u32 = 1;
+/// The line break in the first bytes reveals a transfer as text.
+const FRAME: FileFrame = FileFrame {
+    magic: b"smlens\r\n",
+    version: 1,
+    kind: "a file of lengths",
+    damaged: DatasetProblem::LengthsDamaged,
+    other_version: DatasetProblem::LengthsVersion,
+};
 /// The bytes of a file before the name of the column.
 const HEAD_BYTES: usize = 8 + 4 + 32 + 1 + 8 + 4;
-const HASH_BYTES: usize = 32;
 /// What the names of these files begin with.
 const NAME_PREFIX: &str = "index.lengths.";
 /// The bytes of the number of samples and of one offset at the beginning of a shard.
@@ -196,21 +200,7 @@ impl Lengths {
     fn parse_file(bytes: &[u8]) -> Result<Self, (DatasetProblem, String)> {
         let damaged = |reason: &str| (DatasetProblem::LengthsDamaged, reason.to_owned());
         let short = || damaged("it is too short");
-        let rest = bytes.strip_prefix(MAGIC);
-        let rest = rest.ok_or_else(|| damaged("it does not begin like a file of lengths"))?;
-        let (version, _) = rest.split_first_chunk::<4>().ok_or_else(short)?;
-        let version = u32::from_le_bytes(*version);
-        if version != VERSION {
-            let reason = format!("its version is {version}, and this program reads {VERSION}");
-            return Err((DatasetProblem::LengthsVersion, reason));
-        }
-        let (content, hash) = bytes.split_last_chunk::<HASH_BYTES>().ok_or_else(short)?;
-        if Sha256::digest(content)[..] != hash[..] {
-            return Err(damaged("its bytes do not have the hash at its end"));
-        }
-        let (_, rest) = content
-            .split_at_checked(MAGIC.len() + 4)
-            .ok_or_else(short)?;
+        let rest = FRAME.content(bytes)?;
         let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(short)?;
         let (unit, rest) = rest.split_first().ok_or_else(short)?;
         let (samples, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
@@ -244,8 +234,7 @@ impl Lengths {
     pub fn to_bytes(&self) -> Vec<u8> {
         let size = HEAD_BYTES + self.column.len() + 4 * self.values.len() + HASH_BYTES;
         let mut bytes = Vec::with_capacity(size);
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        FRAME.begin(&mut bytes);
         bytes.extend_from_slice(&self.digest);
         bytes.push(match self.unit {
             LengthUnit::Elements => 1,
@@ -259,8 +248,7 @@ impl Lengths {
         for value in &self.values {
             bytes.extend_from_slice(&value.to_le_bytes());
         }
-        let hash = Sha256::digest(&bytes);
-        bytes.extend_from_slice(&hash);
+        FileFrame::end(&mut bytes);
         bytes
     }
 
@@ -536,8 +524,7 @@ mod tests {
             // A hash that fits the bytes does not make them a file of lengths.
             prop_assume!(cut != HASH_BYTES);
             let mut forged = bytes[..bytes.len() - cut].to_vec();
-            let hash = Sha256::digest(&forged);
-            forged.extend_from_slice(&hash);
+            FileFrame::end(&mut forged);
             prop_assert!(Lengths::parse(&forged, "f").is_err());
         }
     }

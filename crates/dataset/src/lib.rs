@@ -39,6 +39,7 @@ mod catalog;
 mod dataset;
 mod entry;
 mod error;
+mod file_frame;
 mod files;
 mod index_file;
 mod keys;

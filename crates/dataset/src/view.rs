@@ -8,16 +8,21 @@ use std::ops::Range;
 use std::path::Path;
 
 use roaring::RoaringTreemap;
-use sha2::{Digest as _, Sha256};
 use shardmill_storage::{Folder, Location, RemoteOptions};
 
 use crate::error::{DatasetError, DatasetProblem, Subject};
+use crate::file_frame::FileFrame;
 use crate::live::LiveSamples;
 use crate::side_files::SIDE_BYTES;
 
-/// The first bytes of a file. The line break reveals a transfer as text.
-const MAGIC: &[u8; 8] = b"smview\r\n";
-const VERSION: u32 = 1;
+/// The line break in the first bytes reveals a transfer as text.
+const FRAME: FileFrame = FileFrame {
+    magic: b"smview\r\n",
+    version: 1,
+    kind: "a view of samples",
+    damaged: DatasetProblem::ViewDamaged,
+    other_version: DatasetProblem::ViewVersion,
+};
 /// The most samples of a dataset with a view: 2^40. It bounds the memory for the complement of a view.
 const MOST_SAMPLES: u64 = 1 << 40;
 
@@ -120,22 +125,8 @@ impl View {
 
     fn parse_file(bytes: &[u8]) -> Result<Self, (DatasetProblem, String)> {
         let damaged = |reason: &str| (DatasetProblem::ViewDamaged, reason.to_owned());
-        let rest = bytes.strip_prefix(MAGIC);
-        let rest = rest.ok_or_else(|| damaged("it does not begin like a view of samples"))?;
         let short = || damaged("it is too short");
-        let (version, _) = rest.split_first_chunk::<4>().ok_or_else(short)?;
-        let version = u32::from_le_bytes(*version);
-        if version != VERSION {
-            let reason = format!("its version is {version}, and this program reads {VERSION}");
-            return Err((DatasetProblem::ViewVersion, reason));
-        }
-        let (content, hash) = bytes.split_last_chunk::<32>().ok_or_else(short)?;
-        if Sha256::digest(content)[..] != hash[..] {
-            return Err(damaged("its bytes do not have the hash at its end"));
-        }
-        let (_, rest) = content
-            .split_at_checked(MAGIC.len() + 4)
-            .ok_or_else(short)?;
+        let rest = FRAME.content(bytes)?;
         let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(short)?;
         let (stored, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
         let (count, mut rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
@@ -166,15 +157,13 @@ impl View {
         let mut samples: RoaringTreemap = self.samples.clone();
         samples.optimize();
         let mut bytes = Vec::with_capacity(samples.serialized_size() + 128);
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        FRAME.begin(&mut bytes);
         bytes.extend_from_slice(&self.digest);
         bytes.extend_from_slice(&self.stored.to_le_bytes());
         bytes.extend_from_slice(&samples.len().to_le_bytes());
         // Writing to memory does not fail.
         let _infallible = samples.serialize_into(&mut bytes);
-        let hash = Sha256::digest(&bytes);
-        bytes.extend_from_slice(&hash);
+        FileFrame::end(&mut bytes);
         bytes
     }
 
@@ -381,9 +370,10 @@ mod tests {
             damaged.extend_from_slice(&bytes);
             prop_assert_eq!(View::parse(&damaged, "v").is_ok(), damaged == sound);
             // A hash that fits the bytes does not make them a view.
-            let mut forged = [&MAGIC[..], &VERSION.to_le_bytes(), &bytes].concat();
-            let hash = Sha256::digest(&forged);
-            forged.extend_from_slice(&hash);
+            let mut forged = Vec::new();
+            FRAME.begin(&mut forged);
+            forged.extend_from_slice(&bytes);
+            FileFrame::end(&mut forged);
             prop_assert!(View::parse(&forged, "v").is_err());
         }
     }
@@ -427,7 +417,7 @@ mod tests {
         };
         let mut newer = View::of_live(&target(3)).to_bytes();
         assert!(of(b"{}").starts_with("view-damaged: it does not begin like a view"));
-        assert!(of(MAGIC).starts_with("view-damaged: it is too short"));
+        assert!(of(FRAME.magic).starts_with("view-damaged: it is too short"));
         newer[8] = 9;
         assert_eq!(
             of(&newer),
