@@ -80,6 +80,8 @@ def check(place: Place, rng: random.Random) -> str:
     named = rng.random() < 0.6
     if named and rng.random() < 0.2:
         texts[rng.randrange(len(texts))] = rng.choice([None, "null"])
+    if form == "jsonl" and not any(texts):
+        texts[0] = "null"  # JSON lines have the columns that some line has.
     half = rng.randrange(len(texts) + 1) if rng.random() < 0.3 else len(texts)
     (place / "in").mkdir()
     for name, first, last in (("0", 0, half), ("1", half, len(texts))):

@@ -8,7 +8,6 @@ The other side is the installed mosaicml-streaming (requirements.txt). Nothing h
 
 import json
 import os
-import random
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures" / "mosaicml-streaming-0.13.0"
 SEED = int(os.environ.get("SHARDMILL_SEED", "20250717"))
 CASES = int(os.environ.get("SHARDMILL_CASES", "300"))
-# Drawn once: processes that run tests side by side inherit it, and have to collect the same tests.
-DRAWN_SEED = os.environ.setdefault("SHARDMILL_DIFFERENTIAL_SEED", str(random.randrange(10**9)))
 
 
 # Thousands of small datasets, each of them synced file by file: memory is the place for them.
@@ -52,7 +49,7 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    return f"shardmill: {config.shardmill_bin}, SHARDMILL_SEED={SEED} SHARDMILL_CASES={CASES} SHARDMILL_DIFFERENTIAL_SEED={DRAWN_SEED}"
+    return f"shardmill: {config.shardmill_bin}, SHARDMILL_SEED={SEED} SHARDMILL_CASES={CASES}"
 
 
 def not_json(constant):

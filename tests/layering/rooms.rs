@@ -51,6 +51,7 @@ const WEBDATASET: &str = "shardmill-webdataset";
 const STORAGE: &str = "shardmill-storage";
 const DATASET: &str = "shardmill-dataset";
 const SOURCE: &str = "shardmill-source";
+const TOKENIZE: &str = "shardmill-tokenize";
 const WRITER: &str = "shardmill-writer";
 const READER: &str = "shardmill-reader";
 const CONVERT: &str = "shardmill-convert";
@@ -70,6 +71,7 @@ pub const ROOMS: &[Room] = &[
     room(CODEC, Floor::Shared, &[CORE]),
     room(MDS, Floor::Part, &[CORE, CODEC]),
     room(WEBDATASET, Floor::Part, &[CORE, CODEC]),
+    room(TOKENIZE, Floor::Part, &[CORE]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
@@ -89,12 +91,18 @@ pub const ROOMS: &[Room] = &[
     room(
         CONVERT,
         Floor::Job,
-        &[CORE, SOURCE, STORAGE, MDS, WEBDATASET, WRITER, DATASET],
+        &[
+            CORE, SOURCE, STORAGE, MDS, WEBDATASET, WRITER, DATASET, TOKENIZE,
+        ],
     ),
     // It measures Arrow rows, of which only sources know where they come from.
     room(PROFILE, Floor::Job, &[CORE, MDS, SOURCE, WEBDATASET]),
     // It runs the commands of the command line instead of depending on their crates.
-    room(VIEW, Floor::Job, &[CORE, MDS, WEBDATASET, DATASET]),
+    room(
+        VIEW,
+        Floor::Job,
+        &[CORE, MDS, WEBDATASET, DATASET, TOKENIZE],
+    ),
     room(
         CLI,
         Floor::Edge,
@@ -124,7 +132,7 @@ pub const ROOMS: &[Room] = &[
 
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER,
-    CONVERT, PROFILE, VIEW, CLI, PYTHON, TESTING,
+    CONVERT, PROFILE, VIEW, CLI, PYTHON, TESTING, TOKENIZE,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.
@@ -156,7 +164,11 @@ pub const HEAVY: &[Heavy] = &[
     },
     Heavy {
         family: "arrow",
-        homes: &[SOURCE, WRITER, CONVERT, PROFILE, PYTHON, TESTING],
+        homes: &[SOURCE, WRITER, CONVERT, PROFILE, PYTHON, TESTING, TOKENIZE],
+    },
+    Heavy {
+        family: "tokenizers",
+        homes: &[TOKENIZE],
     },
     Heavy {
         family: "object_store",
