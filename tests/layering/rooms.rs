@@ -101,7 +101,7 @@ pub const ROOMS: &[Room] = &[
     room(
         VIEW,
         Floor::Job,
-        &[CORE, MDS, WEBDATASET, DATASET, TOKENIZE],
+        &[CORE, MDS, WEBDATASET, STORAGE, DATASET, TOKENIZE],
     ),
     room(
         CLI,

@@ -21,6 +21,8 @@ mod media; // Types of images, sounds and videos.
 
 mod guard; // Which requests are answered.
 mod page; // The HTML file.
+mod tars; // Samples of tar shards.
+
 mod samples; // Samples by number.
 
 mod preview; // Values in few bytes.

@@ -87,32 +87,65 @@ impl Viewed {
         }
     }
 
-    /// Describes one sample. A sample that cannot be read has an error instead of fields.
-    fn sample(&self, number: u64, size: PreviewSize) -> Json {
-        let mut fields = Vec::new();
-        let position = self
-            .samples
-            .visit(number, &mut |field| fields.push(preview(field, size)));
-        match position {
-            Ok(position) => json!({
-                "number": number,
-                "shard": position.shard,
-                "file": position.file,
-                "at": position.at,
-                "fields": fields,
-            }),
-            Err(error) => json!({ "number": number, "error": (self.explain)(error) }),
+    /// Describes the first samples of a range: as many as one read returns, but at least one. A sample that cannot be read has
+    /// an error instead of fields.
+    fn run(&self, numbers: Range<u64>, size: PreviewSize) -> Vec<Json> {
+        let (first, is_one) = (numbers.start, numbers.end - numbers.start <= 1);
+        let mut fields: BTreeMap<u64, Vec<Json>> = BTreeMap::new();
+        let visited = self.samples.visit_run(numbers, &mut |number, field| {
+            let fields = fields.entry(number).or_default();
+            fields.push(preview(field, size));
+        });
+        match visited {
+            Ok(positions) => (first..)
+                .zip(positions)
+                .map(|(number, position)| {
+                    json!({
+                        "number": number,
+                        "shard": position.shard,
+                        "file": position.file,
+                        "at": position.at,
+                        "fields": fields.remove(&number).unwrap_or_default(),
+                    })
+                })
+                .collect(),
+            Err(error) if is_one => {
+                vec![json!({ "number": first, "error": (self.explain)(error) })]
+            }
+            // One of them cannot be read: the first one is read alone, and the caller continues with the others.
+            Err(_) => self.run(first..first + 1, size),
         }
     }
 
-    /// Describes consecutive samples. The first one makes the dataset cache what its neighbours share, such as the headers
-    /// of a shard. The others are read at the same time, because each may be a request to a store.
-    fn consecutive(&self, numbers: Range<u64>, size: PreviewSize) -> Vec<Json> {
-        let mut numbers: Vec<u64> = numbers.collect();
-        let rest = numbers.split_off(numbers.len().min(1));
-        let mut samples: Vec<Json> = numbers.iter().map(|n| self.sample(*n, size)).collect();
-        let read = |at: usize| Ok::<_, Infallible>(rest.get(at).map(|n| self.sample(*n, size)));
-        let Ok(others) = parallel::map(rest.len(), READERS, read);
+    /// Describes samples, given by ascending numbers. The first ones make the dataset cache what their neighbours share, such
+    /// as offsets. The others are read at the same time, because each read may be a request to a store.
+    fn describe(&self, numbers: &[u64], size: PreviewSize) -> Vec<Json> {
+        let neighbours = numbers.chunk_by(|one, next| one + 1 == *next);
+        let mut neighbours = neighbours.filter_map(|run| Some(*run.first()?..run.last()? + 1));
+        let Some(mut run) = neighbours.next() else {
+            return Vec::new();
+        };
+        let mut samples = self.run(run.clone(), size);
+        let step = samples.len() as u64;
+        run.start += step;
+        let parts: Vec<Range<u64>> = std::iter::once(run)
+            .chain(neighbours)
+            .flat_map(|run| {
+                let starts = run.clone().step_by(usize::try_from(step).unwrap_or(usize::MAX));
+                starts.map(move |start| start..run.end.min(start + step))
+            })
+            .collect();
+        let read = |at: usize| {
+            let mut part = parts.get(at).cloned().unwrap_or_default();
+            let mut samples = Vec::new();
+            while part.start < part.end {
+                let run = self.run(part.clone(), size);
+                part.start += run.len() as u64;
+                samples.extend(run);
+            }
+            Ok::<_, Infallible>(samples)
+        };
+        let Ok(others) = parallel::map(parts.len(), READERS, read);
         samples.extend(others.into_iter().flatten());
         samples
     }
@@ -126,8 +159,9 @@ impl Viewed {
             _ => PreviewSize::TILE,
         };
         let end = from.saturating_add(count).min(self.samples.len());
+        let numbers: Vec<u64> = (from..end).collect();
         Ok(Response::json(
-            &json!({ "samples": self.consecutive(from..end, size) }),
+            &json!({ "samples": self.describe(&numbers, size) }),
         ))
     }
 
@@ -158,13 +192,17 @@ impl Viewed {
     fn find(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
         let wanted = request.value("key").unwrap_or_default();
         let started = Instant::now();
-        for number in request.number("from", 0)?..self.samples.len() {
-            let key = self.samples.key(number);
-            if key.map_err(|error| self.failed(error))?.as_deref() == Some(wanted) {
+        let mut numbers = request.number("from", 0)?..self.samples.len();
+        while numbers.start < numbers.end {
+            let keys = self.samples.keys(numbers.clone());
+            let keys = keys.map_err(|error| self.failed(error))?;
+            if let Some(at) = keys.iter().position(|key| !key.is_empty() && key == wanted) {
+                let number = numbers.start + at as u64;
                 return Ok(Response::json(&json!({ "number": number })));
             }
+            numbers.start += keys.len() as u64;
             if started.elapsed() > SEARCH_TIME || is_gone() {
-                let next = number + 1;
+                let next = numbers.start;
                 return Ok(Response::json(&json!({ "number": null, "next": next })));
             }
         }
@@ -182,8 +220,9 @@ impl Viewed {
         let started = Instant::now();
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         let (mut rows, mut other) = (0_u64, 0_u64);
-        for number in 0..most.min(self.samples.len()) {
-            let visited = self.samples.visit(number, &mut |field| {
+        let most = most.min(self.samples.len());
+        while rows < most {
+            let visited = self.samples.visit_run(rows..most, &mut |_, field| {
                 if field.name == column {
                     match short_text(field) {
                         Some(text) => *counts.entry(text).or_default() += 1,
@@ -191,8 +230,7 @@ impl Viewed {
                     }
                 }
             });
-            visited.map_err(|error| self.failed(error))?;
-            rows += 1;
+            rows += visited.map_err(|error| self.failed(error))?.len() as u64;
             if started.elapsed() > SEARCH_TIME || is_gone() {
                 break;
             }
@@ -239,7 +277,7 @@ impl Viewed {
             "inspect": run("inspect", &[])?,
             "shards": run("shards", &[])?,
             "stats": run("stats", &rows)?,
-            "samples": self.consecutive(shown, PreviewSize::FULL),
+            "samples": self.describe(&shown.collect::<Vec<_>>(), PreviewSize::FULL),
             "media": media,
         }))
     }
