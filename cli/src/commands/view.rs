@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::DatasetError;
-use shardmill_view::{Program, Samples, Server, ViewError, Viewed, report};
+use shardmill_view::{Program, Samples, Selections, Server, ViewError, Viewed, report};
 
 use super::dataset_location::DatasetLocation;
 use super::samples::SampleChoice;
@@ -56,9 +56,10 @@ pub fn run(
         }
     };
     let viewed = Viewed {
-        samples,
+        samples: samples.including_deleted(args.with_deleted),
         program: program(args, global)?,
         explain,
+        selections: Selections::default(),
     };
     if let Some(path) = &args.export {
         return export(path, &viewed, out);
@@ -103,6 +104,7 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
     Ok(Program {
         path,
         location: args.location.clone(),
+        compared: None,
         options: words.map(OsString::from).collect(),
         shown_options,
     })

@@ -22,6 +22,9 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The time without progress after which a response is given up.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
+/// The media type of bytes that browsers save instead of showing.
+pub const UNKNOWN: &str = "application/octet-stream";
+
 /// A request.
 #[derive(Debug, Default)]
 pub struct Request {
@@ -81,6 +84,15 @@ impl Response {
             content_type: content_type.into(),
             headers: Vec::new(),
             body: body.into(),
+        }
+    }
+
+    /// Makes a response with bytes that the browser saves instead of showing them.
+    pub fn download(name: &str, body: impl Into<Vec<u8>>) -> Self {
+        let disposition = format!("attachment; filename=\"{name}\"");
+        Self {
+            headers: vec![("Content-Disposition", disposition)],
+            ..Self::new(UNKNOWN, body)
         }
     }
 

@@ -21,6 +21,7 @@ mod media; // Types of images, sounds and videos.
 
 mod guard; // Which requests are answered.
 mod page; // The HTML file.
+mod selections; // Samples that meet a condition.
 mod tars; // Samples of tar shards.
 
 mod samples; // Samples by number.
@@ -35,6 +36,7 @@ mod server; // Connections.
 pub use error::ViewError;
 pub use program::Program;
 pub use samples::Samples;
+pub use selections::Selections;
 pub use server::Server;
 pub use viewed::Viewed;
 

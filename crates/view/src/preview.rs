@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 use shardmill_mds::{DType, NdArray, Value, f16};
 
+use crate::http::UNKNOWN;
 use crate::media::{MediaKind, bitmap, image_size, media_type};
 use crate::samples::{FieldValue, images};
 
@@ -315,9 +316,6 @@ pub fn raw(field: &FieldValue<'_>, item: usize) -> Option<(&'static str, Vec<u8>
     };
     (item == 0).then(|| (media(bytes), bytes.to_vec()))
 }
-
-/// The media type of bytes that browsers save instead of showing.
-pub const UNKNOWN: &str = "application/octet-stream";
 
 fn media(bytes: &[u8]) -> &'static str {
     media_type(bytes).map_or(UNKNOWN, |(_, mime)| mime)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use shardmill_core::Limits;
-use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, Sample, TarSet};
+use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, Sample, TarSet, ViewTarget};
 use shardmill_mds::{DType, Image, NdArray, SampleValue, TextValue, Value, decode};
 use shardmill_webdataset::{Value as TarValue, inflate};
 
@@ -28,6 +28,7 @@ const RUN_BYTES: u64 = 1 << 20;
 pub struct Samples {
     stored: Stored,
     limits: Limits,
+    with_deleted: bool,
 }
 
 #[derive(Debug)]
@@ -67,6 +68,7 @@ impl Samples {
     #[must_use]
     pub fn of_dataset(dataset: Dataset) -> Self {
         Self {
+            with_deleted: false,
             limits: dataset.limits().clone(),
             stored: Stored::Indexed(Box::new(dataset)),
         }
@@ -76,8 +78,18 @@ impl Samples {
     #[must_use]
     pub fn of_tars(set: TarSet, stored: Vec<u64>, limits: Limits) -> Self {
         Self {
+            with_deleted: false,
             stored: Stored::Tars(Tars::new(set, stored)),
             limits,
+        }
+    }
+
+    /// Sets whether deleted samples are among them. The dataset was opened accordingly.
+    #[must_use]
+    pub fn including_deleted(self, with_deleted: bool) -> Self {
+        Self {
+            with_deleted,
+            ..self
         }
     }
 
@@ -102,6 +114,24 @@ impl Samples {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.index().shards.len(),
             Stored::Tars(tars) => tars.set().shards().len(),
+        }
+    }
+
+    /// Returns whether deleted samples are among them.
+    #[must_use]
+    pub const fn with_deleted(&self) -> bool {
+        self.with_deleted
+    }
+
+    /// Returns what views of the dataset refer to.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading the index, or the headers of tar files without one.
+    pub fn view_target(&self) -> Result<ViewTarget, DatasetError> {
+        match &self.stored {
+            Stored::Indexed(dataset) => dataset.view_target(),
+            Stored::Tars(tars) => Ok(tars.set().view_target(&self.limits)?.0),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -11,10 +12,11 @@ use serde_json::{Value as Json, json};
 use shardmill_core::parallel;
 use shardmill_dataset::DatasetError;
 
-use crate::http::{Request, Response};
-use crate::preview::{PreviewSize, UNKNOWN, preview, raw, short_text};
+use crate::http::{Request, Response, UNKNOWN};
+use crate::preview::{PreviewSize, preview, raw, short_text};
 use crate::program::Program;
 use crate::samples::Samples;
+use crate::selections::{Selection, Selections};
 
 /// The most samples of one response.
 const MOST_SAMPLES: u64 = 200;
@@ -47,6 +49,8 @@ pub struct Viewed {
     pub program: Program,
     /// Describes an error as the command line does.
     pub explain: fn(DatasetError) -> Json,
+    /// The samples that met the last conditions.
+    pub selections: Selections,
 }
 
 impl Viewed {
@@ -58,7 +62,9 @@ impl Viewed {
     ) -> Result<Response, Response> {
         match request.path.as_str() {
             "/api/dataset" => Ok(Response::json(&self.facts())),
-            "/api/samples" => self.list(request),
+            "/api/samples" => self.list(request, is_gone),
+            "/api/select" => self.select(request, is_gone),
+            "/api/view" => self.view(request, is_gone),
             "/api/raw" => self.raw(request),
             "/api/find" => self.find(request, is_gone),
             "/api/frequent" => self.frequent(request, is_gone),
@@ -150,19 +156,66 @@ impl Viewed {
         samples
     }
 
-    /// Describes consecutive samples.
-    fn list(&self, request: &Request) -> Result<Response, Response> {
+    /// Describes consecutive samples, of those that meet a condition if there is one.
+    fn list(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
         let from = request.number("from", 0)?;
         let count = request.number("count", 1)?.min(MOST_SAMPLES);
         let size = match request.value("full") {
             Some("true") => PreviewSize::FULL,
             _ => PreviewSize::TILE,
         };
-        let end = from.saturating_add(count).min(self.samples.len());
-        let numbers: Vec<u64> = (from..end).collect();
+        let range = |samples: u64| from..from.saturating_add(count).min(samples);
+        let numbers: Vec<u64> = match request.value("where") {
+            None => range(self.samples.len()).collect(),
+            Some(condition) => {
+                let selection = self.selection(condition, is_gone)?;
+                let range = range(selection.len());
+                range.map(|at| selection.number(at)).collect()
+            }
+        };
         Ok(Response::json(
             &json!({ "samples": self.describe(&numbers, size) }),
         ))
+    }
+
+    /// Returns the samples that meet a condition.
+    fn selection(
+        &self,
+        condition: &str,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<Arc<Selection>, Response> {
+        self.selections.get(condition, || {
+            let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+            let with_deleted = self.samples.with_deleted().to_string();
+            let query = [
+                pair("where", condition),
+                pair("with-deleted", &with_deleted),
+            ];
+            let (command, file) = self.program.bytes("select", &query, is_gone)?;
+            let target = self.samples.view_target();
+            let location = &self.program.location;
+            target
+                .and_then(|target| Selection::new(command, file, target, location))
+                .map_err(|error| self.failed(error))
+        })
+    }
+
+    /// Returns how many samples meet a condition.
+    fn select(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
+        let condition = request.value("where").unwrap_or_default();
+        let selection = self.selection(condition, is_gone)?;
+        Ok(Response::json(&json!({
+            "command": selection.command,
+            "samples": selection.len(),
+            "bytes": selection.file.len(),
+        })))
+    }
+
+    /// Returns the view of the samples that meet a condition, for the browser to save.
+    fn view(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
+        let condition = request.value("where").unwrap_or_default();
+        let selection = self.selection(condition, is_gone)?;
+        Ok(Response::download("selection.view", selection.file.clone()))
     }
 
     /// Returns the bytes of one value, with a type that the browser can show or only save.
@@ -180,12 +233,10 @@ impl Viewed {
         visited.map_err(|error| self.failed(error))?;
         let (mime, bytes) =
             found.ok_or_else(|| Response::refusal(404, "the sample has no such value"))?;
-        let mut response = Response::new(mime, bytes);
-        if mime == UNKNOWN {
-            let disposition = "attachment; filename=\"value.bin\"".to_owned();
-            response.headers.push(("Content-Disposition", disposition));
-        }
-        Ok(response)
+        Ok(match mime {
+            UNKNOWN => Response::download("value.bin", bytes),
+            _ => Response::new(mime, bytes),
+        })
     }
 
     /// Searches for the first sample with a key.
