@@ -113,7 +113,9 @@ impl InPlace {
             if !sizes.is_empty() && next.saturating_sub(begin) > most_bytes {
                 break;
             }
-            let size = next.checked_sub(end).filter(|size| *size <= limits.sample_bytes);
+            let size = next
+                .checked_sub(end)
+                .filter(|size| *size <= limits.sample_bytes);
             let Some(size) = size.and_then(|size| u32::try_from(size).ok()) else {
                 return Ok(None);
             };

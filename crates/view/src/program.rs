@@ -276,12 +276,7 @@ impl Program {
         shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
     }
 
-    fn run(
-        &self,
-        verb: &Verb,
-        typed: &[String],
-        is_gone: &dyn Fn() -> bool,
-    ) -> io::Result<Ran> {
+    fn run(&self, verb: &Verb, typed: &[String], is_gone: &dyn Fn() -> bool) -> io::Result<Ran> {
         let mut child = Command::new(&self.path)
             .args(verb.words)
             .args(["--json", "--progress=none"])

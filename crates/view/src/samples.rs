@@ -169,9 +169,10 @@ impl Samples {
                 samples.iter().map(visit).collect()
             }
             Stored::Tars(tars) => {
-                let run = tars.visit(&numbers, RUN_BYTES, &self.limits, &mut |number, sample| {
-                    self.visit_tar(sample, &mut |field| show(number, field))
-                })?;
+                let run =
+                    tars.visit(&numbers, RUN_BYTES, &self.limits, &mut |number, sample| {
+                        self.visit_tar(sample, &mut |field| show(number, field))
+                    })?;
                 let position = |n| SamplePosition {
                     shard: run.shard,
                     file: run.file.name().to_owned(),

@@ -97,7 +97,9 @@ mod tests {
     #[test]
     fn numbers_do_not_count_deleted_samples() {
         let selection = selection();
-        let numbers: Vec<u64> = (0..selection.len()).map(|at| selection.number(at)).collect();
+        let numbers: Vec<u64> = (0..selection.len())
+            .map(|at| selection.number(at))
+            .collect();
         assert_eq!(numbers, [1, 3, 7]);
     }
 
@@ -105,7 +107,9 @@ mod tests {
     fn only_the_last_selections_are_kept() {
         let selections = Selections::default();
         for condition in (0..2 * KEPT).map(|number| number.to_string()) {
-            selections.get(&condition, || Ok::<_, ()>(selection())).unwrap();
+            selections
+                .get(&condition, || Ok::<_, ()>(selection()))
+                .unwrap();
         }
         let last = (2 * KEPT - 1).to_string();
         assert!(selections.get(&last, || Err(())).is_ok());

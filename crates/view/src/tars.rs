@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
@@ -34,7 +35,7 @@ pub struct Tars {
 #[derive(Debug)]
 struct TarShard {
     file: Stored,
-    place: Place,
+    path: PathBuf,
     /// The offset of each sample, then the end of the last one.
     offsets: Vec<u64>,
     /// The bytes of a compressed shard after decompression.
@@ -148,12 +149,16 @@ impl Tars {
         show: &mut dyn FnMut(u64, &TarSample<'_>) -> Result<(), DatasetError>,
     ) -> Result<Run<'a>, DatasetError> {
         let shard = self.open(run, limits)?;
-        let samples = usize::try_from(run.at).ok().zip(usize::try_from(run.count).ok());
+        let samples = usize::try_from(run.at)
+            .ok()
+            .zip(usize::try_from(run.count).ok());
         let offsets = samples.and_then(|(at, count)| shard.offsets.get(at..=at + count));
         let offsets = offsets.ok_or_else(|| shard.changed())?;
         let begin = offsets.first().copied().unwrap_or_default();
         let ends = offsets.iter().skip(1);
-        let fit = ends.take_while(|end| end.saturating_sub(begin) <= most_bytes).count();
+        let fit = ends
+            .take_while(|end| end.saturating_sub(begin) <= most_bytes)
+            .count();
         run.count = (fit as u64).max(1);
         let samples = offsets.windows(2).take(fit.max(1));
         let end = samples.clone().last().and_then(|pair| pair.last());
@@ -201,7 +206,7 @@ impl Tars {
 impl TarShard {
     fn open(file: &TarFile, limits: &Limits) -> Result<Self, DatasetError> {
         let stored = file.open()?;
-        let place = Place::file(&file.path().to_string_lossy());
+        let path = file.path();
         let (has_length, is_raw) = match file.entry() {
             Some(entry) => (
                 entry.stored().bytes == stored.len(),
@@ -213,17 +218,17 @@ impl TarShard {
             return Ok(Self {
                 offsets: file.offsets(limits)?,
                 file: stored,
-                place,
+                path,
                 raw: None,
             });
         }
         let raw = file.load(limits)?;
-        let fail = |source| DatasetError::tar_file(&file.path(), source);
+        let fail = |source| DatasetError::tar_file(&path, source);
         let offsets = ShardView::open(raw.as_ref(), limits).map_err(fail)?;
         Ok(Self {
             offsets: offsets.offsets().to_vec(),
             file: stored,
-            place,
+            path,
             raw: Some(raw),
         })
     }
@@ -237,7 +242,8 @@ impl TarShard {
     /// Returns the error for a shard that changed while it was read.
     fn changed(&self) -> DatasetError {
         let reason = "the file was changed while it was read";
-        DatasetProblem::ShardChanged.at(self.place.clone(), reason)
+        let place = Place::file(&self.path.to_string_lossy());
+        DatasetProblem::ShardChanged.at(place, reason)
     }
 
     /// Reads a range of the raw shard.
@@ -270,7 +276,7 @@ impl TarShard {
         window: &'a Window<'a>,
         limits: &Limits,
     ) -> Result<TarSample<'a>, DatasetError> {
-        let fail = |source| DatasetError::tar_shard(self.place.clone(), source);
+        let fail = |source| DatasetError::tar_file(&self.path, source);
         let stale = |reason: &str| {
             let begin = range.start;
             fail(WebdatasetError::Offsets {
@@ -311,13 +317,18 @@ impl TarShard {
 
 impl TarSample<'_> {
     /// Returns a range of the content of a field.
-    pub fn bytes(&self, field: &FieldEntry, range: Range<u64>) -> Result<Cow<'_, [u8]>, DatasetError> {
+    pub fn bytes(
+        &self,
+        field: &FieldEntry,
+        range: Range<u64>,
+    ) -> Result<Cow<'_, [u8]>, DatasetError> {
         let begin = field.offset.saturating_add(range.start);
         let bytes = range.end.saturating_sub(range.start);
         let at = begin.checked_sub(self.window.begin);
         let at = at.and_then(|at| usize::try_from(at).ok());
         let within = at.zip(usize::try_from(bytes).ok());
-        let within = within.and_then(|(at, bytes)| self.window.bytes.get(at..at.checked_add(bytes)?));
+        let within =
+            within.and_then(|(at, bytes)| self.window.bytes.get(at..at.checked_add(bytes)?));
         match within {
             Some(bytes) => Ok(bytes.into()),
             None => Ok(self.shard.window(begin, bytes)?.bytes),

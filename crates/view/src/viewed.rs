@@ -137,7 +137,9 @@ impl Viewed {
         let parts: Vec<Range<u64>> = std::iter::once(run)
             .chain(neighbours)
             .flat_map(|run| {
-                let starts = run.clone().step_by(usize::try_from(step).unwrap_or(usize::MAX));
+                let starts = run
+                    .clone()
+                    .step_by(usize::try_from(step).unwrap_or(usize::MAX));
                 starts.map(move |start| start..run.end.min(start + step))
             })
             .collect();
