@@ -410,6 +410,66 @@ fn samples_of_all_formats_are_found_by_number_and_key() {
     }
 }
 
+#[test]
+fn samples_that_meet_a_condition_keep_their_numbers() {
+    let place = Place::with_shards();
+    place.ok(&[
+        "convert",
+        "data",
+        "tars",
+        "--to",
+        "webdataset",
+        "--samples-per-shard",
+        "30",
+        "--key",
+        "id",
+    ]);
+    for location in ["shards", "tars"] {
+        let view = View::start(&place, location, &[]);
+        let condition = "__sample__ % 7 = 2";
+        let encoded = "__sample__+%25+7+%3D+2";
+        let found = view.get(&format!("/api/select?where={encoded}")).json();
+        assert_eq!(found["samples"], 14, "{location}: {found}");
+        let command = found["command"].as_str().unwrap();
+        assert_eq!(
+            command,
+            format!("shardmill select {location} --where '{condition}'")
+        );
+        let listed = view
+            .get(&format!("/api/samples?from=12&count=9&where={encoded}"))
+            .json();
+        let numbers = listed["samples"].as_array().unwrap().iter();
+        let numbers: Vec<&Value> = numbers.map(|sample| &sample["number"]).collect();
+        assert_eq!(numbers, [86, 93], "{location}");
+        // The downloaded file is the one that the command writes.
+        let file = view.get(&format!("/api/view?where={encoded}"));
+        assert!(
+            file.header("content-disposition")
+                .unwrap()
+                .contains("selection.view")
+        );
+        place.ok(&["select", location, "--where", condition, "-o", "a.view"]);
+        assert_eq!(file.body, place.read("a.view"), "{location}");
+        std::fs::remove_file(place.path().join("a.view")).unwrap();
+
+        let failed = view.get("/api/select?where=nothing+%3D+1");
+        let expected = place.run(&[
+            "select",
+            location,
+            "--where",
+            "nothing = 1",
+            "-o",
+            "-",
+            "--json",
+        ]);
+        assert_eq!(failed.status, 422);
+        assert_eq!(failed.json()["error"], expected.error(), "{location}");
+    }
+    let written = place.run(&["select", "shards", "--where", "__sample__ < 3", "-o", "-"]);
+    assert!(written.stdout.starts_with("smview"), "{}", written.stdout);
+    assert!(!place.exists("-") && !place.exists("selection.view"));
+}
+
 fn first_tar(place: &Place) -> String {
     let files = std::fs::read_dir(place.path().join("tars")).unwrap();
     let mut names: Vec<String> = files

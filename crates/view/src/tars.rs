@@ -161,7 +161,7 @@ impl Tars {
             .count();
         run.count = (fit as u64).max(1);
         let samples = offsets.windows(2).take(fit.max(1));
-        let end = samples.clone().last().and_then(|pair| pair.last());
+        let end = samples.clone().next_back().and_then(|pair| pair.last());
         let end = end.copied().unwrap_or(begin);
         let wanted = match end.saturating_sub(begin) {
             bytes @ ..=WHOLE_BYTES => bytes,
