@@ -465,8 +465,12 @@ fn samples_that_meet_a_condition_keep_their_numbers() {
         assert_eq!(failed.status, 422);
         assert_eq!(failed.json()["error"], expected.error(), "{location}");
     }
-    let written = place.run(&["select", "shards", "--where", "__sample__ < 3", "-o", "-"]);
-    assert!(written.stdout.starts_with("smview"), "{}", written.stdout);
+    let written = Command::new(env!("CARGO_BIN_EXE_shardmill"))
+        .args(["select", "shards", "--where", "__sample__ < 3", "-o", "-"])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    assert!(written.stdout.starts_with(b"smview"), "{written:?}");
     assert!(!place.exists("-") && !place.exists("selection.view"));
 }
 
