@@ -117,25 +117,27 @@ def show(case: dict) -> None:
         )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="the shardmill program")
-    parser.add_argument("--floor", type=pathlib.Path, help="the floor program")
+def case_arguments(inputs: list[str]) -> argparse.ArgumentParser:
+    """The arguments of every benchmark that writes `inputs` beside the other packages."""
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--inputs", type=pathlib.Path, required=True, help="what make_inputs.py made")
     parser.add_argument("--mosaic", type=pathlib.Path, help="environment with mosaicml-streaming and pyarrow")
     parser.add_argument("--neprr", type=pathlib.Path, help="environment with neprr-streaming and pyarrow")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=INPUTS, action="append")
+    parser.add_argument("--only", choices=inputs, action="append")
     parser.add_argument("--work", type=pathlib.Path, help="where outputs go; default: beside the inputs")
     parser.add_argument("--json", type=pathlib.Path, help="write the results here")
-    options = parser.parse_args()
+    return parser
 
-    work = pathlib.Path(tempfile.mkdtemp(prefix="convert-speed-", dir=options.work or options.inputs))
+
+def run_cases(bench_of, options: argparse.Namespace, inputs: list[str], show) -> int:
+    """Runs and shows every input with every setting. The exit status is 1 if the bytes of a case differ from mosaicml-streaming's."""
+    work = pathlib.Path(tempfile.mkdtemp(prefix="bench-", dir=options.work or options.inputs))
     cases = []
     try:
-        bench = Bench(options, work)
+        bench = bench_of(options, work)
         print(f"{options.rounds} rounds of {', '.join(bench.contenders)} on {os.cpu_count()} CPUs, medians")
-        for name in options.only or INPUTS:
+        for name in options.only or inputs:
             for compression, hashes in SETTINGS:
                 cases.append(bench.case(name, compression, hashes))
                 show(cases[-1])
@@ -146,6 +148,15 @@ def main() -> int:
         facts = {"machine": measure.machine(), "rounds": options.rounds, "cases": cases}
         options.json.write_text(json.dumps(facts, indent=2) + "\n")
     return 0 if all(case["same_raw_bytes_as_mosaicml_streaming"] is not False for case in cases) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[case_arguments(INPUTS)]
+    )
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="the shardmill program")
+    parser.add_argument("--floor", type=pathlib.Path, help="the floor program")
+    return run_cases(Bench, parser.parse_args(), INPUTS, show)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
-import shutil
 import statistics
 import sys
-import tempfile
 
 import measure
-from convert_speed import SETTINGS, raw_digests
+from convert_speed import case_arguments, raw_digests, run_cases
 
 INPUTS = ["tokens", "text"]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -85,33 +82,11 @@ def show(case: dict) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", type=pathlib.Path, required=True, help="what make_inputs.py made")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[case_arguments(INPUTS)]
+    )
     parser.add_argument("--shardmill", type=pathlib.Path, required=True, help="environment with shardmill and pyarrow")
-    parser.add_argument("--mosaic", type=pathlib.Path, help="environment with mosaicml-streaming and pyarrow")
-    parser.add_argument("--neprr", type=pathlib.Path, help="environment with neprr-streaming and pyarrow")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=INPUTS, action="append")
-    parser.add_argument("--work", type=pathlib.Path, help="where outputs go; default: beside the inputs")
-    parser.add_argument("--json", type=pathlib.Path, help="write the results here")
-    options = parser.parse_args()
-
-    work = pathlib.Path(tempfile.mkdtemp(prefix="python-write-", dir=options.work or options.inputs))
-    cases = []
-    try:
-        bench = Bench(options, work)
-        print(f"{options.rounds} rounds of {', '.join(bench.contenders)} on {os.cpu_count()} CPUs, medians")
-        for name in options.only or INPUTS:
-            for compression, hashes in SETTINGS:
-                cases.append(bench.case(name, compression, hashes))
-                show(cases[-1])
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        facts = {"machine": measure.machine(), "rounds": options.rounds, "cases": cases}
-        options.json.write_text(json.dumps(facts, indent=2) + "\n")
-    return 0 if all(case["same_raw_bytes_as_mosaicml_streaming"] is not False for case in cases) else 1
+    return run_cases(Bench, parser.parse_args(), INPUTS, show)
 
 
 if __name__ == "__main__":
