@@ -71,7 +71,7 @@ pub const ROOMS: &[Room] = &[
     room(CODEC, Floor::Shared, &[CORE]),
     room(MDS, Floor::Part, &[CORE, CODEC]),
     room(WEBDATASET, Floor::Part, &[CORE, CODEC]),
-    room(TOKENIZE, Floor::Part, &[CORE]),
+    room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.

@@ -9,6 +9,8 @@ mod error; // The error of this crate.
 
 mod word_cache; // Tokens of words that repeat.
 
+mod scores; // Scores of Unigram models.
+
 mod tokenizer; // Tokenizer files, and the tokens of one text.
 
 mod column; // Columns of text as columns of tokens.
@@ -16,3 +18,6 @@ mod column; // Columns of text as columns of tokens.
 pub use column::{ColumnTokenizer, TextKind};
 pub use error::TokenizeError;
 pub use tokenizer::{TokenOptions, Tokenizer};
+
+#[cfg(test)]
+mod tests;

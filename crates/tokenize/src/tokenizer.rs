@@ -12,6 +12,7 @@ use tokenizers::{
 };
 
 use crate::error::TokenizeError;
+use crate::scores;
 use crate::word_cache::WordCache;
 
 /// The largest tokenizer file that is read, in bytes. The largest known ones have about 40 MB.
@@ -75,6 +76,10 @@ impl Tokenizer {
             && let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0)
         {
             return Err(TokenizeError::Random { path, dropout });
+        }
+        if let ModelWrapper::Unigram(model) = inner.get_model() {
+            let model = guarded(|| scores::as_in_package(model)).map_err(reject)?;
+            inner.with_model(model);
         }
         inner.with_padding(None);
         let truncated = inner.with_truncation(None).map(drop);
