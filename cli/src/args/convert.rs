@@ -62,6 +62,9 @@ pub struct ConvertArgs {
     pub rows: RowArgs,
 
     #[command(flatten)]
+    pub tokens: TokenArgs,
+
+    #[command(flatten)]
     pub shards: ShardArgs,
 
     #[command(flatten)]
@@ -189,6 +192,45 @@ pub struct RowArgs {
     /// Rows with the same value in this column go to the same split
     #[arg(long, value_name = "COLUMN", requires = "split", value_parser = values::not_empty)]
     pub split_key: Option<String>,
+}
+
+// How text becomes tokens.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Tokens")]
+pub struct TokenArgs {
+    /// Replace a column of text with its tokens, by this tokenizer file of Hugging Face (`tokenizer.json`)
+    ///
+    /// The tokens are those of the Python package `tokenizers`. Truncation and padding in the file are ignored. Tokens
+    /// have two bytes if all ids of the vocabulary fit, and else four. Their lengths are kept beside the index, as with
+    /// `--lengths`.
+    #[arg(long, value_name = "FILE", value_parser = values::local_path)]
+    pub tokenize: Option<PathBuf>,
+
+    /// The column to tokenize, of text or UTF-8 bytes [default: the only column of text]
+    #[arg(long, value_name = "COLUMN", requires = "tokenize", value_parser = values::not_empty)]
+    pub text: Option<String>,
+
+    /// Name of the column of tokens [default: tokens]
+    #[arg(long, value_name = "COLUMN", requires = "tokenize", value_parser = values::not_empty)]
+    pub tokens: Option<String>,
+
+    /// Add the special tokens that the tokenizer adds for a model, such as `[CLS]` and `[SEP]`
+    ///
+    /// Without it, a text has only its own tokens, as for pretraining.
+    #[arg(long, requires = "tokenize")]
+    pub special_tokens: bool,
+
+    /// Put this token of the vocabulary before each text, such as `<s>`
+    #[arg(long, value_name = "TOKEN", requires = "tokenize", value_parser = values::not_empty)]
+    pub prepend: Option<String>,
+
+    /// Put this token of the vocabulary after each text, such as `<|endoftext|>`
+    #[arg(long, value_name = "TOKEN", requires = "tokenize", value_parser = values::not_empty)]
+    pub append: Option<String>,
+
+    /// Write the text as well; a text that `--column` names is always written
+    #[arg(long, requires = "tokenize")]
+    pub keep_text: bool,
 }
 
 // The form of the shards.
@@ -368,6 +410,9 @@ EXAMPLES:
   With options from a file, and how to begin one:
     shardmill convert --config convert.toml
     shardmill convert data/ shards/ --compression none --print-config > convert.toml
+
+  Tokens for a language model, with a token that ends each document:
+    shardmill convert text/ shards/ --tokenize tokenizer.json --append '<|endoftext|>'
 
   Into a bucket; after a failure the same command resumes where it stopped:
     shardmill convert data/ s3://bucket/sets/train

@@ -33,7 +33,7 @@ mod world;
 pub use bench::BenchArgs;
 pub use cat::CatArgs;
 pub use commit::CommitArgs;
-pub use convert::{ConvertArgs, ShardArgs};
+pub use convert::{ConvertArgs, ShardArgs, TokenArgs};
 pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use gc::GcArgs;

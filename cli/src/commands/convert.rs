@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use shardmill_convert::{
     ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
-    RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions,
+    RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions, TokenizeOptions,
 };
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Encoding, TextEncoding};
@@ -14,7 +14,7 @@ use shardmill_source::{SampleOptions, SourceOptions};
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
 use super::options;
-use crate::args::{ConvertArgs, ShardArgs, usage_error};
+use crate::args::{ConvertArgs, ShardArgs, TokenArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
 use crate::error::{Fault, Stop};
 use crate::output::{Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds};
@@ -61,6 +61,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
             nulls: args.rows.nulls,
             null_as: args.rows.null_as.clone(),
             lengths: args.rows.lengths.clone(),
+            tokenize: tokenize_options(&args.tokens),
             shuffle: args.rows.shuffle,
             split: args.rows.split.clone().unwrap_or_default(),
             split_key: args.rows.split_key.clone(),
@@ -72,6 +73,19 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
             part: args.run.part,
             lease_patience: args.stores.takeover.patience(),
         },
+    })
+}
+
+fn tokenize_options(args: &TokenArgs) -> Option<TokenizeOptions> {
+    let options = TokenizeOptions::new(args.tokenize.as_ref()?);
+    Some(TokenizeOptions {
+        text: args.text.clone(),
+        tokens: args.tokens.clone().unwrap_or(options.tokens),
+        special_tokens: args.special_tokens,
+        prepend: args.prepend.clone(),
+        append: args.append.clone(),
+        keep_text: args.keep_text,
+        ..options
     })
 }
 
@@ -325,6 +339,9 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     }
     if let Some(samples) = plan.options.shards.samples_per_shard {
         row("samples per shard", count(samples));
+    }
+    if let Some((file, ids)) = plan.tokenizer() {
+        row("tokenizer", format!("{file}, {} ids", count(ids)));
     }
     row("nulls", plan.options.columns.nulls.name().to_owned());
     row("jobs", count(plan.options.source.resources.jobs as u64));

@@ -60,6 +60,7 @@ mod select;
 mod split;
 mod tar_source;
 mod target;
+mod tokens;
 
 pub use commit::{CommitPartsOptions, CommitReport, commit};
 pub use error::ConvertError;
@@ -70,7 +71,7 @@ pub use lengths::{LengthsOptions, WrittenLengths, write_lengths};
 pub use open::open_rows;
 pub use options::{
     ColumnOptions, ColumnSpec, ConvertOptions, Nulls, Part, RunOptions, ShardOptions, SplitSpec,
-    TarNames, TarOptions,
+    TarNames, TarOptions, TokenizeOptions,
 };
 pub use part_manifest::WaitingPart;
 pub use plan::{ConvertPlan, DestState, PlannedColumn, plan};

@@ -1,7 +1,7 @@
 //! The options of a conversion, nested by meaning.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -140,12 +140,49 @@ pub struct ColumnOptions {
     pub null_as: Vec<(String, String)>,
     /// The columns whose lengths are kept beside the index.
     pub lengths: Vec<String>,
+    /// How a column of text becomes tokens. `None` keeps the text.
+    pub tokenize: Option<TokenizeOptions>,
     /// The seed of a random order of the rows. `None` keeps the order of the source.
     pub shuffle: Option<u64>,
     /// The splits. Empty for a single dataset.
     pub split: Vec<SplitSpec>,
     /// The column whose value determines the split. `None` means the number of the row.
     pub split_key: Option<String>,
+}
+
+/// How a column of text becomes a column of tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenizeOptions {
+    /// The tokenizer: a file `tokenizer.json` of Hugging Face.
+    pub file: PathBuf,
+    /// The column of text. `None` means the only one.
+    pub text: Option<String>,
+    /// The name of the column of tokens.
+    pub tokens: String,
+    /// Whether the tokenizer adds its own special tokens.
+    pub special_tokens: bool,
+    /// A token before each text.
+    pub prepend: Option<String>,
+    /// A token after each text.
+    pub append: Option<String>,
+    /// Whether the text is written too. A text that [`ColumnOptions::specs`] names is always written.
+    pub keep_text: bool,
+}
+
+impl TokenizeOptions {
+    /// Creates options with the defaults of the command line.
+    #[must_use]
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self {
+            file: file.into(),
+            text: None,
+            tokens: "tokens".to_owned(),
+            special_tokens: false,
+            prepend: None,
+            append: None,
+            keep_text: false,
+        }
+    }
 }
 
 /// The form of the shards.

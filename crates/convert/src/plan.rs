@@ -27,6 +27,7 @@ use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
 use crate::provenance::Provenance;
 use crate::report::SplitReport;
 use crate::split::{SplitPlan, can_be_key};
+use crate::tokens::{self, TokenizerFile};
 
 /// A column of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,7 @@ pub struct ConvertPlan {
     /// The state of the destination.
     pub dest_state: DestState,
     pub(crate) source: Arc<dyn Source>,
+    pub(crate) tokenizer: Option<TokenizerFile>,
     pub(crate) nulls: Arc<NullPlan>,
     pub(crate) split: Arc<SplitPlan>,
     pub(crate) encoder: RowEncoder,
@@ -95,6 +97,14 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     if let Some(seed) = options.columns.shuffle {
         source = shuffled(source, seed, &options.source.resources);
     }
+    let mut tokenizer = None;
+    let mut hidden = None;
+    if let Some(tokenize) = &options.columns.tokenize {
+        let tokenized = tokens::tokenized(source, tokenize, &options)?;
+        source = tokenized.source;
+        hidden = tokenized.hidden;
+        tokenizer = Some(tokenized.file);
+    }
     if options.run.incremental {
         check_source(&source)?;
     }
@@ -104,7 +114,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
             source_name: first_file(&source, &options),
         });
     }
-    let skip = split_key_to_skip(&options, &source)?;
+    let skip = hidden.or(split_key_to_skip(&options, &source)?);
     let targets = columns::targets(&schema, &options)?;
     let nulls = columns::null_plan(&schema, &targets, &options, |column| {
         source.null_count(column)
@@ -134,7 +144,11 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         .map(|column| (column.name.clone(), column.encoding.clone()))
         .collect();
     check_lengths(&encoder, &options)?;
-    let identity = Identity::new(options.fingerprinted(&named), source.description());
+    let mut config = options.fingerprinted(&named);
+    if let (Some(tokenizer), Some(tokenize)) = (&tokenizer, &options.columns.tokenize) {
+        tokenizer.add_to(&mut config, tokenize);
+    }
+    let identity = Identity::new(config, source.description());
     let split_key = match &options.columns.split_key {
         Some(name) => schema
             .fields()
@@ -174,6 +188,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         columns: planned,
         dest_state,
         source,
+        tokenizer,
         nulls: Arc::new(nulls),
         split,
         encoder,
@@ -476,6 +491,7 @@ fn open_source(
         }
         None => shardmill_source::detect(&options.sources, &options.source.remote)?,
     };
+    tokens::select(&mut selected, options)?;
     // Keys are read even if they do not become a field.
     if options.shards.to == ShardFormat::Webdataset
         && !selected.is_empty()
@@ -590,6 +606,7 @@ fn typed_columns(options: &ConvertOptions) -> Vec<String> {
 fn takes_bytes(options: &ConvertOptions) -> bool {
     let is_plain = |column: &ColumnSpec| column.expr.is_none() && column.encoding.is_none();
     options.shards.to == ShardFormat::Webdataset
+        && options.columns.tokenize.is_none()
         && options.columns.specs.iter().all(is_plain)
         && (
             &options.source.query.select,
@@ -791,6 +808,7 @@ impl ConvertPlan {
             source: self.source.description(),
             keys: self.encoder.keys(),
             split,
+            tokenizer: self.tokenizer.as_ref(),
             content: None,
             dropped_rows: None,
             increment: None,
@@ -820,6 +838,13 @@ impl ConvertPlan {
             Some(TarKeys::Column { name, .. }) => format!("column {name}"),
             Some(TarKeys::Number) | None => "numbers".to_owned(),
         }
+    }
+
+    /// Describes the tokenizer for messages: its file, and the number above its largest id.
+    #[must_use]
+    pub fn tokenizer(&self) -> Option<(String, u64)> {
+        let tokenizer = self.tokenizer.as_ref()?;
+        Some((tokenizer.shown(), tokenizer.ids))
     }
 
     /// Returns the work that brings the existing dataset up to date. `None` means that everything is converted.

@@ -10,6 +10,7 @@ use crate::identity::Identity;
 use crate::pending;
 use crate::report::{IncrementReport, SplitReport};
 use crate::target::{Target, in_folder};
+use crate::tokens::TokenizerFile;
 
 /// The maximum number of files listed by name. Larger sources are described by count, size and fingerprint.
 const FILES_NAMED: usize = 10_000;
@@ -20,6 +21,7 @@ pub(crate) struct Provenance<'a> {
     pub(crate) source: &'a SourceDescription,
     pub(crate) keys: Option<&'a TarKeys>,
     pub(crate) split: &'a SplitReport,
+    pub(crate) tokenizer: Option<&'a TokenizerFile>,
     pub(crate) content: Option<Content>,
     pub(crate) dropped_rows: Option<u64>,
     pub(crate) increment: Option<&'a IncrementReport>,
@@ -48,7 +50,7 @@ impl Provenance<'_> {
                 "id": delta.id,
             })
         });
-        json!({
+        let mut value = json!({
             "provenance": 1,
             "writer": concat!("shardmill ", env!("CARGO_PKG_VERSION")),
             "config": identity.config,
@@ -77,7 +79,12 @@ impl Provenance<'_> {
             "dropped_rows": self.dropped_rows,
             "increment": self.increment,
             "tombstones": self.tombstones,
-        })
+        });
+        // Without one, the file is that of earlier versions.
+        if let (Some(tokenizer), Value::Object(value)) = (self.tokenizer, &mut value) {
+            value.insert("tokenizer".to_owned(), tokenizer.provenance());
+        }
+        value
     }
 }
 

@@ -22,6 +22,7 @@ use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, Outcome};
 use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder};
+use crate::tokens::with_lengths;
 
 /// Runs a plan to its end.
 ///
@@ -40,15 +41,16 @@ use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder};
 /// - `Interrupted`: the run was cancelled.
 pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, ConvertError> {
     let options = plan.options.clone();
+    let columns = with_lengths(&options);
     let folders = plan.folders.clone();
     let report = run_plan(plan, progress)?;
-    if options.columns.lengths.is_empty() {
+    if columns.is_empty() {
         return Ok(report);
     }
     // The lengths name the index, so they follow it. A run that was killed in between, or whose dataset is complete,
     // writes the missing ones.
     let lengths = LengthsOptions {
-        columns: options.columns.lengths,
+        columns,
         jobs: options.source.resources.jobs,
         limits: options.source.limits,
         remote: options.source.remote,

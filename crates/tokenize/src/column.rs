@@ -42,12 +42,22 @@ impl TextKind {
     }
 }
 
+/// What becomes of a text without tokens: an empty one, or one of spaces only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmptyTokens {
+    /// It has an empty list.
+    Keep,
+    /// It becomes a null.
+    Null,
+    /// It is an error.
+    Refuse,
+}
+
 /// Turns columns of text into columns of tokens, on several threads.
 pub struct ColumnTokenizer {
     tokenizer: Tokenizer,
     column: String,
-    /// Whether a text without tokens becomes a null.
-    empty_as_null: bool,
+    empty: EmptyTokens,
     jobs: usize,
     pool: Mutex<Option<Arc<ThreadPool>>>,
     /// The caches that no thread uses at the moment.
@@ -55,14 +65,13 @@ pub struct ColumnTokenizer {
 }
 
 impl ColumnTokenizer {
-    /// Creates a tokenizer for a column of this name, which uses `jobs` threads. With `empty_as_null`, a text without
-    /// tokens becomes a null.
+    /// Creates a tokenizer for a column of this name, which uses `jobs` threads.
     #[must_use]
-    pub fn new(tokenizer: Tokenizer, column: String, empty_as_null: bool, jobs: usize) -> Self {
+    pub fn new(tokenizer: Tokenizer, column: String, empty: EmptyTokens, jobs: usize) -> Self {
         Self {
             tokenizer,
             column,
-            empty_as_null,
+            empty,
             jobs,
             pool: Mutex::new(None),
             caches: Mutex::default(),
@@ -153,12 +162,17 @@ impl ColumnTokenizer {
                     row,
                     reason: FailureReason::NotUtf8(error.valid_up_to()),
                 })?;
+                let start = piece.ids.len();
                 let pushed =
                     guarded(|| self.tokenizer.push_tokens(text, &mut cache, &mut piece.ids));
                 pushed.map_err(|reason| Failure {
                     row,
                     reason: FailureReason::Tokenizer(reason),
                 })?;
+                if self.empty == EmptyTokens::Refuse && piece.ids.len() == start {
+                    let reason = FailureReason::NoTokens;
+                    return Err(Failure { row, reason });
+                }
             }
             piece.ends.push(piece.ids.len());
         }
@@ -182,9 +196,9 @@ impl ColumnTokenizer {
             }
             _ => Arc::new(UInt32Array::from_iter_values(ids.copied())),
         };
-        let nulls = match self.empty_as_null {
-            true => Some(offsets.lengths().map(|length| length > 0).collect()),
-            false => texts.logical_nulls(),
+        let nulls = match self.empty {
+            EmptyTokens::Null => Some(offsets.lengths().map(|length| length > 0).collect()),
+            EmptyTokens::Keep | EmptyTokens::Refuse => texts.logical_nulls(),
         };
         let nulls = nulls.filter(|nulls: &NullBuffer| nulls.null_count() > 0);
         let list = LargeListArray::try_new(item, offsets, values, nulls);
@@ -221,6 +235,7 @@ enum FailureReason {
     NotUtf8(usize),
     /// The message of the tokenizer.
     Tokenizer(String),
+    NoTokens,
 }
 
 impl Failure {
@@ -228,6 +243,7 @@ impl Failure {
         let (column, place) = (column.to_owned(), place(self.row));
         match self.reason {
             FailureReason::NotUtf8(at) => TokenizeError::NotUtf8 { column, place, at },
+            FailureReason::NoTokens => TokenizeError::NoTokens { column, place },
             FailureReason::Tokenizer(reason) => TokenizeError::Failed {
                 column,
                 place,

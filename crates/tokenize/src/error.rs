@@ -72,6 +72,14 @@ pub enum TokenizeError {
         /// The error of the tokenizer.
         reason: String,
     },
+    /// A text has no tokens, and the format cannot store an empty array.
+    #[error("the text has no tokens, and an array of MDS has at least one")]
+    NoTokens {
+        /// The column.
+        column: String,
+        /// The row.
+        place: String,
+    },
     /// The threads could not be started.
     #[error("cannot start threads for the tokenizer: {reason}")]
     Threads {
@@ -90,7 +98,10 @@ impl Diagnostic for TokenizeError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Read { source, .. } => source.into(),
-            Self::File { .. } | Self::NotUtf8 { .. } | Self::Failed { .. } => ErrorKind::Corrupt,
+            Self::File { .. }
+            | Self::NotUtf8 { .. }
+            | Self::Failed { .. }
+            | Self::NoTokens { .. } => ErrorKind::Corrupt,
             Self::Random { .. } | Self::Template { .. } => ErrorKind::Unsupported,
             Self::Token { .. } => ErrorKind::InvalidInput,
             Self::Threads { .. } => ErrorKind::Resource,
@@ -107,6 +118,7 @@ impl Diagnostic for TokenizeError {
             Self::Token { .. } => "tokenizer-token",
             Self::NotUtf8 { .. } => "text-utf8",
             Self::Failed { .. } => "tokenizer-failed",
+            Self::NoTokens { .. } => "tokens-none",
             Self::Threads { .. } => "tokenizer-threads",
             Self::Bug { .. } => "bug",
         }
@@ -119,7 +131,9 @@ impl Diagnostic for TokenizeError {
             | Self::Random { path, .. }
             | Self::Template { path } => Some(escape(path).into_owned()),
             Self::Token { option, .. } => Some(format!("--{option}")),
-            Self::NotUtf8 { column, place, .. } | Self::Failed { column, place, .. } => {
+            Self::NotUtf8 { column, place, .. }
+            | Self::Failed { column, place, .. }
+            | Self::NoTokens { column, place } => {
                 Some(format!("column {} row {place}", escape(column)))
             }
             Self::Threads { .. } | Self::Bug { .. } => None,
@@ -147,6 +161,10 @@ impl Diagnostic for TokenizeError {
             }
             Self::NotUtf8 { .. } => {
                 "correct or leave out the row, or decode the column with --select".to_owned()
+            }
+            Self::NoTokens { .. } => {
+                "pass --append for a token after each text, or --nulls drop to leave such rows out"
+                    .to_owned()
             }
             Self::Threads { .. } => "choose fewer --jobs".to_owned(),
             Self::Read { .. } | Self::Failed { .. } | Self::Bug { .. } => return None,

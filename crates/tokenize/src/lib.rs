@@ -15,7 +15,7 @@ mod tokenizer; // Tokenizer files, and the tokens of one text.
 
 mod column; // Columns of text as columns of tokens.
 
-pub use column::{ColumnTokenizer, TextKind};
+pub use column::{ColumnTokenizer, EmptyTokens, TextKind};
 pub use error::TokenizeError;
 pub use tokenizer::{TokenOptions, Tokenizer};
 

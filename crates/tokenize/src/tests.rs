@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Int32Type, UInt16Type};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 
-use crate::{ColumnTokenizer, TextKind, TokenOptions, TokenizeError, Tokenizer};
+use crate::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, TokenizeError, Tokenizer};
 
 const NAMES: [&str; 4] = ["bpe", "split", "wordpiece", "unigram"];
 
@@ -104,7 +104,8 @@ fn a_column_has_the_same_tokens_in_every_type_and_with_every_number_of_threads()
         for column in &columns {
             for jobs in [1, 3] {
                 let tokenizer = open(name, &special());
-                let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), false, jobs);
+                let tokenizer =
+                    ColumnTokenizer::new(tokenizer, "text".to_owned(), EmptyTokens::Keep, jobs);
                 let tokens = tokenizer.encode(column, |row| row.to_string()).unwrap();
                 assert_eq!(tokens.data_type(), &tokenizer.data_type());
                 for (row, found) in lists(&tokens).into_iter().enumerate() {
@@ -129,7 +130,7 @@ fn tokens_are_added_around_each_text_but_not_to_nulls() {
     assert_eq!(ids.first_chunk(), Some(&[mask, cls]));
     assert_eq!(ids.last_chunk(), Some(&[sep, pad]));
     let column: ArrayRef = Arc::new(StringArray::from(vec![None, Some("")]));
-    let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), false, 1);
+    let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), EmptyTokens::Keep, 1);
     let tokens = tokenizer.encode(&column, |row| row.to_string()).unwrap();
     assert_eq!(lists(&tokens), [None, Some(vec![mask, cls, sep, pad])]);
 }
@@ -140,14 +141,17 @@ fn tokenizer_id(tokenizer: &Tokenizer, token: &str) -> u32 {
 }
 
 #[test]
-fn texts_without_tokens_are_empty_or_null() {
-    for (empty_as_null, expected) in [(false, Some(vec![])), (true, None)] {
+fn texts_without_tokens_are_empty_null_or_an_error() {
+    let column: ArrayRef = Arc::new(StringArray::from(vec![" \n"]));
+    let encode = |empty| {
         let tokenizer = open("wordpiece", &TokenOptions::default());
-        let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), empty_as_null, 1);
-        let column: ArrayRef = Arc::new(StringArray::from(vec![" \n"]));
-        let tokens = tokenizer.encode(&column, |row| row.to_string()).unwrap();
-        assert_eq!(lists(&tokens), [expected]);
-    }
+        let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), empty, 1);
+        tokenizer.encode(&column, |row| row.to_string())
+    };
+    assert_eq!(lists(&encode(EmptyTokens::Keep).unwrap()), [Some(vec![])]);
+    assert_eq!(lists(&encode(EmptyTokens::Null).unwrap()), [None]);
+    let error = encode(EmptyTokens::Refuse).unwrap_err();
+    assert_eq!(error.id(), "tokens-none");
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn decoding_returns_the_text() {
 fn bytes_that_are_not_text_are_located() {
     let column: ArrayRef = Arc::new(BinaryArray::from(vec![b"ok".as_slice(), b"a\xff"]));
     let tokenizer = open("bpe", &TokenOptions::default());
-    let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), false, 1);
+    let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), EmptyTokens::Keep, 1);
     let error = tokenizer.encode(&column, |row| format!("{row} of a.csv"));
     let error = error.unwrap_err();
     assert_eq!(error.id(), "text-utf8");
@@ -192,7 +196,13 @@ fn changed(name: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
 #[test]
 fn what_is_no_usable_tokenizer_is_refused_by_name() {
     let options = TokenOptions::default();
-    for text in ["", "{}", "[1]", "\u{0}\u{1}", "{\"model\":{\"type\":\"BPE\"}}"] {
+    for text in [
+        "",
+        "{}",
+        "[1]",
+        "\u{0}\u{1}",
+        "{\"model\":{\"type\":\"BPE\"}}",
+    ] {
         let error = parse(text, &options);
         assert_eq!(error.id(), "tokenizer-file", "{text}");
         assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -239,7 +249,7 @@ fn large_vocabularies_take_four_bytes() {
     std::fs::write(&path, text).unwrap();
     let tokenizer = Tokenizer::open(&path, &TokenOptions::default()).unwrap();
     assert_eq!(tokenizer.ids(), 65_537);
-    let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), false, 1);
+    let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), EmptyTokens::Keep, 1);
     let column: ArrayRef = Arc::new(StringArray::from(vec!["def"]));
     let tokens = tokenizer.encode(&column, |row| row.to_string()).unwrap();
     let list = tokens.as_list::<i64>();

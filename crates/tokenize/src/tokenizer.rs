@@ -7,9 +7,7 @@ use std::path::Path;
 
 use shardmill_codec::{HashAlgo, hash_hex};
 use tokenizers::models::ModelWrapper;
-use tokenizers::{
-    Encoding, Model as _, OffsetReferential, OffsetType, PreTokenizer as _, Token,
-};
+use tokenizers::{Encoding, Model as _, OffsetReferential, OffsetType, PreTokenizer as _, Token};
 
 use crate::error::TokenizeError;
 use crate::scores;
@@ -166,9 +164,7 @@ impl Tokenizer {
 }
 
 /// Runs a call of the tokenizer, which may panic for a file that contradicts itself.
-pub(crate) fn guarded<T>(
-    call: impl FnOnce() -> Result<T, tokenizers::Error>,
-) -> Result<T, String> {
+pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(_) => Err("it contradicts itself".to_owned()),
