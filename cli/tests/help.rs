@@ -256,6 +256,35 @@ fn convert() {
           --split-key <COLUMN>
               Rows with the same value in this column go to the same split
 
+    Tokens:
+          --tokenize <FILE>
+              Replace a column of text with its tokens, by this tokenizer file of Hugging Face
+              (`tokenizer.json`)
+
+              The tokens are those of the Python package `tokenizers`. Truncation and padding in the
+              file are ignored. Tokens have two bytes if all ids of the vocabulary fit, and else four.
+              Their lengths are kept beside the index, as with `--lengths`.
+
+          --text <COLUMN>
+              The column to tokenize, of text or UTF-8 bytes [default: the only column of text]
+
+          --tokens <COLUMN>
+              Name of the column of tokens [default: tokens]
+
+          --special-tokens
+              Add the special tokens that the tokenizer adds for a model, such as `[CLS]` and `[SEP]`
+
+              Without it, a text has only its own tokens, as for pretraining.
+
+          --prepend <TOKEN>
+              Put this token of the vocabulary before each text, such as `<s>`
+
+          --append <TOKEN>
+              Put this token of the vocabulary after each text, such as `<|endoftext|>`
+
+          --keep-text
+              Write the text as well; a text that `--column` names is always written
+
     Shards:
           --compression <NAME[:LEVEL]>
               Compression of the shards: zstd, gz, br, bz2 with an optional `:LEVEL`, snappy, or none
@@ -401,6 +430,9 @@ fn convert() {
       With options from a file, and how to begin one:
         shardmill convert --config convert.toml
         shardmill convert data/ shards/ --compression none --print-config > convert.toml
+
+      Tokens for a language model, with a token that ends each document:
+        shardmill convert text/ shards/ --tokenize tokenizer.json --append '<|endoftext|>'
 
       Into a bucket; after a failure the same command resumes where it stopped:
         shardmill convert data/ s3://bucket/sets/train

@@ -62,9 +62,6 @@ pub struct ConvertArgs {
     pub rows: RowArgs,
 
     #[command(flatten)]
-    pub tokens: TokenArgs,
-
-    #[command(flatten)]
     pub shards: ShardArgs,
 
     #[command(flatten)]
@@ -159,7 +156,7 @@ pub struct CsvArgs {
     pub infer_rows: usize,
 }
 
-// Nulls and splits.
+// Nulls, splits and tokens.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Columns and rows")]
 pub struct RowArgs {
@@ -192,6 +189,9 @@ pub struct RowArgs {
     /// Rows with the same value in this column go to the same split
     #[arg(long, value_name = "COLUMN", requires = "split", value_parser = values::not_empty)]
     pub split_key: Option<String>,
+
+    #[command(flatten)]
+    pub tokens: TokenArgs,
 }
 
 // How text becomes tokens.
