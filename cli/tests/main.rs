@@ -66,6 +66,8 @@ mod stats;
 #[cfg(test)]
 mod tars;
 #[cfg(test)]
+mod tokenize;
+#[cfg(test)]
 mod usage;
 #[cfg(test)]
 mod verify;

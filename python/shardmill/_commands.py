@@ -62,6 +62,13 @@ def convert(
     nulls: str = 'error',
     null_as: Optional[Mapping[str, Any]] = None,
     lengths: Sequence[str] = (),
+    tokenize: Optional[Path] = None,
+    text: Optional[str] = None,
+    tokens: Optional[str] = None,
+    special_tokens: bool = False,
+    prepend: Optional[str] = None,
+    append: Optional[str] = None,
+    keep_text: bool = False,
     shuffle: Optional[int] = None,
     split: Optional[Mapping[str, float]] = None,
     split_key: Optional[str] = None,
@@ -115,6 +122,13 @@ def convert(
         nulls: What to do with nulls: ``error``, ``mask``, ``drop``, or ``omit`` for WebDataset.
         null_as: The values to store for nulls, by column.
         lengths: The columns whose lengths are kept beside the index, for `shardmill.lengths`.
+        tokenize: A ``tokenizer.json`` of Hugging Face, to replace a column of text with its tokens.
+        text: The column to tokenize. Defaults to the only column of text.
+        tokens: The name of the column of tokens. Defaults to ``tokens``.
+        special_tokens: Whether to add the special tokens that the tokenizer adds for a model.
+        prepend: A token of the vocabulary before each text.
+        append: A token of the vocabulary after each text, such as ``<|endoftext|>``.
+        keep_text: Whether to write the text as well.
         shuffle: Writes the rows in a random order that depends only on this number and the source.
         split: The shares of subdirectories, which add up to 1, such as ``{'train': 0.9, 'val': 0.1}``.
         split_key: Rows with the same value in this column go to the same split.
@@ -166,6 +180,13 @@ def convert(
         csv_no_header=not check.flag('csv_header', csv_header),
         infer_rows=infer_rows,
         nulls=nulls,
+        tokenize=check.path_or_none('tokenize', tokenize),
+        text=text,
+        tokens=tokens,
+        special_tokens=check.flag('special_tokens', special_tokens),
+        prepend=prepend,
+        append=append,
+        keep_text=check.flag('keep_text', keep_text),
         shuffle=shuffle,
         split=','.join(f'{name}={share}' for name, share in (split or {}).items()) or None,
         split_key=split_key,
