@@ -82,7 +82,7 @@ def test_tokens_of_a_conversion_have_lengths(tmp_path: Path) -> None:
     assert samples[1]['ids'].tolist() == [0]
     lengths = shardmill.lengths(tmp_path / 'out', 'ids')
     assert lengths.tolist() == [len(sample['ids']) for sample in samples]
-    with pytest.raises(shardmill.UsageError) as unknown:
+    with pytest.raises(UsageError) as unknown:
         shardmill.convert(
             tmp_path / 'rows.jsonl', tmp_path / 'other', tokenize=tokenizer, append='no'
         )
