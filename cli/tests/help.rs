@@ -141,7 +141,7 @@ fn convert() {
               Format of the shards
 
               [default: mds]
-              [possible values: mds, webdataset, jsonl, csv, tsv, xsv]
+              [possible values: mds, webdataset, parquet, jsonl, csv, tsv, xsv]
 
       -h, --help
               Print help (see a summary with '-h')
@@ -299,6 +299,9 @@ fn convert() {
               Maximum raw bytes of a shard, or none
 
               [default: 64MiB]
+
+          --row-group-size <SIZE>
+              Maximum raw bytes of a row group of `--to parquet` [default: 64MiB]
 
           --samples-per-shard <N>
               Maximum number of samples in a shard

@@ -49,6 +49,8 @@ mod ls;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod parquet_files;
+#[cfg(test)]
 mod patterns;
 #[cfg(test)]
 mod plan;

@@ -75,6 +75,7 @@ def convert(
     compression: Optional[str] = None,
     hashes: Union[str, Sequence[str]] = 'sha256',
     size_limit: Union[int, str, None] = '64MiB',
+    row_group_size: Union[int, str, None] = None,
     samples_per_shard: Optional[int] = None,
     shard_pattern: Optional[str] = None,
     names: str = 'portable',
@@ -102,7 +103,7 @@ def convert(
         out: The directory or the prefix in a store that receives the shards and ``index.json``.
         columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
             By default all columns are written, in the default encodings of their types.
-        to: The format: ``mds``, ``webdataset``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
+        to: The format: ``mds``, ``webdataset``, ``parquet``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
         source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
         include: Patterns of the files to read, relative to the source. Defaults to all files.
         exclude: Patterns of files to leave out, relative to the source; they win over ``include``.
@@ -135,6 +136,7 @@ def convert(
         compression: The compression, such as ``zstd:3``, or ``none``. Defaults to ``zstd:3``, for WebDataset to none.
         hashes: The names of the hashes to record; ``none`` or an empty list for none.
         size_limit: The maximum raw bytes per shard, as a number or as text such as ``64MiB``; ``None`` for no limit.
+        row_group_size: The maximum raw bytes of a row group of ``parquet``. Defaults to ``64MiB``.
         samples_per_shard: The maximum number of samples per shard.
         shard_pattern: The names of tar files. Defaults to ``shard-%06d.tar``.
         names: The keys and fields that are allowed in tar files: ``portable`` or ``any``.
@@ -193,6 +195,7 @@ def convert(
         compression=compression,
         hashes=_listed(hashes) or 'none',
         size_limit='none' if size_limit is None else size_limit,
+        row_group_size=row_group_size,
         samples_per_shard=samples_per_shard,
         shard_pattern=shard_pattern,
         names=names,

@@ -48,6 +48,7 @@ const MMAP: &str = "shardmill-mmap";
 const ORDER: &str = "shardmill-order";
 const MDS: &str = "shardmill-mds";
 const WEBDATASET: &str = "shardmill-webdataset";
+const PARQUET: &str = "shardmill-parquet";
 const STORAGE: &str = "shardmill-storage";
 const DATASET: &str = "shardmill-dataset";
 const SOURCE: &str = "shardmill-source";
@@ -71,6 +72,7 @@ pub const ROOMS: &[Room] = &[
     room(CODEC, Floor::Shared, &[CORE]),
     room(MDS, Floor::Part, &[CORE, CODEC]),
     room(WEBDATASET, Floor::Part, &[CORE, CODEC]),
+    room(PARQUET, Floor::Part, &[CORE, CODEC]),
     room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
@@ -92,7 +94,7 @@ pub const ROOMS: &[Room] = &[
         CONVERT,
         Floor::Job,
         &[
-            CORE, SOURCE, STORAGE, MDS, WEBDATASET, WRITER, DATASET, TOKENIZE,
+            CORE, SOURCE, STORAGE, MDS, WEBDATASET, PARQUET, WRITER, DATASET, TOKENIZE,
         ],
     ),
     // It measures Arrow rows, of which only sources know where they come from.
@@ -131,8 +133,8 @@ pub const ROOMS: &[Room] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER,
-    CONVERT, PROFILE, VIEW, CLI, PYTHON, TESTING, TOKENIZE,
+    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, STORAGE, DATASET, SOURCE, WRITER,
+    READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, TESTING, TOKENIZE,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.
@@ -160,11 +162,13 @@ pub const HEAVY: &[Heavy] = &[
     Heavy {
         family: "parquet",
         // For tests that need tables, with the feature `delta`.
-        homes: &[SOURCE, TESTING],
+        homes: &[SOURCE, PARQUET, TESTING],
     },
     Heavy {
         family: "arrow",
-        homes: &[SOURCE, WRITER, CONVERT, PROFILE, PYTHON, TESTING, TOKENIZE],
+        homes: &[
+            SOURCE, PARQUET, WRITER, CONVERT, PROFILE, PYTHON, TESTING, TOKENIZE,
+        ],
     },
     Heavy {
         family: "tokenizers",

@@ -250,6 +250,10 @@ pub struct ShardArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = values::byte_size_or_none)]
     pub size_limit: OrNone<u64>,
 
+    /// Maximum raw bytes of a row group of `--to parquet` [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::byte_size)]
+    pub row_group_size: Option<u64>,
+
     /// Maximum number of samples in a shard
     #[arg(long, value_name = "N", value_parser = values::samples)]
     pub samples_per_shard: Option<u64>,
@@ -356,6 +360,7 @@ fn formats() -> impl TypedValueParser<Value = ShardFormat> {
     values::choice([
         ("mds", Format::Mds.into()),
         ("webdataset", ShardFormat::Webdataset),
+        ("parquet", ShardFormat::Parquet),
         ("jsonl", Format::Json.into()),
         ("json", Format::Json.into()),
         ("csv", Format::Csv.into()),

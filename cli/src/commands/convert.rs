@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use shardmill_convert::{
     ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
-    RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions, TokenizeOptions,
+    RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions, TokenizeOptions, table_type,
 };
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Encoding, TextEncoding};
@@ -131,8 +131,10 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Faul
     let none = compression == Some("none");
     let compression = compression.filter(|name| *name != "none");
     let (compression, tar_compression) = match to {
-        ShardFormat::Streaming(_) if compression.is_none() && !none => (default.compression, None),
-        ShardFormat::Streaming(_) => (
+        ShardFormat::Streaming(_) | ShardFormat::Parquet if compression.is_none() && !none => {
+            (default.compression, None)
+        }
+        ShardFormat::Streaming(_) | ShardFormat::Parquet => (
             parse_compression(
                 compression,
                 "",
@@ -160,6 +162,7 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Faul
         },
         hashes: args.hashes.clone(),
         size_limit: args.size_limit,
+        row_group_bytes: args.row_group_size.unwrap_or(default.row_group_bytes),
         samples_per_shard: args.samples_per_shard,
         separator: args.separator.clone(),
         newline: args.newline.clone().unwrap_or(default.newline),
@@ -185,14 +188,20 @@ fn parse_compression<T: FromStr>(
 fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
     const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
     let is_tar = to == ShardFormat::Webdataset;
-    let has_lines = !is_tar && to != Format::Mds.into();
+    let is_table = to == ShardFormat::Parquet;
+    let has_lines = !is_tar && !is_table && to != Format::Mds.into();
     let nothing = || format!("{to} has nothing to choose there");
     let tar_hint = "leave it out, or write --to webdataset";
     let refused = match () {
         () if !is_tar && args.shard_pattern.is_some() => ("shard-pattern", nothing(), tar_hint),
         () if !is_tar && args.names != TarNames::Portable => ("names", nothing(), tar_hint),
         () if !is_tar && args.index_for.is_some() => ("index-for", nothing(), tar_hint),
-        () if !is_tar && args.size_limit > Some(u64::from(u32::MAX)) => (
+        () if !is_table && args.row_group_size.is_some() => (
+            "row-group-size",
+            format!("{to} has no row groups"),
+            "leave it out, or write --to parquet",
+        ),
+        () if !is_tar && !is_table && args.size_limit > Some(u64::from(u32::MAX)) => (
             "size-limit",
             format!(
                 "{} bytes are more than a shard can address",
@@ -253,6 +262,11 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Fault> {
                 let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
                 let hint = format!("the encodings of webdataset are {names}");
                 parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
+            }
+            ShardFormat::Parquet => {
+                let fact = format!("unknown encoding `{}`", escape(encoding));
+                let hint = "columns of parquet are bytes, str, int or float";
+                table_type(encoding).ok_or_else(|| error(&fact, hint))?;
             }
             ShardFormat::Streaming(Format::Mds) => {
                 let parsed: Result<Encoding, _> = encoding.parse();
@@ -333,6 +347,10 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
         },
     );
     row("size limit", form.size_limit().map_or_else(none, bytes));
+    if form.format() == ShardFormat::Parquet {
+        let most = plan.options.shards.row_group_bytes;
+        row("row group size", bytes(most));
+    }
     if form.format() == ShardFormat::Webdataset {
         row("shards", plan.options.shards.tar.pattern.to_string());
         row("keys", plan.key_source());

@@ -335,6 +335,8 @@ fn option_id(option: &str) -> &'static str {
         "split" => "config-split",
         "split-key" => "config-split-key",
         "null-as" => "config-null-as",
+        "compression" => "config-compression",
+        "row-group-size" => "config-row-group-size",
         "nulls" => "config-nulls",
         "lengths" => "config-lengths",
         "text" => "config-text",

@@ -58,6 +58,7 @@ mod rewrite;
 mod run;
 mod select;
 mod split;
+mod table;
 mod tar_source;
 mod target;
 mod tokens;
@@ -81,6 +82,7 @@ pub use rewrite::{ChangeLine, LostLine, RewriteKind, RewriteOptions, Rewritten, 
 pub use run::run;
 pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;
+pub use table::{MOST_ROW_GROUP_BYTES, table_type};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -190,14 +190,16 @@ impl TokenizeOptions {
 pub struct ShardOptions {
     /// The format.
     pub to: ShardFormat,
-    /// The compression of shards, except tar shards.
+    /// The compression of shards, except tar shards. In Parquet files, it is the compression of pages.
     pub compression: Option<Compression>,
     /// The options that only WebDataset has.
     pub tar: TarOptions,
     /// The hashes in the index.
     pub hashes: Vec<HashAlgo>,
-    /// The maximum size of an uncompressed shard in bytes.
+    /// The maximum size of an uncompressed shard in bytes. In Parquet files, the size of the rows in memory counts.
     pub size_limit: Option<u64>,
+    /// The maximum size of the rows of a row group in bytes; only in Parquet files.
+    pub row_group_bytes: u64,
     /// The maximum number of samples in a shard.
     pub samples_per_shard: Option<u64>,
     /// The separator of values in XSV.
@@ -215,6 +217,7 @@ impl Default for ShardOptions {
             tar: TarOptions::default(),
             hashes: vec![HashAlgo::Sha256],
             size_limit: Some(64 << 20),
+            row_group_bytes: 64 << 20,
             samples_per_shard: None,
             separator: None,
             newline: "\n".to_owned(),
@@ -347,10 +350,15 @@ impl ConvertOptions {
         );
         put("split_key", json!(self.columns.split_key));
         let compression = match self.shards.to {
-            ShardFormat::Streaming(_) => self.shards.compression.map(|name| name.to_string()),
+            ShardFormat::Streaming(_) | ShardFormat::Parquet => {
+                self.shards.compression.map(|name| name.to_string())
+            }
             ShardFormat::Webdataset => self.shards.tar.compression.map(|name| name.to_string()),
         };
         put("compression", json!(compression));
+        if self.shards.to == ShardFormat::Parquet {
+            put("row_group_bytes", json!(self.shards.row_group_bytes));
+        }
         if self.shards.to == ShardFormat::Webdataset {
             put("shard_pattern", json!(self.shards.tar.pattern.to_string()));
             put("names", json!(self.shards.tar.names.name()));

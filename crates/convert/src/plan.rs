@@ -27,6 +27,7 @@ use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
 use crate::provenance::Provenance;
 use crate::report::SplitReport;
 use crate::split::{SplitPlan, can_be_key};
+use crate::table;
 use crate::tokens::{self, TokenizerFile};
 
 /// A column of the output.
@@ -94,6 +95,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     options.source.resources.jobs = options.source.resources.jobs.max(1);
     check_overlap(&options)?;
     let (mut source, increment) = open_source(&options)?;
+    let known_types = table::known_types(source.as_ref(), &options)?;
     if let Some(seed) = options.columns.shuffle {
         source = shuffled(source, seed, &options.source.resources);
     }
@@ -115,7 +117,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         });
     }
     let skip = hidden.or(split_key_to_skip(&options, &source)?);
-    let targets = columns::targets(&schema, &options)?;
+    let targets = columns::targets(&schema, &known_types, &options)?;
     let nulls = columns::null_plan(&schema, &targets, &options, |column| {
         source.null_count(column)
     })?;
@@ -275,6 +277,7 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
             "leave one of them out",
         ));
     }
+    table::check_options(options)?;
     check_tar_options(options)?;
     check_part(options)?;
     if options.shards.separator.is_some() && options.shards.to != shardmill_core::Format::Xsv.into()

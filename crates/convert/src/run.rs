@@ -6,7 +6,7 @@ use std::time::Instant;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
-use shardmill_writer::{Base, DatasetIndex, TarKeys, WriteError, publish_index};
+use shardmill_writer::{Base, DatasetIndex, ShardFormat, TarKeys, WriteError, publish_index};
 
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
@@ -21,7 +21,7 @@ use crate::pipeline::{already_done, report, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, Outcome};
-use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder};
+use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
 use crate::tokens::with_lengths;
 
 /// Runs a plan to its end.
@@ -239,13 +239,14 @@ fn convert(
             increment = Some(record.report());
         }
         let provenance = Provenance {
-            content: Some(*content),
+            // The samples of tables are not hashed one by one.
+            content: (options.shards.to != ShardFormat::Parquet).then_some(*content),
             dropped_rows: Some(written.dropped),
             increment: increment.as_ref(),
             ..plan.provenance(split)
         };
         let text = provenance::text_of(&provenance.to_json());
-        let name = in_folder(folder, PROVENANCE_NAME);
+        let name = in_folder(folder, &side_name(options.shards.to, PROVENANCE_NAME));
         target.publish_bytes(&name, text.as_bytes(), PublishMode::Replace)?;
         let go_on = &mut target.go_on();
         publish_index(target.place, WORK_FOLDER, folder, index, go_on)?;

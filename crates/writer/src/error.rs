@@ -207,6 +207,15 @@ pub enum WriteError {
         #[source]
         source: shardmill_mds::CodecError,
     },
+    /// A file of a table cannot be encoded.
+    #[error("file {shard} could not be encoded")]
+    Table {
+        /// The number of the file.
+        shard: u64,
+        /// The cause.
+        #[source]
+        source: crate::table::TableError,
+    },
     /// A tar file cannot have this key or field.
     #[error("row {row}")]
     Sample {
@@ -305,6 +314,14 @@ pub enum ValueReason {
         /// The length of a list that differs.
         other: usize,
     },
+    /// The array does not have the type and the number of dimensions of its column.
+    #[error("the array is {found}, the column holds arrays that are {expected}")]
+    Array {
+        /// The number of dimensions and the type of the value.
+        found: String,
+        /// Those of the column.
+        expected: String,
+    },
     /// The shape of an array differs from the declared shape.
     #[error("the array has shape {found:?}, the encoding says {expected:?}")]
     Shape {
@@ -362,7 +379,7 @@ impl Diagnostic for WriteError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Input { problem, .. } => problem.facts().0,
-            Self::TypeUnsupported { .. } => ErrorKind::Unsupported,
+            Self::TypeUnsupported { .. } | Self::Table { .. } => ErrorKind::Unsupported,
             Self::Value { .. }
             | Self::Null { .. }
             | Self::SampleTooLarge { .. }
@@ -386,13 +403,14 @@ impl Diagnostic for WriteError {
                 ValueReason::EmptyArray { .. } => "array-empty",
                 ValueReason::NullInside => "array-null",
                 ValueReason::Ragged { .. } => "array-ragged",
-                ValueReason::Shape { .. } => "array-shape",
+                ValueReason::Array { .. } | ValueReason::Shape { .. } => "array-shape",
                 ValueReason::Length { .. } => "value-length",
                 ValueReason::Separator { .. } => "value-separator",
                 ValueReason::Datum(error) => error.id(),
                 ValueReason::Field(error) => error.id(),
             },
             Self::Null { .. } => "value-null",
+            Self::Table { .. } => "parquet-encode",
             Self::SampleTooLarge { .. } => "limit-sample-bytes",
             Self::Columns { .. } => "config-columns",
             Self::Sample { source, .. } => source.id(),
@@ -462,6 +480,9 @@ impl ValueReason {
         Some(match self {
             Self::EmptyArray { .. } | Self::Ragged { .. } => {
                 format!("store the lists as JSON with --column {column}:json")
+            }
+            Self::Array { .. } => {
+                format!("keep the bytes of MDS with --column {column}:bytes")
             }
             Self::NullInside => format!(
                 "JSON keeps nulls: name the columns to write, with --column {column}:json for this one"
