@@ -18,7 +18,8 @@ pub enum Nulls {
     /// Report an error that names the column and the row.
     #[default]
     Error,
-    /// Store the zero of the type, and 1 in a `uint8` column `NAME__is_null`.
+    /// Store the zero of the type, and 1 in a `uint8` column `NAME__is_null`. For a null inside a list of numbers, store 0
+    /// in its place, and 2 in the column.
     Mask,
     /// Drop the row, and count it.
     Drop,

@@ -485,7 +485,7 @@ impl ValueReason {
                 format!("keep the bytes of MDS with --column {column}:bytes")
             }
             Self::NullInside => format!(
-                "JSON keeps nulls: name the columns to write, with --column {column}:json for this one"
+                "--nulls mask stores 0 for it; JSON keeps nulls: name the columns to write, with --column {column}:json for this one"
             ),
             Self::Separator { .. } => {
                 "choose --to mds or jsonl, or --to xsv with a --separator that is in no value"
