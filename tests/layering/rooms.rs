@@ -110,7 +110,7 @@ pub const ROOMS: &[Room] = &[
         Floor::Edge,
         &[
             CORE, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER, CONVERT,
-            PROFILE, VIEW,
+            PROFILE, TOKENIZE, VIEW,
         ],
     ),
     // Every rank imports the module, so it must not include the query engine: it uses neither `source` nor `convert`.

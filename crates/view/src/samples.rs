@@ -1,11 +1,14 @@
 //! Samples of an open dataset, by number, whatever its format.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
+use serde_json::{Value as Json, json};
 use shardmill_core::Limits;
-use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, Sample, TarSet, ViewTarget};
+use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, Sample, TarFile, TarSet, ViewTarget};
 use shardmill_mds::{DType, Image, NdArray, SampleValue, TextValue, Value, decode};
+use shardmill_storage::StorageError;
 use shardmill_webdataset::{Value as TarValue, inflate};
 
 use crate::tars::{TarSample, Tars};
@@ -35,6 +38,57 @@ pub struct Samples {
 enum Stored {
     Indexed(Box<Dataset>),
     Tars(Tars),
+    Rows(Box<dyn RowSource>),
+}
+
+/// Rows of a table, or samples of a tree of files.
+pub trait RowSource: fmt::Debug + Send + Sync {
+    /// Returns the number of rows.
+    fn rows(&self) -> u64;
+
+    /// Calls `show` with the number and each field of some rows. Returns how many rows were read, from the first.
+    ///
+    /// # Errors
+    ///
+    /// An error as the command line describes it.
+    fn visit(
+        &self,
+        rows: Range<u64>,
+        show: &mut dyn FnMut(u64, &FieldValue<'_>),
+    ) -> Result<u64, Json>;
+}
+
+/// An error of reading samples.
+#[derive(Debug)]
+pub enum SampleError {
+    /// An error of the dataset.
+    Dataset(Box<DatasetError>),
+    /// An error that the command line has described.
+    Described(Json),
+}
+
+impl From<DatasetError> for SampleError {
+    fn from(error: DatasetError) -> Self {
+        Self::Dataset(Box::new(error))
+    }
+}
+
+impl From<StorageError> for SampleError {
+    fn from(error: StorageError) -> Self {
+        DatasetError::from(error).into()
+    }
+}
+
+/// The name of a file, and its length.
+pub type ShardFile = (String, u64);
+
+/// The files of a shard.
+#[derive(Debug)]
+pub struct ShardFiles {
+    /// The raw file.
+    pub raw: ShardFile,
+    /// The compressed file, if that is what is stored.
+    pub stored: Option<ShardFile>,
 }
 
 /// Where a sample is stored.
@@ -84,6 +138,52 @@ impl Samples {
         }
     }
 
+    /// Makes the samples of a table or of a tree of files.
+    #[must_use]
+    pub fn of_rows(rows: Box<dyn RowSource>) -> Self {
+        Self {
+            limits: Limits::default(),
+            with_deleted: false,
+            stored: Stored::Rows(rows),
+        }
+    }
+
+    /// Returns what they are samples of: `dataset`, `tars` or `source`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match &self.stored {
+            Stored::Indexed(_) => "dataset",
+            Stored::Tars(_) => "tars",
+            Stored::Rows(_) => "source",
+        }
+    }
+
+    /// Iterates over the files of the shards.
+    pub fn shard_files(&self) -> Box<dyn Iterator<Item = ShardFiles> + '_> {
+        match &self.stored {
+            Stored::Indexed(dataset) => Box::new(dataset.index().shards.iter().map(|shard| {
+                let file = |file: &shardmill_mds::FileInfo| (file.basename.to_string(), file.bytes);
+                ShardFiles {
+                    raw: file(&shard.raw_data),
+                    stored: shard.zip_data.as_ref().map(file),
+                }
+            })),
+            Stored::Tars(tars) => {
+                let entries = tars.set().shards().iter().filter_map(TarFile::entry);
+                Box::new(entries.map(|shard| {
+                    let file = |file: &shardmill_webdataset::FileInfo| {
+                        (file.basename.to_string(), file.bytes)
+                    };
+                    ShardFiles {
+                        raw: file(&shard.raw_data),
+                        stored: shard.zip_data.as_ref().map(file),
+                    }
+                }))
+            }
+            Stored::Rows(_) => Box::new(std::iter::empty()),
+        }
+    }
+
     /// Sets whether deleted samples are among them. The dataset was opened accordingly.
     #[must_use]
     pub fn including_deleted(self, with_deleted: bool) -> Self {
@@ -99,6 +199,7 @@ impl Samples {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.len(),
             Stored::Tars(tars) => tars.len(),
+            Stored::Rows(rows) => rows.rows(),
         }
     }
 
@@ -114,6 +215,7 @@ impl Samples {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.index().shards.len(),
             Stored::Tars(tars) => tars.set().shards().len(),
+            Stored::Rows(_) => 0,
         }
     }
 
@@ -127,11 +229,14 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// Errors of reading the index, or the headers of tar files without one.
-    pub fn view_target(&self) -> Result<ViewTarget, DatasetError> {
+    /// Errors of reading the index, or the headers of tar files without one. Sources have no views.
+    pub fn view_target(&self) -> Result<ViewTarget, SampleError> {
         match &self.stored {
-            Stored::Indexed(dataset) => dataset.view_target(),
+            Stored::Indexed(dataset) => Ok(dataset.view_target()?),
             Stored::Tars(tars) => Ok(tars.set().view_target(&self.limits)?.0),
+            Stored::Rows(_) => Err(SampleError::Described(
+                json!({ "message": "a source has no views" }),
+            )),
         }
     }
 
@@ -145,7 +250,7 @@ impl Samples {
         &self,
         number: u64,
         show: &mut dyn FnMut(&FieldValue<'_>),
-    ) -> Result<SamplePosition, DatasetError> {
+    ) -> Result<SamplePosition, SampleError> {
         let numbers = number..number.saturating_add(1);
         let visited = self.visit_run(numbers, &mut |_, field| show(field))?;
         Ok(visited.into_iter().next().unwrap_or_default())
@@ -161,12 +266,20 @@ impl Samples {
         &self,
         numbers: Range<u64>,
         show: &mut dyn FnMut(u64, &FieldValue<'_>),
-    ) -> Result<Vec<SamplePosition>, DatasetError> {
+    ) -> Result<Vec<SamplePosition>, SampleError> {
         match &self.stored {
             Stored::Indexed(dataset) => {
                 let samples = dataset.samples(numbers, RUN_BYTES)?;
-                let visit = |sample| self.visit_indexed(dataset, sample, show);
+                let visit = |sample| Ok(self.visit_indexed(dataset, sample, show)?);
                 samples.iter().map(visit).collect()
+            }
+            Stored::Rows(rows) => {
+                match rows.visit(numbers, show).map_err(SampleError::Described)? {
+                    0 => Err(SampleError::Described(
+                        json!({ "message": "there is no such row; the source has changed" }),
+                    )),
+                    read => Ok((0..read).map(|_| SamplePosition::default()).collect()),
+                }
             }
             Stored::Tars(tars) => {
                 let run =
@@ -261,13 +374,56 @@ impl Samples {
         Ok(())
     }
 
+    /// Returns a range of the bytes of a value, and how many it has; `None` if the sample has no such value. Of a tar shard, only
+    /// the range is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`visit`](Self::visit).
+    pub fn part(
+        &self,
+        number: u64,
+        column: &str,
+        range: &Range<u64>,
+    ) -> Result<Option<(Vec<u8>, u64)>, SampleError> {
+        let within = |bytes: u64| {
+            let start = range.start.min(bytes);
+            start..range.end.clamp(start, bytes)
+        };
+        let mut found = None;
+        if let Stored::Tars(tars) = &self.stored {
+            let numbers = number..number.saturating_add(1);
+            tars.visit(&numbers, 0, &self.limits, &mut |_, sample| {
+                if let Some(field) = sample.entry.field(column) {
+                    let bytes = sample.bytes(field, within(field.bytes))?;
+                    found = Some((bytes.into_owned(), field.bytes));
+                }
+                Ok(())
+            })?;
+            return Ok(found);
+        }
+        self.visit(number, &mut |field| {
+            if field.name == column {
+                let bytes = match &field.value {
+                    Ok(Value::Bytes(bytes)) => bytes,
+                    _ => field.bytes,
+                };
+                let range = within(bytes.len() as u64);
+                let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
+                let part = bytes.get(at(range.start)..at(range.end));
+                found = Some((part.unwrap_or_default().to_vec(), bytes.len() as u64));
+            }
+        })?;
+        Ok(found)
+    }
+
     /// Returns the keys of the first samples of a range: as many as one read returns, but at least one. Samples without a key
     /// have an empty one.
     ///
     /// # Errors
     ///
     /// As [`visit`](Self::visit).
-    pub fn keys(&self, numbers: Range<u64>) -> Result<Vec<String>, DatasetError> {
+    pub fn keys(&self, numbers: Range<u64>) -> Result<Vec<String>, SampleError> {
         let mut keys = Vec::new();
         if let Stored::Tars(tars) = &self.stored {
             tars.visit(&numbers, RUN_BYTES, &self.limits, &mut |_, sample| {

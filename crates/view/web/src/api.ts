@@ -128,10 +128,38 @@ export async function facts(signal?: AbortSignal): Promise<Facts> {
 	return report ? report.dataset : get("dataset", {}, signal);
 }
 
-export async function samples(from: number, count: number, full: boolean, signal?: AbortSignal): Promise<Sample[]> {
+/** Returns consecutive samples: of all, or of those that meet the condition `where`. */
+export async function samples(
+	from: number,
+	count: number,
+	full: boolean,
+	where: string,
+	signal?: AbortSignal,
+): Promise<Sample[]> {
 	if (report) return report.samples.slice(from, from + count);
-	const found = await get<{ samples: Sample[] }>("samples", { from, count, full }, signal);
+	const found = await get<{ samples: Sample[] }>("samples", { from, count, full, where }, signal);
 	return found.samples;
+}
+
+/** The samples that meet a condition. */
+export interface Selected {
+	command: string;
+	samples: number;
+	bytes: number;
+}
+
+export async function select(where: string, signal?: AbortSignal): Promise<Selected> {
+	return get("select", { where }, signal);
+}
+
+/** Lets the browser save the view of the samples that meet a condition. */
+export async function saveView(where: string): Promise<void> {
+	const url = URL.createObjectURL(await (await request("view", { where })).blob());
+	const link = document.createElement("a");
+	link.href = url;
+	link.download = "selection.view";
+	link.click();
+	URL.revokeObjectURL(url);
 }
 
 /** Runs a command. Its own failure is an error; problems that it found are part of its output. */

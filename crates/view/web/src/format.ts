@@ -94,6 +94,30 @@ export function pythonArguments(values: Record<string, string | number | boolean
 		.join("");
 }
 
+/** Quotes the name of a column for SQL. */
+export function sqlName(column: string): string {
+	return `"${column.replaceAll('"', '""')}"`;
+}
+
+/** The SQL functions that measure a value, by what a histogram shows. */
+const MEASURES: Record<string, (name: string) => string> = {
+	value: (name) => name,
+	characters: (name) => `character_length(${name})`,
+	bytes: (name) => `octet_length(${name})`,
+};
+
+/** Returns the SQL condition of a bin, which begins at `from` and ends before `to`. Lists have none. */
+export function binCondition(column: string, measure: string, from: number, to: number): string | undefined {
+	const value = MEASURES[measure]?.(sqlName(column));
+	return value ? `${value} >= ${from} AND ${value} < ${to}` : undefined;
+}
+
+/** Returns the SQL condition of a value. */
+export function valueCondition(column: string, type: string, text: string): string {
+	const isNumber = /int|float|double|decimal/i.test(type) && /^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text);
+	return `${sqlName(column)} = ${isNumber ? text : `'${text.replaceAll("'", "''")}'`}`;
+}
+
 /** The page and the values of an address such as `#/samples?n=5`. */
 export interface Route {
 	page: string;

@@ -34,7 +34,7 @@ const STRIP = 12;
 
 export function Overview({ facts }: { facts: Facts }) {
 	const inspected = useLoaded((signal) => run<Inspected>("inspect", {}, signal), []);
-	const strip = useLoaded((signal) => samples(0, STRIP, false, signal), []);
+	const strip = useLoaded((signal) => samples(0, STRIP, false, "", signal), []);
 	const found = inspected.value?.output[0];
 	const source = found?.provenance?.source;
 	return (
