@@ -190,6 +190,13 @@ impl Program {
         query: &[(String, String)],
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Response, Response> {
+        // What prints no JSON is not for the page.
+        if VERBS
+            .iter()
+            .any(|verb| verb.name == name && verb.hidden.is_some())
+        {
+            return Err(Response::refusal(404, "there is no such page"));
+        }
         let (command, ran) = self.ran(name, query, is_gone)?;
         let body = format!(
             "{{\"command\":{},\"exit_code\":{},\"output\":[{}],\"errors\":[{}]}}",
@@ -410,6 +417,8 @@ mod tests {
             ("order", ("resume", "/etc/passwd")),
             ("inspect", ("nodes", "1")),
             ("stats", ("storage-option", "a=b")),
+            ("select", ("out", "/tmp/x")),
+            ("diff", ("temp-dir", "/tmp")),
             ("plan", ("nodes", "1\0")),
         ] {
             assert_eq!(options(name, &[query]), Err(400), "{name} {query:?}");

@@ -30,6 +30,7 @@ export function Tile({ sample, where, at }: { sample: Sample; where?: string; at
 
 /** Describes a value in a few words. */
 function summary(field: Field): string {
+	if (field.decoded) return visible(field.decoded).slice(0, 120);
 	switch (field.kind) {
 		case "text":
 		case "json":

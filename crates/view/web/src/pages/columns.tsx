@@ -97,25 +97,29 @@ export function Columns({ facts, values }: { facts: Facts; values: URLSearchPara
 							bars={column.histogram}
 							label={`Histogram of ${visible(column.name)}, ${column.measure}`}
 							href={
-								isReport()
+								isReport() || facts.kind === "source"
 									? undefined
 									: (bar) => {
-											const where = binCondition(column.name, column.measure, bar.from, bar.to);
+											const where = binCondition(column.name, column.type, column.measure, bar.from, bar.to);
 											return where ? routeText("samples", { where }) : undefined;
 										}
 							}
 						/>
 					) : null}
-					{chosen === null || isReport() ? null : <Frequent column={column.name} type={column.type} />}
+					{chosen === null || isReport() ? null : (
+						<Frequent column={column.name} type={column.type} isLinked={facts.kind !== "source"} />
+					)}
 				</section>
 			))}
 			{loaded.value ? <Copy label="CLI" text={loaded.value.command} /> : null}
-			<Copy label="Python" text={`${pythonDataset(facts.location)}.to_pandas(0, ${limit}).describe()`} />
+			{facts.kind === "source" ? null : (
+				<Copy label="Python" text={`${pythonDataset(facts.location)}.to_pandas(0, ${limit}).describe()`} />
+			)}
 		</>
 	);
 }
 
-function Frequent({ column, type }: { column: string; type: string }) {
+function Frequent({ column, type, isLinked }: { column: string; type: string; isLinked: boolean }) {
 	const [rows] = useState(FREQUENT_ROWS);
 	const loaded = useLoaded((signal) => frequent(column, rows, signal), [column, rows]);
 	const found = loaded.value;
@@ -134,9 +138,13 @@ function Frequent({ column, type }: { column: string; type: string }) {
 							<li key={value.text}>
 								<meter min={0} max={found.rows} value={value.count} aria-label={`share of ${visible(value.text)}`} />{" "}
 								{count(value.count)}{" "}
-								<a href={routeText("samples", { where: valueCondition(column, type, value.text) })}>
+								{isLinked ? (
+									<a href={routeText("samples", { where: valueCondition(column, type, value.text) })}>
+										<code>{visible(value.text) || "(empty)"}</code>
+									</a>
+								) : (
 									<code>{visible(value.text) || "(empty)"}</code>
-								</a>
+								)}
 							</li>
 						))}
 					</ol>

@@ -32,7 +32,9 @@ export function Samples({ facts, values }: { facts: Facts; values: URLSearchPara
 	return (
 		<>
 			<Jump total={total} />
-			{isReport() || number !== null || at !== null ? null : <Filter key={where} where={where} />}
+			{isReport() || facts.kind === "source" || number !== null || at !== null ? null : (
+				<Filter key={where} where={where} />
+			)}
 			{where && number === null ? <Status of={selected} /> : null}
 			{number !== null ? (
 				<Single facts={facts} total={total} at={Number(number)} where="" />
@@ -311,9 +313,15 @@ function Single({ facts, total, at, where }: { facts: Facts; total: number; at: 
 			{sample?.fields?.map((field) => (
 				<FieldView key={`${number}/${field.name}`} field={field} sample={number} />
 			))}
-			{isReport() || !sample ? null : <Origin key={number} number={number} />}
-			<Copy label="CLI" text={`shardmill cat ${quoted(facts.location)} ${number}${options}`} />
-			<Copy label="Python" text={`${pythonDataset(facts.location)}[${number}]`} />
+			{isReport() || !sample || facts.kind === "source" ? null : <Origin key={number} number={number} />}
+			{facts.kind === "source" ? (
+				<Copy label="CLI" text={`shardmill head ${quoted(facts.location)} -n ${number + 1} --json${options}`} />
+			) : (
+				<>
+					<Copy label="CLI" text={`shardmill cat ${quoted(facts.location)} ${number}${options}`} />
+					<Copy label="Python" text={`${pythonDataset(facts.location)}[${number}]`} />
+				</>
+			)}
 		</article>
 	);
 }
