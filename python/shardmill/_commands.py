@@ -176,8 +176,6 @@ def convert(
         delta_timestamp=delta_timestamp,
         key_column=key,
         schema=schema,
-        group=group,
-        follow_links=check.flag('follow_links', follow_links),
         csv_delimiter=csv_delimiter,
         csv_no_header=not check.flag('csv_header', csv_header),
         infer_rows=infer_rows,
@@ -212,8 +210,7 @@ def convert(
         takeover_after=takeover_after,
     )
     options.append(f'--from={source_kind}')
-    options += [f'--include={pattern}' for pattern in check.texts('include', include)]
-    options += [f'--exclude={pattern}' for pattern in check.texts('exclude', exclude)]
+    options += _files(include, exclude, group, follow_links)
     options += [f'--column={_column(name, column)}' for name, column in _pairs(columns)]
     options += [f'--csv-null={text}' for text in check.texts('csv_nulls', csv_nulls)]
     options += [f'--lengths={column}' for column in check.texts('lengths', lengths)]
@@ -228,9 +225,24 @@ def convert(
     return ConvertReport.from_json(done.only())
 
 
+def _files(
+    include: Sequence[str], exclude: Sequence[str], group: str, follow_links: bool
+) -> list[str]:
+    """Returns the options that select and group the files of a source."""
+    return [
+        *(f'--include={pattern}' for pattern in check.texts('include', include)),
+        *(f'--exclude={pattern}' for pattern in check.texts('exclude', exclude)),
+        *options_of(group=group, follow_links=check.flag('follow_links', follow_links)),
+    ]
+
+
 def inspect(
     location: Path,
     *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    group: str = 'stem',
+    follow_links: bool = False,
     delta_version: Optional[int] = None,
     delta_timestamp: Optional[str] = None,
     with_deleted: bool = False,
@@ -243,6 +255,10 @@ def inspect(
 
     Args:
         location: A dataset, a folder of datasets or a source, in a directory or in a store.
+        include: Patterns of the files of a source to read, relative to it. Defaults to all files.
+        exclude: Patterns of files to leave out, relative to the source; they win over ``include``.
+        group: Which files of a tree form a sample: ``stem``, ``key`` or ``file``.
+        follow_links: Whether to follow symbolic links in a tree.
         delta_version: The version of a Delta table; defaults to the latest.
         delta_timestamp: Inspects the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
         with_deleted: Whether to also count deleted samples.
@@ -262,6 +278,7 @@ def inspect(
         with_deleted=check.flag('with_deleted', with_deleted),
         view=check.path_or_none('view', view),
     )
+    options += _files(include, exclude, group, follow_links)
     place = check.path('location', location)
     done = run('inspect', options, [place], storage_options=storage_options)
     found = done.reports[0]

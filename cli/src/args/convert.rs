@@ -7,13 +7,13 @@ use clap::builder::TypedValueParser;
 use shardmill_convert::{ColumnSpec, Nulls, Part, SplitSpec, TarNames};
 use shardmill_core::Format;
 use shardmill_mds::HashAlgo;
-use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
+use shardmill_source::{SchemaRule, SourceKind};
 use shardmill_storage::Location;
 use shardmill_webdataset::Consumer;
 use shardmill_writer::{ShardFormat, ShardPattern};
 
 use super::values::{self, List, OrNone};
-use super::{JobsArgs, StorageArgs, TakeoverArgs};
+use super::{FileArgs, JobsArgs, StorageArgs, TakeoverArgs};
 
 /// Convert tables or a tree of files to compressed, hashed, indexed shards
 ///
@@ -71,23 +71,7 @@ pub struct ConvertArgs {
     pub stores: DestArgs,
 }
 
-// Which files are read. No doc comment: it would become the text of the verb. So for the groups that follow.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Columns and rows")]
-pub struct FileArgs {
-    /// Read only the files below a source folder that match this pattern, such as `*.jpg`; repeatable
-    ///
-    /// `*` and `?` match characters within a name, `**` any number of folders. A pattern without `/` is compared with the
-    /// file's name, any other with its path relative to the source. The kind of a source is detected from all its files.
-    #[arg(long, value_name = "GLOB", value_parser = values::not_empty)]
-    pub include: Vec<String>,
-
-    /// Ignore the files below a source folder that match this pattern, such as `drafts/**`; repeatable
-    #[arg(long, value_name = "GLOB", value_parser = values::not_empty)]
-    pub exclude: Vec<String>,
-}
-
-// How the sources are read.
+// How the sources are read. No doc comment: it would become the text of the verb. So for the groups that follow.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Columns and rows")]
 pub struct QueryArgs {
@@ -124,15 +108,6 @@ pub struct QueryArgs {
     /// (`strict`)
     #[arg(long, value_name = "RULE", default_value = "widen", value_parser = values::named(&[SchemaRule::Widen, SchemaRule::Union, SchemaRule::Strict], SchemaRule::name))]
     pub schema: SchemaRule,
-
-    /// In a tree of files: group files whose names are the same up to their last dot (`stem`) or up to their first dot,
-    /// as in tar shards (`key`), or make each file a sample (`file`)
-    #[arg(long, value_name = "HOW", default_value = "stem", value_parser = groups())]
-    pub group: TreeGroup,
-
-    /// In a tree of files: follow symbolic links
-    #[arg(long)]
-    pub follow_links: bool,
 }
 
 // How CSV and JSON lines are read.
@@ -366,14 +341,6 @@ fn formats() -> impl TypedValueParser<Value = ShardFormat> {
         ("csv", Format::Csv.into()),
         ("tsv", Format::Tsv.into()),
         ("xsv", Format::Xsv.into()),
-    ])
-}
-
-fn groups() -> impl TypedValueParser<Value = TreeGroup> {
-    values::choice([
-        ("stem", TreeGroup::Stem),
-        ("key", TreeGroup::Key),
-        ("file", TreeGroup::File),
     ])
 }
 

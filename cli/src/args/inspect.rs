@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{SampleArgs, StorageArgs, values};
+use super::{FileArgs, SampleArgs, StorageArgs, values};
 
 /// Show the contents of a dataset, or how a source would be converted
 ///
@@ -18,7 +18,7 @@ pub struct InspectArgs {
     pub location: String,
 
     /// List the shards of a dataset instead, one line each: number, samples, raw bytes, stored bytes, name and first hash
-    #[arg(long, conflicts_with_all = ["delta_version", "delta_timestamp"])]
+    #[arg(long, conflicts_with_all = ["delta_version", "delta_timestamp", "include", "exclude", "follow_links"])]
     pub shards: bool,
 
     /// In a Delta table: the version to inspect [default: the latest]
@@ -31,6 +31,9 @@ pub struct InspectArgs {
 
     #[command(flatten)]
     pub samples: SampleArgs,
+
+    #[command(flatten)]
+    pub files: FileArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,
@@ -52,6 +55,9 @@ EXAMPLES:
 
   How convert would encode a Parquet file:
     shardmill inspect data/part-0.parquet
+
+  The samples of a tree whose files are grouped by the part of their names before the first dot:
+    shardmill inspect photos/ --group key --exclude 'drafts/**'
 
   A dataset in a store:
     shardmill inspect s3://bucket/shards";

@@ -101,17 +101,14 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
         remote: options::remote(&args.stores.storage)?,
         ..SourceOptions::default()
     };
-    read.files.include.clone_from(&args.files.include);
-    read.files.exclude.clone_from(&args.files.exclude);
+    args.files.apply(&mut read);
     read.query.select.clone_from(&query.select);
     read.query.filter.clone_from(&query.filter);
     read.query.sql.clone_from(&query.sql);
     read.schema.rule = query.schema;
     read.delta.version = query.delta_version;
     read.delta.timestamp_ms = query.delta_timestamp;
-    read.tree.group = query.group;
     read.tree.key_column.clone_from(&query.key_column);
-    read.tree.follow_links = query.follow_links;
     read.text.infer_rows = csv.infer_rows;
     read.csv.delimiter = csv.csv_delimiter;
     read.csv.header = !csv.csv_no_header;

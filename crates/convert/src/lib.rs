@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod check;
 mod columns;
 mod commit;
 mod dest;
@@ -63,6 +64,7 @@ mod tar_source;
 mod target;
 mod tokens;
 
+pub use check::check_file_options;
 pub use commit::{CommitPartsOptions, CommitReport, commit};
 pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};

@@ -150,31 +150,29 @@ pub enum WriteError {
         hint: Option<String>,
     },
     /// A value does not fit the encoding of its column.
-    #[error("row {row}: {reason}")]
+    #[error("{row}: {reason}")]
     Value {
         /// The column.
         column: String,
-        /// The location of the row: a file and a row number, or a row of the result.
+        /// The row, as in `row 3 of x.parquet` or `sample a/001`.
         row: String,
         /// What is wrong with it.
         reason: Box<ValueReason>,
     },
     /// A value is null, and no option says what to do with nulls.
-    #[error("row {row} is null")]
+    #[error("{row} is null")]
     Null {
         /// The column.
         column: String,
-        /// The location of the row.
+        /// The row.
         row: String,
         /// The options that handle nulls.
         hint: String,
     },
     /// A sample is larger than the format or the limit allows.
-    #[error(
-        "row {row}: the sample has {bytes} bytes, more than the {limit} that a sample may have"
-    )]
+    #[error("{row}: the sample has {bytes} bytes, more than the {limit} that a sample may have")]
     SampleTooLarge {
-        /// The location of the row.
+        /// The row.
         row: String,
         /// Its encoded length.
         bytes: u64,
@@ -217,22 +215,22 @@ pub enum WriteError {
         source: crate::table::TableError,
     },
     /// A tar file cannot have this key or field.
-    #[error("row {row}")]
+    #[error("{row}")]
     Sample {
         /// The column that holds the key, or the field.
         column: String,
-        /// The location of the row.
+        /// The row.
         row: String,
         /// The cause.
         #[source]
         source: Box<shardmill_webdataset::WebdatasetError>,
     },
     /// Two samples have the same key.
-    #[error("row {row}: the key `{}` was there before", escape(key))]
+    #[error("{row}: the key `{}` was there before", escape(key))]
     DuplicateKey {
         /// The column that holds the key.
         column: String,
-        /// The location of the row.
+        /// The row.
         row: String,
         /// The key.
         key: String,

@@ -64,7 +64,7 @@ impl Input for Rows {
         }))
     }
     fn place(&self, unit: usize, row: u64) -> String {
-        format!("{row} of unit {unit}")
+        format!("row {row} of unit {unit}")
     }
 }
 
