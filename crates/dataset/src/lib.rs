@@ -35,6 +35,7 @@
 
 mod bits;
 mod body;
+mod cached_index;
 mod catalog;
 mod dataset;
 mod entry;
@@ -55,6 +56,7 @@ mod scan;
 mod schema;
 mod shard;
 mod side_files;
+mod stream;
 mod stream_live;
 mod tar;
 mod tar_view;
@@ -65,7 +67,7 @@ mod view;
 mod windows;
 
 pub use body::Body;
-pub use catalog::{Catalog, CatalogOptions, Stream, StreamOptions};
+pub use catalog::Catalog;
 pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
 pub use error::{DatasetError, DatasetProblem, Place, Subject, samples_of};
@@ -87,6 +89,7 @@ pub use side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
     SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
 };
+pub use stream::{CatalogOptions, Stream, StreamOptions};
 pub use stream_live::StreamLive;
 pub use tar::{TarProblem, TarSample};
 pub use tars::{

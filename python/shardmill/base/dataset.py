@@ -18,7 +18,7 @@ from shardmill.base._counts import Counts
 from shardmill.base._data_ranks import data_rank_of
 from shardmill.base._fetching import Fetcher
 from shardmill.base._fields import field_decoder
-from shardmill.base._folders import folders_of
+from shardmill.base._folders import check_same, folders_of
 from shardmill.base._iteration import later, samples_of, warn_of_shuffle
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
@@ -364,6 +364,7 @@ class StreamingDataset(
 
         self._shared = SharedState()
         self._files_digest: Optional[str] = None
+        self._index_digests: Optional[list[str]] = None
         self._open()
         self._check_cache_limit()
         self._skips = Skips.of_arguments(skip, skip_samples, self.num_samples)
@@ -434,6 +435,7 @@ class StreamingDataset(
         shards = self._stored_shards() if self._is_fetched_here else None
         self._reader = self._open_reader()
         self._process = os.getpid()
+        self._check_indexes()
         if shards is not None:
             self.shards = self._live_shards(shards)
         if any(stream._is_raw for stream in self.streams):
@@ -511,10 +513,16 @@ class StreamingDataset(
         """Returns the reader of this process; a forked child opens its own."""
         if self._process != os.getpid():
             self._reader = self._make_reader()
+            self._check_indexes()
             self._batches = None
             self.__dict__.pop('_fetcher', None)
             self._process = os.getpid()
         return self._reader
+
+    def _check_indexes(self) -> None:
+        found = self._reader.index_digests()
+        check_same(self.streams, self._index_digests, found)
+        self._index_digests = found
 
     def _refuse_unsafe_types(self) -> None:
         unsafe = self._reader.columns_of('pkl')
