@@ -145,7 +145,7 @@ class ConvertReport(Report):
     Attributes:
         out: The location of the dataset.
         outcome: ``converted``, ``resumed`` after an interruption, or ``already_done`` if nothing was left to do.
-        samples: The number of samples.
+        samples: The number of samples that readers deliver; deleted ones do not count.
         shards: The number of shards.
         raw_bytes: The size before compression.
         stored_bytes: The size of the files.

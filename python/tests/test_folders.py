@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardmill import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
-from shardmill.errors import UsageError
+from shardmill.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,3 +121,57 @@ def test_prefixes_of_a_store(
         assert ids(remote=remote, local=local)[0] == 0
     with pytest.raises(ValueError, match='Reused local directory'):
         ids(remote='s3://bucket/twins/two', local=local)
+
+
+def grow(folder: Path, samples: int) -> None:
+    """Writes a dataset of the first samples, whose shards begin with those of fewer samples."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with MDSWriter(out=str(folder), columns={'id': 'int'}, size_limit=512, hashes=['sha256']) as out:
+        for number in range(samples):
+            out.write({'id': number})
+
+
+def test_a_folder_follows_a_dataset_that_grows(tmp_path: Path) -> None:
+    remote, local = tmp_path / 'remote', tmp_path / 'local'
+    per_shard = 50
+    grow(remote, 2 * per_shard)
+    first = StreamingDataset(remote=str(remote), local=str(local), batch_size=4)
+    per_shard = first.samples_per_shard[0]
+    grow(remote, 2 * per_shard)
+    shutil.rmtree(local)
+    assert ids(remote=str(remote), local=str(local)) == list(range(2 * per_shard))
+    shard = local / 'shard.00001.mds'
+    inode = shard.stat().st_ino
+    grow(remote, 3 * per_shard)
+    assert ids(remote=str(remote), local=str(local)) == list(range(3 * per_shard))
+    assert shard.stat().st_ino == inode
+    assert (local / 'index.json').read_bytes() == (remote / 'index.json').read_bytes()
+    # Other samples: not a dataset that has grown.
+    shutil.rmtree(remote)
+    with MDSWriter(
+        out=str(remote), columns={'id': 'int'}, size_limit=512, hashes=['sha256']
+    ) as out:
+        for number in range(4 * per_shard):
+            out.write({'id': -number})
+    with pytest.raises(ConflictError, match='neither the index') as seen:
+        StreamingDataset(remote=str(remote), local=str(local), batch_size=4)
+    assert seen.value.id == 'cache-foreign'
+
+
+@pytest.mark.parametrize('cached', [True, False])
+@pytest.mark.parametrize('context', ['fork', 'spawn'])
+def test_workers_read_the_dataset_that_the_run_opened(
+    tmp_path: Path, context: str, cached: bool
+) -> None:
+    remote = tmp_path / 'remote'
+    grow(remote, 100)
+    local = str(tmp_path / 'local') if cached else None
+    dataset = StreamingDataset(remote=str(remote), local=local, batch_size=4)
+    loader = StreamingDataLoader(
+        dataset, batch_size=4, num_workers=1, multiprocessing_context=context
+    )
+    assert sum(len(batch['id']) for batch in loader) == 100
+    grow(remote, 200)
+    with pytest.raises(ConflictError, match='the index has changed') as seen:
+        list(loader)
+    assert seen.value.id == 'dataset-changed'

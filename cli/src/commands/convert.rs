@@ -455,8 +455,17 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
             "added",
             format!("{added} in {shards}, from version {from} to {version}"),
         );
-        let (gone, all) = (count(increment.tombstones), count(increment.all_tombstones));
-        row("gone", format!("{gone}, in index.tombstones {all}"));
+        let deleted = many(increment.tombstones, "sample");
+        row(
+            "deleted",
+            match increment.all_tombstones {
+                0 => deleted,
+                all => format!(
+                    "{deleted} since version {from}, {} in all; they are not counted above",
+                    count(all)
+                ),
+            },
+        );
     }
     row("raw", bytes(raw_bytes));
     let ratio = ratio(raw_bytes, stored_bytes);

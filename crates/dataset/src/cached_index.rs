@@ -9,7 +9,8 @@ use shardmill_core::{INDEX_NAME, Limits, escape};
 use shardmill_storage::{Dir, Folder, PublishMode, StorageError};
 
 use crate::entry::{Entry, Shards};
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
+use crate::problem::DatasetProblem;
 
 /// Where an index is copied to, and where it comes from.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,10 @@ use shardmill_mds::HashAlgo;
 use shardmill_order::StreamConfig;
 
 use crate::entry::{Entry, Shards, check_hashes_present};
-use crate::error::{DatasetError, DatasetProblem, Place};
+use crate::error::DatasetError;
 use crate::files::KnownFiles;
 use crate::mapped::Piece;
+use crate::problem::{DatasetProblem, Place};
 use crate::scan::Offsets;
 use crate::schema::Schema;
 use crate::stream::{CatalogOptions, Stream, StreamOptions, open_stream};

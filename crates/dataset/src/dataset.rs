@@ -10,10 +10,11 @@ use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
 use crate::entry::{Entry, Packing, Part, check_hashes_present};
-use crate::error::{DatasetError, DatasetProblem, Place};
+use crate::error::DatasetError;
 use crate::index_file::{expected_digest, open_index, read_index};
 use crate::live::LiveSamples;
 use crate::place::InPlace;
+use crate::problem::{DatasetProblem, Place};
 use crate::shard::{Sample, Shard};
 use crate::side_files::{SideFiles, read_file, unfinished_in};
 use crate::version::version_of;

@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::error::DatasetProblem;
+use crate::problem::DatasetProblem;
 
 /// The bytes of the hash at the end.
 pub(crate) const HASH_BYTES: usize = 32;

@@ -9,10 +9,11 @@ use shardmill_mds::{Column, Encoding, Field, Layout, ShardEntry, ShardView, Valu
 use shardmill_storage::{Location, RemoteOptions, Stored};
 
 use crate::dataset::{Dataset, OpenOptions};
-use crate::error::{DatasetError, DatasetProblem, Place, Subject};
+use crate::error::DatasetError;
 use crate::file_frame::{FileFrame, HASH_BYTES};
 use crate::live::LiveSamples;
 use crate::mapped::map;
+use crate::problem::{DatasetProblem, Place, Subject};
 use crate::side_files::if_there;
 use crate::view::shown_digest;
 

@@ -49,6 +49,7 @@ mod live;
 mod mapped;
 mod merge;
 mod place;
+mod problem;
 mod rebuild;
 mod report;
 mod sample_sources;
@@ -70,7 +71,7 @@ pub use body::Body;
 pub use catalog::Catalog;
 pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
-pub use error::{DatasetError, DatasetProblem, Place, Subject, samples_of};
+pub use error::{DatasetError, samples_of};
 pub use files::{
     DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
 };
@@ -79,6 +80,7 @@ pub use lengths::{LengthUnit, Lengths};
 pub use live::LiveSamples;
 pub use mapped::{Piece, ShardBytes, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
+pub use problem::{DatasetProblem, Place, Subject};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
 pub use sample_sources::{SampleSource, SampleSources};

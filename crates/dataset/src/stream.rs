@@ -12,9 +12,10 @@ use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError, Stor
 
 use crate::cached_index::CachedIndex;
 use crate::entry::Shards;
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
 use crate::files::{self, FileList, FileOptions, open_list};
 use crate::index_file::check_expected_index;
+use crate::problem::DatasetProblem;
 use crate::scan::{Found, ListedTars, Offsets, find_tars, list_tars, scan};
 use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tars::TarPattern;

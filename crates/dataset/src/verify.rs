@@ -12,8 +12,9 @@ use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
 use crate::dataset::{Dataset, Loader, parts};
 use crate::entry::Part;
-use crate::error::{DatasetError, Place};
+use crate::error::DatasetError;
 use crate::lengths::Lengths;
+use crate::problem::Place;
 use crate::report::{Findings, Found, Problem, ReadTotals, VerifyReport};
 use crate::side_files::{
     Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,

@@ -12,8 +12,9 @@ use shardmill_storage::{Folder, StorageError};
 
 use super::names::{PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME};
 use super::pending::{PENDING_BYTES, PENDING_NAME, Pending};
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
 use crate::live::LiveSamples;
+use crate::problem::DatasetProblem;
 use crate::report::{ContentReport, Problem};
 
 /// What a conversion recorded about the samples of its index.

@@ -11,9 +11,10 @@ use shardmill_webdataset::{
 };
 
 use super::listing::raw_tar_name;
-use crate::error::{DatasetError, Place};
+use crate::error::DatasetError;
 use crate::live::LiveSamples;
 use crate::mapped::ShardBytes;
+use crate::problem::Place;
 use crate::side_files::read_file;
 
 /// One tar file.
