@@ -169,7 +169,8 @@ fn a_tree_is_inspected_with_the_same_options_as_it_is_converted() {
     ] {
         let ran = place.run(&[&["inspect", "--json"], args].concat());
         assert_eq!((ran.code, &ran.error()["id"]), (2, &json!(id)), "{args:?}");
-        let ran = place.run(&[&["convert"], args, &["none", "--json"]].concat());
+        let (source, options) = args.split_first().unwrap();
+        let ran = place.run(&[&["convert", source, "none", "--json"], options].concat());
         assert_eq!((ran.code, &ran.error()["id"]), (2, &json!(id)), "{args:?}");
     }
 }

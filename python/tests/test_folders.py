@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -123,36 +124,36 @@ def test_prefixes_of_a_store(
         ids(remote='s3://bucket/twins/two', local=local)
 
 
-def grow(folder: Path, samples: int) -> None:
-    """Writes a dataset of the first samples, whose shards begin with those of fewer samples."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with MDSWriter(out=str(folder), columns={'id': 'int'}, size_limit=512, hashes=['sha256']) as out:
-        for number in range(samples):
-            out.write({'id': number})
+def grow(folder: Path, shards: int, sign: int = 1) -> int:
+    """Writes a dataset of full shards, which begins like one of fewer shards. Returns its number of samples."""
+
+    def written(samples: int) -> int:
+        shutil.rmtree(folder, ignore_errors=True)
+        with MDSWriter(
+            out=str(folder), columns={'id': 'int'}, size_limit=512, hashes=['sha256']
+        ) as out:
+            for number in range(samples):
+                out.write({'id': sign * number})
+        index = json.loads((folder / 'index.json').read_text())
+        return int(index['shards'][0]['samples'])
+
+    samples = shards * written(SAMPLES)
+    written(samples)
+    return samples
 
 
 def test_a_folder_follows_a_dataset_that_grows(tmp_path: Path) -> None:
     remote, local = tmp_path / 'remote', tmp_path / 'local'
-    per_shard = 50
-    grow(remote, 2 * per_shard)
-    first = StreamingDataset(remote=str(remote), local=str(local), batch_size=4)
-    per_shard = first.samples_per_shard[0]
-    grow(remote, 2 * per_shard)
-    shutil.rmtree(local)
-    assert ids(remote=str(remote), local=str(local)) == list(range(2 * per_shard))
+    samples = grow(remote, 2)
+    assert ids(remote=str(remote), local=str(local)) == list(range(samples))
     shard = local / 'shard.00001.mds'
     inode = shard.stat().st_ino
-    grow(remote, 3 * per_shard)
-    assert ids(remote=str(remote), local=str(local)) == list(range(3 * per_shard))
+    samples = grow(remote, 3)
+    assert ids(remote=str(remote), local=str(local)) == list(range(samples))
     assert shard.stat().st_ino == inode
     assert (local / 'index.json').read_bytes() == (remote / 'index.json').read_bytes()
     # Other samples: not a dataset that has grown.
-    shutil.rmtree(remote)
-    with MDSWriter(
-        out=str(remote), columns={'id': 'int'}, size_limit=512, hashes=['sha256']
-    ) as out:
-        for number in range(4 * per_shard):
-            out.write({'id': -number})
+    grow(remote, 4, sign=-1)
     with pytest.raises(ConflictError, match='neither the index') as seen:
         StreamingDataset(remote=str(remote), local=str(local), batch_size=4)
     assert seen.value.id == 'cache-foreign'
@@ -164,14 +165,13 @@ def test_workers_read_the_dataset_that_the_run_opened(
     tmp_path: Path, context: str, cached: bool
 ) -> None:
     remote = tmp_path / 'remote'
-    grow(remote, 100)
+    samples = grow(remote, 2)
     local = str(tmp_path / 'local') if cached else None
     dataset = StreamingDataset(remote=str(remote), local=local, batch_size=4)
     loader = StreamingDataLoader(
         dataset, batch_size=4, num_workers=1, multiprocessing_context=context
     )
-    assert sum(len(batch['id']) for batch in loader) == 100
-    grow(remote, 200)
-    with pytest.raises(ConflictError, match='the index has changed') as seen:
+    assert sum(len(batch['id']) for batch in loader) == samples
+    grow(remote, 3)
+    with pytest.raises(ConflictError, match=r'\[dataset-changed\] .*the index has changed'):
         list(loader)
-    assert seen.value.id == 'dataset-changed'

@@ -11,7 +11,7 @@ use super::{FileArgs, SampleArgs, StorageArgs, values};
 /// files: its columns, rows and files, and the default encodings of `convert`. For a Delta table also: versions,
 /// features, deleted rows and file sizes.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 pub struct InspectArgs {
     /// A dataset, a directory of datasets, or a source; in a directory or in a store
     #[arg(value_name = "DATASET")]
@@ -40,6 +40,12 @@ pub struct InspectArgs {
 }
 
 const AFTER_HELP: &str = "\
+EXAMPLES:
+  shardmill inspect shards/
+  shardmill inspect shards/ --json | jq .samples
+  shardmill inspect photos/ --group key --exclude 'drafts/**'";
+
+const AFTER_LONG_HELP: &str = "\
 EXAMPLES:
   Inspect a dataset:
     shardmill inspect shards/

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from shardmill.errors import ConflictError, UsageError
 
@@ -47,14 +47,12 @@ def folders_of(streams: Sequence[Stream]) -> Iterator[None]:
     _REMOTES.update(owned)
 
 
-def check_same(
-    streams: Sequence[Stream], known: Optional[Sequence[str]], found: Sequence[str]
-) -> None:
+def check_same(streams: Sequence[Stream], known: Sequence[str], found: Sequence[str]) -> None:
     """Raises an error if another process of the run, which opened the streams first, read other indexes.
 
     The processes would divide different samples among them.
     """
-    for stream, before, now in zip(streams, known or found, found):
+    for stream, before, now in zip(streams, known, found):
         if before != now:
             raise ConflictError(
                 'the index has changed since this run opened the dataset',

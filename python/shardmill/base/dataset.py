@@ -435,7 +435,8 @@ class StreamingDataset(
         shards = self._stored_shards() if self._is_fetched_here else None
         self._reader = self._open_reader()
         self._process = os.getpid()
-        self._check_indexes()
+        self._read_digests = self._reader.index_digests()
+        self._index_digests = self._index_digests or self._read_digests
         if shards is not None:
             self.shards = self._live_shards(shards)
         if any(stream._is_raw for stream in self.streams):
@@ -513,16 +514,17 @@ class StreamingDataset(
         """Returns the reader of this process; a forked child opens its own."""
         if self._process != os.getpid():
             self._reader = self._make_reader()
-            self._check_indexes()
+            self._read_digests = self._reader.index_digests()
             self._batches = None
             self.__dict__.pop('_fetcher', None)
             self._process = os.getpid()
         return self._reader
 
-    def _check_indexes(self) -> None:
-        found = self._reader.index_digests()
-        check_same(self.streams, self._index_digests, found)
-        self._index_digests = found
+    def _same_here(self) -> _core.Reader:
+        """As `_here`, but raises an error if the index is another one than that of the process that began the run."""
+        reader = self._here()
+        check_same(self.streams, self._index_digests or [], self._read_digests)
+        return reader
 
     def _refuse_unsafe_types(self) -> None:
         unsafe = self._reader.columns_of('pkl')
@@ -756,7 +758,7 @@ class StreamingDataset(
 
     def _begin(self, threads: Optional[int] = None) -> Any:
         """Starts the next epoch and returns the batches of this worker."""
-        reader = self._here()
+        reader = self._same_here()
         world, config = self._next_config()
         if self.packing is not None:
             self._batches = begin_rows(self, config, world.rank, world.worker_of_rank)
