@@ -818,7 +818,10 @@ fn mistakes_on_the_command_line_are_named() {
             &["view", "shards", "--tokenizer", "nothing.json"],
             "usage-value",
         ),
-        (&["view", "shards", "--compare", "nothing"], "source-not-found"),
+        (
+            &["view", "shards", "--compare", "nothing"],
+            "source-not-found",
+        ),
         (
             &["view", "shards", "--cache", "s3://bucket/a"],
             "url-scheme",
