@@ -321,7 +321,7 @@ fn check_misplaced(
     match options.iter().find(|(_, is_misplaced, _)| *is_misplaced) {
         None => Ok(()),
         Some((option, _, what)) => Err(ConvertError::option_hint(
-            *option,
+            option,
             format!("it applies to {what}, but the source holds {kind}"),
             "leave it out",
         )),

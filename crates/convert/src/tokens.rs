@@ -275,17 +275,15 @@ impl Source for TokenSource {
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        let description = self.source.description();
-        let found = self.source.units().get(unit).copied().unwrap_or_default();
-        let file = found.file.and_then(|file| description.files.get(file));
         Ok(Box::new(TokenRows {
             rows: self.source.open_unit(unit)?,
             tokenizer: Arc::clone(&self.tokenizer),
             schema: Arc::clone(&self.schema),
             text: self.text,
             is_replaced: self.text == self.position,
-            file: file.map_or_else(|| "the result".to_owned(), |file| file.path.clone()),
-            next_row: found.first_row.unwrap_or(0),
+            source: Arc::clone(&self.source),
+            unit,
+            next_row: 0,
         }))
     }
 
@@ -300,8 +298,8 @@ impl Source for TokenSource {
         self.source.first_null(self.original(column))
     }
 
-    fn key(&self, unit: usize, row: u64) -> Option<String> {
-        self.source.key(unit, row)
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        self.source.place(unit, row)
     }
 
     fn description(&self) -> &SourceDescription {
@@ -315,8 +313,9 @@ struct TokenRows {
     schema: SchemaRef,
     text: usize,
     is_replaced: bool,
-    /// The file, for messages.
-    file: String,
+    /// The source and its unit, for messages.
+    source: Arc<dyn Source>,
+    unit: usize,
     next_row: u64,
 }
 
@@ -331,7 +330,7 @@ impl Rows for TokenRows {
         let mut columns = batch.columns().to_vec();
         let text = columns.get_mut(self.text).ok_or_else(bug)?;
         let first = self.next_row;
-        let place = |row: usize| format!("{} of {}", first + row as u64, escape(&self.file));
+        let place = |row: usize| self.source.place(self.unit, first + row as u64).to_string();
         let tokens = self.tokenizer.encode(text, place);
         let tokens = tokens.map_err(|error| foreign(&error))?;
         match self.is_replaced {

@@ -134,7 +134,7 @@ impl Diagnostic for TokenizeError {
             Self::NotUtf8 { column, place, .. }
             | Self::Failed { column, place, .. }
             | Self::NoTokens { column, place } => {
-                Some(format!("column {} row {place}", escape(column)))
+                Some(format!("{place}, column {}", escape(column)))
             }
             Self::Threads { .. } | Self::Bug { .. } => None,
         }

@@ -31,6 +31,7 @@ fn made(
         (None, _) => default_target(&field, format).map_err(told)?,
         (Some(name), ShardFormat::Webdataset) => Target::Field(name.parse().unwrap()),
         (Some(name), ShardFormat::Streaming(_)) => Target::Mds(name.parse().unwrap()),
+        (Some(_), ShardFormat::Parquet) => panic!("Parquet has no encodings"),
     };
     let column = ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(told)?;
     let encoded_column = column

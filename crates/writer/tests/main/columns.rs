@@ -52,7 +52,7 @@ struct Forgetful;
 fn shards(index: &DatasetIndex) -> &[shardmill_mds::ShardEntry] {
     match index {
         DatasetIndex::Streaming(index) => &index.shards,
-        DatasetIndex::Tar(_) => panic!("tar files"),
+        DatasetIndex::Tar(_) | DatasetIndex::Table(_) => panic!("not MDS"),
     }
 }
 

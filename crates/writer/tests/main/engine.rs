@@ -110,7 +110,7 @@ pub(crate) struct Forgetful;
 fn shards(index: &DatasetIndex) -> &[ShardEntry] {
     match index {
         DatasetIndex::Streaming(index) => &index.shards,
-        DatasetIndex::Tar(_) => panic!("tar files"),
+        DatasetIndex::Tar(_) | DatasetIndex::Table(_) => panic!("not MDS"),
     }
 }
 
