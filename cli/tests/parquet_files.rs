@@ -297,7 +297,14 @@ fn only_files_of_the_dataset_are_replaced() {
     let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
-    let ran = place.run(&["convert", "rows", "theirs", "--overwrite"]);
+    let ran = place.run(&[
+        "convert",
+        "rows",
+        "theirs",
+        "--overwrite",
+        "--nulls",
+        "drop",
+    ]);
     assert!(
         ran.stderr.contains("error[dest-not-empty]"),
         "{}",
