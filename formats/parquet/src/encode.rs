@@ -117,7 +117,7 @@ fn codec(compression: Compression) -> Option<Codec> {
 mod tests {
     use std::io::Write as _;
 
-    use arrow::array::{ArrayRef, AsArray, BinaryArray, DictionaryArray, Int32Array};
+    use arrow::array::{Array as _, ArrayRef, AsArray, BinaryArray, DictionaryArray, Int32Array};
     use arrow::datatypes::{DataType, Int8Type, Int32Type, UnionFields, UnionMode};
     use parquet::arrow::arrow_reader::{
         ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection,
