@@ -84,6 +84,6 @@ def test_tokens_of_a_conversion_have_lengths(tmp_path: Path) -> None:
     assert lengths.tolist() == [len(sample['ids']) for sample in samples]
     with pytest.raises(UsageError) as unknown:
         shardmill.convert(
-            tmp_path / 'rows.jsonl', tmp_path / 'other', tokenize=tokenizer, append='no'
+            tmp_path / 'rows.jsonl', tmp_path / 'other', tokenize=tokenizer, append='<eos>'
         )
     assert unknown.value.id == 'tokenizer-token'
