@@ -11,7 +11,7 @@ const MOST_WORDS: usize = 1 << 16;
 /// The tokens of words that a thread has met.
 ///
 /// PERF: the model of a tokenizer returns the text of every token. Reading ids from here saves these allocations
-/// (`benches/tokenize.py`).
+/// (`benches/tokens.py`).
 #[derive(Default)]
 pub(crate) struct WordCache {
     ranges: HashMap<Box<str>, (u32, u32)>,

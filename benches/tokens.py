@@ -1,6 +1,6 @@
 """How fast does `convert --tokenize` write tokens, beside the package `tokenizers` that only makes them?
 
-    python benches/tokenize.py [--bin PROGRAM] [--jobs N] [--rounds N] [--vocabulary N] [--tokenizer FILE] [FOLDER]
+    python benches/tokens.py [--bin PROGRAM] [--jobs N] [--rounds N] [--vocabulary N] [--tokenizer FILE] [FOLDER]
 
 The documents are the text files of FOLDER, by default the modules of Python's standard library. Without `--tokenizer`, a
 byte-level BPE, a WordPiece and a Unigram tokenizer are trained on the first of them. All contenders run in turn within each
