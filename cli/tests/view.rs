@@ -816,7 +816,7 @@ fn mistakes_on_the_command_line_are_named() {
         ),
         (
             &["view", "shards", "--tokenizer", "nothing.json"],
-            "usage-value",
+            "not-found",
         ),
         (
             &["view", "shards", "--compare", "nothing"],

@@ -12,7 +12,7 @@ use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::DatasetError;
 use shardmill_profile::{Cell, RowReader};
-use shardmill_tokenize::TokenDecoder;
+use shardmill_tokenize::{TokenOptions, Tokenizer};
 use shardmill_view::{
     Extras, FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError,
     Viewed, report,
@@ -49,7 +49,8 @@ pub fn run(
     out: &mut Output,
 ) -> Result<Exit, Stop> {
     let samples = |location: &str| samples(location, args, &limits);
-    let tokens = args.tokenizer.as_deref().map(tokenizer).transpose()?;
+    let tokenizer = args.tokenizer.as_deref();
+    let tokenizer = tokenizer.map(|file| Tokenizer::open(file, &TokenOptions::default()));
     let metrics = args.metrics.as_deref().map(Metrics::parse).transpose()?;
     let viewed = Viewed {
         samples: samples(&args.location)?.including_deleted(args.with_deleted),
@@ -60,7 +61,7 @@ pub fn run(
             compared: args.compare.as_deref().map(samples).transpose()?,
             cache: args.cache.clone(),
             metrics,
-            tokens,
+            tokens: tokenizer.transpose()?.map(Box::new),
         },
     };
     if let Some(path) = &args.export {
@@ -148,15 +149,6 @@ impl RowSource for SourceRows {
         }
         Ok(read.len() as u64)
     }
-}
-
-fn tokenizer(file: &Path) -> Result<Box<TokenDecoder>, ViewError> {
-    let opened = TokenDecoder::open(file).map_err(|reason| ViewError::Value {
-        object: file.display().to_string(),
-        reason,
-        hint: "give the tokenizer.json of a model",
-    });
-    opened.map(Box::new)
 }
 
 /// Returns how the page runs this program again.

@@ -13,12 +13,9 @@ mod scores; // Scores of Unigram models.
 
 mod tokenizer; // Tokenizer files, and the tokens of one text.
 
-mod decode; // Ids to text.
-
 mod column; // Columns of text as columns of tokens.
 
 pub use column::{ColumnTokenizer, EmptyTokens, TextKind};
-pub use decode::TokenDecoder;
 pub use error::TokenizeError;
 pub use tokenizer::{TokenOptions, Tokenizer};
 

@@ -1,5 +1,6 @@
 //! A tokenizer file, and the tokens of one text.
 
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,6 +38,15 @@ pub struct Tokenizer {
     ids: u64,
     before: Vec<u32>,
     after: Vec<u32>,
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("sha256", &self.sha256)
+            .field("ids", &self.ids)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Tokenizer {

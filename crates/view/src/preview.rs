@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 use shardmill_mds::{DType, NdArray, Value, f16};
-use shardmill_tokenize::TokenDecoder;
+use shardmill_tokenize::Tokenizer;
 
 use crate::http::UNKNOWN;
 use crate::media::{MediaKind, bitmap, image_size, media_type};
@@ -48,7 +48,7 @@ const IMAGES: usize = 64;
 const SHORT_BYTES: usize = 100;
 
 /// Describes a field.
-pub fn preview(field: &FieldValue<'_>, size: PreviewSize, tokens: Option<&TokenDecoder>) -> Json {
+pub fn preview(field: &FieldValue<'_>, size: PreviewSize, tokens: Option<&Tokenizer>) -> Json {
     let mut out = Map::new();
     out.insert("name".to_owned(), json!(field.name));
     out.insert("encoding".to_owned(), json!(field.encoding));

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value as Json, json};
 use shardmill_core::parallel;
 use shardmill_dataset::DatasetError;
-use shardmill_tokenize::TokenDecoder;
+use shardmill_tokenize::Tokenizer;
 
 use crate::cached::cached;
 use crate::http::{Request, Response, UNKNOWN};
@@ -76,7 +76,7 @@ pub struct Extras {
     /// The metrics of a running job.
     pub metrics: Option<Metrics>,
     /// Decodes columns of token ids.
-    pub tokens: Option<Box<TokenDecoder>>,
+    pub tokens: Option<Box<Tokenizer>>,
 }
 
 impl Viewed {

@@ -103,7 +103,8 @@ export function sqlName(column: string): string {
 const MEASURES: Record<string, (name: string) => string> = {
 	value: (name) => name,
 	characters: (name) => `character_length(${name})`,
-	bytes: (name) => `octet_length(${name})`,
+	// The engine measures texts only.
+	bytes: (name) => `octet_length(encode(${name}, 'hex')) / 2`,
 };
 
 /** Fields of tar shards are bytes: numbers and texts in them are converted. */

@@ -73,6 +73,8 @@ test("bins and values become SQL conditions", () => {
 	const number = `CAST(${text} AS DOUBLE)`;
 	assert.equal(format.binCondition("n", "Binary", "value", 0, 8), `${number} >= 0 AND ${number} < 8`);
 	assert.equal(format.valueCondition("n", "Binary", "3"), `${text} = '3'`);
+	const bytes = "octet_length(encode(\"b\", 'hex')) / 2";
+	assert.equal(format.binCondition("b", "png", "bytes", 1, 2), `${bytes} >= 1 AND ${bytes} < 2`);
 	assert.equal(format.binCondition("t", "ndarray", "items", 2, 4), undefined);
 	assert.equal(format.valueCondition("n", "Int64", "-3"), '"n" = -3');
 	assert.equal(format.valueCondition("n", "Utf8", "3"), "\"n\" = '3'");
