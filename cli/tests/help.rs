@@ -250,6 +250,12 @@ fn convert() {
               number of bytes. Batches of a number of tokens need the lengths. `shardmill index lengths`
               writes them for an existing dataset.
 
+          --video <COLUMN>
+              Index the MP4 files of this column beside the index, in `index.videos.COLUMN`; repeatable
+
+              With the index, `dataset.video` in Python fetches only the header and the groups of
+              pictures that it needs.
+
           --split <NAME=SHARE,...>
               Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
 

@@ -69,6 +69,7 @@ def convert(
     prepend: Optional[str] = None,
     append: Optional[str] = None,
     keep_text: bool = False,
+    video: Sequence[str] = (),
     shuffle: Optional[int] = None,
     split: Optional[Mapping[str, float]] = None,
     split_key: Optional[str] = None,
@@ -130,6 +131,7 @@ def convert(
         prepend: A token of the vocabulary before each text.
         append: A token of the vocabulary after each text, such as ``<|endoftext|>``.
         keep_text: Whether to write the text as well.
+        video: The columns whose MP4 files are indexed beside the index, for `shardmill.index_videos`.
         shuffle: Writes the rows in a random order that depends only on this number and the source.
         split: The shares of subdirectories, which add up to 1, such as ``{'train': 0.9, 'val': 0.1}``.
         split_key: Rows with the same value in this column go to the same split.
@@ -214,6 +216,7 @@ def convert(
     options += [f'--column={_column(name, column)}' for name, column in _pairs(columns)]
     options += [f'--csv-null={text}' for text in check.texts('csv_nulls', csv_nulls)]
     options += [f'--lengths={column}' for column in check.texts('lengths', lengths)]
+    options += [f'--video={column}' for column in check.texts('video', video)]
     options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
     done = run(
         'convert',

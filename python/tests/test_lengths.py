@@ -32,6 +32,11 @@ def test_lengths_are_those_of_the_samples(tmp_path: Path) -> None:
     found = shardmill.lengths(out, 'text')
     assert found.dtype == np.uint32
     assert found.tolist() == [len(text.encode()) for text in texts]
+    view = shardmill.select(out, samples=range(3, 200, 7))
+    view.save(tmp_path / 'some.view')
+    for given in (view, tmp_path / 'some.view'):
+        of_view = shardmill.lengths(out, 'text', view=given)
+        assert of_view.tolist() == found[3::7].tolist()
 
 
 def test_arrays_of_the_writer_are_counted_in_numbers(tmp_path: Path) -> None:

@@ -157,6 +157,12 @@ pub struct RowArgs {
     #[arg(long, value_name = "COLUMN", value_parser = values::not_empty)]
     pub lengths: Vec<String>,
 
+    /// Index the MP4 files of this column beside the index, in `index.videos.COLUMN`; repeatable
+    ///
+    /// With the index, `dataset.video` in Python fetches only the header and the groups of pictures that it needs.
+    #[arg(long, value_name = "COLUMN", value_parser = values::not_empty)]
+    pub video: Vec<String>,
+
     /// Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
     #[arg(long, value_name = "NAME=SHARE,...", value_parser = values::splits)]
     pub split: Option<List<SplitSpec>>,

@@ -51,6 +51,7 @@ fn print_config(out: &mut Output) -> Result<Exit, Stop> {
 fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, Stop> {
     check_columns(&args.columns, args.to)?;
     check_unique("lengths", args.rows.lengths.iter())?;
+    check_unique("video", args.rows.video.iter())?;
     check_unique("null-as", args.rows.null_as.iter().map(|(name, _)| name))?;
     Ok(ConvertOptions {
         sources: args.sources.concat(),
@@ -61,6 +62,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
             nulls: args.rows.nulls,
             null_as: args.rows.null_as.clone(),
             lengths: args.rows.lengths.clone(),
+            videos: args.rows.video.clone(),
             tokenize: tokenize_options(&args.rows.tokens),
             shuffle: args.rows.shuffle,
             split: args.rows.split.clone().unwrap_or_default(),

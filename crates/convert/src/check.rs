@@ -155,6 +155,35 @@ pub(crate) fn check_lengths(
     Ok(())
 }
 
+/// Checks that the columns whose videos are indexed hold bytes.
+pub(crate) fn check_videos(
+    encoder: &RowEncoder,
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    let refused =
+        |fact: String, hint: &'static str| Err(ConvertError::option_hint("video", fact, hint));
+    for name in &options.columns.videos {
+        if options.shards.to != shardmill_core::Format::Mds.into() {
+            let fact = format!("{} has no index of videos", options.shards.to);
+            return refused(fact, "use `index_videos` in Python, or --to mds");
+        }
+        if options.run.part.is_some() {
+            let fact = "a part has no index that videos could belong to".to_owned();
+            return refused(fact, "use `index_videos` in Python after the commit");
+        }
+        let mut columns = encoder.columns().iter();
+        let Some(column) = columns.find(|column| column.name() == name) else {
+            let fact = format!("no column `{}` is written", escape(name));
+            return refused(fact, "name a column of the dataset");
+        };
+        if !matches!(column.target(), Target::Mds(Encoding::Bytes)) {
+            let fact = format!("column `{}` does not hold bytes", escape(name));
+            return refused(fact, "name a column of MP4 files");
+        }
+    }
+    Ok(())
+}
+
 fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
     if options.shards.to != ShardFormat::Webdataset {
         if options.columns.nulls == Nulls::Omit {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use shardmill_core::{Progress, shell_word};
-use shardmill_dataset::{Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, check_sides};
+use shardmill_dataset::{
+    Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, Videos, check_sides,
+};
 use shardmill_storage::{Place, PlaceEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{
@@ -295,6 +297,7 @@ impl KnownFiles {
             || name == RECORD_NAME
             || name == TOMBSTONES_NAME
             || Lengths::is_file_name(name)
+            || Videos::is_file_name(name)
             || name == WORK_FOLDER
             || is_shard_name(name)
             || self.listed.contains(name)

@@ -63,6 +63,7 @@ mod table;
 mod tar_source;
 mod target;
 mod tokens;
+mod videos;
 
 pub use check::check_file_options;
 pub use commit::{CommitPartsOptions, CommitReport, commit};

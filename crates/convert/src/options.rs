@@ -141,6 +141,8 @@ pub struct ColumnOptions {
     pub null_as: Vec<(String, String)>,
     /// The columns whose lengths are kept beside the index.
     pub lengths: Vec<String>,
+    /// The columns whose videos are indexed beside the index.
+    pub videos: Vec<String>,
     /// How a column of text becomes tokens. `None` keeps the text.
     pub tokenize: Option<TokenizeOptions>,
     /// The seed of a random order of the rows. `None` keeps the order of the source.

@@ -9,7 +9,7 @@ use shardmill_source::{SelectColumn, Source, SourceKind, shuffled};
 use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
 
 use crate::check::{
-    DEFAULT_KEY, check_lengths, check_options, check_overlap, check_source_options,
+    DEFAULT_KEY, check_lengths, check_options, check_overlap, check_source_options, check_videos,
 };
 use crate::columns;
 use crate::dest::{self, Dest};
@@ -143,6 +143,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         .map(|column| (column.name.clone(), column.encoding.clone()))
         .collect();
     check_lengths(&encoder, &options)?;
+    check_videos(&encoder, &options)?;
     let mut config = options.fingerprinted(&named);
     if let (Some(tokenizer), Some(tokenize)) = (&tokenizer, &options.columns.tokenize) {
         tokenizer.add_to(&mut config, tokenize);

@@ -23,6 +23,7 @@ use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, Outcome};
 use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
 use crate::tokens::with_lengths;
+use crate::videos::write_videos;
 
 /// Runs a plan to its end.
 ///
@@ -44,19 +45,24 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     let columns = with_lengths(&options);
     let folders = plan.folders.clone();
     let report = run_plan(plan, progress)?;
-    if columns.is_empty() {
-        return Ok(report);
-    }
-    // The lengths name the index, so they follow it. A run that was killed in between, or whose dataset is complete,
+    // These files name the index, so they follow it. A run that was killed in between, or whose dataset is complete,
     // writes the missing ones.
-    let lengths = LengthsOptions {
+    let of_columns = |columns: Vec<String>| LengthsOptions {
         columns,
         jobs: options.source.resources.jobs,
-        limits: options.source.limits,
-        remote: options.source.remote,
+        limits: options.source.limits.clone(),
+        remote: options.source.remote.clone(),
     };
+    let lengths = of_columns(columns);
+    let videos = of_columns(options.columns.videos.clone());
     for folder in &folders {
-        write_lengths(&options.dest.join(folder), &lengths, progress)?;
+        let location = options.dest.join(folder);
+        if !lengths.columns.is_empty() {
+            write_lengths(&location, &lengths, progress)?;
+        }
+        if !videos.columns.is_empty() {
+            write_videos(&location, &videos, progress)?;
+        }
     }
     Ok(report)
 }

@@ -48,6 +48,7 @@ mod lengths;
 mod live;
 mod mapped;
 mod merge;
+pub mod mp4;
 mod place;
 mod problem;
 mod rebuild;
@@ -64,6 +65,7 @@ mod tar_view;
 mod tars;
 mod verify;
 mod version;
+mod videos;
 mod view;
 mod windows;
 
@@ -100,6 +102,7 @@ pub use tars::{
 };
 pub use verify::{VerifyOptions, verify};
 pub use version::version_of;
+pub use videos::Videos;
 pub use view::{View, ViewTarget};
 pub use windows::{MOST_OFFSETS, PAD_SUFFIX, Window};
 

@@ -202,6 +202,14 @@ pub enum DatasetProblem {
     LengthsVersion,
     /// The column does not exist, or its lengths cannot be kept.
     LengthsColumn,
+    /// The index of videos of a dataset is damaged.
+    VideoIndex,
+    /// The column of videos does not exist, or the dataset has another format.
+    VideoColumn,
+    /// The tables of a video are invalid.
+    VideoDamaged,
+    /// A video has a format that is not read in parts.
+    VideoFormat,
     /// A memory allocation failed.
     OutOfMemory,
 }
@@ -384,6 +392,18 @@ impl DatasetProblem {
                 "lengths-column",
                 Some("name a column of text, bytes or arrays of an MDS dataset"),
             ),
+            Self::VideoIndex => (
+                Corrupt,
+                "video-index",
+                Some("remove the file, and write it again with `shardmill convert --video`"),
+            ),
+            Self::VideoColumn => (
+                InvalidInput,
+                "video-column",
+                Some("name a column of MP4 files of an MDS dataset"),
+            ),
+            Self::VideoDamaged => (Corrupt, "video-damaged", None),
+            Self::VideoFormat => (Unsupported, "video-format", Some("decode it as a whole")),
             Self::OutOfMemory => (Resource, "out-of-memory", None),
         }
     }
