@@ -175,6 +175,78 @@ fn the_bytes_are_the_same_with_any_number_of_jobs_and_after_an_interruption() {
 }
 
 #[test]
+fn damage_is_found() {
+    let place = place();
+    let command = [
+        "convert",
+        "rows",
+        "out",
+        "--to",
+        "parquet",
+        "--samples-per-shard",
+        "900",
+    ];
+    place.ok(&command);
+    for how in [&[][..], &["--deep"]] {
+        let shown = place.ok(&[&["verify", "out"][..], how].concat());
+        assert!(
+            shown.contains("all is well: 3,000 samples in 4 shards"),
+            "{shown}"
+        );
+    }
+    let file = place.path().join("out/shard-000002.parquet");
+    let bytes = std::fs::read(&file).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[100] ^= 1;
+    for (damaged, id) in [
+        (&flipped[..], "hash-mismatch"),
+        (&bytes[1..], "shard-length"),
+    ] {
+        std::fs::write(&file, damaged).unwrap();
+        let ran = place.run(&["verify", "out"]);
+        let line = format!("error[{id}]: out/shard-000002.parquet: ");
+        assert!(
+            ran.code == 3 && ran.stderr.contains(&line),
+            "{}",
+            ran.stderr
+        );
+        assert!(
+            ran.stdout.contains("1 problem in 1 of 4 shards"),
+            "{}",
+            ran.stdout
+        );
+    }
+    std::fs::remove_file(&file).unwrap();
+    let ran = place.run(&["verify", "out"]);
+    assert!(
+        ran.stderr.contains("error[shard-missing]"),
+        "{}",
+        ran.stderr
+    );
+    let ran = place.run(&command);
+    assert!(ran.stderr.contains("error[dest-damaged]"), "{}", ran.stderr);
+    // An index without hashes, whose file is another table.
+    place.ok(&[
+        "convert", "rows", "bare", "--to", "parquet", "--hashes", "none",
+    ]);
+    let index = String::from_utf8(place.read("bare/.index.json")).unwrap();
+    place.write(
+        "bare/.index.json",
+        index.replace("\"rows\":3000", "\"rows\":2999"),
+    );
+    place.ok(&["verify", "bare"]);
+    let ran = place.run(&["verify", "bare", "--deep"]);
+    assert!(
+        ran.stderr.contains("error[shard-samples]"),
+        "{}",
+        ran.stderr
+    );
+    place.write("bare/.index.json", "{\"files\":[{}],\"version\":1}");
+    let ran = place.run(&["verify", "bare"]);
+    assert!(ran.stderr.contains("error[index-syntax]"), "{}", ran.stderr);
+}
+
+#[test]
 fn arrays_of_mds_become_lists_and_arrays_again() {
     let place = Place::new();
     let lists = |from: i32| format!("[{from}, {}]", from + 1);

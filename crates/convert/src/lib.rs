@@ -60,6 +60,7 @@ mod run;
 mod select;
 mod split;
 mod table;
+mod table_verify;
 mod tar_source;
 mod target;
 mod tokens;
@@ -86,6 +87,7 @@ pub use run::run;
 pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;
 pub use table::{MOST_ROW_GROUP_BYTES, table_type};
+pub use table_verify::verify_table;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]
