@@ -156,18 +156,6 @@ fn convert() {
               bytes, str, int, json, npy and ten. Without this option a column gets the extension of its
               encoding (`caption` becomes `caption.txt`).
 
-          --include <GLOB>
-              Read only the files below a source folder that match this pattern, such as `*.jpg`;
-              repeatable
-
-              `*` and `?` match characters within a name, `**` any number of folders. A pattern without
-              `/` is compared with the file's name, any other with its path relative to the source. The
-              kind of a source is detected from all its files.
-
-          --exclude <GLOB>
-              Ignore the files below a source folder that match this pattern, such as `drafts/**`;
-              repeatable
-
           --select <EXPRS>
               SQL expressions to read, as between SELECT and FROM
 
@@ -200,16 +188,6 @@ fn convert() {
 
               [default: widen]
               [possible values: widen, union, strict]
-
-          --group <HOW>
-              In a tree of files: group files whose names are the same up to their last dot (`stem`) or
-              up to their first dot, as in tar shards (`key`), or make each file a sample (`file`)
-
-              [default: stem]
-              [possible values: stem, key, file]
-
-          --follow-links
-              In a tree of files: follow symbolic links
 
           --csv-delimiter <CHAR>
               In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv`
@@ -261,6 +239,29 @@ fn convert() {
 
           --split-key <COLUMN>
               Rows with the same value in this column go to the same split
+
+    Files:
+          --include <GLOB>
+              Read only the files below a source folder that match this pattern, such as `*.jpg`;
+              repeatable
+
+              `*` and `?` match characters within a name, `**` any number of folders. A pattern without
+              `/` is compared with the file's name, any other with its path relative to the source. The
+              kind of a source is detected from all its files.
+
+          --exclude <GLOB>
+              Ignore the files below a source folder that match this pattern, such as `drafts/**`;
+              repeatable
+
+          --group <HOW>
+              In a tree of files: group files whose names are the same up to their last dot (`stem`) or
+              up to their first dot, as in tar shards (`key`), or make each file a sample (`file`)
+
+              [default: stem]
+              [possible values: stem, key, file]
+
+          --follow-links
+              In a tree of files: follow symbolic links
 
     Tokens:
           --tokenize <FILE>
@@ -494,6 +495,29 @@ fn inspect() {
       -h, --help
               Print help (see a summary with '-h')
 
+    Files:
+          --include <GLOB>
+              Read only the files below a source folder that match this pattern, such as `*.jpg`;
+              repeatable
+
+              `*` and `?` match characters within a name, `**` any number of folders. A pattern without
+              `/` is compared with the file's name, any other with its path relative to the source. The
+              kind of a source is detected from all its files.
+
+          --exclude <GLOB>
+              Ignore the files below a source folder that match this pattern, such as `drafts/**`;
+              repeatable
+
+          --group <HOW>
+              In a tree of files: group files whose names are the same up to their last dot (`stem`) or
+              up to their first dot, as in tar shards (`key`), or make each file a sample (`file`)
+
+              [default: stem]
+              [possible values: stem, key, file]
+
+          --follow-links
+              In a tree of files: follow symbolic links
+
     Stores:
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
@@ -523,6 +547,9 @@ fn inspect() {
 
       How convert would encode a Parquet file:
         shardmill inspect data/part-0.parquet
+
+      The samples of a tree whose files are grouped by the part of their names before the first dot:
+        shardmill inspect photos/ --group key --exclude 'drafts/**'
 
       A dataset in a store:
         shardmill inspect s3://bucket/shards

@@ -234,7 +234,7 @@ fn texts_without_tokens_are_named_or_left_out() {
     let run = |options: &[&str]| place.run(&convert(&[&wordpiece[..], options].concat()));
     let refused = run(&[]);
     assert_eq!(refused.code, 3);
-    let expected = "error[tokens-none]: column text row 1 of rows.jsonl";
+    let expected = "error[tokens-none]: row 1 of rows.jsonl, column text";
     assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     assert!(!place.path().join(OUT).exists());
     place.write("rows.jsonl", format!("{rows}{{\"text\":null}}\n"));

@@ -168,12 +168,12 @@ fn bytes_that_are_not_text_are_located() {
     let column: ArrayRef = Arc::new(BinaryArray::from(vec![b"ok".as_slice(), b"a\xff"]));
     let tokenizer = open("bpe", &TokenOptions::default());
     let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), EmptyTokens::Keep, 1);
-    let error = tokenizer.encode(&column, |row| format!("{row} of a.csv"));
+    let error = tokenizer.encode(&column, |row| format!("row {row} of a.csv"));
     let error = error.unwrap_err();
     assert_eq!(error.id(), "text-utf8");
     assert_eq!(
         error.object().as_deref(),
-        Some("column text row 1 of a.csv")
+        Some("row 1 of a.csv, column text")
     );
     assert!(error.to_string().contains("byte at 1"), "{error}");
     assert_eq!(TextKind::of(&DataType::Int64), None);

@@ -29,7 +29,7 @@ impl Video {
             keyframes: vec![1, 5],
             chunks: vec![1000, 2000, 3000],
             runs: vec![1, 1, 1, 2, 3, 1, 3, 2, 1],
-            delays: vec![2, 0, 1, 100, 1, 0, 2, 0],
+            delays: vec![2, 0, 1, 100, 1, 1, 2, 0],
             edits: Vec::new(),
             codec: *b"vp09",
         }

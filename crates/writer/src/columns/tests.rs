@@ -36,7 +36,7 @@ fn made(
     let column = ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(told)?;
     let encoded_column = column
         .prepare(array)
-        .map_err(|error| told(error.locate(name, |row| row.to_string())))?;
+        .map_err(|error| told(error.locate(name, |row| format!("row {row}"))))?;
     let values = (0..array.len()).map(|row| {
         let (prefix, value) = encoded_column.value(row);
         [prefix, value].concat()
