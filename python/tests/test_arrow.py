@@ -234,8 +234,7 @@ def test_null_masks_become_nulls(tmp_path: Path) -> None:
                     'c': str(n),
                     'a__is_null': nothing,
                     'b__is_null': nothing,
-                    # A list with a null inside is not null itself.
-                    'c__is_null': np.uint8(2),
+                    'c__is_null': np.uint8(0),
                 }
             )
     dataset = LocalDataset(str(tmp_path))

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -11,16 +10,9 @@ use std::time::Duration;
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::DatasetError;
-use shardmill_profile::{Cell, RowReader};
-use shardmill_tokenize::{TokenOptions, Tokenizer};
-use shardmill_view::{
-    Extras, FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError,
-    Viewed, report,
-};
+use shardmill_view::{Program, Samples, Server, ViewError, Viewed, report};
 
 use super::dataset_location::DatasetLocation;
-use super::head::with_cell;
-use super::rows::{self, RowsFound};
 use super::samples::SampleChoice;
 use super::tars::Tars;
 use super::{dataset, options};
@@ -48,21 +40,25 @@ pub fn run(
     limits: Limits,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
-    let samples = |location: &str| samples(location, args, &limits);
-    let tokenizer = args.tokenizer.as_deref();
-    let tokenizer = tokenizer.map(|file| Tokenizer::open(file, &TokenOptions::default()));
-    let metrics = args.metrics.as_deref().map(Metrics::parse).transpose()?;
+    let location = DatasetLocation::parse(&args.location, &args.storage)?;
+    let choice = SampleChoice {
+        with_deleted: args.with_deleted,
+        view: None,
+    };
+    let samples = match Tars::find(&location, &limits, &choice)? {
+        Some(tars) => {
+            let (set, stored) = tars.into_parts();
+            Samples::of_tars(set, stored, limits)
+        }
+        None => {
+            let dataset = dataset::open(&args.location, &location, limits, &choice)?;
+            Samples::of_dataset(dataset)
+        }
+    };
     let viewed = Viewed {
-        samples: samples(&args.location)?.including_deleted(args.with_deleted),
+        samples,
         program: program(args, global)?,
         explain,
-        selections: Selections::default(),
-        extras: Extras {
-            compared: args.compare.as_deref().map(samples).transpose()?,
-            cache: args.cache.clone(),
-            metrics,
-            tokens: tokenizer.transpose()?.map(Box::new),
-        },
     };
     if let Some(path) = &args.export {
         return export(path, &viewed, out);
@@ -81,74 +77,6 @@ pub fn run(
     }
     server.run();
     Ok(Exit::Done)
-}
-
-/// Opens the samples at a location.
-fn samples(location: &str, args: &ViewArgs, limits: &Limits) -> Result<Samples, Stop> {
-    let place = DatasetLocation::parse(location, &args.storage)?;
-    let choice = SampleChoice {
-        with_deleted: args.with_deleted,
-        view: None,
-    };
-    match rows::find(location, &place, limits)? {
-        RowsFound::Source => {
-            let source = rows::open(location, &args.storage, limits.clone(), None, 1)?;
-            let rows = RowReader::open(source).map_err(Fault::from)?;
-            Ok(Samples::of_rows(Box::new(SourceRows(rows))))
-        }
-        RowsFound::Mds => {
-            let dataset = dataset::open(location, &place, limits.clone(), &choice)?;
-            Ok(Samples::of_dataset(dataset))
-        }
-        RowsFound::Tars => match Tars::find(&place, limits, &choice)? {
-            Some(tars) => {
-                let (set, stored) = tars.into_parts();
-                Ok(Samples::of_tars(set, stored, limits.clone()))
-            }
-            None => Err(place.no_dataset(location).into()),
-        },
-    }
-}
-
-/// The rows of a source.
-#[derive(Debug)]
-struct SourceRows(RowReader);
-
-impl RowSource for SourceRows {
-    fn rows(&self) -> u64 {
-        self.0.rows()
-    }
-
-    fn visit(
-        &self,
-        rows: Range<u64>,
-        show: &mut dyn FnMut(u64, &FieldValue<'_>),
-    ) -> Result<u64, serde_json::Value> {
-        let read = self.0.read(rows.clone());
-        let read = read.map_err(|error| described(&Fault::from(error)))?;
-        for (number, row) in rows.zip(&read) {
-            for (name, cell) in self.0.columns().iter().zip(row) {
-                let bytes = match cell {
-                    Cell::Text(text) | Cell::Json(text) | Cell::Literal(text) => text.as_bytes(),
-                    Cell::Bytes(bytes) => bytes,
-                    _ => &[],
-                };
-                with_cell(cell, |value| {
-                    show(
-                        number,
-                        &FieldValue {
-                            name,
-                            encoding: "".into(),
-                            bytes,
-                            stored_bytes: bytes.len() as u64,
-                            value: Ok(value.clone()),
-                        },
-                    );
-                });
-            }
-        }
-        Ok(read.len() as u64)
-    }
 }
 
 /// Returns how the page runs this program again.
@@ -175,7 +103,6 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
     Ok(Program {
         path,
         location: args.location.clone(),
-        compared: args.compare.clone(),
         options: words.map(OsString::from).collect(),
         shown_options,
     })
@@ -183,11 +110,8 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
 
 /// Describes an error of a sample as an error line does.
 fn explain(error: DatasetError) -> serde_json::Value {
-    described(&Fault::from(error))
-}
-
-fn described(fault: &Fault) -> serde_json::Value {
-    serde_json::to_value(error_value(fault, None)).unwrap_or_default()
+    let fault = Fault::from(error);
+    serde_json::to_value(error_value(&fault, None)).unwrap_or_default()
 }
 
 fn export(path: &Path, viewed: &Viewed, out: &mut Output) -> Result<Exit, Stop> {

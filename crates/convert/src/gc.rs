@@ -8,14 +8,14 @@ use serde::Serialize;
 use shardmill_core::{Limits, Progress, check_relative_path};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions, StorageError};
-use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, parts as writer_parts};
+use shardmill_writer::{DatasetIndex, INDEX_NAME, parts as writer_parts};
 
 use crate::error::ConvertError;
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};
 use crate::pending::recover;
-use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
+use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder};
 
 /// The options of [`gc`].
 #[derive(Clone, Debug)]
@@ -194,8 +194,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
     if let Some(found) = Found::read(target, limits)? {
         let folders = found.folders();
         for (split, folder) in folders.iter().enumerate() {
-            let to = found.format();
-            let index = in_folder(folder, to.map_or(INDEX_NAME, ShardFormat::index_name));
+            let index = in_folder(folder, INDEX_NAME);
             let index = match target.read(&index, limits.index_bytes)? {
                 Some(bytes) => Some(DatasetIndex::parse(&bytes, limits).map_err(|error| {
                     let reason = format!(
@@ -216,11 +215,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                 .collect();
             if index.is_none() {
                 let sides = [PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME];
-                let sides = sides.map(|name| match to {
-                    Some(to) => in_folder(folder, &side_name(to, name)),
-                    None => in_folder(folder, name),
-                });
-                names.extend(sides);
+                names.extend(sides.map(|name| in_folder(folder, name)));
             }
             add(target, names, &mut files)?;
         }

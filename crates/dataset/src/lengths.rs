@@ -2,16 +2,17 @@
 //!
 //! Batches by tokens, buckets and packing need the length of every sample before any of them is read.
 
+use std::fmt::Write as _;
+
 use shardmill_core::{Progress, escape, parallel};
 use shardmill_mds::{Column, Encoding, Field, Layout, ShardEntry, ShardView, Value, decode};
 use shardmill_storage::{Location, RemoteOptions, Stored};
 
 use crate::dataset::{Dataset, OpenOptions};
-use crate::error::DatasetError;
-use crate::file_frame::{FileFrame, HASH_BYTES, column_file_name, is_column_file_name};
+use crate::error::{DatasetError, DatasetProblem, Place, Subject};
+use crate::file_frame::{FileFrame, HASH_BYTES};
 use crate::live::LiveSamples;
 use crate::mapped::map;
-use crate::problem::{DatasetProblem, Place, Subject};
 use crate::side_files::if_there;
 use crate::view::shown_digest;
 
@@ -71,13 +72,24 @@ impl Lengths {
     /// letters, digits, `_` and `-` are written as `%` and two hexadecimal digits for each byte.
     #[must_use]
     pub fn file_name(column: &str) -> String {
-        column_file_name(NAME_PREFIX, column)
+        let mut name = NAME_PREFIX.to_owned();
+        for byte in column.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => name.push(byte.into()),
+                _ => {
+                    // Writing to a string does not fail.
+                    let _infallible = write!(name, "%{byte:02X}");
+                }
+            }
+        }
+        name
     }
 
     /// Returns whether a file has the name of a file of lengths.
     #[must_use]
     pub fn is_file_name(name: &str) -> bool {
-        is_column_file_name(NAME_PREFIX, name)
+        name.strip_prefix(NAME_PREFIX)
+            .is_some_and(|column| !column.is_empty() && !column.contains('.'))
     }
 
     /// Opens the lengths of a column of the dataset at a location.

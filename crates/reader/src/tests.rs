@@ -3,7 +3,6 @@
 mod cached;
 mod deleted;
 mod files;
-mod growing;
 mod streaming;
 mod tars;
 mod values;

@@ -83,7 +83,7 @@ impl TarSet {
     }
 }
 
-pub(crate) fn plain(shards: usize) -> Vec<Vec<TarSample>> {
+fn plain(shards: usize) -> Vec<Vec<TarSample>> {
     let sample = |shard: usize, at: usize| {
         let text = format!("{shard}:{at}").into_bytes();
         (

@@ -1,7 +1,7 @@
 // Shows one value of a sample. Texts from samples only ever become text nodes.
 
 import { useState } from "preact/hooks";
-import { type Field, media, played } from "./api";
+import { type Field, media } from "./api";
 import { HeatMap, Lines } from "./charts";
 import { bytes, count, hexDump, short, visible } from "./format";
 import { Status, useLoaded } from "./parts";
@@ -12,8 +12,7 @@ const EAGER_BYTES = 16 << 20;
 /** The most members of an object that are shown before the reader asks for more. */
 const MEMBERS = 100;
 
-/** `of` names the dataset, if it is the one that is compared. */
-export function FieldView({ field, sample, of }: { field: Field; sample: number; of?: string }) {
+export function FieldView({ field, sample }: { field: Field; sample: number }) {
 	return (
 		<section class="field" aria-label={visible(field.name)}>
 			<h3>
@@ -25,15 +24,7 @@ export function FieldView({ field, sample, of }: { field: Field; sample: number;
 				</p>
 			) : null}
 			{field.note ? <p class="note">{field.note}</p> : null}
-			<Value field={field} sample={sample} of={of} />
-			{field.decoded === undefined ? null : (
-				<>
-					<h4>Decoded tokens</h4>
-					<pre class="text" tabIndex={0}>
-						{visible(field.decoded)}
-					</pre>
-				</>
-			)}
+			<Value field={field} sample={sample} />
 		</section>
 	);
 }
@@ -49,19 +40,19 @@ export function facts(field: Field): string {
 	return parts.filter(Boolean).join(" · ");
 }
 
-function Value({ field, sample, of }: { field: Field; sample: number; of?: string }) {
+function Value({ field, sample }: { field: Field; sample: number }) {
 	switch (field.kind) {
 		case "image":
 			return (
 				<>
 					{Array.from({ length: field.images ?? 1 }, (_, item) => (
-						<Media key={item} field={field} sample={sample} item={item} of={of} />
+						<Media key={item} field={field} sample={sample} item={item} />
 					))}
 				</>
 			);
 		case "audio":
 		case "video":
-			return <Player field={field} sample={sample} of={of} />;
+			return <Media field={field} sample={sample} item={0} />;
 		case "json":
 			return field.truncated ? <Text field={field} /> : <Json text={field.text ?? ""} />;
 		case "number":
@@ -87,34 +78,10 @@ function Text({ field }: { field: Field }) {
 	);
 }
 
-/** A sound or a video. The browser requests the parts that it plays; a report contains all of it. */
-function Player({ field, sample, of }: { field: Field; sample: number; of?: string }) {
-	const [broken, setBroken] = useState(false);
-	const source = played(sample, field.name, of);
-	if (!source) return <Media field={field} sample={sample} item={0} />;
-	if (broken) return <p class="failed">the {field.kind} cannot be decoded</p>;
-	return <Playing field={field} sample={sample} source={source} onError={() => setBroken(true)} />;
-}
-
-function Playing(props: { field: Field; sample: number; source: string; onError: () => void }) {
-	const label = `${visible(props.field.name)} of sample ${props.sample}`;
-	const all = { controls: true, src: props.source, "aria-label": label, onError: props.onError };
-	return props.field.kind === "audio" ? <audio {...all} /> : <video preload="metadata" {...all} />;
-}
-
-interface MediaProps {
-	field: Field;
-	sample: number;
-	item: number;
-	tile?: boolean;
-	of?: string;
-}
-
-export function Media(props: MediaProps) {
-	const { field } = props;
+export function Media({ field, sample, item, tile }: { field: Field; sample: number; item: number; tile?: boolean }) {
 	const [wanted, setWanted] = useState(field.bytes <= EAGER_BYTES);
 	return wanted ? (
-		<LoadedMedia {...props} />
+		<LoadedMedia field={field} sample={sample} item={item} tile={tile} />
 	) : (
 		<button type="button" onClick={() => setWanted(true)}>
 			Load {bytes(field.bytes)}
@@ -122,21 +89,27 @@ export function Media(props: MediaProps) {
 	);
 }
 
-function LoadedMedia({ field, sample, item, tile, of }: MediaProps) {
+function LoadedMedia({ field, sample, item, tile }: { field: Field; sample: number; item: number; tile?: boolean }) {
 	const [broken, setBroken] = useState(false);
 	const loaded = useLoaded(
 		async (signal) => {
-			const [url, release] = await media(sample, field.name, item, signal, of);
+			const [url, release] = await media(sample, field.name, item, signal);
 			signal.addEventListener("abort", release);
 			return url;
 		},
-		[sample, field.name, item, of],
+		[sample, field.name, item],
 	);
 	if (!loaded.value) return <Status of={loaded} />;
 	if (broken) return <p class="failed">the {field.kind} cannot be decoded</p>;
 	const label = `${visible(field.name)} of sample ${sample}`;
-	if (field.kind !== "image")
-		return <Playing field={field} sample={sample} source={loaded.value} onError={() => setBroken(true)} />;
+	if (field.kind === "audio") {
+		// biome-ignore lint/a11y/useMediaCaption: samples have no captions
+		return <audio controls src={loaded.value} aria-label={label} onError={() => setBroken(true)} />;
+	}
+	if (field.kind === "video") {
+		// biome-ignore lint/a11y/useMediaCaption: samples have no captions
+		return <video controls preload="metadata" src={loaded.value} aria-label={label} onError={() => setBroken(true)} />;
+	}
 	return (
 		<img
 			class={tile ? "thumb" : "image"}

@@ -296,8 +296,6 @@ fn identity(form: &ShardForm) -> String {
             })
             .to_string()
         }
-        // Tables are not written in parts; see `NameForm`.
-        ShardForm::Table(form) => format!("{form:?}"),
     }
 }
 

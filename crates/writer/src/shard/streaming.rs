@@ -27,7 +27,7 @@ impl Texts {
                 config_json: config.to_json(),
                 xsv_header: config.xsv_header(),
             },
-            ShardForm::Tar(_) | ShardForm::Table(_) => Self::default(),
+            ShardForm::Tar(_) => Self::default(),
         }
     }
 }
@@ -67,7 +67,6 @@ pub(super) fn lay(
             file: meta,
             ..Side::default()
         },
-        table: None,
     })
 }
 

@@ -43,7 +43,6 @@ pub(super) fn lay(form: &TarForm, cut: CutShard) -> Result<Layout, WriteError> {
             file: Some(write_offsets(&offsets)),
             fields,
         },
-        table: None,
     })
 }
 

@@ -230,7 +230,7 @@ impl Input for One {
         Ok(Box::new(OneBatch(Some(self.0.clone()))))
     }
     fn place(&self, _: usize, row: u64) -> String {
-        format!("row {row}")
+        row.to_string()
     }
 }
 

@@ -13,12 +13,7 @@ interface Inspected {
 	raw_bytes: number;
 	stored_bytes: number;
 	format: string;
-	columns: { name: string; encoding?: string | null; bytes?: number | null; type?: string }[];
-	/** The facts of a source. */
-	kind?: string;
-	files?: number;
-	bytes?: number;
-	rows?: number | null;
+	columns: { name: string; encoding?: string | null; bytes?: number | null }[];
 	compression: string | null;
 	hashes: string[];
 	index_hash?: string;
@@ -39,24 +34,14 @@ const STRIP = 12;
 
 export function Overview({ facts }: { facts: Facts }) {
 	const inspected = useLoaded((signal) => run<Inspected>("inspect", {}, signal), []);
-	const strip = useLoaded((signal) => samples(0, STRIP, false, "", signal), []);
+	const strip = useLoaded((signal) => samples(0, STRIP, false, signal), []);
 	const found = inspected.value?.output[0];
 	const source = found?.provenance?.source;
 	return (
 		<>
 			<h1>{visible(facts.location)}</h1>
 			<Status of={inspected} />
-			{found?.kind ? (
-				<Names
-					of={[
-						["source", found.kind],
-						["rows", count(facts.samples)],
-						["files", count(found.files ?? 0)],
-						["stored", bytes(found.bytes ?? 0)],
-					]}
-				/>
-			) : null}
-			{found && !found.kind ? (
+			{found ? (
 				<Names
 					of={[
 						["samples", count(found.samples)],
@@ -79,7 +64,7 @@ export function Overview({ facts }: { facts: Facts }) {
 					]}
 				/>
 			) : null}
-			{isReport() || facts.kind === "source" ? null : <Verify location={facts.location} />}
+			{isReport() ? null : <Verify location={facts.location} />}
 			<h2>First samples</h2>
 			<Status of={strip} />
 			<ul class="strip">
@@ -97,9 +82,8 @@ export function Overview({ facts }: { facts: Facts }) {
 							<thead>
 								<tr>
 									<th scope="col">name</th>
-									{found.kind ? <th scope="col">type</th> : null}
-									<th scope="col">{found.kind ? "encoding of convert" : "encoding"}</th>
-									{found.kind ? null : <th scope="col">bytes of a value</th>}
+									<th scope="col">encoding</th>
+									<th scope="col">bytes of a value</th>
 								</tr>
 							</thead>
 							<tbody>
@@ -108,9 +92,8 @@ export function Overview({ facts }: { facts: Facts }) {
 										<th scope="row">
 											<a href={`#/columns?column=${encodeURIComponent(column.name)}`}>{visible(column.name)}</a>
 										</th>
-										{found.kind ? <td>{visible(column.type ?? "")}</td> : null}
 										<td>{column.encoding ?? ""}</td>
-										{found.kind ? null : <td>{column.bytes ?? "varies"}</td>}
+										<td>{column.bytes ?? "varies"}</td>
 									</tr>
 								))}
 							</tbody>
@@ -120,7 +103,7 @@ export function Overview({ facts }: { facts: Facts }) {
 			) : null}
 			<h2>The same elsewhere</h2>
 			{inspected.value ? <Copy label="CLI" text={inspected.value.command} /> : null}
-			{found?.kind ? null : <Copy label="Python" text={pythonDataset(facts.location)} />}
+			<Copy label="Python" text={pythonDataset(facts.location)} />
 		</>
 	);
 }
