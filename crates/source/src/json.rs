@@ -17,6 +17,7 @@ use crate::exact::EXACT_DIGITS;
 use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
 use crate::hints::column_of;
 use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
+use crate::json_pairs::with_plain_pairs;
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
@@ -368,6 +369,7 @@ fn has_digits(text: &[u8], count: usize) -> bool {
 }
 
 fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, String> {
+    let bytes = &with_plain_pairs(bytes);
     let (used, found) = attempt(|| {
         let mut decoder = ReaderBuilder::new(Arc::clone(schema))
             .with_batch_size(rows.max(1))

@@ -73,6 +73,7 @@ mod unite; // The columns of several files as those of one table.
 mod csv_fields; // Nulls and numbers of CSV fields.
 mod csv_scanner; // Quotes of CSV files.
 mod csv_values; // Types of CSV values.
+mod json_pairs; // Escaped surrogate pairs of JSON.
 mod raw_json_fields; // Fields of JSON objects as their text.
 mod shape; // Types of JSON values.
 mod shape_reader; // Types of the values of one line.
