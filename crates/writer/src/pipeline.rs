@@ -159,6 +159,7 @@ pub fn run<I: Input>(
             ahead_bytes: 0,
             packers: Vec::new(),
             packed: false,
+            failed: false,
             reused: 0,
             dropped: 0,
             samples: 0,
@@ -235,6 +236,8 @@ struct Reading<E> {
     ahead_bytes: u64,
     packers: Vec<Packer>,
     packed: bool,
+    /// Whether packing has failed. Nothing is packed after that, because a chunk is missing.
+    failed: bool,
     reused: u64,
     dropped: u64,
     samples: u64,
@@ -267,6 +270,10 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
         let mut reading = self.lock();
         if reading.packed {
             return NextTask::End;
+        }
+        // The thread that failed is about to end the run.
+        if reading.failed {
+            return NextTask::Wait;
         }
         // Unfinished shards will release memory. If there are none, the head may always continue. Otherwise a shard
         // larger than the budget would block the run.
@@ -434,12 +441,20 @@ impl<I: Input> Conversion<'_, I> {
         self.pack(reading)
     }
 
-    /// Packs all chunks that are ready, in order. Returns the shards to write.
+    /// Packs all chunks that are ready, in order. Returns the shards to write. Only the first error is returned.
     fn pack(
         &self,
-        mut guard: MutexGuard<'_, Reading<I::Error>>,
+        mut reading: MutexGuard<'_, Reading<I::Error>>,
     ) -> Result<Vec<CutShard>, I::Error> {
-        let reading = &mut *guard;
+        if reading.failed {
+            return Ok(Vec::new());
+        }
+        let cut = self.pack_ready(&mut reading);
+        reading.failed = cut.is_err();
+        cut
+    }
+
+    fn pack_ready(&self, reading: &mut Reading<I::Error>) -> Result<Vec<CutShard>, I::Error> {
         let mut cut = Vec::new();
         while let Some(slot) = reading.slots.get_mut(&reading.head) {
             while let Some(chunk) = slot.queue.pop_front() {
