@@ -116,7 +116,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	scripts/crates.sh
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
+	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata crates/tokenize/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
 	cd python && ../.venv/bin/ruff check --quiet . ../examples && ../.venv/bin/ruff format --quiet --check . ../examples && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: fuzz
@@ -217,7 +217,7 @@ docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation i
 
 .PHONY: fixtures
 fixtures: venv ## write the fixtures again with the original writers and compare them with those in the tree
-	for script in fixtures/*/generate.py crates/order/testdata/generate.py; do .venv/bin/python "$$script" --check; done
+	for script in fixtures/*/generate.py crates/order/testdata/generate.py crates/tokenize/testdata/generate.py; do .venv/bin/python "$$script" --check; done
 
 .PHONY: clean
 clean: ## remove what was built or set up here

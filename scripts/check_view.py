@@ -7,19 +7,25 @@ Needs `chromium` and `chromium-driver` (Debian packages) and the Python package 
 with 0. Checks accessibility with axe-core if `npm ci` was run in crates/view/web.
 """
 
+import http.server
 import json
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import wave
 import zlib
 from pathlib import Path
 
 AXE = Path(__file__).parent.parent / "crates/view/web/node_modules/axe-core/axe.min.js"
-PAGES = ("overview", "samples", "samples?n=0", "columns", "columns?column=COLUMN", "shards?shard=0", "order?shuffle=true&step=1", "plan?nodes=2")
+PAGES = (
+    "overview", "samples", "samples?n=0", "samples?where=__sample__+%25+3+%3D+1", "samples?where=__sample__+%25+3+%3D+1&at=2", "columns",
+    "columns?column=COLUMN", "shards?shard=0", "order?shuffle=true&step=1", "plan?nodes=2", "diff?change=0", "live",
+)
+SOURCE_PAGES = ("overview", "samples", "samples?n=4", "columns")
 SIZES = {"wide": (1280, 900), "phone": (390, 844)}
 # A script of a sample would set this title.
 ALARM = "a script of a sample ran"
@@ -61,11 +67,27 @@ def write_tree(tree):
         stem.with_suffix(".cls").write_text(str(number % 5))
 
 
+class Metrics(http.server.BaseHTTPRequestHandler):
+    """Answers as the endpoint of a running job does, and hostile names."""
+
+    asked = 0
+
+    def do_GET(self):
+        Metrics.asked += 1
+        text = f"# TYPE shardmill_waits counter\nshardmill_waits_total {3 * Metrics.asked}\nx{{a=\"<script>document.title='{ALARM}'</script>\"}} 1\n# EOF\n"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
 class View:
     """A running server."""
 
-    def __init__(self, program, location):
-        self.process = subprocess.Popen([program, "view", location, "--json"], stdout=subprocess.PIPE, text=True)
+    def __init__(self, program, location, *options):
+        self.process = subprocess.Popen([program, "view", location, "--json", *options], stdout=subprocess.PIPE, text=True)
         self.url = json.loads(self.process.stdout.readline())["url"]
 
     def __enter__(self):
@@ -144,7 +166,7 @@ class Checks:
         self.until("document.querySelector('main h1, main .grid') && ![...document.querySelectorAll('.status')].some(one => one.textContent)", what)
 
 
-def check_pages(checks, view, name):
+def check_pages(checks, view, name, pages=PAGES):
     browser = checks.browser
     browser.get(view.url)
     checks.settled(f"{name}: start")
@@ -154,11 +176,11 @@ def check_pages(checks, view, name):
         browser.set_window_size(width, height)
         for scheme in ("light", "dark"):
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-            for page in PAGES:
+            for page in pages:
                 if scheme == "dark" and page not in ("overview", "samples", "order?shuffle=true&step=1"):
                     continue
                 checks.script("location.hash = arguments[0]", "#/" + page.replace("COLUMN", column))
-                what = f"{name}-{size}-{scheme}-{page.split('=')[0].replace('?', '-')}"
+                what = f"{name}-{size}-{scheme}-{page.split('=')[0].replace('?', '-')}{'-single' if '&at=' in page else ''}"
                 time.sleep(0.15)
                 checks.settled(what)
                 checks.expect(not checks.script("return document.querySelector('main > .failed, main > article > .failed')"), f"{what}: an error")
@@ -203,6 +225,48 @@ def check_samples(checks, view, name):
     checks.quiet(f"{name}: samples")
 
 
+def check_selection(checks, view, name):
+    """From a bar and from a frequent value to the samples that have it; a wrong condition; a change and the other side."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    browser = checks.browser
+    go = lambda page: checks.script("location.hash = arguments[0]", f"#/{page}")
+    go("samples?where=__sample__+%25+3+%3D+1")
+    checks.until("document.querySelector('.grid li:nth-child(2) .tile-number')?.textContent === '4'", f"{name}: numbers are kept")
+    checks.until("document.querySelector('main .copy code')?.textContent.startsWith('shardmill select')", f"{name}: the command of a selection")
+    browser.find_element(By.CSS_SELECTOR, ".grid li:nth-child(2) a").click()
+    checks.until("document.querySelector('h1')?.textContent === 'Sample 4'", f"{name}: a sample of a selection")
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
+    checks.until("document.querySelector('h1')?.textContent === 'Sample 7'", f"{name}: the next one of a selection")
+    # The browser logs the answer of a refused condition; it is no error of the page.
+    go("samples?where=nothing+%3D+1")
+    checks.until("document.querySelector('main .failed')?.textContent.includes('no column `nothing`')", f"{name}: a wrong condition")
+    browser.get_log("browser")
+    go("columns?column=cls")
+    checks.until("document.querySelector('.frequent a')", f"{name}: frequent values")
+    checks.script("document.querySelector('.frequent a').click()")
+    checks.until("/^Matching samples 0 to 11 of 12/m.test(document.querySelector('main').innerText)", f"{name}: samples with a frequent value")
+    go("columns?column=cls")
+    checks.until("document.querySelector('.chart a')", f"{name}: bars")
+    checks.script("document.querySelector('.chart a').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    checks.until("/^Matching samples 0 to /m.test(document.querySelector('main').innerText)", f"{name}: samples of a bar")
+    go("diff?change=0")
+    checks.until("document.querySelectorAll('.sides section .field').length > 2", f"{name}: both sides of a change")
+    go("live")
+    checks.until("document.querySelector('main table td')", f"{name}: metrics")
+    go("shards")
+    checks.until("document.querySelector('main .map a')", f"{name}: map")
+    checks.expect("shards are in" in checks.script("return document.querySelector('main').innerText"), f"{name}: shards of the cache")
+    for button in browser.find_elements(By.XPATH, "//main//button[text()='Verify' or text()='Lint for all readers']"):
+        button.click()
+    checks.until("document.querySelector('main p.ok')?.textContent.startsWith('Every shard')", f"{name}: verdicts")
+    checks.settled(f"{name}: verdicts")
+    checks.picture(f"{name}-shards-verdicts")
+    checks.accessible(f"{name}-shards-verdicts")
+    checks.quiet(f"{name}: selection")
+
+
 def check_refusals(checks, view, name):
     """The page of another browser, without the cookie."""
     checks.browser.delete_all_cookies()
@@ -244,13 +308,29 @@ def main():
         with tempfile.TemporaryDirectory() as place:
             place = Path(place)
             write_tree(place / "tree")
+            endpoint = http.server.HTTPServer(("127.0.0.1", 0), Metrics)
+            threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+            options = ["--metrics", f"http://127.0.0.1:{endpoint.server_port}/metrics"]
             for form in ("webdataset", "mds"):
                 location = str(place / form)
                 subprocess.run([program, "convert", str(place / "tree"), location, "--to", form, "--samples-per-shard", "16", "--quiet"], check=True)
-                with View(program, location) as view:
+                # Another version, in which one sample has changed.
+                other = place / "changed"
+                shutil.copytree(place / "tree", other)
+                (other / "0002.txt").write_text("another caption")
+                compared = str(place / f"{form}-changed")
+                subprocess.run([program, "convert", str(other), compared, "--to", form, "--samples-per-shard", "16", "--quiet"], check=True)
+                shutil.rmtree(other)
+                with View(program, location, "--compare", compared, "--cache", compared, *options) as view:
                     check_pages(checks, view, form)
+                    check_selection(checks, view, form)
                     check_samples(checks, view, form)
                     check_refusals(checks, view, form)
+            with View(program, str(place / "tree")) as view:
+                check_pages(checks, view, "source", SOURCE_PAGES)
+                # Requests of the last page may end with the server.
+                browser.get("about:blank")
+                browser.get_log("browser")
             check_report(checks, program, location, place)
     finally:
         browser.quit()

@@ -93,10 +93,10 @@ fn the_printed_configuration_can_be_fed_back() {
     dest = "shards"
     from = "auto"
     to = "mds"
+    group = "stem"
     where = "id < 50"
     key-column = "__key__"
     schema = "widen"
-    group = "stem"
     infer-rows = 100000
     nulls = "error"
     compression = "gz:5"

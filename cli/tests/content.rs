@@ -149,7 +149,7 @@ fn samples_that_were_exchanged_are_found() {
     --- stdout
     mds-here: 1 problem outside the shards: 100 samples in 4 shards (5 files, 3.4 KiB, 8 hashes, every value decoded, content compared, in [TIME] at [RATE] MB/s)
     --- stderr
-    error[content-mismatch]: mds-here/index.provenance: the content of the samples is [HASH], and the conversion noted [HASH]: samples were changed, lost or exchanged, and the index with them; fetch the dataset again with its index and side files, or convert it again
+    error[content-mismatch]: mds-here/index.provenance: the content hash of the samples is [HASH], but the conversion recorded [HASH]: samples were changed, lost or exchanged, and the index as well; fetch the dataset again with its index and side files, or convert it again
     ");
 }
 

@@ -128,3 +128,76 @@ fn patterns_that_cannot_work_are_errors() {
         (2, &json!("config-include"))
     );
 }
+
+#[test]
+fn a_tree_is_inspected_with_the_same_options_as_it_is_converted() {
+    let place = Place::new();
+    for name in ["a/0.seg.png", "a/0.jpg", "a/1.jpg", "b/2.jpg", "b/2.txt"] {
+        place.write(&format!("tree/{name}"), "x");
+    }
+    let samples = |args: &[&str]| {
+        let found = place.json(&[&["inspect", "tree", "--json"], args].concat());
+        let columns = found["columns"].as_array().unwrap().iter();
+        let columns: Vec<String> = columns
+            .map(|column| column["name"].as_str().unwrap().to_owned())
+            .collect();
+        (found["rows"].as_u64().unwrap(), columns.join(" "))
+    };
+    let expected = |rows, columns: &str| (rows, columns.to_owned());
+    assert_eq!(samples(&[]), expected(4, "__key__ jpg png txt"));
+    assert_eq!(
+        samples(&["--group", "key"]),
+        expected(3, "__key__ jpg seg.png txt")
+    );
+    assert_eq!(samples(&["--group", "file"]), expected(5, "__key__ data"));
+    assert_eq!(
+        samples(&["--include", "*.jpg", "--exclude", "b/**"]),
+        expected(2, "__key__ jpg")
+    );
+    place.write("rows.csv", "id\n1\n");
+    place.ok(&["convert", "rows.csv", "shards"]);
+    for (args, id) in [
+        (&["shards", "--include", "*.mds"][..], "config-include"),
+        (&["shards", "--exclude", "*.mds"], "config-exclude"),
+        (&["shards", "--group", "file"], "config-group"),
+        (&["rows.csv", "--group", "key"], "config-group"),
+        (&["rows.csv", "--follow-links"], "config-follow-links"),
+        (
+            &["tree", "--include", "*.png", "--exclude", "*"],
+            "tree-empty",
+        ),
+    ] {
+        let ran = place.run(&[&["inspect", "--json"], args].concat());
+        assert_eq!((ran.code, &ran.error()["id"]), (2, &json!(id)), "{args:?}");
+        let (source, options) = args.split_first().unwrap();
+        let ran = place.run(&[&["convert", source, "none", "--json"], options].concat());
+        assert_eq!((ran.code, &ran.error()["id"]), (2, &json!(id)), "{args:?}");
+    }
+}
+
+#[test]
+fn an_error_in_a_tree_names_the_sample() {
+    let place = Place::new();
+    for (name, text) in [("a/0", "1"), ("b/1", "2"), ("b/2", "many"), ("c/3", "4")] {
+        place.write(&format!("tree/{name}.cls"), text);
+    }
+    let column = "n:int64=CAST(CAST(cls AS STRING) AS BIGINT)";
+    let small = "n:uint8=length(__key__) + 254";
+    for (args, named) in [
+        (&["--column", small][..], "sample a/0: "),
+        (
+            &["--column", small, "--where", "__key__ >= 'b/2'"],
+            "sample b/2: ",
+        ),
+    ] {
+        let ran = place.run(&[&["convert", "tree", "out"], args].concat());
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        assert!(ran.stderr.contains(named), "{}", ran.stderr);
+    }
+    let ran = place.run(&["convert", "tree", "out", "--column", column]);
+    assert!(ran.stderr.contains("many"), "{}", ran.stderr);
+    // Tar files have keys as well.
+    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    let ran = place.run(&["convert", "tars", "out", "--column", "cls:jpeg"]);
+    assert!(ran.stderr.contains("sample a/0: "), "{}", ran.stderr);
+}

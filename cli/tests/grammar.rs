@@ -55,6 +55,17 @@ fn old_spellings_name_the_new_ones() {
             "--limit",
             "--safety-limit",
         ),
+        (&["plan", "a", "--gpus", "8"], "--gpus", "--ranks-per-node"),
+        (
+            &["which", "a", "--step", "1", "--nnodes=2"],
+            "--nnodes",
+            "--nodes",
+        ),
+        (
+            &["order", "a", "--num-workers", "8"],
+            "--num-workers",
+            "--workers-per-rank",
+        ),
     ] {
         assert_eq!(
             refused(words),

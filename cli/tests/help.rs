@@ -141,7 +141,7 @@ fn convert() {
               Format of the shards
 
               [default: mds]
-              [possible values: mds, webdataset, jsonl, csv, tsv, xsv]
+              [possible values: mds, webdataset, parquet, jsonl, csv, tsv, xsv]
 
       -h, --help
               Print help (see a summary with '-h')
@@ -155,18 +155,6 @@ fn convert() {
               quotes. With `--to webdataset` the name is the extension of the member, and encodings are
               bytes, str, int, json, npy and ten. Without this option a column gets the extension of its
               encoding (`caption` becomes `caption.txt`).
-
-          --include <GLOB>
-              Read only the files below a source folder that match this pattern, such as `*.jpg`;
-              repeatable
-
-              `*` and `?` match characters within a name, `**` any number of folders. A pattern without
-              `/` is compared with the file's name, any other with its path relative to the source. The
-              kind of a source is detected from all its files.
-
-          --exclude <GLOB>
-              Ignore the files below a source folder that match this pattern, such as `drafts/**`;
-              repeatable
 
           --select <EXPRS>
               SQL expressions to read, as between SELECT and FROM
@@ -200,16 +188,6 @@ fn convert() {
 
               [default: widen]
               [possible values: widen, union, strict]
-
-          --group <HOW>
-              In a tree of files: group files whose names are the same up to their last dot (`stem`) or
-              up to their first dot, as in tar shards (`key`), or make each file a sample (`file`)
-
-              [default: stem]
-              [possible values: stem, key, file]
-
-          --follow-links
-              In a tree of files: follow symbolic links
 
           --csv-delimiter <CHAR>
               In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv`
@@ -250,11 +228,69 @@ fn convert() {
               number of bytes. Batches of a number of tokens need the lengths. `shardmill index lengths`
               writes them for an existing dataset.
 
+          --video <COLUMN>
+              Index the MP4 files of this column beside the index, in `index.videos.COLUMN`; repeatable
+
+              With the index, `dataset.video` in Python fetches only the header and the groups of
+              pictures that it needs.
+
           --split <NAME=SHARE,...>
               Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
 
           --split-key <COLUMN>
               Rows with the same value in this column go to the same split
+
+    Files:
+          --include <GLOB>
+              Read only the files below a source folder that match this pattern, such as `*.jpg`;
+              repeatable
+
+              `*` and `?` match characters within a name, `**` any number of folders. A pattern without
+              `/` is compared with the file's name, any other with its path relative to the source. The
+              kind of a source is detected from all its files.
+
+          --exclude <GLOB>
+              Ignore the files below a source folder that match this pattern, such as `drafts/**`;
+              repeatable
+
+          --group <HOW>
+              In a tree of files: group files whose names are the same up to their last dot (`stem`) or
+              up to their first dot, as in tar shards (`key`), or make each file a sample (`file`)
+
+              [default: stem]
+              [possible values: stem, key, file]
+
+          --follow-links
+              In a tree of files: follow symbolic links
+
+    Tokens:
+          --tokenize <FILE>
+              Replace a column of text with its tokens, by this tokenizer file of Hugging Face
+              (`tokenizer.json`)
+
+              The tokens are those of the Python package `tokenizers`. Truncation and padding in the
+              file are ignored. Tokens have two bytes if all ids of the vocabulary fit, and else four.
+              Their lengths are kept beside the index, as with `--lengths`.
+
+          --text <COLUMN>
+              The column to tokenize, of text or UTF-8 bytes [default: the only column of text]
+
+          --tokens <COLUMN>
+              Name of the column of tokens [default: tokens]
+
+          --special-tokens
+              Add the special tokens that the tokenizer adds for a model, such as `[CLS]` and `[SEP]`
+
+              Without it, a text has only its own tokens, as for pretraining.
+
+          --prepend <TOKEN>
+              Put this token of the vocabulary before each text, such as `<s>`
+
+          --append <TOKEN>
+              Put this token of the vocabulary after each text, such as `<|endoftext|>`
+
+          --keep-text
+              Write the text as well; a text that `--column` names is always written
 
     Shards:
           --compression <NAME[:LEVEL]>
@@ -270,6 +306,9 @@ fn convert() {
               Maximum raw bytes of a shard, or none
 
               [default: 64MiB]
+
+          --row-group-size <SIZE>
+              Maximum raw bytes of a row group of `--to parquet` [default: 64MiB]
 
           --samples-per-shard <N>
               Maximum number of samples in a shard
@@ -402,6 +441,9 @@ fn convert() {
         shardmill convert --config convert.toml
         shardmill convert data/ shards/ --compression none --print-config > convert.toml
 
+      Tokens for a language model, with a token that ends each document:
+        shardmill convert text/ shards/ --tokenize tokenizer.json --append '<|endoftext|>'
+
       Into a bucket; after a failure the same command resumes where it stopped:
         shardmill convert data/ s3://bucket/sets/train
 
@@ -453,6 +495,29 @@ fn inspect() {
       -h, --help
               Print help (see a summary with '-h')
 
+    Files:
+          --include <GLOB>
+              Read only the files below a source folder that match this pattern, such as `*.jpg`;
+              repeatable
+
+              `*` and `?` match characters within a name, `**` any number of folders. A pattern without
+              `/` is compared with the file's name, any other with its path relative to the source. The
+              kind of a source is detected from all its files.
+
+          --exclude <GLOB>
+              Ignore the files below a source folder that match this pattern, such as `drafts/**`;
+              repeatable
+
+          --group <HOW>
+              In a tree of files: group files whose names are the same up to their last dot (`stem`) or
+              up to their first dot, as in tar shards (`key`), or make each file a sample (`file`)
+
+              [default: stem]
+              [possible values: stem, key, file]
+
+          --follow-links
+              In a tree of files: follow symbolic links
+
     Stores:
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
@@ -482,6 +547,9 @@ fn inspect() {
 
       How convert would encode a Parquet file:
         shardmill inspect data/part-0.parquet
+
+      The samples of a tree whose files are grouped by the part of their names before the first dot:
+        shardmill inspect photos/ --group key --exclude 'drafts/**'
 
       A dataset in a store:
         shardmill inspect s3://bucket/shards

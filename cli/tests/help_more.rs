@@ -202,6 +202,9 @@ fn doctor() {
 
     Names where the credentials came from, such as a profile or a machine, and when they expire.
 
+    Each operation is tried at most twice, so a wrong endpoint is reported within seconds; other
+    commands try eight times.
+
     Writes objects whose names begin with `.shardmill-probe-` and deletes them again. Without permission
     to write, reads an existing object. The exit status is 0 if datasets can be read, whether or not
     they can be written.

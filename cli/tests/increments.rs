@@ -669,3 +669,30 @@ fn splits_are_datasets_of_their_own() {
         ran.stderr
     );
 }
+
+#[test]
+fn the_summary_counts_the_samples_that_readers_deliver() {
+    let (place, mut table) = with_table();
+    convert(&place, &[]);
+    table.delete(|(id, _)| id % 10 == 3).unwrap();
+    table.append(&rows(100, 4)).unwrap();
+    let shown = place.ok(&CONVERT);
+    let mut lines = shown.lines();
+    assert_eq!(lines.next(), Some("shards: 31 samples in 6 shards"));
+    assert_eq!(
+        lines.next(),
+        Some("  added    4 samples in 1 shard, from version 3 to 5")
+    );
+    assert_eq!(
+        lines.next(),
+        Some("  deleted  3 samples since version 3, 3 in all; they are not counted above")
+    );
+    let again = convert(&place, &[]);
+    assert_eq!(
+        (&again["samples"], &again["outcome"]),
+        (&json!(31), &json!("already_done"))
+    );
+    assert_eq!(again["splits"][0]["samples"], 34);
+    assert_eq!(place.json(&["inspect", "shards", "--json"])["samples"], 31);
+    assert_eq!(place.ok(&["cat", "shards", "0.."]).lines().count(), 31);
+}

@@ -49,6 +49,6 @@ fn of_several_datasets_one_has_to_be_named() {
     insta::assert_snapshot!(place.shown(&["ls", "."]), @r"
     exit 2
     --- stderr
-    error[several-datasets]: .: the index.json files are in subdirectories; name one of them: shards
+    error[several-datasets]: .: it is a folder of datasets, and this command reads one; name one of them: ./shards
     ");
 }

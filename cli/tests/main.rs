@@ -49,6 +49,8 @@ mod ls;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod parquet_files;
+#[cfg(test)]
 mod patterns;
 #[cfg(test)]
 mod plan;
@@ -65,6 +67,8 @@ mod sources;
 mod stats;
 #[cfg(test)]
 mod tars;
+#[cfg(test)]
+mod tokenize;
 #[cfg(test)]
 mod usage;
 #[cfg(test)]

@@ -254,3 +254,67 @@ fn options_are_checked_before_any_work() {
     error[not-found]: nowhere: cannot open the directory: No such file or directory (os error 2)
     ");
 }
+
+#[test]
+fn the_quality_of_an_order_is_compared_with_a_full_shuffle() {
+    let place = place();
+    let measured = |algo: &'static str| {
+        let mut args = run(&["--json", "--quality", "--shuffle-algo", algo]);
+        args.extend(["--num-canonical-nodes", "2", "--epochs", "1"]);
+        place.json(&args)["quality"].clone()
+    };
+    let (blocks, full) = (measured("py1e"), measured("naive"));
+    let variance = |found: &serde_json::Value| {
+        let window = &found["windows"][0];
+        window["excess_variance"].as_f64().unwrap()
+    };
+    assert!(variance(&blocks) > 5.0, "{blocks}");
+    assert!((variance(&full) - 1.0).abs() < 0.1, "{full}");
+    assert_eq!(blocks["labels"], serde_json::Value::Null);
+    let recommended = &blocks["recommended"];
+    assert_eq!(recommended["is_enough"], true);
+    assert!(recommended["block"].as_u64() > Some(5000), "{recommended}");
+    // A slow network affords smaller blocks only.
+    let mut args = run(&["--json", "--quality", "--bandwidth", "8MiB/s"]);
+    args.extend(["--epochs", "1"]);
+    let slow = &place.json(&args)["quality"]["recommended"];
+    assert_eq!(slow["is_enough"], false);
+    assert!(slow["block"].as_u64() < recommended["block"].as_u64());
+
+    let text = place.ok(&run(&["--quality", "--quality-svg", "quality.svg"]));
+    for part in [
+        "shards in 1 step of 160 samples",
+        "# this order, | a full shuffle",
+        "For this bandwidth, use --shuffle --shuffle-algo py1e --shuffle-block-size",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let drawing = place.read("quality.svg");
+    let drawing = String::from_utf8(drawing).unwrap();
+    assert!(drawing.starts_with("<svg") && drawing.ends_with("</svg>\n"));
+}
+
+#[test]
+fn labels_need_a_column_of_a_dataset() {
+    let place = Place::new();
+    let rows: String = (0..2000)
+        .map(|row| format!("{row},{}\n", row / 200))
+        .collect();
+    place.write("in.csv", format!("id,class\n{rows}"));
+    place.ok(&["convert", "in.csv", "out", "--size-limit", "2KiB"]);
+    let args = ["plan", "out", "--quality", "--batch-size", "50", "--json"];
+    let ordered = place.json(&[&args[..], &["--label", "class"]].concat());
+    let window = &ordered["quality"]["labels"]["windows"][0];
+    // Nine tenths of each step of a dataset in the order of its classes would have to be of other classes.
+    assert!(
+        (window["imbalance"].as_f64().unwrap() - 0.9).abs() < 1e-6,
+        "{window}"
+    );
+    let missing = place.shown(&["plan", "out", "--quality", "--label", "none"]);
+    assert!(
+        missing.contains("exit 2") && missing.contains("none"),
+        "{missing}"
+    );
+    let alone = place.shown(&["plan", "out", "--label", "class"]);
+    assert!(alone.contains("--quality"), "{alone}");
+}

@@ -278,11 +278,18 @@ fn a_refusal_of_nulls_names_options_that_work() {
     let lists = [Some(vec![Some(1), None])];
     let inside = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
     place.parquet("inside/a.parquet", &batch(vec![("x", Arc::new(inside))]));
-    let shown = place.shown(&["convert", "inside", "out", "--nulls", "mask"]);
-    assert!(
-        shown.contains("error[array-null]") && shown.contains("--column x:json"),
-        "{shown}"
-    );
+    for nulls in ["error", "drop"] {
+        let shown = place.shown(&["convert", "inside", "out", "--nulls", nulls]);
+        assert!(
+            shown.contains("error[array-null]") && shown.contains("--column x:json"),
+            "{shown}"
+        );
+        assert!(shown.contains("--nulls mask"), "{shown}");
+    }
+    place.ok(&["convert", "inside", "masked", "--nulls", "mask"]);
+    let found = samples(&place, "masked").remove(0);
+    assert_eq!(found["x__is_null"], json!(2));
+    assert_eq!(found["x"]["data"], json!([1, 0]));
     place.ok(&["convert", "inside", "out", "--column", "x:json"]);
     assert_eq!(column(&place, "out", "x"), [json!([1, null])]);
 }

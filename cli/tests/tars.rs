@@ -377,7 +377,7 @@ fn fix_makes_what_every_reader_understands() {
     --- stdout
     fixed: all is well: 2 samples in 1 shard (3 files, 10.4 KiB, 2 hashes, every value decoded, in [TIME] at [RATE] MB/s)
     --- stderr
-    warning[provenance-missing]: fixed/index.provenance: there is none, so that the samples are not compared with what their conversion noted
+    warning[provenance-missing]: fixed/index.provenance: the file does not exist, so the samples were not compared with a content hash; only conversions with shardmill write it
     ");
     insta::assert_snapshot!(place.shown(&["tar", "fix", "odd", "fixed"]), @r"
     exit 4

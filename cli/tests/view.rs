@@ -43,8 +43,13 @@ impl Answer {
 
 impl View {
     fn start(place: &Place, location: &str, environment: &[(&str, &str)]) -> Self {
+        Self::with(place, &[location], environment)
+    }
+
+    fn with(place: &Place, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_shardmill"))
-            .args(["view", location, "--json", "--read-only-token", TOKEN])
+            .args(["view", "--json", "--read-only-token", TOKEN])
+            .args(args)
             .current_dir(place.path())
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
@@ -242,6 +247,22 @@ fn no_request_reaches_another_file_or_ends_the_server() {
         "/api/run/verify?expect-index=x".to_owned(),
         "/api/run/inspect?storage-option=AWS_ENDPOINT_URL=http://evil.example".to_owned(),
         format!("/api/run/stats?column={}", "y".repeat(5000)),
+        "/api/run/select?where=true".to_owned(),
+        format!("/api/select?where=true&out={secret}"),
+        "/api/select?where=true)+OR+(true;--".to_owned(),
+        "/api/select?where=(SELECT+1+FROM+'secret.txt')".to_owned(),
+        "/api/select?where=--out=x".to_owned(),
+        "/api/select".to_owned(),
+        "/api/view?where=id+=".to_owned(),
+        "/api/samples?where=nothing%3D1".to_owned(),
+        "/api/samples?of=../secret.txt".to_owned(),
+        "/api/run/diff".to_owned(),
+        "/api/run/diff?after=secret.txt".to_owned(),
+        "/api/run/lint?paths=secret.txt".to_owned(),
+        "/api/cache?folder=/".to_owned(),
+        "/api/metrics?url=http://127.0.0.1:1/".to_owned(),
+        "/api/media?sample=0&column=id".to_owned(),
+        "/api/media?sample=0&column=../secret.txt".to_owned(),
         "/%00".to_owned(),
         "/?a=%00%0d%0aSet-Cookie:%20a=b".to_owned(),
     ];
@@ -410,6 +431,70 @@ fn samples_of_all_formats_are_found_by_number_and_key() {
     }
 }
 
+#[test]
+fn samples_that_meet_a_condition_keep_their_numbers() {
+    let place = Place::with_shards();
+    place.ok(&[
+        "convert",
+        "data",
+        "tars",
+        "--to",
+        "webdataset",
+        "--samples-per-shard",
+        "30",
+        "--key",
+        "id",
+    ]);
+    for location in ["shards", "tars"] {
+        let view = View::start(&place, location, &[]);
+        let condition = "__sample__ % 7 = 2";
+        let encoded = "__sample__+%25+7+%3D+2";
+        let found = view.get(&format!("/api/select?where={encoded}")).json();
+        assert_eq!(found["samples"], 14, "{location}: {found}");
+        let command = found["command"].as_str().unwrap();
+        assert_eq!(
+            command,
+            format!("shardmill select {location} --where '{condition}'")
+        );
+        let listed = view
+            .get(&format!("/api/samples?from=12&count=9&where={encoded}"))
+            .json();
+        let numbers = listed["samples"].as_array().unwrap().iter();
+        let numbers: Vec<&Value> = numbers.map(|sample| &sample["number"]).collect();
+        assert_eq!(numbers, [86, 93], "{location}");
+        // The downloaded file is the one that the command writes.
+        let file = view.get(&format!("/api/view?where={encoded}"));
+        assert!(
+            file.header("content-disposition")
+                .unwrap()
+                .contains("selection.view")
+        );
+        place.ok(&["select", location, "--where", condition, "-o", "a.view"]);
+        assert_eq!(file.body, place.read("a.view"), "{location}");
+        std::fs::remove_file(place.path().join("a.view")).unwrap();
+
+        let failed = view.get("/api/select?where=nothing+%3D+1");
+        let expected = place.run(&[
+            "select",
+            location,
+            "--where",
+            "nothing = 1",
+            "-o",
+            "-",
+            "--json",
+        ]);
+        assert_eq!(failed.status, 422);
+        assert_eq!(failed.json()["error"], expected.error(), "{location}");
+    }
+    let written = Command::new(env!("CARGO_BIN_EXE_shardmill"))
+        .args(["select", "shards", "--where", "__sample__ < 3", "-o", "-"])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    assert!(written.stdout.starts_with(b"smview"), "{written:?}");
+    assert!(!place.exists("-") && !place.exists("selection.view"));
+}
+
 fn first_tar(place: &Place) -> String {
     let files = std::fs::read_dir(place.path().join("tars")).unwrap();
     let mut names: Vec<String> = files
@@ -418,6 +503,182 @@ fn first_tar(place: &Place) -> String {
         .collect();
     names.sort();
     format!("tars/{}", names[0])
+}
+
+#[test]
+fn two_datasets_are_compared_and_both_are_shown() {
+    let place = Place::with_shards();
+    place.ok(&[
+        "convert",
+        "data",
+        "other",
+        "--where",
+        "id <> 7",
+        "--samples-per-shard",
+        "30",
+    ]);
+    let view = View::with(&place, &["shards", "--compare", "other"], &[]);
+    assert_eq!(view.get("/api/dataset").json()["compared"], "other");
+    let answer = view.get("/api/run/diff?key-column=id&limit=3").json();
+    let expected = place.run(&[
+        "diff",
+        "shards",
+        "other",
+        "--key-column",
+        "id",
+        "-n",
+        "3",
+        "--json",
+    ]);
+    let expected: Value = serde_json::from_str(&expected.stdout).unwrap();
+    assert_eq!(answer["output"], json!([expected]));
+    assert_eq!(
+        answer["command"],
+        "shardmill diff shards other --key-column id --limit 3"
+    );
+    let side = |of: &str| {
+        let answer = view.get(&format!("/api/samples?from=7{of}")).json();
+        let fields = answer["samples"][0]["fields"].as_array().unwrap().clone();
+        let id = fields.into_iter().find(|field| field["name"] == "id");
+        id.unwrap()["text"].clone()
+    };
+    assert_eq!((side(""), side("&of=compared")), (json!("7"), json!("8")));
+}
+
+#[test]
+fn shards_of_a_cache_are_known_by_name_and_length() {
+    let place = Place::with_shards();
+    let stored = place.read("shards/shard.00001.mds.zstd");
+    place.write("cache/shard.00001.mds.zstd", &stored);
+    place.write("cache/shard.00002.mds.zstd", &stored[..10]);
+    let view = View::with(&place, &["shards", "--cache", "cache"], &[]);
+    let found = view.get("/api/cache").json();
+    assert_eq!(found["stored"], json!([1]));
+    assert_eq!(found["raw"], json!([]));
+    let view = View::with(&place, &["shards", "--cache", "nothing"], &[]);
+    assert_eq!(view.get("/api/cache").json()["stored"], json!([]));
+}
+
+#[test]
+fn only_the_endpoint_of_the_command_line_is_asked_for_metrics() {
+    let place = Place::with_shards();
+    let endpoint = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = endpoint.local_addr().unwrap();
+    let answers = [
+        "HTTP/1.0 200 OK\r\n\r\n# TYPE a counter\na_total 3\n# EOF\n",
+        "HTTP/1.0 302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n",
+    ];
+    let server = std::thread::spawn(move || {
+        let mut requests = Vec::new();
+        for answer in answers {
+            let (mut stream, _) = endpoint.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            requests.push(line);
+        }
+        requests
+    });
+    let url = format!("http://{address}/metrics");
+    let view = View::with(&place, &["shards", "--metrics", &url], &[]);
+    let found = view.get("/api/metrics?url=http://evil.example/").json();
+    assert!(found["text"].as_str().unwrap().contains("a_total 3"));
+    let redirected = view.get("/api/metrics");
+    assert_eq!(redirected.status, 502, "{}", redirected.text());
+    let requests = server.join().unwrap();
+    assert_eq!(requests, ["GET /metrics HTTP/1.0\r\n"; 2]);
+    // The endpoint is gone.
+    assert_eq!(view.get("/api/metrics").status, 502);
+}
+
+#[test]
+fn a_video_is_served_in_parts() {
+    let place = Place::new();
+    let video = [&b"\0\0\0\x18ftypisom"[..], &[7; 9_000_000]].concat();
+    place.write("tree/a.mp4", &video);
+    place.write("tree/a.txt", "a");
+    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    place.ok(&["convert", "tree", "mds", "--compression", "none"]);
+    for location in ["tars", "mds"] {
+        let view = View::start(&place, location, &[]);
+        assert_eq!(view.fields(0)["mp4"]["kind"], "video", "{location}");
+        let part = |range: &str| {
+            view.send(
+                format!(
+                    "GET /api/media?sample=0&column=mp4&token={TOKEN} HTTP/1.1\r\nHost: localhost\r\nRange: {range}\r\n\r\n"
+                )
+                .as_bytes(),
+            )
+        };
+        let head = part("bytes=4-11");
+        assert_eq!((head.status, &*head.body), (206, &b"ftypisom"[..]));
+        assert_eq!(head.header("content-type"), Some("video/mp4"));
+        assert_eq!(head.header("content-range"), Some("bytes 4-11/9000012"));
+        // A player receives the rest with its next request.
+        let rest = part("bytes=0-");
+        assert_eq!((rest.status, rest.body.len()), (206, 4 << 20));
+        assert_eq!(rest.body, video[..4 << 20]);
+        assert_eq!(part("bytes=9000012-").status, 416);
+        let all = view.get("/api/media?sample=0&column=mp4");
+        assert_eq!((all.status, all.body.len()), (200, video.len()));
+        assert_eq!(view.get("/api/media?sample=0&column=txt").status, 404);
+    }
+}
+
+#[test]
+fn tables_and_trees_are_shown_before_their_conversion() {
+    let place = Place::with_tree();
+    place.parquet("data/rows.parquet", &crate::common::rows(100));
+    place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
+    for (location, samples) in [("data", 100), ("tree", 5), ("lines", 2)] {
+        let view = View::start(&place, location, &[]);
+        let facts = view.get("/api/dataset").json();
+        assert_eq!(
+            (&facts["kind"], &facts["samples"]),
+            (&json!("source"), &json!(samples)),
+            "{location}"
+        );
+        let last = view.get(&format!("/api/samples?from={}", samples - 1));
+        let last = last.json();
+        assert!(
+            last["samples"][0]["fields"][0]["name"].is_string(),
+            "{last}"
+        );
+        // The command line reads the same rows.
+        let inspected = view.get("/api/run/inspect").json();
+        assert_eq!(
+            inspected["output"],
+            json!([place.json(&["inspect", location, "--json"])])
+        );
+    }
+    let view = View::start(&place, "data", &[]);
+    assert_eq!(view.fields(42)["id"]["text"], "42");
+    assert_eq!(view.fields(3)["id"]["text"], "3");
+}
+
+#[test]
+fn token_ids_are_decoded_with_a_tokenizer() {
+    let place = Place::new();
+    let tokenizer = json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": [],
+        "normalizer": null,
+        "pre_tokenizer": { "type": "Whitespace" },
+        "post_processor": null,
+        "decoder": null,
+        "model": { "type": "WordLevel", "vocab": { "red": 0, "green": 1, "blue": 2 }, "unk_token": "red" },
+    });
+    place.write("tokenizer.json", tokenizer.to_string());
+    place.write("data/a.jsonl", "{\"ids\": [2, 0], \"name\": \"x\"}\n");
+    place.ok(&["convert", "data", "shards"]);
+    for location in ["data", "shards"] {
+        let view = View::with(&place, &[location, "--tokenizer", "tokenizer.json"], &[]);
+        let fields = view.fields(0);
+        assert_eq!(fields["ids"]["decoded"], "blue red", "{location}: {fields}");
+        assert_eq!(fields["name"].get("decoded"), None);
+    }
 }
 
 #[test]
@@ -548,8 +809,23 @@ impl ErrorId for crate::common::Ran {
 fn mistakes_on_the_command_line_are_named() {
     let place = Place::with_shards();
     for (args, id) in [
-        (&["view", "nothing"][..], "not-found"),
-        (&["view", "data"], "index-missing"),
+        (&["view", "nothing"][..], "source-not-found"),
+        (
+            &["view", "shards", "--metrics", "file:///etc/passwd"],
+            "usage-value",
+        ),
+        (
+            &["view", "shards", "--tokenizer", "nothing.json"],
+            "not-found",
+        ),
+        (
+            &["view", "shards", "--compare", "nothing"],
+            "source-not-found",
+        ),
+        (
+            &["view", "shards", "--cache", "s3://bucket/a"],
+            "url-scheme",
+        ),
         (
             &["view", "shards", "--read-only-token", "short"],
             "usage-value",

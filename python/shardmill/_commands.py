@@ -62,12 +62,21 @@ def convert(
     nulls: str = 'error',
     null_as: Optional[Mapping[str, Any]] = None,
     lengths: Sequence[str] = (),
+    tokenize: Optional[Path] = None,
+    text: Optional[str] = None,
+    tokens: Optional[str] = None,
+    special_tokens: bool = False,
+    prepend: Optional[str] = None,
+    append: Optional[str] = None,
+    keep_text: bool = False,
+    video: Sequence[str] = (),
     shuffle: Optional[int] = None,
     split: Optional[Mapping[str, float]] = None,
     split_key: Optional[str] = None,
     compression: Optional[str] = None,
     hashes: Union[str, Sequence[str]] = 'sha256',
     size_limit: Union[int, str, None] = '64MiB',
+    row_group_size: Union[int, str, None] = None,
     samples_per_shard: Optional[int] = None,
     shard_pattern: Optional[str] = None,
     names: str = 'portable',
@@ -95,7 +104,7 @@ def convert(
         out: The directory or the prefix in a store that receives the shards and ``index.json``.
         columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
             By default all columns are written, in the default encodings of their types.
-        to: The format: ``mds``, ``webdataset``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
+        to: The format: ``mds``, ``webdataset``, ``parquet``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
         source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
         include: Patterns of the files to read, relative to the source. Defaults to all files.
         exclude: Patterns of files to leave out, relative to the source; they win over ``include``.
@@ -115,12 +124,21 @@ def convert(
         nulls: What to do with nulls: ``error``, ``mask``, ``drop``, or ``omit`` for WebDataset.
         null_as: The values to store for nulls, by column.
         lengths: The columns whose lengths are kept beside the index, for `shardmill.lengths`.
+        tokenize: A ``tokenizer.json`` of Hugging Face, to replace a column of text with its tokens.
+        text: The column to tokenize. Defaults to the only column of text.
+        tokens: The name of the column of tokens. Defaults to ``tokens``.
+        special_tokens: Whether to add the special tokens that the tokenizer adds for a model.
+        prepend: A token of the vocabulary before each text.
+        append: A token of the vocabulary after each text, such as ``<|endoftext|>``.
+        keep_text: Whether to write the text as well.
+        video: The columns whose MP4 files are indexed beside the index, for `shardmill.index_videos`.
         shuffle: Writes the rows in a random order that depends only on this number and the source.
         split: The shares of subdirectories, which add up to 1, such as ``{'train': 0.9, 'val': 0.1}``.
         split_key: Rows with the same value in this column go to the same split.
         compression: The compression, such as ``zstd:3``, or ``none``. Defaults to ``zstd:3``, for WebDataset to none.
         hashes: The names of the hashes to record; ``none`` or an empty list for none.
         size_limit: The maximum raw bytes per shard, as a number or as text such as ``64MiB``; ``None`` for no limit.
+        row_group_size: The maximum raw bytes of a row group of ``parquet``. Defaults to ``64MiB``.
         samples_per_shard: The maximum number of samples per shard.
         shard_pattern: The names of tar files. Defaults to ``shard-%06d.tar``.
         names: The keys and fields that are allowed in tar files: ``portable`` or ``any``.
@@ -160,18 +178,24 @@ def convert(
         delta_timestamp=delta_timestamp,
         key_column=key,
         schema=schema,
-        group=group,
-        follow_links=check.flag('follow_links', follow_links),
         csv_delimiter=csv_delimiter,
         csv_no_header=not check.flag('csv_header', csv_header),
         infer_rows=infer_rows,
         nulls=nulls,
+        tokenize=check.path_or_none('tokenize', tokenize),
+        text=text,
+        tokens=tokens,
+        special_tokens=check.flag('special_tokens', special_tokens),
+        prepend=prepend,
+        append=append,
+        keep_text=check.flag('keep_text', keep_text),
         shuffle=shuffle,
         split=','.join(f'{name}={share}' for name, share in (split or {}).items()) or None,
         split_key=split_key,
         compression=compression,
         hashes=_listed(hashes) or 'none',
         size_limit='none' if size_limit is None else size_limit,
+        row_group_size=row_group_size,
         samples_per_shard=samples_per_shard,
         shard_pattern=shard_pattern,
         names=names,
@@ -188,11 +212,11 @@ def convert(
         takeover_after=takeover_after,
     )
     options.append(f'--from={source_kind}')
-    options += [f'--include={pattern}' for pattern in check.texts('include', include)]
-    options += [f'--exclude={pattern}' for pattern in check.texts('exclude', exclude)]
+    options += _files(include, exclude, group, follow_links)
     options += [f'--column={_column(name, column)}' for name, column in _pairs(columns)]
     options += [f'--csv-null={text}' for text in check.texts('csv_nulls', csv_nulls)]
     options += [f'--lengths={column}' for column in check.texts('lengths', lengths)]
+    options += [f'--video={column}' for column in check.texts('video', video)]
     options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
     done = run(
         'convert',
@@ -204,9 +228,24 @@ def convert(
     return ConvertReport.from_json(done.only())
 
 
+def _files(
+    include: Sequence[str], exclude: Sequence[str], group: str, follow_links: bool
+) -> list[str]:
+    """Returns the options that select and group the files of a source."""
+    return [
+        *(f'--include={pattern}' for pattern in check.texts('include', include)),
+        *(f'--exclude={pattern}' for pattern in check.texts('exclude', exclude)),
+        *options_of(group=group, follow_links=check.flag('follow_links', follow_links)),
+    ]
+
+
 def inspect(
     location: Path,
     *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    group: str = 'stem',
+    follow_links: bool = False,
     delta_version: Optional[int] = None,
     delta_timestamp: Optional[str] = None,
     with_deleted: bool = False,
@@ -219,6 +258,10 @@ def inspect(
 
     Args:
         location: A dataset, a folder of datasets or a source, in a directory or in a store.
+        include: Patterns of the files of a source to read, relative to it. Defaults to all files.
+        exclude: Patterns of files to leave out, relative to the source; they win over ``include``.
+        group: Which files of a tree form a sample: ``stem``, ``key`` or ``file``.
+        follow_links: Whether to follow symbolic links in a tree.
         delta_version: The version of a Delta table; defaults to the latest.
         delta_timestamp: Inspects the latest version of a Delta table at this time, such as ``2026-01-31T12:00:00Z``.
         with_deleted: Whether to also count deleted samples.
@@ -238,6 +281,7 @@ def inspect(
         with_deleted=check.flag('with_deleted', with_deleted),
         view=check.path_or_none('view', view),
     )
+    options += _files(include, exclude, group, follow_links)
     place = check.path('location', location)
     done = run('inspect', options, [place], storage_options=storage_options)
     found = done.reports[0]
@@ -321,6 +365,9 @@ def plan(
     with_deleted: bool = False,
     view: Optional[Path] = None,
     svg: Optional[Path] = None,
+    quality: bool = False,
+    label: Optional[str] = None,
+    quality_svg: Optional[Path] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> PlanReport:
     """Predicts what a training run fetches, keeps in its caches and waits for. Only indexes are read.
@@ -343,6 +390,9 @@ def plan(
         with_deleted: Whether to also count deleted samples.
         view: The file of a view, to count only its samples.
         svg: The file to draw a picture of the run to.
+        quality: Whether to compare the order of the first epoch with a full shuffle.
+        label: A column of classes. With `quality`, their spread is compared, too.
+        quality_svg: The file to draw a picture of the quality to.
         storage_options: Store settings that are not in the environment.
 
     Raises:
@@ -374,6 +424,9 @@ def plan(
         with_deleted=check.flag('with_deleted', with_deleted),
         view=check.path_or_none('view', view),
         svg=check.path_or_none('svg', svg),
+        quality=check.flag('quality', quality),
+        label=None if label is None else check.text('label', label),
+        quality_svg=check.path_or_none('quality_svg', quality_svg),
     )
     places = _places('location', location)
     with tempfile.TemporaryDirectory() as folder:

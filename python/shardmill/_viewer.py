@@ -82,7 +82,7 @@ def view(
     Only this machine can open the page, and only with the token in its address.
 
     Args:
-        location: A dataset or tar files, in a directory or in a store.
+        location: A dataset, tar files or a source, in a directory or in a store.
         height: The height of the frame in a notebook, in pixels.
         with_deleted: Whether to also show deleted samples.
         storage_options: Store settings that are not in the environment.

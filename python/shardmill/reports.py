@@ -145,7 +145,7 @@ class ConvertReport(Report):
     Attributes:
         out: The location of the dataset.
         outcome: ``converted``, ``resumed`` after an interruption, or ``already_done`` if nothing was left to do.
-        samples: The number of samples.
+        samples: The number of samples that readers deliver; deleted ones do not count.
         shards: The number of shards.
         raw_bytes: The size before compression.
         stored_bytes: The size of the files.
@@ -534,6 +534,8 @@ class PlanReport(Report):
         epochs: The samples of each epoch.
         nodes: The first nodes.
         advice: What would make the run faster or cheaper.
+        quality: The order compared with a full shuffle: ``neighbours``, ``windows``, ``labels``, ``blocks`` and
+            ``recommended``, as in ``shardmill plan --quality --json``. ``None`` if it was not measured.
         json: The report of ``shardmill plan --json``, with the order, the assumptions and the course of time.
     """
 
@@ -546,6 +548,7 @@ class PlanReport(Report):
     nodes: tuple[NodePlan, ...]
     advice: tuple[str, ...]
     json: Mapping[str, Any] = field(repr=False, compare=False)
+    quality: Optional[Mapping[str, Any]] = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any], **other: Any) -> PlanReport:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._files import whole
-from shardmill.base._mp4 import MOST_HEADER_BYTES, VideoTrack, find_header, read_track, refuse
+from shardmill.base._mp4 import VideoTrack, read_track
 from shardmill.base._one_stream import stream_at
 from shardmill.errors import ConflictError, DataError, UsageError
 
@@ -216,6 +216,12 @@ class VideoIndex:
         made._set(index, column, places)
         return made
 
+    @classmethod
+    def _read(cls, data: bytes) -> VideoIndex:
+        made = cls.__new__(cls)
+        made._parse(data)
+        return made
+
     def __len__(self) -> int:
         """Returns the number of stored samples."""
         return len(self._places)
@@ -272,16 +278,7 @@ def whole_clip(data: bytes) -> Clip:
     def fetch(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return [data[start:end] for start, end in ranges]
 
-    return Clip(fetch, len(data), header_of(data))
-
-
-def header_of(data: bytes) -> tuple[int, int]:
-    """Returns the range of the header of a whole file, checking that it can be read."""
-    start, end = find_header(data)
-    if end - start > MOST_HEADER_BYTES:
-        refuse(f'its header has {end - start} bytes')
-    read_track(data[start:end], len(data))
-    return start, end
+    return Clip(fetch, len(data), _core.video_header(data))
 
 
 def index_videos(
@@ -291,7 +288,10 @@ def index_videos(
     local: Optional[Path] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> VideoIndex:
-    """Finds the videos of a column and their headers. This reads every sample once.
+    """Finds the videos of a column and their headers.
+
+    If the dataset has an index of videos that `convert --video` wrote, this reads only that. Otherwise it reads every
+    sample once.
 
     Args:
         location: The dataset, in a directory or in a store.
@@ -307,6 +307,10 @@ def index_videos(
     import numpy as np
 
     name = check.text('column', column)
+    settings = check.storage_options(storage_options)
+    stored = _core.stored_videos(check.path('location', location), name, settings)
+    if stored is not None:
+        return VideoIndex._read(stored)
     with stream_at(location, local, storage_options, with_deleted=True) as stream:
         reader = _core.Reader([stream], _core.ReaderOptions(), _undecoded, _undecoded)
         places = np.zeros((reader.samples, 4), np.uint64)
@@ -315,7 +319,7 @@ def index_videos(
             if found is None:
                 raise UsageError(f'sample {sample} has no column `{name}`', 'video-column', name)
             try:
-                start, end = header_of(found[1])
+                start, end = _core.video_header(found[1])
             except DataError as error:
                 raise type(error)(f'sample {sample}: {error.message}', error.id, name) from error
             places[sample] = found[0], len(found[1]), start, end

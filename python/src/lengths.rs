@@ -1,5 +1,7 @@
 //! Lengths of a column of a dataset.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use shardmill_dataset::{Lengths, OpenOptions};
@@ -7,6 +9,7 @@ use shardmill_storage::Location;
 
 use crate::errors::raise;
 use crate::storage::{Settings, remote_options};
+use crate::view::PyView;
 use crate::waiting::wait;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -15,18 +18,20 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Returns the length of a column in every sample, as little-endian 32-bit integers.
 #[pyfunction]
-#[pyo3(signature = (path, column, with_deleted=false, settings=None))]
+#[pyo3(signature = (path, column, with_deleted=false, settings=None, view=None))]
 fn lengths<'py>(
     py: Python<'py>,
     path: &str,
     column: String,
     with_deleted: bool,
     settings: Option<Settings>,
+    view: Option<Py<PyView>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let location = Location::parse(path).map_err(|error| raise(&error))?;
     let remote = remote_options(settings).map_err(|error| raise(&error))?;
     let options = OpenOptions {
         with_deleted,
+        view: view.map(|view| Arc::clone(&view.get().0)),
         ..OpenOptions::default()
     };
     let read = wait(py, move || {

@@ -25,6 +25,7 @@ mod ranges;
 mod reader;
 mod storage;
 mod tokens;
+mod videos;
 mod view;
 mod waiting;
 mod windows;
@@ -51,6 +52,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     parts::register(module)?;
     reader::register(module)?;
     storage::register(module)?;
+    videos::register(module)?;
     view::register(module)?;
     writer::register(module)?;
     Ok(())

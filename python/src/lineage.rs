@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use shardmill_order::{Epoch, OrderError, SampleId};
+use shardmill_order::{Epoch, OrderError, PackedEpoch, SampleId};
 
 use crate::errors::raised;
 use crate::options::PyEpochOptions;
 use crate::reader::Reader;
+use crate::tokens::PyTokenOptions;
 use crate::waiting::wait;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(samples_of_step, module)?)?;
+    module.add_function(wrap_pyfunction!(samples_of_packed_step, module)?)?;
     module.add_function(wrap_pyfunction!(steps_of_sample, module)?)?;
     module.add_function(wrap_pyfunction!(places_of, module)?)
 }
@@ -60,6 +62,46 @@ fn samples_of_step(
             );
         }
         Ok((epoch.resolved().epoch, before(&epoch, step), members))
+    });
+    found.map_err(raised)
+}
+
+/// Returns the epoch, how many of its rows of tokens were delivered before the step, and the samples in the rows of the
+/// step. The position is the row in the batch of the rank; a sample is listed once for each of its pieces.
+#[pyfunction]
+#[pyo3(signature = (reader, options, tokens, step, rank=None))]
+fn samples_of_packed_step(
+    py: Python<'_>,
+    reader: &Reader,
+    options: &PyEpochOptions,
+    tokens: &PyTokenOptions,
+    step: u64,
+    rank: Option<u64>,
+) -> PyResult<(u64, u64, Vec<Member>)> {
+    let config = reader.config(options)?;
+    let tokens = &tokens.0;
+    let found = py.detach(|| -> Result<_, OrderError> {
+        let base = Epoch::new(&PackedEpoch::base_config(&config)?)?;
+        let number = base.resolved().epoch;
+        let epoch = PackedEpoch::new(base, &config, Arc::clone(&tokens.lengths), tokens.packing)?;
+        let replicas = config.replication.unwrap_or(1);
+        let mut members = Vec::new();
+        if let Some(rank) = rank {
+            // Checks that the rank exists.
+            epoch.rank(rank)?;
+        }
+        for (place, rows) in (0_u64..).zip(epoch.step(step)?) {
+            let receivers = place * replicas..(place + 1) * replicas;
+            for receiver in receivers.filter(|each| rank.is_none_or(|rank| rank == *each)) {
+                for (position, row) in (0_u64..).zip(&rows) {
+                    let pieces = row.pieces.iter();
+                    members.extend(
+                        pieces.map(|piece| (receiver, position, piece.sample.0, row.repeated)),
+                    );
+                }
+            }
+        }
+        Ok((number, epoch.rows_before(step), members))
     });
     found.map_err(raised)
 }

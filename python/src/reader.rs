@@ -436,6 +436,13 @@ impl Reader {
         Ok(py.detach(|| reader.catalog().files_digest()))
     }
 
+    /// Returns the SHA-256 of the index of each stream, or of its list of raw files, in hexadecimal.
+    fn index_digests(&self) -> PyResult<Vec<String>> {
+        let streams = self.here()?.catalog().streams().iter();
+        let digests = streams.map(|stream| stream.index_digest.map(|byte| format!("{byte:02x}")));
+        Ok(digests.map(|digits| digits.concat()).collect())
+    }
+
     /// Pins a raw file, downloading it if necessary.
     fn hold_file(&self, py: Python<'_>, sample: u64) -> PyResult<FileUse> {
         let reader = self.here()?;

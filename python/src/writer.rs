@@ -280,7 +280,7 @@ impl SampleWriter {
             let step = arrow::rows_at_once(&batch);
             for start in (0..batch.num_rows()).step_by(step) {
                 let slice = batch.slice(start, step.min(batch.num_rows() - start));
-                let place = |row: usize| (rows + u64::try_from(row).unwrap_or(0)).to_string();
+                let place = |row: usize| format!("row {}", rows + u64::try_from(row).unwrap_or(0));
                 detached(py, |go_on| {
                     shards.push_batch(&encoder, &slice, place, go_on)
                 })?;

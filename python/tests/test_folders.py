@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardmill import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
-from shardmill.errors import UsageError
+from shardmill.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,3 +122,56 @@ def test_prefixes_of_a_store(
         assert ids(remote=remote, local=local)[0] == 0
     with pytest.raises(ValueError, match='Reused local directory'):
         ids(remote='s3://bucket/twins/two', local=local)
+
+
+def grow(folder: Path, shards: int, sign: int = 1) -> int:
+    """Writes a dataset of full shards, which begins like one of fewer shards. Returns its number of samples."""
+
+    def written(samples: int) -> int:
+        shutil.rmtree(folder, ignore_errors=True)
+        with MDSWriter(
+            out=str(folder), columns={'id': 'int'}, size_limit=512, hashes=['sha256']
+        ) as out:
+            for number in range(samples):
+                out.write({'id': sign * number})
+        index = json.loads((folder / 'index.json').read_text())
+        return int(index['shards'][0]['samples'])
+
+    samples = shards * written(SAMPLES)
+    written(samples)
+    return samples
+
+
+def test_a_folder_follows_a_dataset_that_grows(tmp_path: Path) -> None:
+    remote, local = tmp_path / 'remote', tmp_path / 'local'
+    samples = grow(remote, 2)
+    assert ids(remote=str(remote), local=str(local)) == list(range(samples))
+    shard = local / 'shard.00001.mds'
+    inode = shard.stat().st_ino
+    samples = grow(remote, 3)
+    assert ids(remote=str(remote), local=str(local)) == list(range(samples))
+    assert shard.stat().st_ino == inode
+    assert (local / 'index.json').read_bytes() == (remote / 'index.json').read_bytes()
+    # Other samples: not a dataset that has grown.
+    grow(remote, 4, sign=-1)
+    with pytest.raises(ConflictError, match='neither the index') as seen:
+        StreamingDataset(remote=str(remote), local=str(local), batch_size=4)
+    assert seen.value.id == 'cache-foreign'
+
+
+@pytest.mark.parametrize('cached', [True, False])
+@pytest.mark.parametrize('context', ['fork', 'spawn'])
+def test_workers_read_the_dataset_that_the_run_opened(
+    tmp_path: Path, context: str, cached: bool
+) -> None:
+    remote = tmp_path / 'remote'
+    samples = grow(remote, 2)
+    local = str(tmp_path / 'local') if cached else None
+    dataset = StreamingDataset(remote=str(remote), local=local, batch_size=4)
+    loader = StreamingDataLoader(
+        dataset, batch_size=4, num_workers=1, multiprocessing_context=context
+    )
+    assert sum(len(batch['id']) for batch in loader) == samples
+    grow(remote, 3)
+    with pytest.raises(ConflictError, match=r'\[dataset-changed\] .*the index has changed'):
+        list(loader)

@@ -32,6 +32,11 @@ def test_lengths_are_those_of_the_samples(tmp_path: Path) -> None:
     found = shardmill.lengths(out, 'text')
     assert found.dtype == np.uint32
     assert found.tolist() == [len(text.encode()) for text in texts]
+    view = shardmill.select(out, samples=range(3, 200, 7))
+    view.save(tmp_path / 'some.view')
+    for given in (view, tmp_path / 'some.view'):
+        of_view = shardmill.lengths(out, 'text', view=given)
+        assert of_view.tolist() == found[3::7].tolist()
 
 
 def test_arrays_of_the_writer_are_counted_in_numbers(tmp_path: Path) -> None:
@@ -63,3 +68,27 @@ def test_lengths_of_another_index_are_refused(tmp_path: Path) -> None:
     assert other.value.id == 'lengths-dataset'
     with pytest.raises(UsageError):
         shardmill.convert(tmp_path / 'source', tmp_path / 'three', lengths=['id'])
+
+
+def test_tokens_of_a_conversion_have_lengths(tmp_path: Path) -> None:
+    (tmp_path / 'rows.jsonl').write_text('{"text": "one two"}\n{"text": ""}\n')
+    tokenizer = Path(__file__).parents[2] / 'crates/tokenize/testdata/bpe.json'
+    report = shardmill.convert(
+        tmp_path / 'rows.jsonl',
+        tmp_path / 'out',
+        tokenize=tokenizer,
+        tokens='ids',
+        append='<|end|>',
+        keep_text=True,
+    )
+    assert report.samples == 2
+    samples = list(shardmill.StreamingDataset(local=tmp_path / 'out', batch_size=1))
+    assert [sample['text'] for sample in samples] == ['one two', '']
+    assert samples[1]['ids'].tolist() == [0]
+    lengths = shardmill.lengths(tmp_path / 'out', 'ids')
+    assert lengths.tolist() == [len(sample['ids']) for sample in samples]
+    with pytest.raises(UsageError) as unknown:
+        shardmill.convert(
+            tmp_path / 'rows.jsonl', tmp_path / 'other', tokenize=tokenizer, append='<eos>'
+        )
+    assert unknown.value.id == 'tokenizer-token'

@@ -335,7 +335,42 @@ def test_bad_arguments_are_named(dataset: Path) -> None:
     with pytest.raises(UsageError, match='`columns`'):
         opened(dataset).batches(columns=['tokens'])
     with pytest.raises(UsageError, match='counts samples'):
-        opened(dataset).which(0)
+        opened(dataset).which(sample=0)
     with pytest.raises(UsageError, match='download the whole dataset') as caught:
         StreamingDataset(remote=dataset, local=dataset / 'copy', packing=packing)
     assert caught.value.id == 'config-lengths'
+
+
+@pytest.mark.parametrize(
+    'packing',
+    [
+        Packing('tokens', length=LENGTH, pool=50),
+        Packing('tokens', max_tokens=300),
+    ],
+)
+def test_the_samples_of_rows_are_named(dataset: Path, packing: Packing) -> None:
+    documents = stored(dataset)
+    options = {'batch_size': 2 if packing.length else 1}
+    reader = opened(dataset, packing, **options)
+    batches = reader.batches()
+    state: Any = None
+    for step, batch in enumerate(batches):
+        if step == 2:
+            state = batches.state_dict()
+        found = reader.which(step, 0, epoch=0, keys=False)
+        assert (found.epoch, found.step) == (0, step)
+        members = list(found.samples)
+        for row, (ids, pieces) in enumerate(zip(batch['input_ids'], batch['document_ids'])):
+            for piece in range(int(pieces.max()) + 1):
+                member = members.pop(0)
+                assert int(ids[pieces == piece][0]) in documents[member.origin.sample]
+                assert member.position == (row if packing.length else 0)
+        assert not members
+    resumed = opened(dataset, packing, **options).which(0, state=state, keys=False)
+    again = reader.which(3, epoch=0, keys=False)
+    assert (resumed.samples, resumed.sample_in_epoch) == (again.samples, again.sample_in_epoch)
+    with pytest.raises(UsageError, match='no step'):
+        reader.which(step + 1, epoch=0)
+    plain = StreamingDataset(local=dataset, shuffle=True, num_canonical_nodes=1, batch_size=2)
+    with pytest.raises(ConflictError, match='packing'):
+        plain.which(0, state=state)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import shardmill
 from shardmill import (
     LocalDataset,
     MDSWriter,
@@ -20,9 +21,10 @@ from shardmill import (
     index_videos,
     select,
 )
+from shardmill._core import video_header as header_of
 from shardmill.base._mp4 import read_track
 from shardmill.errors import ConflictError, DataError, UnsupportedError, UsageError
-from shardmill.videos import header_of, whole_clip
+from shardmill.videos import whole_clip
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +133,41 @@ def test_a_local_dataset_has_videos(tmp_path: Path, videos: list[bytes]) -> None
     assert np.array_equal(
         chosen.video(1, videos=saved).frames([9]), dataset.video(4, 'clip').frames([9])
     )
+
+
+def test_a_conversion_writes_the_same_index(
+    tmp_path: Path, videos: list[bytes], served: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    source = write(tmp_path / 'source', videos)
+    wanted = index_videos(source, 'clip').to_bytes()
+    options: dict[str, Any] = {'size_limit': 300_000, 'video': ['clip']}
+    for compression in ('none', 'zstd'):
+        out = served / f'converted-{compression}'
+        shardmill.convert(source, out, compression=compression, **options)
+        side = out / 'index.videos.clip'
+        written = side.read_bytes()
+        # The index found by reading every sample.
+        side.rename(tmp_path / 'moved')
+        found = index_videos(out, 'clip')
+        assert found.to_bytes() == written and len(found) == len(videos)
+        (tmp_path / 'moved').rename(side)
+        assert shardmill.verify(out).ok
+        assert index_videos(f's3://bucket/{out.name}', 'clip').to_bytes() == written
+    assert written[-32:] != wanted[-32:]
+    dataset: LocalDataset[Any] = LocalDataset(served / 'converted-none')
+    index = index_videos(served / 'converted-none', 'clip')
+    for number, video in enumerate(videos):
+        frames = dataset.video(number, videos=index).frames([7])
+        assert np.array_equal(frames[0], decode(tmp_path, video)[7])
+    for columns in (['name'], ['none']):
+        with pytest.raises(UsageError, match='video: '):
+            shardmill.convert(source, tmp_path / 'refused', video=columns)
+    with pytest.raises(UnsupportedError, match='video-format'):
+        with MDSWriter(out=str(tmp_path / 'text'), columns={'clip': 'bytes'}) as out_text:
+            out_text.write({'clip': b'no video'})
+        shardmill.convert(tmp_path / 'text', tmp_path / 'refused', video=['clip'])
 
 
 @pytest.mark.parametrize('kind', range(len(KINDS)))

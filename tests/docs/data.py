@@ -7,6 +7,7 @@
     texts/     text files
     tars/      WebDataset shards without an index: train-000000.tar to train-000002.tar
     events/    a Delta table of several versions
+    tokenizer.json
 """
 
 import io
@@ -82,3 +83,4 @@ def make(folder: Path):
                 add(archive, f"{number:06}.jpg", image(number))
                 add(archive, f"{number:06}.cls", b"%d" % (number % 10))
     shutil.copytree(ROOT / "fixtures/delta/versions", folder / "events")
+    shutil.copy(ROOT / "crates/tokenize/testdata/bpe.json", folder / "tokenizer.json")

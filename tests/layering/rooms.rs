@@ -48,9 +48,11 @@ const MMAP: &str = "shardmill-mmap";
 const ORDER: &str = "shardmill-order";
 const MDS: &str = "shardmill-mds";
 const WEBDATASET: &str = "shardmill-webdataset";
+const PARQUET: &str = "shardmill-parquet";
 const STORAGE: &str = "shardmill-storage";
 const DATASET: &str = "shardmill-dataset";
 const SOURCE: &str = "shardmill-source";
+const TOKENIZE: &str = "shardmill-tokenize";
 const WRITER: &str = "shardmill-writer";
 const READER: &str = "shardmill-reader";
 const CONVERT: &str = "shardmill-convert";
@@ -70,6 +72,8 @@ pub const ROOMS: &[Room] = &[
     room(CODEC, Floor::Shared, &[CORE]),
     room(MDS, Floor::Part, &[CORE, CODEC]),
     room(WEBDATASET, Floor::Part, &[CORE, CODEC]),
+    room(PARQUET, Floor::Part, &[CORE, CODEC]),
+    room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
@@ -89,18 +93,24 @@ pub const ROOMS: &[Room] = &[
     room(
         CONVERT,
         Floor::Job,
-        &[CORE, SOURCE, STORAGE, MDS, WEBDATASET, WRITER, DATASET],
+        &[
+            CORE, SOURCE, STORAGE, MDS, WEBDATASET, PARQUET, WRITER, DATASET, TOKENIZE,
+        ],
     ),
     // It measures Arrow rows, of which only sources know where they come from.
     room(PROFILE, Floor::Job, &[CORE, MDS, SOURCE, WEBDATASET]),
     // It runs the commands of the command line instead of depending on their crates.
-    room(VIEW, Floor::Job, &[CORE, MDS, WEBDATASET, DATASET]),
+    room(
+        VIEW,
+        Floor::Job,
+        &[CORE, MDS, WEBDATASET, STORAGE, DATASET, TOKENIZE],
+    ),
     room(
         CLI,
         Floor::Edge,
         &[
             CORE, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER, CONVERT,
-            PROFILE, VIEW,
+            PROFILE, TOKENIZE, VIEW,
         ],
     ),
     // Every rank imports the module, so it must not include the query engine: it uses neither `source` nor `convert`.
@@ -123,8 +133,8 @@ pub const ROOMS: &[Room] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER,
-    CONVERT, PROFILE, VIEW, CLI, PYTHON, TESTING,
+    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, STORAGE, DATASET, SOURCE, WRITER,
+    READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, TESTING, TOKENIZE,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.
@@ -152,11 +162,17 @@ pub const HEAVY: &[Heavy] = &[
     Heavy {
         family: "parquet",
         // For tests that need tables, with the feature `delta`.
-        homes: &[SOURCE, TESTING],
+        homes: &[SOURCE, PARQUET, TESTING],
     },
     Heavy {
         family: "arrow",
-        homes: &[SOURCE, WRITER, CONVERT, PROFILE, PYTHON, TESTING],
+        homes: &[
+            SOURCE, PARQUET, WRITER, CONVERT, PROFILE, PYTHON, TESTING, TOKENIZE,
+        ],
+    },
+    Heavy {
+        family: "tokenizers",
+        homes: &[TOKENIZE],
     },
     Heavy {
         family: "object_store",

@@ -7,13 +7,13 @@ use clap::builder::TypedValueParser;
 use shardmill_convert::{ColumnSpec, Nulls, Part, SplitSpec, TarNames};
 use shardmill_core::Format;
 use shardmill_mds::HashAlgo;
-use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
+use shardmill_source::{SchemaRule, SourceKind};
 use shardmill_storage::Location;
 use shardmill_webdataset::Consumer;
 use shardmill_writer::{ShardFormat, ShardPattern};
 
 use super::values::{self, List, OrNone};
-use super::{JobsArgs, StorageArgs, TakeoverArgs};
+use super::{FileArgs, JobsArgs, StorageArgs, TakeoverArgs};
 
 /// Convert tables or a tree of files to compressed, hashed, indexed shards
 ///
@@ -71,23 +71,7 @@ pub struct ConvertArgs {
     pub stores: DestArgs,
 }
 
-// Which files are read. No doc comment: it would become the text of the verb. So for the groups that follow.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Columns and rows")]
-pub struct FileArgs {
-    /// Read only the files below a source folder that match this pattern, such as `*.jpg`; repeatable
-    ///
-    /// `*` and `?` match characters within a name, `**` any number of folders. A pattern without `/` is compared with the
-    /// file's name, any other with its path relative to the source. The kind of a source is detected from all its files.
-    #[arg(long, value_name = "GLOB", value_parser = values::not_empty)]
-    pub include: Vec<String>,
-
-    /// Ignore the files below a source folder that match this pattern, such as `drafts/**`; repeatable
-    #[arg(long, value_name = "GLOB", value_parser = values::not_empty)]
-    pub exclude: Vec<String>,
-}
-
-// How the sources are read.
+// How the sources are read. No doc comment: it would become the text of the verb. So for the groups that follow.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Columns and rows")]
 pub struct QueryArgs {
@@ -124,15 +108,6 @@ pub struct QueryArgs {
     /// (`strict`)
     #[arg(long, value_name = "RULE", default_value = "widen", value_parser = values::named(&[SchemaRule::Widen, SchemaRule::Union, SchemaRule::Strict], SchemaRule::name))]
     pub schema: SchemaRule,
-
-    /// In a tree of files: group files whose names are the same up to their last dot (`stem`) or up to their first dot,
-    /// as in tar shards (`key`), or make each file a sample (`file`)
-    #[arg(long, value_name = "HOW", default_value = "stem", value_parser = groups())]
-    pub group: TreeGroup,
-
-    /// In a tree of files: follow symbolic links
-    #[arg(long)]
-    pub follow_links: bool,
 }
 
 // How CSV and JSON lines are read.
@@ -156,7 +131,7 @@ pub struct CsvArgs {
     pub infer_rows: usize,
 }
 
-// Nulls and splits.
+// Nulls, splits and tokens.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Columns and rows")]
 pub struct RowArgs {
@@ -182,6 +157,12 @@ pub struct RowArgs {
     #[arg(long, value_name = "COLUMN", value_parser = values::not_empty)]
     pub lengths: Vec<String>,
 
+    /// Index the MP4 files of this column beside the index, in `index.videos.COLUMN`; repeatable
+    ///
+    /// With the index, `dataset.video` in Python fetches only the header and the groups of pictures that it needs.
+    #[arg(long, value_name = "COLUMN", value_parser = values::not_empty)]
+    pub video: Vec<String>,
+
     /// Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
     #[arg(long, value_name = "NAME=SHARE,...", value_parser = values::splits)]
     pub split: Option<List<SplitSpec>>,
@@ -189,6 +170,48 @@ pub struct RowArgs {
     /// Rows with the same value in this column go to the same split
     #[arg(long, value_name = "COLUMN", requires = "split", value_parser = values::not_empty)]
     pub split_key: Option<String>,
+
+    #[command(flatten)]
+    pub tokens: TokenArgs,
+}
+
+// How text becomes tokens.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Tokens")]
+pub struct TokenArgs {
+    /// Replace a column of text with its tokens, by this tokenizer file of Hugging Face (`tokenizer.json`)
+    ///
+    /// The tokens are those of the Python package `tokenizers`. Truncation and padding in the file are ignored. Tokens
+    /// have two bytes if all ids of the vocabulary fit, and else four. Their lengths are kept beside the index, as with
+    /// `--lengths`.
+    #[arg(long, value_name = "FILE", value_parser = values::local_path)]
+    pub tokenize: Option<PathBuf>,
+
+    /// The column to tokenize, of text or UTF-8 bytes [default: the only column of text]
+    #[arg(long, value_name = "COLUMN", requires = "tokenize", value_parser = values::not_empty)]
+    pub text: Option<String>,
+
+    /// Name of the column of tokens [default: tokens]
+    #[arg(long, value_name = "COLUMN", requires = "tokenize", value_parser = values::not_empty)]
+    pub tokens: Option<String>,
+
+    /// Add the special tokens that the tokenizer adds for a model, such as `[CLS]` and `[SEP]`
+    ///
+    /// Without it, a text has only its own tokens, as for pretraining.
+    #[arg(long, requires = "tokenize")]
+    pub special_tokens: bool,
+
+    /// Put this token of the vocabulary before each text, such as `<s>`
+    #[arg(long, value_name = "TOKEN", requires = "tokenize", value_parser = values::not_empty)]
+    pub prepend: Option<String>,
+
+    /// Put this token of the vocabulary after each text, such as `<|endoftext|>`
+    #[arg(long, value_name = "TOKEN", requires = "tokenize", value_parser = values::not_empty)]
+    pub append: Option<String>,
+
+    /// Write the text as well; a text that `--column` names is always written
+    #[arg(long, requires = "tokenize")]
+    pub keep_text: bool,
 }
 
 // The form of the shards.
@@ -207,6 +230,10 @@ pub struct ShardArgs {
     /// Maximum raw bytes of a shard, or none
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = values::byte_size_or_none)]
     pub size_limit: OrNone<u64>,
+
+    /// Maximum raw bytes of a row group of `--to parquet` [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::byte_size)]
+    pub row_group_size: Option<u64>,
 
     /// Maximum number of samples in a shard
     #[arg(long, value_name = "N", value_parser = values::samples)]
@@ -314,19 +341,12 @@ fn formats() -> impl TypedValueParser<Value = ShardFormat> {
     values::choice([
         ("mds", Format::Mds.into()),
         ("webdataset", ShardFormat::Webdataset),
+        ("parquet", ShardFormat::Parquet),
         ("jsonl", Format::Json.into()),
         ("json", Format::Json.into()),
         ("csv", Format::Csv.into()),
         ("tsv", Format::Tsv.into()),
         ("xsv", Format::Xsv.into()),
-    ])
-}
-
-fn groups() -> impl TypedValueParser<Value = TreeGroup> {
-    values::choice([
-        ("stem", TreeGroup::Stem),
-        ("key", TreeGroup::Key),
-        ("file", TreeGroup::File),
     ])
 }
 
@@ -368,6 +388,9 @@ EXAMPLES:
   With options from a file, and how to begin one:
     shardmill convert --config convert.toml
     shardmill convert data/ shards/ --compression none --print-config > convert.toml
+
+  Tokens for a language model, with a token that ends each document:
+    shardmill convert text/ shards/ --tokenize tokenizer.json --append '<|endoftext|>'
 
   Into a bucket; after a failure the same command resumes where it stopped:
     shardmill convert data/ s3://bucket/sets/train

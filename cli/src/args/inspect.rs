@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{SampleArgs, StorageArgs, values};
+use super::{FileArgs, SampleArgs, StorageArgs, values};
 
 /// Show the contents of a dataset, or how a source would be converted
 ///
@@ -11,14 +11,14 @@ use super::{SampleArgs, StorageArgs, values};
 /// files: its columns, rows and files, and the default encodings of `convert`. For a Delta table also: versions,
 /// features, deleted rows and file sizes.
 #[derive(Args, Debug)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 pub struct InspectArgs {
     /// A dataset, a directory of datasets, or a source; in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub location: String,
 
     /// List the shards of a dataset instead, one line each: number, samples, raw bytes, stored bytes, name and first hash
-    #[arg(long, conflicts_with_all = ["delta_version", "delta_timestamp"])]
+    #[arg(long, conflicts_with_all = ["delta_version", "delta_timestamp", "include", "exclude", "follow_links"])]
     pub shards: bool,
 
     /// In a Delta table: the version to inspect [default: the latest]
@@ -33,10 +33,19 @@ pub struct InspectArgs {
     pub samples: SampleArgs,
 
     #[command(flatten)]
+    pub files: FileArgs,
+
+    #[command(flatten)]
     pub storage: StorageArgs,
 }
 
 const AFTER_HELP: &str = "\
+EXAMPLES:
+  shardmill inspect shards/
+  shardmill inspect shards/ --json | jq .samples
+  shardmill inspect photos/ --group key --exclude 'drafts/**'";
+
+const AFTER_LONG_HELP: &str = "\
 EXAMPLES:
   Inspect a dataset:
     shardmill inspect shards/
@@ -52,6 +61,9 @@ EXAMPLES:
 
   How convert would encode a Parquet file:
     shardmill inspect data/part-0.parquet
+
+  The samples of a tree whose files are grouped by the part of their names before the first dot:
+    shardmill inspect photos/ --group key --exclude 'drafts/**'
 
   A dataset in a store:
     shardmill inspect s3://bucket/shards";

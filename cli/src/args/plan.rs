@@ -45,6 +45,30 @@ pub struct PlanArgs {
     /// Draw resident bytes, fetch rate and waiting over time to this file
     #[arg(long, value_name = "FILE", help_heading = "Run", value_parser = values::local_path)]
     pub svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub quality: QualityArgs,
+}
+
+// What to measure of the order.
+#[derive(Args, Clone, Debug)]
+pub struct QualityArgs {
+    /// Compare the order of the first epoch with a full shuffle, and recommend a shuffle block for the bandwidth
+    #[arg(long, help_heading = "Quality")]
+    pub quality: bool,
+
+    /// Also compare how the classes of this column are spread; reads the column of up to 65,536 samples
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        requires = "quality",
+        help_heading = "Quality"
+    )]
+    pub label: Option<String>,
+
+    /// Draw the quality to this file
+    #[arg(long, value_name = "FILE", requires = "quality", help_heading = "Quality", value_parser = values::local_path)]
+    pub quality_svg: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
@@ -57,6 +81,9 @@ EXAMPLES:
 
   A mix of two datasets, seven parts of the one and three of the other:
     shardmill plan --stream web/,proportion=0.7 --stream books/,proportion=0.3 --shuffle
+
+  How well the order mixes, and which shuffle block suits a slow network:
+    shardmill plan shards/ --shuffle --batch-size 64 --bandwidth 200MB/s --quality --label class
 
   The waiting time of the nodes in each epoch, for a script:
     shardmill plan shards/ --json | jq '.nodes[].belady.epochs[].wait_seconds'";

@@ -22,7 +22,7 @@ pub struct SelectArgs {
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
-    /// The file of the view
+    /// The file of the view; `-` is standard output
     #[arg(long = "out", short, value_name = "FILE", value_parser = values::local_path)]
     pub out: PathBuf,
 

@@ -9,12 +9,13 @@ use super::{StorageArgs, values};
 /// Show a dataset in the browser: samples, columns, shards, order and plan
 ///
 /// Starts a server on this machine and prints its address, which contains a random token. Nothing is written, and no other
-/// machine can connect. The pages show what `inspect`, `verify`, `stats`, `order`, `which` and `plan` print, with the command
-/// line and the Python line to copy. It runs until it is interrupted.
+/// machine can connect. The pages show what `inspect`, `select`, `verify`, `stats`, `diff`, `order`, `which` and `plan` print,
+/// with the command line and the Python line to copy. Tables and trees of files are shown as well. It runs until it is
+/// interrupted.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct ViewArgs {
-    /// The dataset or the tar files, in a directory or in a store
+    /// The dataset, the tar files or the source, in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub location: String,
 
@@ -43,6 +44,22 @@ pub struct ViewArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "port", value_parser = values::local_path)]
     pub export: Option<PathBuf>,
 
+    /// Compare with this dataset or source on a page of its own
+    #[arg(long, value_name = "DATASET", conflicts_with = "export", value_parser = values::not_empty)]
+    pub compare: Option<String>,
+
+    /// Show the text of columns of token ids with this tokenizer file (`tokenizer.json`)
+    #[arg(long, value_name = "FILE", value_parser = values::local_path)]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Show which shards are in this folder of a cache, the `local` of a run
+    #[arg(long, value_name = "DIR", conflicts_with = "export", value_parser = values::local_path)]
+    pub cache: Option<PathBuf>,
+
+    /// Show the metrics of a running job from this address of `shardmill.metrics.serve`
+    #[arg(long, value_name = "URL", conflicts_with = "export", value_parser = values::not_empty)]
+    pub metrics: Option<String>,
+
     /// Also show deleted samples
     #[arg(long)]
     pub with_deleted: bool,
@@ -58,6 +75,9 @@ EXAMPLES:
 
   A dataset in a store, on a fixed port for an SSH tunnel:
     shardmill view s3://bucket/shards --port 8000
+
+  What a new conversion changed:
+    shardmill view monday/ --compare tuesday/
 
   A report to attach to a review:
     shardmill view shards/ --export report.html";

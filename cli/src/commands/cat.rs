@@ -103,6 +103,48 @@ pub fn key_of(
     cat.key(&dataset.sample(number)?)
 }
 
+/// Reads single values of one column.
+pub struct ColumnReader<'a> {
+    name: &'a str,
+    dataset: &'a Dataset,
+    column: [String; 1],
+}
+
+impl<'a> ColumnReader<'a> {
+    /// Checks that the dataset has the column. `name` is the dataset, for errors.
+    pub fn new(name: &'a str, dataset: &'a Dataset, column: &str) -> Result<Self, Stop> {
+        let reader = Self {
+            name,
+            dataset,
+            column: [column.to_owned()],
+        };
+        reader.cat().check_column(column)?;
+        Ok(reader)
+    }
+
+    fn cat(&self) -> Cat<'_> {
+        Cat {
+            name: self.name,
+            dataset: self.dataset,
+            columns: &self.column,
+            key_column: "",
+        }
+    }
+
+    /// Returns the value of a sample as JSON.
+    pub fn json(&self, number: u64) -> Result<Vec<u8>, Stop> {
+        let sample = self.dataset.sample(number)?;
+        let mut bytes = Vec::new();
+        for (_, value) in self.cat().values(&sample)? {
+            match value {
+                Shown::Mds(value) => write_value(&value, None, &mut bytes),
+                Shown::Text(value) => write_text_value(&value, None, &mut bytes),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
 /// Returns whether the default number of samples is shown.
 const fn is_default(args: &CatArgs) -> bool {
     args.range.is_none() && args.key.is_none() && args.limit.is_none()

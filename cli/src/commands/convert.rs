@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use shardmill_convert::{
     ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
-    RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions,
+    RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions, TokenizeOptions, table_type,
 };
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Encoding, TextEncoding};
@@ -14,7 +14,7 @@ use shardmill_source::{SampleOptions, SourceOptions};
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
 use super::options;
-use crate::args::{ConvertArgs, ShardArgs, usage_error};
+use crate::args::{ConvertArgs, ShardArgs, TokenArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
 use crate::error::{Fault, Stop};
 use crate::output::{Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds};
@@ -51,6 +51,7 @@ fn print_config(out: &mut Output) -> Result<Exit, Stop> {
 fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, Stop> {
     check_columns(&args.columns, args.to)?;
     check_unique("lengths", args.rows.lengths.iter())?;
+    check_unique("video", args.rows.video.iter())?;
     check_unique("null-as", args.rows.null_as.iter().map(|(name, _)| name))?;
     Ok(ConvertOptions {
         sources: args.sources.concat(),
@@ -61,6 +62,8 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
             nulls: args.rows.nulls,
             null_as: args.rows.null_as.clone(),
             lengths: args.rows.lengths.clone(),
+            videos: args.rows.video.clone(),
+            tokenize: tokenize_options(&args.rows.tokens),
             shuffle: args.rows.shuffle,
             split: args.rows.split.clone().unwrap_or_default(),
             split_key: args.rows.split_key.clone(),
@@ -72,6 +75,19 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
             part: args.run.part,
             lease_patience: args.stores.takeover.patience(),
         },
+    })
+}
+
+fn tokenize_options(args: &TokenArgs) -> Option<TokenizeOptions> {
+    let options = TokenizeOptions::new(args.tokenize.as_ref()?);
+    Some(TokenizeOptions {
+        text: args.text.clone(),
+        tokens: args.tokens.clone().unwrap_or(options.tokens),
+        special_tokens: args.special_tokens,
+        prepend: args.prepend.clone(),
+        append: args.append.clone(),
+        keep_text: args.keep_text,
+        ..options
     })
 }
 
@@ -87,17 +103,14 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
         remote: options::remote(&args.stores.storage)?,
         ..SourceOptions::default()
     };
-    read.files.include.clone_from(&args.files.include);
-    read.files.exclude.clone_from(&args.files.exclude);
+    args.files.apply(&mut read);
     read.query.select.clone_from(&query.select);
     read.query.filter.clone_from(&query.filter);
     read.query.sql.clone_from(&query.sql);
     read.schema.rule = query.schema;
     read.delta.version = query.delta_version;
     read.delta.timestamp_ms = query.delta_timestamp;
-    read.tree.group = query.group;
     read.tree.key_column.clone_from(&query.key_column);
-    read.tree.follow_links = query.follow_links;
     read.text.infer_rows = csv.infer_rows;
     read.csv.delimiter = csv.csv_delimiter;
     read.csv.header = !csv.csv_no_header;
@@ -117,8 +130,10 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Faul
     let none = compression == Some("none");
     let compression = compression.filter(|name| *name != "none");
     let (compression, tar_compression) = match to {
-        ShardFormat::Streaming(_) if compression.is_none() && !none => (default.compression, None),
-        ShardFormat::Streaming(_) => (
+        ShardFormat::Streaming(_) | ShardFormat::Parquet if compression.is_none() && !none => {
+            (default.compression, None)
+        }
+        ShardFormat::Streaming(_) | ShardFormat::Parquet => (
             parse_compression(
                 compression,
                 "",
@@ -146,6 +161,7 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Faul
         },
         hashes: args.hashes.clone(),
         size_limit: args.size_limit,
+        row_group_bytes: args.row_group_size.unwrap_or(default.row_group_bytes),
         samples_per_shard: args.samples_per_shard,
         separator: args.separator.clone(),
         newline: args.newline.clone().unwrap_or(default.newline),
@@ -171,14 +187,20 @@ fn parse_compression<T: FromStr>(
 fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
     const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
     let is_tar = to == ShardFormat::Webdataset;
-    let has_lines = !is_tar && to != Format::Mds.into();
+    let is_table = to == ShardFormat::Parquet;
+    let has_lines = !is_tar && !is_table && to != Format::Mds.into();
     let nothing = || format!("{to} has nothing to choose there");
     let tar_hint = "leave it out, or write --to webdataset";
     let refused = match () {
         () if !is_tar && args.shard_pattern.is_some() => ("shard-pattern", nothing(), tar_hint),
         () if !is_tar && args.names != TarNames::Portable => ("names", nothing(), tar_hint),
         () if !is_tar && args.index_for.is_some() => ("index-for", nothing(), tar_hint),
-        () if !is_tar && args.size_limit > Some(u64::from(u32::MAX)) => (
+        () if !is_table && args.row_group_size.is_some() => (
+            "row-group-size",
+            format!("{to} has no row groups"),
+            "leave it out, or write --to parquet",
+        ),
+        () if !is_tar && !is_table && args.size_limit > Some(u64::from(u32::MAX)) => (
             "size-limit",
             format!(
                 "{} bytes are more than a shard can address",
@@ -239,6 +261,11 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Fault> {
                 let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
                 let hint = format!("the encodings of webdataset are {names}");
                 parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
+            }
+            ShardFormat::Parquet => {
+                let fact = format!("unknown encoding `{}`", escape(encoding));
+                let hint = "columns of parquet are bytes, str, int or float";
+                table_type(encoding).ok_or_else(|| error(&fact, hint))?;
             }
             ShardFormat::Streaming(Format::Mds) => {
                 let parsed: Result<Encoding, _> = encoding.parse();
@@ -319,12 +346,19 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
         },
     );
     row("size limit", form.size_limit().map_or_else(none, bytes));
+    if form.format() == ShardFormat::Parquet {
+        let most = plan.options.shards.row_group_bytes;
+        row("row group size", bytes(most));
+    }
     if form.format() == ShardFormat::Webdataset {
         row("shards", plan.options.shards.tar.pattern.to_string());
         row("keys", plan.key_source());
     }
     if let Some(samples) = plan.options.shards.samples_per_shard {
         row("samples per shard", count(samples));
+    }
+    if let Some((file, ids)) = plan.tokenizer() {
+        row("tokenizer", format!("{file}, {} ids", count(ids)));
     }
     row("nulls", plan.options.columns.nulls.name().to_owned());
     row("jobs", count(plan.options.source.resources.jobs as u64));
@@ -423,8 +457,17 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
             "added",
             format!("{added} in {shards}, from version {from} to {version}"),
         );
-        let (gone, all) = (count(increment.tombstones), count(increment.all_tombstones));
-        row("gone", format!("{gone}, in index.tombstones {all}"));
+        let deleted = many(increment.tombstones, "sample");
+        row(
+            "deleted",
+            match increment.all_tombstones {
+                0 => deleted,
+                all => format!(
+                    "{deleted} since version {from}, {} in all; they are not counted above",
+                    count(all)
+                ),
+            },
+        );
     }
     row("raw", bytes(raw_bytes));
     let ratio = ratio(raw_bytes, stored_bytes);

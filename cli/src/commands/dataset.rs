@@ -44,8 +44,12 @@ pub fn refuse_several(location: &str, storage: &StorageArgs) -> Result<(), Stop>
 }
 
 pub fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
-    let names: Vec<String> = splits.into_iter().map(|(name, _)| name).collect();
-    let message = "the index.json files are in subdirectories";
+    let folder = location.trim_end_matches('/');
+    let names: Vec<String> = splits
+        .into_iter()
+        .map(|(name, _)| format!("{folder}/{name}"))
+        .collect();
+    let message = "it is a folder of datasets, and this command reads one";
     Fault::usage("several-datasets", message)
         .about(location)
         .with_hint(&format!("name one of them: {}", names.join(", ")))

@@ -237,7 +237,7 @@ fn source_rows(
 }
 
 /// Calls `show` with a value of a row in the form of the values of samples.
-fn with_cell<T>(cell: &Cell, show: impl FnOnce(&Value<'_>) -> T) -> T {
+pub(super) fn with_cell<T>(cell: &Cell, show: impl FnOnce(&Value<'_>) -> T) -> T {
     match cell {
         Cell::Null => show(&Value::Json("null")),
         Cell::Bool(true) => show(&Value::Json("true")),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
+use shardmill_convert::check_file_options;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_dataset::KEY_COLUMN;
 use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
-use shardmill_source::{SchemaRule, SourceOptions};
+use shardmill_source::{SchemaRule, SourceKind, SourceOptions};
 use shardmill_storage::Folder;
 use shardmill_writer::{INDEX_NAME, default_target};
 
@@ -47,6 +48,12 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         true => Found::Nothing,
         false => dataset::find_any(&dataset_location, &limits)?,
     };
+    args.files.apply(&mut travel);
+    match found {
+        Found::Tars => check_file_options(SourceKind::Webdataset, &travel)?,
+        Found::One | Found::Splits(_) => check_file_options(SourceKind::Mds, &travel)?,
+        Found::Nothing => {}
+    }
     let mut exit = Exit::Done;
     match found {
         Found::Tars | Found::One => {
@@ -595,6 +602,7 @@ fn source(
     }
     let source = shardmill_source::open(&[dataset_location.location()], &options)?;
     let description = source.description();
+    check_file_options(description.kind, &options)?;
     let schema = source.schema();
     let mut columns = Vec::with_capacity(schema.fields().len());
     for (place, field) in schema.fields().iter().enumerate() {

@@ -23,6 +23,8 @@ mod options;
 mod order;
 mod picture;
 mod plan;
+mod quality;
+mod quality_picture;
 mod requests;
 mod rewrite;
 mod rows;

@@ -20,12 +20,12 @@ const LINES: [(&str, &str, &str); 8] = [
     ("#555555", "#bbbbbb", "6 2 1 2 1 2"),
 ];
 
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 96.0;
-const RIGHT: f64 = 24.0;
-const TOP: f64 = 64.0;
-const PANEL: f64 = 150.0;
-const GAP: f64 = 56.0;
+pub const WIDTH: f64 = 960.0;
+pub const LEFT: f64 = 96.0;
+pub const RIGHT: f64 = 24.0;
+pub const TOP: f64 = 64.0;
+pub const PANEL: f64 = 150.0;
+pub const GAP: f64 = 56.0;
 
 /// One panel of the drawing.
 struct Panel {
@@ -67,11 +67,11 @@ pub fn draw(title: &str, forecast: &Forecast, cache_limit: Option<u64>) -> Strin
 }
 
 /// The text of the drawing so far.
-struct Svg(String);
+pub struct Svg(pub String);
 
 impl Svg {
     /// Writes text whose `anchor` (`start`, `middle` or `end`) is at a position.
-    fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: &str, text: &str) {
+    pub fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: &str, text: &str) {
         let text = xml(text);
         self.0 += &format!(
             "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>\n"
@@ -79,7 +79,7 @@ impl Svg {
     }
 
     /// Draws a line with the commands of a path.
-    fn path(&mut self, class: &str, commands: &str) {
+    pub fn path(&mut self, class: &str, commands: &str) {
         self.0 += &format!("<path class=\"{class}\" d=\"{commands}\"/>\n");
     }
 }
@@ -143,7 +143,12 @@ fn head(title: &str, forecast: &Forecast, height: f64) -> String {
         light_lines += &format!(".n{number}{{stroke:{light};stroke-dasharray:{dashes}}}\n");
         dark_lines += &format!(".n{number}{{stroke:{dark}}}");
     }
-    let (title, words) = (xml(title), xml(&words));
+    begin(title, &words, height, (&light_lines, &dark_lines))
+}
+
+/// Returns the beginning of a drawing with this title, a description in words, and styles for light and dark themes.
+pub fn begin(title: &str, words: &str, height: f64, (light, dark): (&str, &str)) -> String {
+    let (title, words) = (xml(title), xml(words));
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
          role=\"img\" aria-labelledby=\"title desc\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
@@ -152,9 +157,9 @@ fn head(title: &str, forecast: &Forecast, height: f64) -> String {
          <style>\n\
          .back{{fill:#fff}}.text{{fill:#1b1f24}}.soft{{fill:#57606a}}.axis{{fill:none;stroke:#57606a}}.grid{{stroke:#d8dee4}}\n\
          .mark{{stroke:#1b1f24;stroke-dasharray:3 3}}.line{{fill:none;stroke-width:1.8;stroke-linejoin:round}}\n\
-         {light_lines}\
+         {light}\
          @media (prefers-color-scheme:dark){{.back{{fill:#0d1117}}.text{{fill:#e6edf3}}.soft{{fill:#9ea7b1}}\
-         .axis{{stroke:#9ea7b1}}.grid{{stroke:#2b3138}}.mark{{stroke:#e6edf3}}{dark_lines}}}\n\
+         .axis{{stroke:#9ea7b1}}.grid{{stroke:#2b3138}}.mark{{stroke:#e6edf3}}{dark}}}\n\
          </style>\n\
          <rect class=\"back\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
          <text class=\"text\" x=\"{LEFT}\" y=\"28\" font-size=\"16\" font-weight=\"600\">{title}</text>\n"
@@ -223,7 +228,7 @@ fn legend(svg: &mut Svg, nodes: &[(u64, &[Point])], forecast: &Forecast, top: f6
 }
 
 /// Returns the ticks of an axis from 0 to `most`: about `wanted` of them, in steps of 1, 2 or 5.
-fn ticks(most: f64, wanted: u32) -> Vec<f64> {
+pub fn ticks(most: f64, wanted: u32) -> Vec<f64> {
     if !(most.is_finite() && most > 0.0) {
         return vec![0.0];
     }
@@ -241,14 +246,14 @@ fn ticks(most: f64, wanted: u32) -> Vec<f64> {
 }
 
 /// Formats a value of an axis without trailing zeros.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() { "0" } else { text }.to_owned()
 }
 
 /// Returns the relative position of a value between 0 and `most`, from 0 to 1.
-fn part(value: f64, most: f64) -> f64 {
+pub fn part(value: f64, most: f64) -> f64 {
     if most > 0.0 {
         (value / most).clamp(0.0, 1.0)
     } else {
@@ -302,7 +307,7 @@ const fn decimal(number: u64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number of lines or panels")]
-const fn lines(number: usize) -> f64 {
+pub const fn lines(number: usize) -> f64 {
     number as f64
 }
 

@@ -7,11 +7,12 @@ use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, fore
 
 use super::dataset_location::DatasetLocation;
 use super::mixture::{self, EpochShares};
+use super::quality::{self, QualityReport};
 use super::tars::Tars;
-use super::{dataset, options, picture, world};
+use super::{dataset, options, picture, quality_picture, world};
 use crate::args::PlanArgs;
 use crate::error::Stop;
-use crate::output::{Exit, Output, Table, bytes, count, many, percent, seconds};
+use crate::output::{Exit, Output, Table, bytes, count, many, needed, percent, seconds};
 
 /// The share of waiting time from which the plan mentions it.
 const WORTH_A_WORD: f64 = 0.01;
@@ -34,6 +35,8 @@ struct Plan<'a> {
     /// With a mixture, the shares of the streams.
     #[serde(skip_serializing_if = "<[EpochShares]>::is_empty")]
     mixture: &'a [EpochShares],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quality: Option<QualityReport>,
     advice: Vec<String>,
 }
 
@@ -82,7 +85,23 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let data = read(args, &limits)?;
     let config = world::epoch_config(&args.world, data.configs.clone())?;
     let found = forecast(&config, &data.costs, &options)?;
-    let advice = advice(&found, &data, &options);
+    let mut advice = advice(&found, &data, &options);
+    let measured = &args.quality;
+    let quality = match measured.quality {
+        true => {
+            let costs = (data.costs.as_slice(), &options);
+            let label = measured.label.as_deref();
+            let report = quality::report(&args.world, &config, costs, label, &limits)?;
+            advice.extend(report.advice(&options));
+            Some(report)
+        }
+        false => None,
+    };
+    if let (Some(report), Some(path)) = (&quality, &measured.quality_svg) {
+        let title = format!("Order of {}", title(&data));
+        let drawing = quality_picture::draw(&title, report);
+        options::publish("quality_svg", path, drawing.as_bytes())?;
+    }
     let shares = mixture::shares(&config, options.epochs)?;
     if let Some(path) = &args.svg {
         let title = format!("Plan of {}", title(&data));
@@ -90,13 +109,21 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         options::publish("svg", path, drawing.as_bytes())?;
     }
     if out.is_json() {
-        out.json(&plan(data, &config, &options, (&found, &shares), advice)?)?;
+        let mut plan = plan(data, &config, &options, (&found, &shares), advice)?;
+        plan.quality = quality;
+        out.json(&plan)?;
     } else {
-        show(&data, &config, &options, &found, &advice, out)?;
+        show(&data, &config, &options, &found, out)?;
         if !shares.is_empty() {
             out.text(format_args!("\n{}", mixture::table(&shares)))?;
             out.text(format_args!("\n{}", mixture::picture(&shares)))?;
         }
+        if let Some(report) = &quality {
+            out.text(format_args!("\n{}", report.table()))?;
+            out.text(format_args!("\n{}", report.picture()))?;
+            out.text(format_args!("\n{}", report.block_table()))?;
+        }
+        show_advice(&advice, out)?;
     }
     Ok(Exit::Done)
 }
@@ -213,6 +240,7 @@ fn plan<'a>(
         },
         forecast,
         mixture,
+        quality: None,
         advice,
     })
 }
@@ -222,7 +250,6 @@ fn show(
     config: &EpochConfig,
     options: &ForecastOptions,
     found: &Forecast,
-    advice: &[String],
     out: &mut Output,
 ) -> Result<(), Stop> {
     out.line(title(data))?;
@@ -235,6 +262,10 @@ fn show(
         let all = many(found.nodes_in_all, "node");
         out.line(format_args!("\n{} of {all} are shown", count(shown)))?;
     }
+    Ok(())
+}
+
+fn show_advice(advice: &[String], out: &mut Output) -> Result<(), Stop> {
     if !out.is_quiet() && !advice.is_empty() {
         out.line("")?;
         for line in advice {
@@ -550,34 +581,4 @@ const fn decimal(number: u64) -> f64 {
 )]
 const fn whole(number: f64) -> u64 {
     number as u64
-}
-
-/// Formats a size as an option value, rounded up.
-fn needed(size: u64) -> String {
-    let (unit, name) = match size {
-        0..0x10_0000 => (1 << 10, "KiB"),
-        0x10_0000..0x2_8000_0000 => (1 << 20, "MiB"),
-        _ => (1 << 30, "GiB"),
-    };
-    format!("{}{name}", size.div_ceil(unit))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn needed_sizes_are_never_too_small() {
-        for size in [0, 1, 1023, 1 << 20, (1 << 20) + 1, 20 << 30, u64::MAX] {
-            let text = needed(size);
-            let parsed = text.parse::<shardmill_core::ByteSize>();
-            // 2^64 - 1 rounded up does not fit into 64 bits.
-            assert!(
-                parsed.map_or(size == u64::MAX, |parsed| parsed.bytes() >= size),
-                "{text}"
-            );
-        }
-        assert_eq!(needed(300 << 20), "300MiB");
-        assert_eq!(needed((300 << 30) + 1), "301GiB");
-    }
 }

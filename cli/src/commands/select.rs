@@ -45,8 +45,14 @@ struct Selectable {
 }
 
 pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let (dir, name) = folder_of(&args.out)?;
-    if !args.overwrite && dir.exists(name)? {
+    let place = match args.out.as_os_str() == "-" {
+        true => None,
+        false => Some(folder_of(&args.out)?),
+    };
+    if let Some((dir, name)) = &place
+        && !args.overwrite
+        && dir.exists(name)?
+    {
         let path = args.out.clone();
         return Err(StorageError::Exists { path }.into());
     }
@@ -64,6 +70,10 @@ pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     }
     let live = view.live_of(&dataset.target, &*args.dataset)?;
     let file = view.to_bytes();
+    let Some((dir, name)) = place else {
+        out.bytes(&file)?;
+        return Ok(Exit::Done);
+    };
     let mode = match args.overwrite {
         true => PublishMode::Replace,
         false => PublishMode::CreateNew,

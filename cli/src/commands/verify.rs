@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
+use shardmill_convert::verify_table;
 use shardmill_core::{ErrorKind, Limits, escape};
 use shardmill_dataset::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
 
@@ -32,6 +33,9 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         ..VerifyOptions::default()
     };
     let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
+    if let Some(exit) = table(args, &dataset_location, &limits, &options, out)? {
+        return Ok(exit);
+    }
     // Tar files need no index.
     let (dataset_locations, several) = if dataset_location.holds_tars(&limits)? {
         (vec![dataset_location], false)
@@ -63,6 +67,52 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         }
     }
     Ok(exit)
+}
+
+/// Checks a table of Parquet files. Returns `None` if there is none.
+fn table(
+    args: &VerifyArgs,
+    dataset_location: &DatasetLocation,
+    limits: &Limits,
+    options: &VerifyOptions,
+    out: &mut Output,
+) -> Result<Option<Exit>, Stop> {
+    if matches!(dataset_location, DatasetLocation::Pattern(_)) || dataset_location.is_file() {
+        return Ok(None);
+    }
+    let start = Instant::now();
+    let location = dataset_location.location();
+    let remote = super::options::remote(&args.storage)?;
+    let report = signals::with_progress("verifying", out, |progress| {
+        verify_table(&location, options, (limits, &remote), progress)
+    })?;
+    let Some(report) = report else {
+        return Ok(None);
+    };
+    let misplaced = match () {
+        () if args.view.is_some() => Some("view"),
+        () if args.expect_index.is_some() => Some("expect-index"),
+        () => None,
+    };
+    if let Some(option) = misplaced {
+        let fact = "a table of Parquet files does not support it";
+        return Err(Fault::option(option, fact, "leave it out").into());
+    }
+    let (shown, elapsed) = (dataset_location.shown(), start.elapsed().as_secs_f64());
+    if out.is_json() {
+        out.json(&JsonReport {
+            dataset: &shown,
+            ok: report.is_clean(),
+            elapsed_seconds: elapsed,
+            report: &report,
+        })?;
+    } else {
+        show(&shown, &shown, &report, elapsed, out)?;
+    }
+    Ok(Some(match report.is_clean() {
+        true => Exit::Done,
+        false => Exit::Problems,
+    }))
 }
 
 fn one(

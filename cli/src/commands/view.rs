@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -10,9 +11,16 @@ use std::time::Duration;
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::DatasetError;
-use shardmill_view::{Program, Samples, Server, ViewError, Viewed, report};
+use shardmill_profile::{Cell, RowReader};
+use shardmill_tokenize::{TokenOptions, Tokenizer};
+use shardmill_view::{
+    Extras, FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError,
+    Viewed, report,
+};
 
 use super::dataset_location::DatasetLocation;
+use super::head::with_cell;
+use super::rows::{self, RowsFound};
 use super::samples::SampleChoice;
 use super::tars::Tars;
 use super::{dataset, options};
@@ -40,25 +48,21 @@ pub fn run(
     limits: Limits,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
-    let location = DatasetLocation::parse(&args.location, &args.storage)?;
-    let choice = SampleChoice {
-        with_deleted: args.with_deleted,
-        view: None,
-    };
-    let samples = match Tars::find(&location, &limits, &choice)? {
-        Some(tars) => {
-            let (set, stored) = tars.into_parts();
-            Samples::of_tars(set, stored, limits)
-        }
-        None => {
-            let dataset = dataset::open(&args.location, &location, limits, &choice)?;
-            Samples::of_dataset(dataset)
-        }
-    };
+    let samples = |location: &str| samples(location, args, &limits);
+    let tokenizer = args.tokenizer.as_deref();
+    let tokenizer = tokenizer.map(|file| Tokenizer::open(file, &TokenOptions::default()));
+    let metrics = args.metrics.as_deref().map(Metrics::parse).transpose()?;
     let viewed = Viewed {
-        samples,
+        samples: samples(&args.location)?.including_deleted(args.with_deleted),
         program: program(args, global)?,
         explain,
+        selections: Selections::default(),
+        extras: Extras {
+            compared: args.compare.as_deref().map(samples).transpose()?,
+            cache: args.cache.clone(),
+            metrics,
+            tokens: tokenizer.transpose()?.map(Box::new),
+        },
     };
     if let Some(path) = &args.export {
         return export(path, &viewed, out);
@@ -77,6 +81,74 @@ pub fn run(
     }
     server.run();
     Ok(Exit::Done)
+}
+
+/// Opens the samples at a location.
+fn samples(location: &str, args: &ViewArgs, limits: &Limits) -> Result<Samples, Stop> {
+    let place = DatasetLocation::parse(location, &args.storage)?;
+    let choice = SampleChoice {
+        with_deleted: args.with_deleted,
+        view: None,
+    };
+    match rows::find(location, &place, limits)? {
+        RowsFound::Source => {
+            let source = rows::open(location, &args.storage, limits.clone(), None, 1)?;
+            let rows = RowReader::open(source).map_err(Fault::from)?;
+            Ok(Samples::of_rows(Box::new(SourceRows(rows))))
+        }
+        RowsFound::Mds => {
+            let dataset = dataset::open(location, &place, limits.clone(), &choice)?;
+            Ok(Samples::of_dataset(dataset))
+        }
+        RowsFound::Tars => match Tars::find(&place, limits, &choice)? {
+            Some(tars) => {
+                let (set, stored) = tars.into_parts();
+                Ok(Samples::of_tars(set, stored, limits.clone()))
+            }
+            None => Err(place.no_dataset(location).into()),
+        },
+    }
+}
+
+/// The rows of a source.
+#[derive(Debug)]
+struct SourceRows(RowReader);
+
+impl RowSource for SourceRows {
+    fn rows(&self) -> u64 {
+        self.0.rows()
+    }
+
+    fn visit(
+        &self,
+        rows: Range<u64>,
+        show: &mut dyn FnMut(u64, &FieldValue<'_>),
+    ) -> Result<u64, serde_json::Value> {
+        let read = self.0.read(rows.clone());
+        let read = read.map_err(|error| described(&Fault::from(error)))?;
+        for (number, row) in rows.zip(&read) {
+            for (name, cell) in self.0.columns().iter().zip(row) {
+                let bytes = match cell {
+                    Cell::Text(text) | Cell::Json(text) | Cell::Literal(text) => text.as_bytes(),
+                    Cell::Bytes(bytes) => bytes,
+                    _ => &[],
+                };
+                with_cell(cell, |value| {
+                    show(
+                        number,
+                        &FieldValue {
+                            name,
+                            encoding: "".into(),
+                            bytes,
+                            stored_bytes: bytes.len() as u64,
+                            value: Ok(value.clone()),
+                        },
+                    );
+                });
+            }
+        }
+        Ok(read.len() as u64)
+    }
 }
 
 /// Returns how the page runs this program again.
@@ -103,6 +175,7 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
     Ok(Program {
         path,
         location: args.location.clone(),
+        compared: args.compare.clone(),
         options: words.map(OsString::from).collect(),
         shown_options,
     })
@@ -110,8 +183,11 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
 
 /// Describes an error of a sample as an error line does.
 fn explain(error: DatasetError) -> serde_json::Value {
-    let fault = Fault::from(error);
-    serde_json::to_value(error_value(&fault, None)).unwrap_or_default()
+    described(&Fault::from(error))
+}
+
+fn described(fault: &Fault) -> serde_json::Value {
+    serde_json::to_value(error_value(fault, None)).unwrap_or_default()
 }
 
 fn export(path: &Path, viewed: &Viewed, out: &mut Output) -> Result<Exit, Stop> {

@@ -79,6 +79,16 @@ const fn float(number: u64) -> f64 {
     number as f64
 }
 
+/// Formats a size as an option value, rounded up.
+pub fn needed(size: u64) -> String {
+    let (unit, name) = match size {
+        0..0x10_0000 => (1 << 10, "KiB"),
+        0x10_0000..0x2_8000_0000 => (1 << 20, "MiB"),
+        _ => (1 << 30, "GiB"),
+    };
+    format!("{}{name}", size.div_ceil(unit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +134,20 @@ mod tests {
         ] {
             assert_eq!(seconds(time), text);
         }
+    }
+
+    #[test]
+    fn needed_sizes_are_never_too_small() {
+        for size in [0, 1, 1023, 1 << 20, (1 << 20) + 1, 20 << 30, u64::MAX] {
+            let text = needed(size);
+            let parsed = text.parse::<shardmill_core::ByteSize>();
+            // 2^64 - 1 rounded up does not fit into 64 bits.
+            assert!(
+                parsed.map_or(size == u64::MAX, |parsed| parsed.bytes() >= size),
+                "{text}"
+            );
+        }
+        assert_eq!(needed(300 << 20), "300MiB");
+        assert_eq!(needed((300 << 30) + 1), "301GiB");
     }
 }

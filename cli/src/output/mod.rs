@@ -12,7 +12,7 @@ mod value;
 pub use console::{Console, error_value};
 pub use exit::{Exit, Signal, exit_code};
 pub use fit::{FitTable, terminal_width};
-pub use human::{bytes, count, many, percent, rate, ratio, seconds};
+pub use human::{bytes, count, many, needed, percent, rate, ratio, seconds};
 pub use progress::Display;
 pub use table::Table;
 pub use value::{cell_text, text_value_text, write_object, write_text_value, write_value};

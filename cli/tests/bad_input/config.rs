@@ -89,7 +89,7 @@ fn values() -> Vec<Case> {
             "config-null-as",
             &["x", "=1", "absent=1", "id=x", "id=1.5"],
         ),
-        ("--to", "config-to", &["parquet", "MDS"]),
+        ("--to", "config-to", &["orc", "MDS"]),
         ("--from", "config-from", &["orc", "CSV"]),
         (
             "--safety-limit",

@@ -161,7 +161,12 @@ fn nulls() -> Vec<Case> {
             "",
             3,
             "value-null",
-            &["column x", "2 nulls", "rows.parquet row 1", "--null-as x="],
+            &[
+                "column x",
+                "2 nulls",
+                "row 1 of in/rows.parquet",
+                "--null-as x=",
+            ],
         ),
         case("nulls that statistics do not tell of", move |place| {
             place.parquet_with(FILE, &some(), EnabledStatistics::None)

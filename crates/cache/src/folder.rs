@@ -9,6 +9,7 @@
 //!   the listed files.
 //! - `lock`, held while space is counted and reserved, and never removed.
 //! - Temporary files, `tmp-<number>-…`, before they are renamed to the blob's name.
+//! - `source`, the location of the index, if the cache wrote the index in the folder (see `source_note`).
 //! - Checkpoints of the random number generator, `walk-<epoch>` (see `walks`). They are unrelated to blobs.
 //!
 //! INVARIANT: a marker lists its files before they are renamed, and is removed after them. No file of the cache is
@@ -139,13 +140,18 @@ fn number_of_temp(name: &str) -> Option<usize> {
     rest.split_once('-')?.0.parse().ok()
 }
 
-/// Opens or creates the cache's own folder for the dataset with this index hash.
-pub fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageError> {
+/// Returns the name of the cache's own folder for the dataset with this index hash.
+pub(crate) fn own_name(digest: &[u8; 32]) -> String {
     let mut name = String::from("cache-");
     for byte in digest.iter().take(8) {
         name.push_str(&format!("{byte:02x}"));
     }
-    private_folder(local)?.make_private_dir(&name)
+    name
+}
+
+/// Opens or creates the cache's own folder for the dataset with this index hash.
+pub fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageError> {
+    private_folder(local)?.make_private_dir(&own_name(digest))
 }
 
 /// Removes the blobs that were fetched with an outdated catalog: `blob` returns those that it had. Returns how many

@@ -83,6 +83,7 @@ mod positions;
 mod preload;
 mod queue;
 mod ranks;
+mod source_note;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -106,6 +107,7 @@ pub use forecast::{
 };
 pub use options::{CacheOptions, CacheStats, Cancel, Peers};
 pub use policy::AccessPlan;
+pub use source_note::{move_to_index, note_source};
 pub use timings::{Activity, MOST_TRACE_STEPS, Step, Timings, TraceStep};
 
 /// The examples of the README are tests.

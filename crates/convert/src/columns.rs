@@ -1,6 +1,6 @@
 //! Determines which columns are written, and how.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
@@ -17,10 +17,13 @@ use shardmill_writer::{
 use crate::error::ConvertError;
 use crate::nulls::{MASK_SUFFIX, NullPlan, NullPolicy, parse, zero, zero_bytes, zeros};
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
+use crate::table;
 
-/// Returns the target of each column: the requested one, or the default of its type.
+/// Returns the target of each column: the requested one, or the default of its type. `known_types` holds the types of
+/// columns of tables that their own type does not determine.
 pub(crate) fn targets(
     schema: &SchemaRef,
+    known_types: &BTreeMap<String, DataType>,
     options: &ConvertOptions,
 ) -> Result<Vec<Target>, ConvertError> {
     schema
@@ -28,7 +31,10 @@ pub(crate) fn targets(
         .iter()
         .map(|field| match asked(options, field.name()) {
             Some(encoding) => parse_target(field.name(), encoding, options.shards.to),
-            None => Ok(default_target(field, options.shards.to)?),
+            None => match known_types.get(field.name()) {
+                Some(data_type) => Ok(Target::Table(data_type.clone())),
+                None => Ok(default_target(field, options.shards.to)?),
+            },
         })
         .collect()
 }
@@ -84,6 +90,7 @@ fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Tar
     }
     let format = match format {
         ShardFormat::Streaming(format) => format,
+        ShardFormat::Parquet => return table::parse_target(column, encoding),
         ShardFormat::Webdataset => {
             let names = FieldEncoding::ALL.map(FieldEncoding::name);
             return encoding
@@ -324,6 +331,10 @@ pub(crate) fn compile(
             "give it another name with --column or --select, or raise the limit with --safety-limit string-bytes=N",
         ));
     }
+    if options.shards.to == ShardFormat::Parquet {
+        let (encoder, form) = table::compile(encoders, options)?;
+        return Ok(Compiled { encoder, form });
+    }
     encoders.sort_by(|a, b| a.name().cmp(b.name()));
     match options.shards.to {
         ShardFormat::Streaming(format) => {
@@ -336,6 +347,10 @@ pub(crate) fn compile(
             })
         }
         ShardFormat::Webdataset => tar_form(encoders, schema, key, options),
+        ShardFormat::Parquet => Err(WriteError::Bug {
+            what: "a table has no second form",
+        }
+        .into()),
     }
 }
 
@@ -464,9 +479,9 @@ fn shard_config(
                 name,
                 encoding: *encoding,
             }),
-            Target::Field(_) => {
+            Target::Field(_) | Target::Table(_) => {
                 return Err(WriteError::Bug {
-                    what: "a field of webdataset in another format",
+                    what: "a column of another format",
                 }
                 .into());
             }

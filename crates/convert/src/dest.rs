@@ -3,10 +3,14 @@
 use std::collections::BTreeSet;
 
 use shardmill_core::{Progress, shell_word};
-use shardmill_dataset::{Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, check_sides};
+use shardmill_dataset::{
+    Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, Videos, check_sides,
+};
 use shardmill_storage::{Place, PlaceEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
-use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
+use shardmill_writer::{
+    DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern, TABLE_INDEX_NAME, is_table_file_name,
+};
 
 use crate::error::ConvertError;
 use crate::export;
@@ -15,7 +19,7 @@ use crate::journal::Found;
 use crate::options::ConvertOptions;
 use crate::part_manifest;
 use crate::provenance;
-use crate::target::{Target, WORK_FOLDER, in_folder};
+use crate::target::{Target, WORK_FOLDER, in_folder, side_name};
 
 /// The state of the destination.
 #[derive(Debug)]
@@ -78,7 +82,7 @@ pub(crate) fn look_in(
         // An interrupted run with `overwrite` has already removed the old dataset, so it can resume.
         let published = folders
             .iter()
-            .map(|folder| has_index(target, folder))
+            .map(|folder| has_index(target, folder, options))
             .collect::<Result<Vec<_>, _>>()?;
         if !published.contains(&true)
             && let Some(found) = Found::read(target, limits)?
@@ -100,7 +104,7 @@ pub(crate) fn look_in(
     }
     let published: Vec<bool> = folders
         .iter()
-        .map(|folder| has_index(target, folder))
+        .map(|folder| has_index(target, folder, options))
         .collect::<Result<_, _>>()?;
     let is_published = !published.is_empty() && published.iter().all(|there| *there);
     if let Some(found) = Found::read(target, limits)? {
@@ -155,7 +159,8 @@ pub(crate) fn finished(
     let path = || options.dest_text();
     let mut indexes = Vec::with_capacity(folders.len());
     for folder in folders {
-        let name = in_folder(folder, INDEX_NAME);
+        let index_name = options.shards.to.index_name();
+        let name = in_folder(folder, index_name);
         let Some(bytes) = target.read(&name, limits.index_bytes)? else {
             // The index was removed between the two checks.
             return Err(ConvertError::conflict(
@@ -165,7 +170,7 @@ pub(crate) fn finished(
                 "run it again when no other process writes there",
             ));
         };
-        let difference = match provenance::of_index(target, folder, &bytes)? {
+        let difference = match provenance::of_index(target, folder, &bytes, options.shards.to)? {
             Some(provenance) => identity.difference(&provenance),
             None => Some(format!(
                 "it has no {PROVENANCE_NAME}, so its configuration is not known"
@@ -180,7 +185,7 @@ pub(crate) fn finished(
             ));
         }
         let index = DatasetIndex::parse(&bytes, limits).map_err(|error| {
-            let reason = format!("its {INDEX_NAME} cannot be read: {error}");
+            let reason = format!("its {index_name} cannot be read: {error}");
             ConvertError::conflict(
                 path(),
                 "dest-conflict",
@@ -212,9 +217,10 @@ fn check_noted(
     index: &DatasetIndex,
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
-    let read = |name: &str, most| target.read(&in_folder(folder, name), most);
+    let path_of = |name: &str| in_folder(folder, &side_name(options.shards.to, name));
+    let read = |name: &str, most| target.read(&path_of(name), most);
     let counts = (index.samples(), index.shards());
-    let path = |name: &str| target.place.display(&in_folder(folder, name)).into();
+    let path = |name: &str| target.place.display(&path_of(name)).into();
     check_sides(&read, counts, options.source.limits.index_bytes)
         .map_err(|error| error.with_side_path(path))?;
     Ok(())
@@ -237,36 +243,45 @@ fn first_damaged(
     Ok(damaged.map(|(name, _)| (*name).to_owned()))
 }
 
-fn has_index(target: Target<'_>, folder: &str) -> Result<bool, StorageError> {
-    Ok(target
-        .file_version(&in_folder(folder, INDEX_NAME))?
-        .is_some())
+fn has_index(
+    target: Target<'_>,
+    folder: &str,
+    options: &ConvertOptions,
+) -> Result<bool, StorageError> {
+    let name = in_folder(folder, options.shards.to.index_name());
+    Ok(target.file_version(&name)?.is_some())
+}
+
+/// The names of the indexes of all formats.
+const INDEX_NAMES: [&str; 2] = [INDEX_NAME, TABLE_INDEX_NAME];
+
+/// Returns whether a name is that of the provenance beside an index of any format.
+fn is_provenance(name: &str) -> bool {
+    name == PROVENANCE_NAME || name == side_name(ShardFormat::Parquet, PROVENANCE_NAME)
 }
 
 /// The file names of a dataset in one folder.
 struct KnownFiles {
     pattern: ShardPattern,
-    /// The files that an index of tar shards lists. Users can choose the names of tar shards.
+    /// The files that an index of tar shards or of a table lists. Users can choose the names of tar shards, and other
+    /// programs may write Parquet files of the same names.
     listed: BTreeSet<String>,
 }
 
 impl KnownFiles {
     fn of(target: Target<'_>, folder: &str, options: &ConvertOptions) -> Self {
-        let index = target
-            .read(
-                &in_folder(folder, INDEX_NAME),
-                options.source.limits.index_bytes,
-            )
-            .ok()
-            .flatten()
-            .and_then(|bytes| DatasetIndex::parse(&bytes, &options.source.limits).ok());
-        let listed = match &index {
-            Some(index @ DatasetIndex::Tar(_)) => {
+        let limits = &options.source.limits;
+        let indexes = INDEX_NAMES.iter().filter_map(|name| {
+            let bytes = target.read(&in_folder(folder, name), limits.index_bytes);
+            DatasetIndex::parse(&bytes.ok().flatten()?, limits).ok()
+        });
+        let mut listed = BTreeSet::new();
+        for index in indexes {
+            if !matches!(index, DatasetIndex::Streaming(_)) {
                 let files = index.stored_files().into_iter();
-                files.map(|(name, _)| name.to_owned()).collect()
+                listed.extend(files.map(|(name, _)| name.to_owned()));
             }
-            _ => BTreeSet::new(),
-        };
+        }
         Self {
             pattern: options.shards.tar.pattern.clone(),
             listed,
@@ -276,15 +291,18 @@ impl KnownFiles {
     /// Returns whether a file name can belong to a dataset.
     fn has(&self, name: &str, options: &ConvertOptions) -> bool {
         let default = ShardPattern::default();
-        name == INDEX_NAME
-            || name == PROVENANCE_NAME
+        let is_table = options.shards.to == ShardFormat::Parquet;
+        INDEX_NAMES.contains(&name)
+            || is_provenance(name)
             || name == RECORD_NAME
             || name == TOMBSTONES_NAME
             || Lengths::is_file_name(name)
+            || Videos::is_file_name(name)
             || name == WORK_FOLDER
             || is_shard_name(name)
             || self.listed.contains(name)
             || (options.shards.to == ShardFormat::Webdataset && self.pattern.matches(name))
+            || (is_table && is_table_file_name(name))
             || default.matches(name)
             || export::is_exported(name, &[&self.pattern, &default], self.listed.iter())
     }
@@ -369,10 +387,12 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
         .map(|folder| KnownFiles::of(target, folder, options))
         .collect();
     for folder in &folders {
-        let index = in_folder(folder, INDEX_NAME);
-        if target.file_version(&index)?.is_some() {
-            target.remove(&index)?;
-            target.place.sync()?;
+        for name in INDEX_NAMES {
+            let index = in_folder(folder, name);
+            if target.file_version(&index)?.is_some() {
+                target.remove(&index)?;
+                target.place.sync()?;
+            }
         }
     }
     for (folder, ours) in folders.iter().zip(&names) {
@@ -401,7 +421,7 @@ fn remove_ours(
             }
             target.place.remove_folder(&name)?;
         } else if ours.has(&entry.name, options) && !entry.is_folder {
-            match entry.name == PROVENANCE_NAME {
+            match is_provenance(&entry.name) {
                 true => provenance.push(name),
                 false => files.push(name),
             }
@@ -422,7 +442,7 @@ pub(crate) fn discard(
     if let Some(found) = Found::read(target, &options.source.limits)? {
         let mut published = Vec::with_capacity(folders.len());
         for folder in folders {
-            published.push(has_index(target, folder)?);
+            published.push(has_index(target, folder, options)?);
         }
         let names: Vec<String> = found
             .files()

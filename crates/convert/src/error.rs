@@ -7,6 +7,7 @@ use shardmill_dataset::DatasetError;
 use shardmill_mds::MdsError;
 use shardmill_source::SourceError;
 use shardmill_storage::StorageError;
+use shardmill_tokenize::TokenizeError;
 use shardmill_webdataset::WebdatasetError;
 use shardmill_writer::WriteError;
 
@@ -74,6 +75,9 @@ pub enum ConvertError {
     /// The source cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The tokenizer cannot be used.
+    #[error(transparent)]
+    Tokenize(#[from] TokenizeError),
     /// A dataset cannot be read.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
@@ -214,6 +218,7 @@ impl ConvertError {
         match self {
             Self::Config(error) => Some(error),
             Self::Source(error) => Some(error),
+            Self::Tokenize(error) => Some(error),
             Self::Dataset(error) => Some(error),
             Self::Sidecar(error) => Some(error),
             Self::Fix { source, .. } => Some(&**source),
@@ -330,8 +335,12 @@ fn option_id(option: &str) -> &'static str {
         "split" => "config-split",
         "split-key" => "config-split-key",
         "null-as" => "config-null-as",
+        "compression" => "config-compression",
+        "row-group-size" => "config-row-group-size",
         "nulls" => "config-nulls",
         "lengths" => "config-lengths",
+        "text" => "config-text",
+        "tokens" => "config-tokens",
         "column" => "config-column",
         "separator" => "config-separator",
         "sql" => "config-sql",

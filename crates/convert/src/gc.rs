@@ -8,14 +8,14 @@ use serde::Serialize;
 use shardmill_core::{Limits, Progress, check_relative_path};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions, StorageError};
-use shardmill_writer::{DatasetIndex, INDEX_NAME, parts as writer_parts};
+use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, parts as writer_parts};
 
 use crate::error::ConvertError;
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};
 use crate::pending::recover;
-use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder};
+use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
 
 /// The options of [`gc`].
 #[derive(Clone, Debug)]
@@ -194,7 +194,8 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
     if let Some(found) = Found::read(target, limits)? {
         let folders = found.folders();
         for (split, folder) in folders.iter().enumerate() {
-            let index = in_folder(folder, INDEX_NAME);
+            let to = found.format();
+            let index = in_folder(folder, to.map_or(INDEX_NAME, ShardFormat::index_name));
             let index = match target.read(&index, limits.index_bytes)? {
                 Some(bytes) => Some(DatasetIndex::parse(&bytes, limits).map_err(|error| {
                     let reason = format!(
@@ -215,7 +216,11 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                 .collect();
             if index.is_none() {
                 let sides = [PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME];
-                names.extend(sides.map(|name| in_folder(folder, name)));
+                let sides = sides.map(|name| match to {
+                    Some(to) => in_folder(folder, &side_name(to, name)),
+                    None => in_folder(folder, name),
+                });
+                names.extend(sides);
             }
             add(target, names, &mut files)?;
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
-use shardmill_core::escape;
 use shardmill_source::{Rows, Source};
 use shardmill_writer::{Batches, Input, InputBatch, RowNumbers, WriteError};
 
@@ -47,17 +46,7 @@ impl Input for SourceInput {
     }
 
     fn place(&self, unit: usize, row: u64) -> String {
-        if let Some(key) = self.source.key(unit, row) {
-            return format!("of the sample {}", escape(&key));
-        }
-        let description = self.source.description();
-        let unit = self.source.units().get(unit).copied().unwrap_or_default();
-        let file = unit.file.and_then(|file| description.files.get(file));
-        match (file, unit.first_row) {
-            (Some(file), Some(first)) => format!("{} of {}", first + row, escape(&file.path)),
-            (Some(file), None) => format!("{row} of the result from {}", escape(&file.path)),
-            (None, _) => format!("{row} of the result"),
-        }
+        self.source.place(unit, row).to_string()
     }
 }
 

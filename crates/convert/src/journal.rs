@@ -7,7 +7,7 @@ use shardmill_core::{JOURNAL_NAME, Limits, check_relative_path};
 use shardmill_mds::hash_hex;
 use shardmill_storage::{CancelToken, Place, PlaceLog, StorageError};
 use shardmill_writer::{
-    Checkpoint, Content, FileRecord, IndexEntry, Position, Published, ShardRecord,
+    Checkpoint, Content, FileRecord, IndexEntry, Position, Published, ShardFormat, ShardRecord,
 };
 
 use crate::identity::Identity;
@@ -71,6 +71,12 @@ impl Found {
             }
         }
         Ok(found)
+    }
+
+    /// Returns the format of the shards, if it is one whose index has its own name.
+    pub(crate) fn format(&self) -> Option<ShardFormat> {
+        let to = self.header.pointer("/config/to")?.as_str()?;
+        (to == ShardFormat::Parquet.name()).then_some(ShardFormat::Parquet)
     }
 
     /// Returns the directories of the splits.

@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod check;
 mod columns;
 mod commit;
 mod dest;
@@ -58,9 +59,14 @@ mod rewrite;
 mod run;
 mod select;
 mod split;
+mod table;
+mod table_verify;
 mod tar_source;
 mod target;
+mod tokens;
+mod videos;
 
+pub use check::check_file_options;
 pub use commit::{CommitPartsOptions, CommitReport, commit};
 pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};
@@ -70,7 +76,7 @@ pub use lengths::{LengthsOptions, WrittenLengths, write_lengths};
 pub use open::open_rows;
 pub use options::{
     ColumnOptions, ColumnSpec, ConvertOptions, Nulls, Part, RunOptions, ShardOptions, SplitSpec,
-    TarNames, TarOptions,
+    TarNames, TarOptions, TokenizeOptions,
 };
 pub use part_manifest::WaitingPart;
 pub use plan::{ConvertPlan, DestState, PlannedColumn, plan};
@@ -80,6 +86,8 @@ pub use rewrite::{ChangeLine, LostLine, RewriteKind, RewriteOptions, Rewritten, 
 pub use run::run;
 pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;
+pub use table::{MOST_ROW_GROUP_BYTES, table_type};
+pub use table_verify::verify_table;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -19,12 +19,12 @@ use arrow::record_batch::RecordBatch;
 use shardmill_core::{Diagnostic, ErrorKind, parallel};
 use shardmill_dataset::DatasetError;
 use shardmill_dataset::{Dataset, OpenOptions, Shard, View};
-use shardmill_mds::{DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
+use shardmill_mds::{Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
 use shardmill_storage::Location;
-use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};
+use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, number_type};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::ConvertError;
@@ -258,22 +258,6 @@ fn mds_field(name: &str, encoding: &Encoding) -> Field {
         (ENCODED_KEY.to_owned(), "true".to_owned()),
     ]);
     Field::new(name, data_type, false).with_metadata(metadata)
-}
-
-const fn number_type(dtype: DType) -> DataType {
-    match dtype {
-        DType::U8 => DataType::UInt8,
-        DType::I8 => DataType::Int8,
-        DType::U16 => DataType::UInt16,
-        DType::I16 => DataType::Int16,
-        DType::F16 => DataType::Float16,
-        DType::U32 => DataType::UInt32,
-        DType::I32 => DataType::Int32,
-        DType::F32 => DataType::Float32,
-        DType::U64 => DataType::UInt64,
-        DType::I64 => DataType::Int64,
-        DType::F64 => DataType::Float64,
-    }
 }
 
 impl Source for MdsSource {

@@ -1,10 +1,11 @@
 //! Applies the null policies to rows before they are encoded.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, LargeListArray, ListArray,
-    RecordBatch, Scalar, StringArray, UInt8Array, UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, LargeListArray,
+    ListArray, RecordBatch, Scalar, StringArray, UInt8Array, UInt64Array, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{
@@ -97,13 +98,17 @@ impl NullPlan {
                 fields.push(Arc::clone(field));
                 continue;
             };
-            if *mask {
-                masks.push(mask_column(nulls.as_ref(), column.len()));
-            }
-            let column = match column.data_type() {
+            let mut column = match column.data_type() {
                 DataType::Dictionary(_, values) => cast(column, values)?,
                 _ => ArrayRef::clone(column),
             };
+            if *mask {
+                let mut has_inner = Vec::new();
+                if let Some(inner) = fill_inside(&column)? {
+                    (column, has_inner) = inner;
+                }
+                masks.push(mask_column(nulls.as_ref(), &has_inner, column.len()));
+            }
             let filled = match &nulls {
                 None => column,
                 Some(nulls) => {
@@ -156,16 +161,81 @@ impl NullPlan {
     }
 }
 
-fn mask_column(nulls: Option<&NullBuffer>, rows: usize) -> ArrayRef {
-    let mask: UInt8Array = match nulls {
-        Some(nulls) => nulls
-            .iter()
-            .map(|valid| u8::from(!valid))
-            .collect::<Vec<_>>()
-            .into(),
-        None => vec![0_u8; rows].into(),
+/// Returns the mask of a column: 1 for a null, [`NULL_INSIDE`] for a list with a null inside, and 0 for other values.
+fn mask_column(nulls: Option<&NullBuffer>, has_inner: &[bool], rows: usize) -> ArrayRef {
+    let mask = (0..rows).map(|row| {
+        let is_null = nulls.is_some_and(|nulls| nulls.is_null(row));
+        match has_inner.get(row) {
+            _ if is_null => 1,
+            Some(true) => NULL_INSIDE,
+            _ => 0,
+        }
+    });
+    Arc::new(UInt8Array::from_iter_values(mask))
+}
+
+/// The mark of a list of numbers whose inner nulls became 0.
+const NULL_INSIDE: u8 = 2;
+
+/// Replaces the nulls among the numbers of lists by 0, and tells which lists had any. Returns `None` if there are none,
+/// and for other types.
+fn fill_inside(array: &ArrayRef) -> Result<Option<(ArrayRef, Vec<bool>)>, ArrowError> {
+    let values = match array.data_type() {
+        DataType::List(_) => array.as_list::<i32>().values(),
+        DataType::LargeList(_) => array.as_list::<i64>().values(),
+        DataType::FixedSizeList(..) => array.as_fixed_size_list().values(),
+        _ => return Ok(None),
     };
-    Arc::new(mask)
+    let (filled, has_null) = match (values.nulls(), zero(values.data_type())) {
+        (Some(nulls), Some(zero)) if values.data_type().is_numeric() && nulls.null_count() > 0 => {
+            let is_null = BooleanArray::new(!nulls.inner(), None);
+            let filled = zip(&is_null, &Scalar::new(zero), values)?;
+            (filled, nulls.iter().map(|is_valid| !is_valid).collect())
+        }
+        _ => match fill_inside(values)? {
+            Some(filled) => filled,
+            None => return Ok(None),
+        },
+    };
+    let any = |range: Range<usize>| {
+        has_null
+            .get(range)
+            .is_some_and(|inner| inner.contains(&true))
+    };
+    Ok(Some(match array.data_type() {
+        DataType::List(field) => {
+            let list = array.as_list::<i32>();
+            let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
+            let marks = offsets.windows(2).map(|ends| any(range(ends[0], ends[1])));
+            let marks = marks.collect();
+            let list = ListArray::try_new(Arc::clone(field), offsets, filled, nulls)?;
+            (Arc::new(list), marks)
+        }
+        DataType::LargeList(field) => {
+            let list = array.as_list::<i64>();
+            let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
+            let marks = offsets.windows(2).map(|ends| any(range(ends[0], ends[1])));
+            let marks = marks.collect();
+            let list = LargeListArray::try_new(Arc::clone(field), offsets, filled, nulls)?;
+            (Arc::new(list), marks)
+        }
+        DataType::FixedSizeList(field, len) => {
+            let nulls = array.nulls().cloned();
+            let marks = (0..array.len()).map(|row| {
+                let len = usize::try_from(*len).unwrap_or(0);
+                any(row * len..(row + 1) * len)
+            });
+            let marks = marks.collect();
+            let list = FixedSizeListArray::try_new(Arc::clone(field), *len, filled, nulls)?;
+            (Arc::new(list), marks)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Returns the range between two offsets, which Arrow has validated.
+fn range<T: TryInto<usize>>(start: T, end: T) -> Range<usize> {
+    start.try_into().unwrap_or(0)..end.try_into().unwrap_or(0)
 }
 
 /// Returns one zero value of a type: 0, false, empty text, no bytes, an array of zeros. Returns `None` for types
@@ -271,7 +341,7 @@ pub(crate) fn parse(text: &str, data_type: &DataType) -> Option<ArrayRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{AsArray, Int32Array};
+    use arrow::array::Int32Array;
     use arrow::datatypes::{Int32Type, TimeUnit, UInt8Type};
 
     fn batch() -> RecordBatch {
@@ -311,6 +381,60 @@ mod tests {
             &[0, 1, 0]
         );
         assert_eq!(filled.column(1).null_count(), 1);
+    }
+
+    #[test]
+    fn nulls_inside_lists_become_zeros_and_leave_a_mark() {
+        let lists = [
+            Some(vec![Some(1), None]),
+            None,
+            Some(vec![Some(2)]),
+            Some(vec![None]),
+        ];
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+        let data_type = lists.data_type().clone();
+        let fill = NullPolicy::Fill {
+            value: zeros(&data_type, &[]).unwrap(),
+            mask: true,
+        };
+        let column = Arc::new(lists) as ArrayRef;
+        // A batch may be a slice of a longer one.
+        let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+        for (from, expected) in [
+            (0, vec![vec![1, 0], vec![0], vec![2], vec![0]]),
+            (2, vec![vec![2], vec![0]]),
+        ] {
+            let plan = NullPlan::new(&batch.schema(), vec![fill.clone()]);
+            let sliced = batch.slice(from, batch.num_rows() - from);
+            let (filled, _) = plan.apply(sliced).unwrap();
+            let lists = filled.column(0).as_list::<i32>();
+            let found = lists.iter().map(|list| {
+                let list = list.unwrap();
+                assert_eq!(list.null_count(), 0);
+                list.as_primitive::<Int32Type>().values().to_vec()
+            });
+            assert_eq!(found.collect::<Vec<_>>(), expected);
+            let marks = filled.column(1).as_primitive::<UInt8Type>();
+            assert_eq!(marks.values(), &[2, 1, 0, 2][from..]);
+        }
+        // Lists of fixed size, and nested ones.
+        let inner = Int32Array::from(vec![Some(1), None, Some(3), Some(4)]);
+        let field = Arc::new(Field::new("item", DataType::Int32, true));
+        let pairs = FixedSizeListArray::try_new(field, 2, Arc::new(inner), None).unwrap();
+        let field = Arc::new(Field::new("item", pairs.data_type().clone(), true));
+        let offsets = OffsetBuffer::from_lengths([1, 1]);
+        let nested = ListArray::try_new(field, offsets, Arc::new(pairs), None).unwrap();
+        let (filled, marks) = fill_inside(&(Arc::new(nested) as ArrayRef))
+            .unwrap()
+            .unwrap();
+        assert_eq!(marks, [true, false]);
+        let pairs = filled.as_list::<i32>().values().as_fixed_size_list();
+        assert_eq!(
+            pairs.values().as_primitive::<Int32Type>().values(),
+            &[1, 0, 3, 4]
+        );
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![None::<&str>]));
+        assert!(fill_inside(&texts).unwrap().is_none());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The options of a conversion, nested by meaning.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -18,7 +18,8 @@ pub enum Nulls {
     /// Report an error that names the column and the row.
     #[default]
     Error,
-    /// Store the zero of the type, and 1 in a `uint8` column `NAME__is_null`.
+    /// Store the zero of the type, and 1 in a `uint8` column `NAME__is_null`. For a null inside a list of numbers, store 0
+    /// in its place, and 2 in the column.
     Mask,
     /// Drop the row, and count it.
     Drop,
@@ -140,6 +141,10 @@ pub struct ColumnOptions {
     pub null_as: Vec<(String, String)>,
     /// The columns whose lengths are kept beside the index.
     pub lengths: Vec<String>,
+    /// The columns whose videos are indexed beside the index.
+    pub videos: Vec<String>,
+    /// How a column of text becomes tokens. `None` keeps the text.
+    pub tokenize: Option<TokenizeOptions>,
     /// The seed of a random order of the rows. `None` keeps the order of the source.
     pub shuffle: Option<u64>,
     /// The splits. Empty for a single dataset.
@@ -148,19 +153,56 @@ pub struct ColumnOptions {
     pub split_key: Option<String>,
 }
 
+/// How a column of text becomes a column of tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenizeOptions {
+    /// The tokenizer: a file `tokenizer.json` of Hugging Face.
+    pub file: PathBuf,
+    /// The column of text. `None` means the only one.
+    pub text: Option<String>,
+    /// The name of the column of tokens.
+    pub tokens: String,
+    /// Whether the tokenizer adds its own special tokens.
+    pub special_tokens: bool,
+    /// A token before each text.
+    pub prepend: Option<String>,
+    /// A token after each text.
+    pub append: Option<String>,
+    /// Whether the text is written too. A text that [`ColumnOptions::specs`] names is always written.
+    pub keep_text: bool,
+}
+
+impl TokenizeOptions {
+    /// Creates options with the defaults of the command line.
+    #[must_use]
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self {
+            file: file.into(),
+            text: None,
+            tokens: "tokens".to_owned(),
+            special_tokens: false,
+            prepend: None,
+            append: None,
+            keep_text: false,
+        }
+    }
+}
+
 /// The form of the shards.
 #[derive(Clone, Debug)]
 pub struct ShardOptions {
     /// The format.
     pub to: ShardFormat,
-    /// The compression of shards, except tar shards.
+    /// The compression of shards, except tar shards. In Parquet files, it is the compression of pages.
     pub compression: Option<Compression>,
     /// The options that only WebDataset has.
     pub tar: TarOptions,
     /// The hashes in the index.
     pub hashes: Vec<HashAlgo>,
-    /// The maximum size of an uncompressed shard in bytes.
+    /// The maximum size of an uncompressed shard in bytes. In Parquet files, the size of the rows in memory counts.
     pub size_limit: Option<u64>,
+    /// The maximum size of the rows of a row group in bytes; only in Parquet files.
+    pub row_group_bytes: u64,
     /// The maximum number of samples in a shard.
     pub samples_per_shard: Option<u64>,
     /// The separator of values in XSV.
@@ -178,6 +220,7 @@ impl Default for ShardOptions {
             tar: TarOptions::default(),
             hashes: vec![HashAlgo::Sha256],
             size_limit: Some(64 << 20),
+            row_group_bytes: 64 << 20,
             samples_per_shard: None,
             separator: None,
             newline: "\n".to_owned(),
@@ -310,10 +353,15 @@ impl ConvertOptions {
         );
         put("split_key", json!(self.columns.split_key));
         let compression = match self.shards.to {
-            ShardFormat::Streaming(_) => self.shards.compression.map(|name| name.to_string()),
+            ShardFormat::Streaming(_) | ShardFormat::Parquet => {
+                self.shards.compression.map(|name| name.to_string())
+            }
             ShardFormat::Webdataset => self.shards.tar.compression.map(|name| name.to_string()),
         };
         put("compression", json!(compression));
+        if self.shards.to == ShardFormat::Parquet {
+            put("row_group_bytes", json!(self.shards.row_group_bytes));
+        }
         if self.shards.to == ShardFormat::Webdataset {
             put("shard_pattern", json!(self.shards.tar.pattern.to_string()));
             put("names", json!(self.shards.tar.names.name()));

@@ -12,7 +12,7 @@ use shardmill_writer::parts::{
 };
 use shardmill_writer::{
     Base, Batches, Checkpoint, Content, INDEX_NAME, IndexEntry, Input, Output, Position, Published,
-    ShardForm, ShardRecord, Written,
+    ShardForm, ShardRecord, WriteError, Written,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -43,6 +43,12 @@ pub(crate) fn run_part(
     let names = match &plan.form {
         ShardForm::Streaming(config) => NameForm::Streaming(config.format()),
         ShardForm::Tar(form) => NameForm::Tar(form.pattern.clone()),
+        ShardForm::Table(_) => {
+            return Err(WriteError::Bug {
+                what: "a plan allowed parts of a table",
+            }
+            .into());
+        }
     };
     let staging = Staging::fresh(&job(plan, part.count), names)?;
     let name = format!(

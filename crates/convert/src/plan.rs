@@ -1,22 +1,19 @@
 //! Plans a conversion: the columns, their encodings, and the state of the destination. Writes nothing.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
-use shardmill_core::{check_relative_path, escape};
-use shardmill_mds::Encoding;
-use shardmill_source::{
-    SchemaRule, SelectColumn, Source, SourceKind, TextOptions, TreeGroup, shuffled,
-};
-use shardmill_storage::Location;
-use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys, Target};
+use shardmill_core::escape;
+use shardmill_source::{SelectColumn, Source, SourceKind, shuffled};
+use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
 
+use crate::check::{
+    DEFAULT_KEY, check_lengths, check_options, check_overlap, check_source_options, check_videos,
+};
 use crate::columns;
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
-use crate::export;
 use crate::identity::Identity;
 use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;
@@ -27,6 +24,8 @@ use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
 use crate::provenance::Provenance;
 use crate::report::SplitReport;
 use crate::split::{SplitPlan, can_be_key};
+use crate::table;
+use crate::tokens::{self, TokenizerFile};
 
 /// A column of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +67,7 @@ pub struct ConvertPlan {
     /// The state of the destination.
     pub dest_state: DestState,
     pub(crate) source: Arc<dyn Source>,
+    pub(crate) tokenizer: Option<TokenizerFile>,
     pub(crate) nulls: Arc<NullPlan>,
     pub(crate) split: Arc<SplitPlan>,
     pub(crate) encoder: RowEncoder,
@@ -92,8 +92,17 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     options.source.resources.jobs = options.source.resources.jobs.max(1);
     check_overlap(&options)?;
     let (mut source, increment) = open_source(&options)?;
+    let known_types = table::known_types(source.as_ref(), &options)?;
     if let Some(seed) = options.columns.shuffle {
         source = shuffled(source, seed, &options.source.resources);
+    }
+    let mut tokenizer = None;
+    let mut hidden = None;
+    if let Some(tokenize) = &options.columns.tokenize {
+        let tokenized = tokens::tokenized(source, tokenize, &options)?;
+        source = tokenized.source;
+        hidden = tokenized.hidden;
+        tokenizer = Some(tokenized.file);
     }
     if options.run.incremental {
         check_source(&source)?;
@@ -104,8 +113,8 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
             source_name: first_file(&source, &options),
         });
     }
-    let skip = split_key_to_skip(&options, &source)?;
-    let targets = columns::targets(&schema, &options)?;
+    let skip = hidden.or(split_key_to_skip(&options, &source)?);
+    let targets = columns::targets(&schema, &known_types, &options)?;
     let nulls = columns::null_plan(&schema, &targets, &options, |column| {
         source.null_count(column)
     })?;
@@ -134,7 +143,12 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         .map(|column| (column.name.clone(), column.encoding.clone()))
         .collect();
     check_lengths(&encoder, &options)?;
-    let identity = Identity::new(options.fingerprinted(&named), source.description());
+    check_videos(&encoder, &options)?;
+    let mut config = options.fingerprinted(&named);
+    if let (Some(tokenizer), Some(tokenize)) = (&tokenizer, &options.columns.tokenize) {
+        tokenizer.add_to(&mut config, tokenize);
+    }
+    let identity = Identity::new(config, source.description());
     let split_key = match &options.columns.split_key {
         Some(name) => schema
             .fields()
@@ -174,6 +188,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         columns: planned,
         dest_state,
         source,
+        tokenizer,
         nulls: Arc::new(nulls),
         split,
         encoder,
@@ -194,164 +209,6 @@ fn first_file(source: &Arc<dyn Source>, options: &ConvertOptions) -> String {
         .map(|file| file.path.clone());
     file.or_else(|| options.sources.first().map(shown))
         .unwrap_or_default()
-}
-
-fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
-    if options.sources.is_empty() {
-        return Err(ConvertError::option("source", "there is no source"));
-    }
-    if options.source.query.sql.is_some()
-        && (options.source.query.select.is_some() || options.source.query.filter.is_some())
-    {
-        return Err(ConvertError::option_hint(
-            "sql",
-            "a query cannot be combined with --select or --where",
-            "put the columns and the condition into the query",
-        ));
-    }
-    let sum: f64 = options.columns.split.iter().map(|split| split.share).sum();
-    if !options.columns.split.is_empty() && (sum - 1.0).abs() > 1e-9 {
-        return Err(ConvertError::option(
-            "split",
-            format!("the shares sum to {sum}, not to 1"),
-        ));
-    }
-    let mut names: Vec<&str> = Vec::new();
-    for split in &options.columns.split {
-        if !split.share.is_finite() || split.share <= 0.0 {
-            return Err(ConvertError::option(
-                "split",
-                format!("the share of `{}` is not above 0", escape(&split.name)),
-            ));
-        }
-        if let Err(error) = check_relative_path(&split.name) {
-            return Err(ConvertError::option(
-                "split",
-                format!("`{}` cannot be a directory: {error}", escape(&split.name)),
-            ));
-        }
-        if split.name.contains('/') || split.name.starts_with('.') {
-            return Err(ConvertError::option(
-                "split",
-                format!(
-                    "`{}` cannot be a directory: it has a slash or starts with a dot",
-                    escape(&split.name)
-                ),
-            ));
-        }
-        if names.contains(&split.name.as_str()) {
-            return Err(ConvertError::option(
-                "split",
-                format!("there are two splits `{}`", split.name),
-            ));
-        }
-        names.push(&split.name);
-    }
-    if options.columns.split.is_empty() && options.columns.split_key.is_some() {
-        return Err(ConvertError::option(
-            "split-key",
-            "there is no --split whose key it could be",
-        ));
-    }
-    if options.columns.shuffle.is_some() && options.run.incremental {
-        return Err(ConvertError::option_hint(
-            "shuffle",
-            "--incremental keeps the order of the table's files",
-            "leave one of them out",
-        ));
-    }
-    check_tar_options(options)?;
-    check_part(options)?;
-    if options.shards.separator.is_some() && options.shards.to != shardmill_core::Format::Xsv.into()
-    {
-        return Err(ConvertError::option_hint(
-            "separator",
-            format!("{} has a fixed separator", options.shards.to),
-            "use --to xsv",
-        ));
-    }
-    Ok(())
-}
-
-fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
-    let Some(part) = options.run.part else {
-        return Ok(());
-    };
-    if part.number >= part.count {
-        return Err(ConvertError::option_hint(
-            "part",
-            format!("there is no part {} of {}", part.number, part.count),
-            "parts count from 0",
-        ));
-    }
-    let other = match () {
-        () if options.run.overwrite => "--overwrite",
-        () if options.columns.shuffle.is_some() => "--shuffle",
-        () if !options.columns.split.is_empty() => "--split",
-        () if !options.shards.tar.index_for.is_empty() => "--index-for",
-        () => return Ok(()),
-    };
-    Err(ConvertError::option_hint(
-        "part",
-        format!("{other} is not possible in parts"),
-        "convert in one run",
-    ))
-}
-
-/// Checks that the columns whose lengths are kept have lengths.
-fn check_lengths(encoder: &RowEncoder, options: &ConvertOptions) -> Result<(), ConvertError> {
-    let refused =
-        |fact: String, hint: &'static str| Err(ConvertError::option_hint("lengths", fact, hint));
-    for name in &options.columns.lengths {
-        if options.shards.to != shardmill_core::Format::Mds.into() {
-            let fact = format!("{} keeps no lengths of columns", options.shards.to);
-            return refused(fact, "leave it out, or use --to mds");
-        }
-        if options.run.part.is_some() {
-            let fact = "a part has no index that lengths could belong to".to_owned();
-            return refused(fact, "run `shardmill index lengths` after the commit");
-        }
-        let mut columns = encoder.columns().iter();
-        let Some(column) = columns.find(|column| column.name() == name) else {
-            let fact = format!("no column `{}` is written", escape(name));
-            return refused(fact, "name a column of the dataset");
-        };
-        if let Target::Mds(encoding) = column.target()
-            && encoding.fixed_size().is_some()
-            && !matches!(encoding, Encoding::NdArray { .. })
-        {
-            let fact = format!(
-                "every value of column `{}` has the same length",
-                escape(name)
-            );
-            return refused(fact, "name a column of text, bytes or arrays");
-        }
-    }
-    Ok(())
-}
-
-fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
-    if options.shards.to != ShardFormat::Webdataset {
-        if options.columns.nulls == Nulls::Omit {
-            return Err(ConvertError::option_hint(
-                "nulls",
-                format!("every sample of {} has every column", options.shards.to),
-                "choose mask or drop, or --to webdataset",
-            ));
-        }
-        if !options.shards.tar.index_for.is_empty() {
-            return Err(ConvertError::option_hint(
-                "index-for",
-                format!("these readers do not read {}", options.shards.to),
-                "use --to webdataset",
-            ));
-        }
-        return Ok(());
-    }
-    for reader in &options.shards.tar.index_for {
-        export::check_reader(*reader, options.shards.tar.compression.is_some())?;
-    }
-    Ok(())
 }
 
 /// Returns the column that provides the keys of tar samples. Without one, keys are numbers.
@@ -399,56 +256,6 @@ fn key_column(
     }))
 }
 
-fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
-    for source in &options.sources {
-        // A pattern has no location of its own. Its files are compared when they are known.
-        let overlap = match (&options.dest, source) {
-            (Location::Local(dest), Location::Local(source)) => {
-                let (dest, source) = (absolute(dest), absolute(source));
-                dest.starts_with(&source) || source.starts_with(&dest)
-            }
-            (Location::Remote(dest), Location::Remote(source)) => {
-                dest.beneath(source).is_some() || source.beneath(dest).is_some()
-            }
-            _ => false,
-        };
-        if overlap {
-            return Err(ConvertError::Conflict {
-                dest: options.dest_text(),
-                reason: format!(
-                    "it and the source {} contain one another",
-                    escape(&shown(source))
-                ),
-                id: "dest-overlap",
-                hint: "choose a destination outside the source".into(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Returns the path without links and dots, as far as it exists.
-fn absolute(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut missing = Vec::new();
-    let mut there = path.as_path();
-    loop {
-        if let Ok(real) = there.canonicalize() {
-            return missing
-                .iter()
-                .rev()
-                .fold(real, |path, part| path.join(part));
-        }
-        match (there.parent(), there.file_name()) {
-            (Some(parent), Some(name)) => {
-                missing.push(name.to_owned());
-                there = parent;
-            }
-            _ => return path,
-        }
-    }
-}
-
 /// Opens the source. For an increment, also returns the files that must be read.
 fn open_source(
     options: &ConvertOptions,
@@ -476,6 +283,7 @@ fn open_source(
         }
         None => shardmill_source::detect(&options.sources, &options.source.remote)?,
     };
+    tokens::select(&mut selected, options)?;
     // Keys are read even if they do not become a field.
     if options.shards.to == ShardFormat::Webdataset
         && !selected.is_empty()
@@ -498,13 +306,6 @@ fn open_source(
     text.text_columns = columns_as(options, |encoding| encoding.starts_with("str"));
     text.raw_objects = stores_json(options) && options.source.query.sql.is_none();
     text.typed_columns = typed_columns(options);
-    if options.source.tree.group != TreeGroup::Stem && kind != SourceKind::Tree {
-        return Err(ConvertError::option_hint(
-            "group",
-            format!("the source holds {kind}, but only files of a tree can be grouped"),
-            "pass --from tree to take the files as they are",
-        ));
-    }
     check_source_options(kind, options)?;
     let mut increment = None;
     if options.run.incremental {
@@ -590,6 +391,7 @@ fn typed_columns(options: &ConvertOptions) -> Vec<String> {
 fn takes_bytes(options: &ConvertOptions) -> bool {
     let is_plain = |column: &ColumnSpec| column.expr.is_none() && column.encoding.is_none();
     options.shards.to == ShardFormat::Webdataset
+        && options.columns.tokenize.is_none()
         && options.columns.specs.iter().all(is_plain)
         && (
             &options.source.query.select,
@@ -599,81 +401,6 @@ fn takes_bytes(options: &ConvertOptions) -> bool {
         && options.columns.null_as.is_empty()
         && options.columns.split_key.is_none()
 }
-
-/// Checks that all options apply to this kind of source.
-fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError> {
-    let is_csv = matches!(kind, SourceKind::Csv | SourceKind::Tsv);
-    let is_tree = kind == SourceKind::Tree;
-    let has_keys =
-        is_tree || kind == SourceKind::Webdataset || options.shards.to == ShardFormat::Webdataset;
-    let has_files = !matches!(
-        kind,
-        SourceKind::Delta | SourceKind::Mds | SourceKind::Webdataset
-    );
-    let is_text = is_csv || kind == SourceKind::JsonLines;
-    let misplaced = [
-        (
-            "infer-rows",
-            options.source.text.infer_rows != TextOptions::default().infer_rows && !is_text,
-            "CSV files and JSON lines",
-        ),
-        (
-            "schema",
-            options.source.schema.rule != SchemaRule::Widen
-                && !matches!(kind, SourceKind::Parquet | SourceKind::Arrow),
-            "Parquet and Arrow files",
-        ),
-        (
-            "include",
-            !options.source.files.include.is_empty() && !has_files,
-            "files below a folder",
-        ),
-        (
-            "exclude",
-            !options.source.files.exclude.is_empty() && !has_files,
-            "files below a folder",
-        ),
-        (
-            "csv-no-header",
-            !options.source.csv.header && !is_csv,
-            "CSV files",
-        ),
-        (
-            "csv-delimiter",
-            options.source.csv.delimiter.is_some() && !is_csv,
-            "CSV files",
-        ),
-        (
-            "csv-null",
-            options.source.csv.nulls != [""] && !is_csv,
-            "CSV files",
-        ),
-        (
-            "follow-links",
-            options.source.tree.follow_links && !is_tree,
-            "the files of a tree",
-        ),
-        (
-            "key-column",
-            options.source.tree.key_column != DEFAULT_KEY && !has_keys,
-            "trees and tar files, and sources of them",
-        ),
-    ];
-    match misplaced
-        .into_iter()
-        .find(|(_, is_misplaced, _)| *is_misplaced)
-    {
-        None => Ok(()),
-        Some((option, _, what)) => Err(ConvertError::option_hint(
-            option,
-            format!("it applies to {what}, but the source holds {kind}"),
-            "leave it out",
-        )),
-    }
-}
-
-/// The default name of the key column.
-const DEFAULT_KEY: &str = "__key__";
 
 /// Returns whether a source has a key column that was not requested.
 fn has_keys(kind: SourceKind, options: &ConvertOptions) -> Result<bool, ConvertError> {
@@ -791,6 +518,7 @@ impl ConvertPlan {
             source: self.source.description(),
             keys: self.encoder.keys(),
             split,
+            tokenizer: self.tokenizer.as_ref(),
             content: None,
             dropped_rows: None,
             increment: None,
@@ -820,6 +548,13 @@ impl ConvertPlan {
             Some(TarKeys::Column { name, .. }) => format!("column {name}"),
             Some(TarKeys::Number) | None => "numbers".to_owned(),
         }
+    }
+
+    /// Describes the tokenizer for messages: its file, and the number above its largest id.
+    #[must_use]
+    pub fn tokenizer(&self) -> Option<(String, u64)> {
+        let tokenizer = self.tokenizer.as_ref()?;
+        Some((tokenizer.shown(), tokenizer.ids))
     }
 
     /// Returns the work that brings the existing dataset up to date. `None` means that everything is converted.

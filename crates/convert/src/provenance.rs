@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 use shardmill_dataset::{PROVENANCE_BYTES, PROVENANCE_NAME};
 use shardmill_source::SourceDescription;
 use shardmill_storage::StorageError;
-use shardmill_writer::{Content, TarKeys};
+use shardmill_writer::{Content, ShardFormat, TarKeys};
 
 use crate::identity::Identity;
 use crate::pending;
 use crate::report::{IncrementReport, SplitReport};
-use crate::target::{Target, in_folder};
+use crate::target::{Target, in_folder, side_name};
+use crate::tokens::TokenizerFile;
 
 /// The maximum number of files listed by name. Larger sources are described by count, size and fingerprint.
 const FILES_NAMED: usize = 10_000;
@@ -20,6 +21,7 @@ pub(crate) struct Provenance<'a> {
     pub(crate) source: &'a SourceDescription,
     pub(crate) keys: Option<&'a TarKeys>,
     pub(crate) split: &'a SplitReport,
+    pub(crate) tokenizer: Option<&'a TokenizerFile>,
     pub(crate) content: Option<Content>,
     pub(crate) dropped_rows: Option<u64>,
     pub(crate) increment: Option<&'a IncrementReport>,
@@ -48,7 +50,7 @@ impl Provenance<'_> {
                 "id": delta.id,
             })
         });
-        json!({
+        let mut value = json!({
             "provenance": 1,
             "writer": concat!("shardmill ", env!("CARGO_PKG_VERSION")),
             "config": identity.config,
@@ -77,7 +79,12 @@ impl Provenance<'_> {
             "dropped_rows": self.dropped_rows,
             "increment": self.increment,
             "tombstones": self.tombstones,
-        })
+        });
+        // Without one, the file is that of earlier versions.
+        if let (Some(tokenizer), Value::Object(value)) = (self.tokenizer, &mut value) {
+            value.insert("tokenizer".to_owned(), tokenizer.provenance());
+        }
+        value
     }
 }
 
@@ -86,9 +93,13 @@ pub(crate) fn text_of(provenance: &Value) -> String {
     format!("{provenance:#}\n")
 }
 
-/// Reads a provenance file. Returns `None` if it is missing or invalid.
+/// Reads the provenance file of a dataset of shards. Returns `None` if it is missing or invalid.
 pub(crate) fn read(target: Target<'_>, folder: &str) -> Option<Value> {
-    let name = in_folder(folder, PROVENANCE_NAME);
+    read_named(target, folder, PROVENANCE_NAME)
+}
+
+fn read_named(target: Target<'_>, folder: &str, name: &str) -> Option<Value> {
+    let name = in_folder(folder, name);
     let bytes = target.read(&name, PROVENANCE_BYTES).ok()??;
     serde_json::from_slice(&bytes).ok()
 }
@@ -98,6 +109,7 @@ pub(crate) fn of_index(
     target: Target<'_>,
     folder: &str,
     index: &[u8],
+    to: ShardFormat,
 ) -> Result<Option<Value>, StorageError> {
     // A killed increment may have left it in the pending note.
     if folder.is_empty()
@@ -105,12 +117,19 @@ pub(crate) fn of_index(
     {
         return Ok(serde_json::from_slice(&text).ok());
     }
-    Ok(read(target, folder))
+    Ok(read_named(target, folder, &side_name(to, PROVENANCE_NAME)))
 }
 
 /// Returns whether a folder is a split of the dataset around it, and not a separate dataset.
 pub(crate) fn is_split(target: Target<'_>, folder: &str) -> bool {
-    let split = read(target, folder);
+    let hidden = || {
+        read_named(
+            target,
+            folder,
+            &side_name(ShardFormat::Parquet, PROVENANCE_NAME),
+        )
+    };
+    let split = read(target, folder).or_else(hidden);
     let split = split
         .as_ref()
         .and_then(|value| value.get("split")?.as_str());

@@ -22,7 +22,7 @@ pub enum Outcome {
 pub struct SplitReport {
     /// The name of the split; empty without splits.
     pub name: String,
-    /// The number of samples.
+    /// The number of stored samples.
     pub samples: u64,
     /// The number of shards.
     pub shards: u64,
@@ -84,10 +84,13 @@ pub(crate) const fn is_zero(number: &u64) -> bool {
 }
 
 impl ConvertReport {
-    /// Returns the number of samples in all splits.
+    /// Returns the number of samples that readers deliver: those of all splits, without the ones that an incremental
+    /// conversion has listed as deleted.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        self.splits.iter().map(|split| split.samples).sum()
+        let stored: u64 = self.splits.iter().map(|split| split.samples).sum();
+        let deleted = self.increment.as_ref();
+        stored.saturating_sub(deleted.map_or(0, |increment| increment.all_tombstones))
     }
 
     /// Returns the number of shards in all splits.

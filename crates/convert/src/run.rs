@@ -6,7 +6,7 @@ use std::time::Instant;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
-use shardmill_writer::{Base, DatasetIndex, TarKeys, WriteError, publish_index};
+use shardmill_writer::{Base, DatasetIndex, ShardFormat, TarKeys, WriteError, publish_index};
 
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
@@ -21,7 +21,9 @@ use crate::pipeline::{already_done, report, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, Outcome};
-use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder};
+use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
+use crate::tokens::with_lengths;
+use crate::videos::write_videos;
 
 /// Runs a plan to its end.
 ///
@@ -40,21 +42,27 @@ use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder};
 /// - `Interrupted`: the run was cancelled.
 pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, ConvertError> {
     let options = plan.options.clone();
+    let columns = with_lengths(&options);
     let folders = plan.folders.clone();
     let report = run_plan(plan, progress)?;
-    if options.columns.lengths.is_empty() {
-        return Ok(report);
-    }
-    // The lengths name the index, so they follow it. A run that was killed in between, or whose dataset is complete,
+    // These files name the index, so they follow it. A run that was killed in between, or whose dataset is complete,
     // writes the missing ones.
-    let lengths = LengthsOptions {
-        columns: options.columns.lengths,
+    let of_columns = |columns: Vec<String>| LengthsOptions {
+        columns,
         jobs: options.source.resources.jobs,
-        limits: options.source.limits,
-        remote: options.source.remote,
+        limits: options.source.limits.clone(),
+        remote: options.source.remote.clone(),
     };
+    let lengths = of_columns(columns);
+    let videos = of_columns(options.columns.videos.clone());
     for folder in &folders {
-        write_lengths(&options.dest.join(folder), &lengths, progress)?;
+        let location = options.dest.join(folder);
+        if !lengths.columns.is_empty() {
+            write_lengths(&location, &lengths, progress)?;
+        }
+        if !videos.columns.is_empty() {
+            write_videos(&location, &videos, progress)?;
+        }
     }
     Ok(report)
 }
@@ -237,13 +245,14 @@ fn convert(
             increment = Some(record.report());
         }
         let provenance = Provenance {
-            content: Some(*content),
+            // The samples of tables are not hashed one by one.
+            content: (options.shards.to != ShardFormat::Parquet).then_some(*content),
             dropped_rows: Some(written.dropped),
             increment: increment.as_ref(),
             ..plan.provenance(split)
         };
         let text = provenance::text_of(&provenance.to_json());
-        let name = in_folder(folder, PROVENANCE_NAME);
+        let name = in_folder(folder, &side_name(options.shards.to, PROVENANCE_NAME));
         target.publish_bytes(&name, text.as_bytes(), PublishMode::Replace)?;
         let go_on = &mut target.go_on();
         publish_index(target.place, WORK_FOLDER, folder, index, go_on)?;

@@ -11,7 +11,7 @@ use arrow::record_batch::RecordBatch;
 use shardmill_core::{Progress, parallel};
 use shardmill_dataset::DatasetError;
 use shardmill_source::{
-    QueryOptions, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceKind,
+    QueryOptions, RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceKind,
     SourceOptions, Unit,
 };
 use shardmill_storage::Location;
@@ -194,6 +194,10 @@ impl Source for Numbered {
             next: self.starts.get(unit).copied().unwrap_or_default(),
             schema: Arc::clone(&self.schema),
         }))
+    }
+
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        self.source.place(unit, row)
     }
 
     fn description(&self) -> &SourceDescription {

@@ -14,7 +14,8 @@ use shardmill_dataset::{
     DatasetError, ShardBytes, TarFile, TarSet, View, each_in_order, version_of,
 };
 use shardmill_source::{
-    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
+    RowPlace, Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    Unit,
 };
 use shardmill_storage::Location;
 use shardmill_webdataset::{Consumer, FieldSet, OwnedShard};
@@ -254,8 +255,32 @@ impl Source for TarSource {
         self.nulls.get(column).copied().flatten()
     }
 
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        RowPlace {
+            file: self
+                .description
+                .files
+                .get(unit)
+                .map(|file| file.path.clone()),
+            row,
+            key: self.key(unit, row),
+        }
+    }
+
     fn description(&self) -> &SourceDescription {
         &self.description
+    }
+}
+
+impl TarSource {
+    /// Returns the key of a row; `None` if its shard cannot be read again.
+    fn key(&self, unit: usize, row: u64) -> Option<String> {
+        let file = self.set.shards().get(unit)?;
+        let live = file.live_ranges(self.stored.get(unit).copied()?);
+        let at = live.into_iter().flatten().nth(usize::try_from(row).ok()?)?;
+        let data = file.load_checked(&self.limits).ok()?;
+        let shard = OwnedShard::open(data, &self.limits).ok()?;
+        shard.view().fields_into(at, &mut Vec::new()).ok()
     }
 }
 

@@ -1,11 +1,13 @@
 //! The open destination of a conversion.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use shardmill_core::{Progress, parallel};
 use shardmill_storage::{
     CancelToken, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
 };
+use shardmill_writer::ShardFormat;
 use shardmill_writer::parts::remove_temporary;
 
 /// The work folder of a running conversion in the destination.
@@ -106,6 +108,14 @@ impl<'a> Target<'a> {
         mode: PublishMode,
     ) -> Result<(), StorageError> {
         self.with(|place, go_on| place.publish_bytes(Some(WORK_FOLDER), name, bytes, mode, go_on))
+    }
+}
+
+/// Returns the name of a side file beside an index: hidden, if the index is.
+pub(crate) fn side_name(to: ShardFormat, name: &str) -> Cow<'_, str> {
+    match to {
+        ShardFormat::Streaming(_) | ShardFormat::Webdataset => Cow::Borrowed(name),
+        ShardFormat::Parquet => Cow::Owned(format!(".{name}")),
     }
 }
 

@@ -38,7 +38,8 @@ pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{Format, ParseFormatError};
 pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimits};
 pub use name::{
-    INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, WORK_FOLDER, check_relative_path, escape,
+    INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, TABLE_INDEX_NAME, WORK_FOLDER,
+    check_relative_path, escape,
 };
 pub use process::PerProcess;
 pub use progress::{CancelToken, Progress, Snapshot};

@@ -9,6 +9,10 @@ pub const WORK_FOLDER: &str = ".shardmill";
 /// The file name of an index.
 pub const INDEX_NAME: &str = "index.json";
 
+/// The file name of the index of a table of Parquet files. It is hidden, because readers of Parquet read every other file
+/// of a folder.
+pub const TABLE_INDEX_NAME: &str = ".index.json";
+
 /// The journal of a conversion: its finished shards until it publishes their index. In a store it is a folder of
 /// objects.
 pub const JOURNAL_NAME: &str = ".shardmill/journal";

@@ -10,10 +10,11 @@ use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
 use crate::entry::{Entry, Packing, Part, check_hashes_present};
-use crate::error::{DatasetError, DatasetProblem, Place};
+use crate::error::DatasetError;
 use crate::index_file::{expected_digest, open_index, read_index};
 use crate::live::LiveSamples;
 use crate::place::InPlace;
+use crate::problem::{DatasetProblem, Place};
 use crate::shard::{Sample, Shard};
 use crate::side_files::{SideFiles, read_file, unfinished_in};
 use crate::version::version_of;
@@ -342,8 +343,42 @@ impl Dataset {
     ///
     /// [`DatasetProblem::NoSample`], and as [`Dataset::shard`].
     pub fn sample(&self, sample: u64) -> Result<Sample, DatasetError> {
-        let (shard, at) = self.locate(sample)?;
+        let (shard, at, _) = self.read(sample..sample.saturating_add(1), u64::MAX)?;
+        Ok(Sample::new(shard, at, sample))
+    }
+
+    /// Reads the first samples of a range with one read, as [`Dataset::sample`] does: those that are neighbours in one shard
+    /// and have at most `most_bytes` together, but at least one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dataset::sample`].
+    pub fn samples(
+        &self,
+        samples: Range<u64>,
+        most_bytes: u64,
+    ) -> Result<Vec<Sample>, DatasetError> {
+        let (shard, at, count) = self.read(samples.clone(), most_bytes)?;
+        let sample = |n: u64| Sample::new(Arc::clone(&shard), at + n, samples.start + n);
+        Ok((0..count).map(sample).collect())
+    }
+
+    /// Reads the first samples of a range. Returns a shard that contains them, the position of the first one, and their
+    /// number.
+    fn read(
+        &self,
+        samples: Range<u64>,
+        most_bytes: u64,
+    ) -> Result<(Arc<Shard>, u64, u64), DatasetError> {
+        let (shard, at) = self.locate(samples.start)?;
         let entry = self.entry(shard)?;
+        let own = self.stored_samples(shard);
+        let stored = own.start + at;
+        let most = samples.end.min(self.len()).saturating_sub(samples.start);
+        let most = most.min(own.end - stored).max(1);
+        // Deleted samples may be between others.
+        let is_next = |n: &u64| self.live.stored_number(samples.start + n) == stored + n;
+        let count = 1 + (1..most).take_while(is_next).count() as u64;
         let held = {
             let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             last.shard
@@ -352,18 +387,17 @@ impl Dataset {
                 .map(Arc::clone)
         };
         if let Some(held) = held {
-            return Ok(Sample::new(held, at, sample));
+            return Ok((held, at, count));
         }
         if self.validate_hash.is_none()
             && let Some(in_place) = self.in_place(shard, entry)?
-            && let Some(alone) = {
-                let stored = self.stored_samples(shard).start + at;
-                in_place.sample(entry, at, stored, &self.limits)?
-            }
+            && let Some(alone) =
+                in_place.samples(entry, at..at + count, stored, most_bytes, &self.limits)?
         {
-            return Ok(Sample::new(Arc::new(alone), 0, sample));
+            let count = alone.len();
+            return Ok((Arc::new(alone), 0, count));
         }
-        Ok(Sample::new(self.shard(shard)?, at, sample))
+        Ok((self.shard(shard)?, at, count))
     }
 
     fn in_place(

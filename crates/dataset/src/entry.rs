@@ -8,8 +8,9 @@ use shardmill_core::{Limits, begins_as_tar_index};
 use shardmill_mds::{CodecError, Compression, FileInfo, HashAlgo, ShardConfig, ShardEntry};
 use shardmill_webdataset::{FieldSet, IndexShard};
 
-use crate::error::{DatasetError, Place};
+use crate::error::DatasetError;
 use crate::files::{FileEntry, FileForm, FileList};
+use crate::problem::Place;
 
 /// The shards of a dataset, in order.
 #[derive(Clone, Debug)]

@@ -1,8 +1,11 @@
-//! The frame of the files of views and of lengths: a magic number, a version, the content, and the hash of all of it.
+//! The frame of the files of views, of lengths and of videos: a magic number, a version, the content, and the hash of all
+//! of it. Also the names of files that belong to a column.
+
+use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::error::DatasetProblem;
+use crate::problem::DatasetProblem;
 
 /// The bytes of the hash at the end.
 pub(crate) const HASH_BYTES: usize = 32;
@@ -11,7 +14,7 @@ pub(crate) const HASH_BYTES: usize = 32;
 #[derive(Debug)]
 pub(crate) struct FileFrame {
     /// The first bytes.
-    pub(crate) magic: &'static [u8; 8],
+    pub(crate) magic: &'static [u8],
     /// The version that is written, and the only one that is read.
     pub(crate) version: u32,
     /// What such a file is called in messages.
@@ -59,4 +62,26 @@ impl FileFrame {
         let content = before.split_at_checked(self.magic.len() + 4);
         content.map(|(_, content)| content).ok_or_else(short)
     }
+}
+
+/// Returns the name of a file that belongs to a column. Characters of the column other than ASCII letters, digits, `_` and
+/// `-` are written as `%` and two hexadecimal digits for each byte.
+pub(crate) fn column_file_name(prefix: &str, column: &str) -> String {
+    let mut name = prefix.to_owned();
+    for byte in column.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => name.push(byte.into()),
+            _ => {
+                // Writing to a string does not fail.
+                let _infallible = write!(name, "%{byte:02X}");
+            }
+        }
+    }
+    name
+}
+
+/// Returns whether a file has the name of a file that belongs to a column.
+pub(crate) fn is_column_file_name(prefix: &str, name: &str) -> bool {
+    name.strip_prefix(prefix)
+        .is_some_and(|column| !column.is_empty() && !column.contains('.'))
 }

@@ -7,7 +7,8 @@ use shardmill_core::{INDEX_NAME, Limits, escape};
 use shardmill_mds::{Digest, HashAlgo, Hasher, Index, digest};
 use shardmill_storage::{Dir, FileHandle, StorageError, Stored};
 
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
+use crate::problem::DatasetProblem;
 use crate::side_files::unfinished;
 
 /// Opens the directory and the index that a path of the user refers to.

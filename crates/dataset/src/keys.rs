@@ -4,7 +4,8 @@ use shardmill_webdataset::IndexShard;
 
 use crate::catalog::Catalog;
 use crate::entry::Shards;
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
+use crate::problem::DatasetProblem;
 use crate::scan::{Found, hash_key, hash_keys};
 
 /// A map from the hash of a key to the samples that may have that key. It takes 16 bytes for each sample, however long

@@ -2,17 +2,16 @@
 //!
 //! Batches by tokens, buckets and packing need the length of every sample before any of them is read.
 
-use std::fmt::Write as _;
-
 use shardmill_core::{Progress, escape, parallel};
 use shardmill_mds::{Column, Encoding, Field, Layout, ShardEntry, ShardView, Value, decode};
 use shardmill_storage::{Location, RemoteOptions, Stored};
 
 use crate::dataset::{Dataset, OpenOptions};
-use crate::error::{DatasetError, DatasetProblem, Place, Subject};
-use crate::file_frame::{FileFrame, HASH_BYTES};
+use crate::error::DatasetError;
+use crate::file_frame::{FileFrame, HASH_BYTES, column_file_name, is_column_file_name};
 use crate::live::LiveSamples;
 use crate::mapped::map;
+use crate::problem::{DatasetProblem, Place, Subject};
 use crate::side_files::if_there;
 use crate::view::shown_digest;
 
@@ -72,24 +71,13 @@ impl Lengths {
     /// letters, digits, `_` and `-` are written as `%` and two hexadecimal digits for each byte.
     #[must_use]
     pub fn file_name(column: &str) -> String {
-        let mut name = NAME_PREFIX.to_owned();
-        for byte in column.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => name.push(byte.into()),
-                _ => {
-                    // Writing to a string does not fail.
-                    let _infallible = write!(name, "%{byte:02X}");
-                }
-            }
-        }
-        name
+        column_file_name(NAME_PREFIX, column)
     }
 
     /// Returns whether a file has the name of a file of lengths.
     #[must_use]
     pub fn is_file_name(name: &str) -> bool {
-        name.strip_prefix(NAME_PREFIX)
-            .is_some_and(|column| !column.is_empty() && !column.contains('.'))
+        is_column_file_name(NAME_PREFIX, name)
     }
 
     /// Opens the lengths of a column of the dataset at a location.

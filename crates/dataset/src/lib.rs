@@ -35,6 +35,7 @@
 
 mod bits;
 mod body;
+mod cached_index;
 mod catalog;
 mod dataset;
 mod entry;
@@ -47,7 +48,9 @@ mod lengths;
 mod live;
 mod mapped;
 mod merge;
+pub mod mp4;
 mod place;
+mod problem;
 mod rebuild;
 mod report;
 mod sample_sources;
@@ -55,20 +58,22 @@ mod scan;
 mod schema;
 mod shard;
 mod side_files;
+mod stream;
 mod stream_live;
 mod tar;
 mod tar_view;
 mod tars;
 mod verify;
 mod version;
+mod videos;
 mod view;
 mod windows;
 
 pub use body::Body;
-pub use catalog::{Catalog, CatalogOptions, Stream, StreamOptions};
+pub use catalog::Catalog;
 pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
-pub use error::{DatasetError, DatasetProblem, Place, Subject, samples_of};
+pub use error::{DatasetError, samples_of};
 pub use files::{
     DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
 };
@@ -77,6 +82,7 @@ pub use lengths::{LengthUnit, Lengths};
 pub use live::LiveSamples;
 pub use mapped::{Piece, ShardBytes, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
+pub use problem::{DatasetProblem, Place, Subject};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
 pub use sample_sources::{SampleSource, SampleSources};
@@ -87,6 +93,7 @@ pub use side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
     SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
 };
+pub use stream::{CatalogOptions, Stream, StreamOptions};
 pub use stream_live::StreamLive;
 pub use tar::{TarProblem, TarSample};
 pub use tars::{
@@ -95,6 +102,7 @@ pub use tars::{
 };
 pub use verify::{VerifyOptions, verify};
 pub use version::version_of;
+pub use videos::Videos;
 pub use view::{View, ViewTarget};
 pub use windows::{MOST_OFFSETS, PAD_SUFFIX, Window};
 

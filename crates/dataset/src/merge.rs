@@ -9,9 +9,10 @@ use shardmill_core::{INDEX_NAME, Limits, NameError, WORK_FOLDER, check_relative_
 use shardmill_mds::{Content, Index, MdsError};
 use shardmill_storage::{Dir, EntryKind, Folder, StorageError, Stored};
 
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
 use crate::index_file::{open_index, read_index};
 use crate::live::LiveSamples;
+use crate::problem::DatasetProblem;
 use crate::side_files::{
     PROVENANCE_NAME, ReadFile, SideFiles, TOMBSTONES_NAME, read_file, tombstones_note,
 };

@@ -1,4 +1,6 @@
-//! Reads one sample of an uncompressed shard without reading the whole shard.
+//! Reads samples of an uncompressed shard without reading the whole shard.
+
+use std::ops::Range;
 
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{FileHashes, FileInfo, ShardEntry, encode_header, encode_meta};
@@ -88,34 +90,44 @@ impl InPlace {
         self.shard
     }
 
-    /// Reads the sample at position `at`, whose stored number is `number`, as a shard of one sample. Returns `None` if
-    /// anything looks wrong.
-    pub(crate) fn sample(
+    /// Reads samples as a shard of their own: of `at`, the first ones that have at most `most_bytes` together, but at least
+    /// one. `number` is the stored number of the first one. Returns `None` if anything looks wrong.
+    pub(crate) fn samples(
         &self,
         entry: &ShardEntry,
-        at: u64,
+        at: Range<u64>,
         number: u64,
+        most_bytes: u64,
         limits: &Limits,
     ) -> Result<Option<Shard>, DatasetError> {
         let table = self.meta.as_ref().unwrap_or(&self.data);
-        let mut ends = [0; 8];
-        // INVARIANT: `at < entry.samples`, which equals the count that `check` read, so this is within the table.
-        table.read_at(&mut ends, 4 + 4 * at)?;
-        let (begin, end) = pair(ends);
-        let Some(bytes) = end.checked_sub(begin) else {
-            return Ok(None);
-        };
-        let (Ok(size), true) = (
-            u32::try_from(bytes),
-            begin >= self.first_offset && end <= self.data.len(),
-        ) else {
-            return Ok(None);
-        };
-        if bytes > limits.sample_bytes {
+        // INVARIANT: `at.end <= entry.samples`, which equals the count that `check` read, so this is within the table.
+        let ends = table.read_range(4 + 4 * at.start, 4 * (at.end - at.start + 1))?;
+        let mut ends = ends.chunks_exact(4).filter_map(|word| {
+            let word = word.first_chunk()?;
+            Some(u64::from(u32::from_le_bytes(*word)))
+        });
+        let begin = ends.next().unwrap_or_default();
+        let (mut end, mut sizes) = (begin, Vec::new());
+        for next in ends {
+            if !sizes.is_empty() && next.saturating_sub(begin) > most_bytes {
+                break;
+            }
+            let size = next
+                .checked_sub(end)
+                .filter(|size| *size <= limits.sample_bytes);
+            let Some(size) = size.and_then(|size| u32::try_from(size).ok()) else {
+                return Ok(None);
+            };
+            sizes.push(size);
+            end = next;
+        }
+        if begin < self.first_offset || end > self.data.len() {
             return Ok(None);
         }
         let (mut data, mut meta) = (Vec::new(), Vec::new());
-        let sizes = [size].into_iter();
+        let samples = sizes.len() as u64;
+        let sizes = sizes.into_iter();
         let encoded = if entry.config.format() == Format::Mds {
             encode_header(&entry.config, &self.config_json, sizes, &mut data)
         } else {
@@ -125,7 +137,7 @@ impl InPlace {
         if encoded.is_err() {
             return Ok(None);
         }
-        data.extend_from_slice(&self.data.read_range(begin, bytes)?);
+        data.extend_from_slice(&self.data.read_range(begin, end - begin)?);
         self.data.check_unchanged()?;
         let raw = |info: &FileInfo, bytes: &[u8]| FileInfo {
             basename: info.basename.clone(),
@@ -134,7 +146,7 @@ impl InPlace {
         };
         let alone = ShardEntry {
             config: entry.config.clone(),
-            samples: 1,
+            samples,
             raw_data: raw(&entry.raw_data, &data),
             zip_data: None,
             raw_meta: entry.raw_meta.as_ref().map(|info| raw(info, &meta)),

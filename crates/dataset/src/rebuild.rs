@@ -11,7 +11,8 @@ use shardmill_mds::{
 };
 use shardmill_storage::Dir;
 
-use crate::error::{DatasetError, DatasetProblem, Place};
+use crate::error::DatasetError;
+use crate::problem::{DatasetProblem, Place};
 use crate::side_files::unfinished;
 
 /// Options for rebuilding an index.

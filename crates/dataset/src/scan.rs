@@ -11,8 +11,9 @@ use shardmill_webdataset::{
     decompress,
 };
 
-use crate::error::{DatasetError, DatasetProblem, Place};
+use crate::error::DatasetError;
 use crate::mapped::map;
+use crate::problem::{DatasetProblem, Place};
 use crate::tars::{Listing, TarPattern, drop_unpacked, is_tar_below, is_tar_name, raw_tar_name};
 
 /// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned

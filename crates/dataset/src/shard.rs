@@ -5,7 +5,8 @@ use std::sync::Arc;
 use shardmill_core::Limits;
 use shardmill_mds::{Field, MdsError, OwnedShard, SampleValue, ShardConfig, ShardEntry, ShardView};
 
-use crate::error::{DatasetError, Place};
+use crate::error::DatasetError;
+use crate::problem::Place;
 
 /// A shard in memory, decompressed and checked.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::thread;
 
-use shardmill_core::{INDEX_NAME, Limits, escape};
+use shardmill_core::{INDEX_NAME, Limits};
 use shardmill_storage::{Dir, Folder, PublishMode, StorageError};
 
 use crate::entry::{Entry, Shards};
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
 use crate::live::LiveSamples;
 use crate::side_files::{
     PROVENANCE_BYTES, PROVENANCE_NAME, SIDE_BYTES, SideFiles, Sides, TOMBSTONES_NAME, if_there,
@@ -215,32 +215,4 @@ fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
         }
     }
     Ok(())
-}
-
-/// Writes the index next to the fetched shards, so that the folder is a dataset. A different existing index belongs to
-/// another dataset and is an error.
-pub fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), DatasetError> {
-    let foreign = || {
-        let remote = escape(remote);
-        let reason = format!("it is not the index of the dataset in {remote}");
-        DatasetProblem::CacheForeign.at(dir.path_of(INDEX_NAME), reason)
-    };
-    for _ in 0..2 {
-        match dir.open_file(INDEX_NAME) {
-            Ok(file) => {
-                let same =
-                    file.len() == bytes.len() as u64 && file.read_all(bytes.len() as u64)? == bytes;
-                return if same { Ok(()) } else { Err(foreign()) };
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
-        match dir.publish_bytes(None, INDEX_NAME, bytes, PublishMode::CreateNew) {
-            Ok(()) => return Ok(()),
-            // Another process created the file first: compare its content.
-            Err(StorageError::Exists { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(foreign())
 }

@@ -6,8 +6,9 @@ use sha2::{Digest as _, Sha256};
 use shardmill_core::{Limits, Progress};
 use shardmill_webdataset::{Index, IndexShard, ShardMap};
 
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
 use crate::live::LiveSamples;
+use crate::problem::DatasetProblem;
 use crate::scan::Found;
 use crate::tars::{TarFile, TarSet, each_in_order};
 use crate::view::{View, ViewTarget};

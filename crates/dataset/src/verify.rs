@@ -12,12 +12,14 @@ use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
 use crate::dataset::{Dataset, Loader, parts};
 use crate::entry::Part;
-use crate::error::{DatasetError, Place};
+use crate::error::DatasetError;
 use crate::lengths::Lengths;
+use crate::problem::Place;
 use crate::report::{Findings, Found, Problem, ReadTotals, VerifyReport};
 use crate::side_files::{
     Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,
 };
+use crate::videos::Videos;
 
 /// Files next to an index that the index does not list: its side files, and the work folder of a writer.
 const COMPANIONS: [&str; 5] = [
@@ -509,6 +511,7 @@ fn unlisted(dataset: &Dataset) -> Found {
         let is_known = (folder.is_empty() && index.as_deref() == Some(name))
             || COMPANIONS.contains(&name)
             || Lengths::is_file_name(name)
+            || Videos::is_file_name(name)
             || listed.binary_search(&full.as_str()).is_ok();
         if folders.contains(folder) && !is_known {
             let text = || format!("the index does not name this {kind}");

@@ -10,9 +10,10 @@ use std::path::Path;
 use roaring::RoaringTreemap;
 use shardmill_storage::{Folder, Location, RemoteOptions};
 
-use crate::error::{DatasetError, DatasetProblem, Subject};
+use crate::error::DatasetError;
 use crate::file_frame::FileFrame;
 use crate::live::LiveSamples;
+use crate::problem::{DatasetProblem, Subject};
 use crate::side_files::SIDE_BYTES;
 
 /// The line break in the first bytes reveals a transfer as text.

@@ -9,8 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::entry::Shards;
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
 use crate::live::LiveSamples;
+use crate::problem::DatasetProblem;
 use crate::schema::Schema;
 use crate::view::{View, ViewTarget};
 

@@ -24,6 +24,8 @@
 //!
 //! [`PackedEpoch`] makes rows of tokens from the order: contexts that documents fill, or batches by tokens.
 //!
+//! [`Epoch::probe`] compares an order with a full shuffle.
+//!
 //! [`tables`] computes the same as complete arrays, for programs that process an order as a whole.
 //!
 //! ```
@@ -64,6 +66,7 @@ mod num;
 mod orders;
 mod packing;
 pub mod partition;
+mod quality;
 pub mod reference;
 mod request;
 pub mod rng;
@@ -88,6 +91,7 @@ pub use orders::orders;
 pub use packing::{
     DocumentPiece, LastRows, LongDocument, PackedEpoch, PackingOptions, Row, RowCursor, RowForm,
 };
+pub use quality::{BlockChoice, ClassSpread, DistanceBin, Neighbours, Probe, Quality, ShardSpread};
 pub use request::Request;
 pub use skip::{Kept, Skip};
 

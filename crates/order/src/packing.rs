@@ -427,6 +427,38 @@ impl PackedEpoch {
         }
     }
 
+    /// Returns the rows of a step, one list for each rank of the world after replication. Makes all rows before the step.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderError::StepBeyond`]; those of [`PackedEpoch::new`].
+    pub fn step(&self, step: u64) -> Result<Vec<Vec<Row>>, OrderError> {
+        if step >= self.steps() {
+            return Err(OrderError::StepBeyond {
+                step,
+                steps: self.steps(),
+            });
+        }
+        // All ranks as one, so that the rows are made once.
+        let all = Self {
+            batch_size: self.batch_size * self.ranks,
+            ranks: 1,
+            replication: 1,
+            ..self.clone()
+        };
+        let rows = all.rank(0)?.read(step)?;
+        let mut parts = rows.chunks(index(self.batch_size));
+        let each = (0..self.ranks).map(|_| parts.next().unwrap_or_default().to_vec());
+        Ok(each.collect())
+    }
+
+    /// Returns how many rows of the epoch all ranks receive before a step.
+    #[must_use]
+    pub const fn rows_before(&self, step: u64) -> u64 {
+        self.start
+            .saturating_add(step.saturating_mul(self.ranks * self.batch_size))
+    }
+
     /// Returns a cursor over the rows of a rank of the world before replication.
     ///
     /// # Errors

@@ -1,11 +1,14 @@
 //! Single values of Arrow columns as values that need no Arrow.
 
-use arrow::array::{Array, ArrayRef, AsArray as _};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch};
 use arrow::datatypes::{
     DataType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use shardmill_source::{ENCODING_KEY, Source};
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +95,40 @@ impl Cell {
                 _ => Self::Literal(text(array, row)),
             },
         }
+    }
+}
+
+/// The columns of a source.
+#[derive(Clone, Debug)]
+pub(crate) struct RowShape {
+    /// Their names.
+    pub(crate) names: Vec<String>,
+    /// Which of them are JSON as text.
+    is_json: Vec<bool>,
+}
+
+impl RowShape {
+    pub(crate) fn of(source: &dyn Source) -> Self {
+        let schema = source.schema();
+        let fields = schema.fields().iter();
+        let is_json = |field: &Arc<arrow::datatypes::Field>| {
+            let encoding = field.metadata().get(ENCODING_KEY);
+            encoding.is_some_and(|name| name == "json")
+        };
+        Self {
+            names: fields.clone().map(|field| field.name().clone()).collect(),
+            is_json: fields.map(is_json).collect(),
+        }
+    }
+
+    /// Returns the values of a row, one for each column.
+    pub(crate) fn cells(&self, batch: &RecordBatch, row: usize) -> Vec<Cell> {
+        let columns = batch.columns().iter().zip(&self.is_json);
+        let cells = columns.map(|(column, is_json)| match Cell::of(column, row) {
+            Cell::Text(text) if *is_json => Cell::Json(text),
+            cell => cell,
+        });
+        cells.collect()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The first rows of a source.
 
-use shardmill_source::{ENCODING_KEY, Source, SourceError};
+use shardmill_source::{Source, SourceError};
 
-use crate::cell::Cell;
+use crate::cell::{Cell, RowShape};
 
 /// Rows of a source.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,24 +21,11 @@ pub struct Head {
 ///
 /// Those of the source.
 pub fn head(source: &dyn Source, most: usize) -> Result<Head, SourceError> {
-    let schema = source.schema();
+    let shape = RowShape::of(source);
     let mut head = Head {
-        columns: schema
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect(),
+        columns: shape.names.clone(),
         ..Head::default()
     };
-    let fields = schema.fields().iter();
-    let is_json: Vec<bool> = fields
-        .map(|field| {
-            field
-                .metadata()
-                .get(ENCODING_KEY)
-                .is_some_and(|name| name == "json")
-        })
-        .collect();
     for unit in 0..source.units().len() {
         if head.rows.len() >= most {
             // Without reading on, a unit of unknown size counts as rows.
@@ -50,12 +37,7 @@ pub fn head(source: &dyn Source, most: usize) -> Result<Head, SourceError> {
         while let Some(batch) = rows.next_batch()? {
             let taken = batch.num_rows().min(most - head.rows.len());
             for row in 0..taken {
-                let columns = batch.columns().iter().zip(&is_json);
-                let cells = columns.map(|(column, is_json)| match Cell::of(column, row) {
-                    Cell::Text(text) if *is_json => Cell::Json(text),
-                    cell => cell,
-                });
-                head.rows.push(cells.collect());
+                head.rows.push(shape.cells(&batch, row));
             }
             if taken < batch.num_rows() {
                 head.more = true;

@@ -13,13 +13,17 @@
 //! # let directory = tempfile::tempdir()?;
 //! # let location = directory.path().join("rows.csv");
 //! use shardmill_core::Progress;
-//! use shardmill_profile::{Number, StatsOptions, stats};
+//! use shardmill_profile::{Cell, Number, RowReader, StatsOptions, stats};
 //!
 //! std::fs::write(&location, "id,text\n1,one\n2,two\n3,three\n")?;
 //! let source = shardmill_source::open(&[location.into()], &Default::default())?;
 //! let stats = stats(&*source, &StatsOptions::default(), &Progress::new())?;
 //! assert_eq!(stats.rows, 3);
 //! assert_eq!(stats.columns[0].max, Some(Number::Int(3)));
+//!
+//! let rows = RowReader::open(source)?;
+//! assert_eq!(rows.read(1..9)?[1], [Cell::Int(3), Cell::Text("three".to_owned())]);
+//! assert_eq!(rows.read(0..1)?[0][0], Cell::Int(1));
 //! # Ok(())
 //! # }
 //! ```
@@ -34,6 +38,7 @@ mod exact_sum; // Sums of floats.
 mod column; // One column.
 
 mod head; // The first rows.
+mod rows; // Rows by their numbers.
 mod stats; // All columns.
 
 mod diff; // The differences between two sources.
@@ -42,6 +47,7 @@ pub use cell::Cell;
 pub use column::{Bin, ColumnStats, DistinctCount, Measure, Number, Special};
 pub use diff::{ChangeKind, ColumnChange, Diff, DiffOptions, RowChange, diff};
 pub use head::{Head, head};
+pub use rows::RowReader;
 pub use stats::{Stats, StatsOptions, stats};
 
 /// The examples of the README are tests.

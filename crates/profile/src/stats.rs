@@ -205,7 +205,7 @@ fn add(part: &mut Part, batch: &RecordBatch, places: &[Place], limits: &Limits) 
         let mask = place.mask.map(|mask| batch.column(mask));
         let mask = mask.and_then(|mask| mask.as_primitive_opt::<UInt8Type>());
         let is_null =
-            |row: usize| mask.is_some_and(|mask| mask.is_valid(row) && mask.value(row) != 0);
+            |row: usize| mask.is_some_and(|mask| mask.is_valid(row) && mask.value(row) == 1);
         column.add(batch.column(place.column), is_null, limits);
     }
 }

@@ -3,6 +3,7 @@
 mod cached;
 mod deleted;
 mod files;
+mod growing;
 mod streaming;
 mod tars;
 mod values;

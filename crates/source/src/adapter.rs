@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 use crate::base::{Base, Picked, project};
-use crate::{Rows, Source, SourceDescription, SourceError, Unit};
+use crate::{RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
 
 /// Presents a [`Source`] as a native reader.
 pub(crate) struct SourceAdapter {
@@ -41,6 +41,10 @@ impl Base for SourceAdapter {
 
     fn null_count(&self, column: usize) -> Option<u64> {
         self.source.null_count(column)
+    }
+
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        self.source.place(unit, row)
     }
 
     fn description(&self) -> &SourceDescription {

@@ -55,6 +55,17 @@ pub(crate) trait Base: Send + Sync {
         None
     }
 
+    /// Returns the file, row and key of a row of a unit.
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        let file = self.units().get(unit).and_then(|unit| unit.file);
+        let file = file.and_then(|file| self.description().files.get(file));
+        RowPlace {
+            file: file.map(|file| file.path.clone()),
+            row: self.file_row(unit, row),
+            key: self.key(unit, row),
+        }
+    }
+
     /// Returns which units may have rows that meet a condition over [`Base::schema`]; `None` if statistics cannot tell.
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
         let _ = condition;
@@ -75,28 +86,16 @@ fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlac
     if base.null_count(column) == Some(0) {
         return Ok(None);
     }
-    for (number, unit) in base.units().iter().enumerate() {
+    for number in 0..base.units().len() {
         if base.unit_null_count(number, column) == Some(0) {
             continue;
         }
         let mut rows = base.open(number, &[column])?;
         if let Some(row) = null_row(rows.as_mut(), 0)? {
-            return Ok(Some(place(base, number, unit, row)));
+            return Ok(Some(base.place(number, row)));
         }
     }
     Ok(None)
-}
-
-/// Returns the file, row and key of the `row`th row of a unit.
-pub(crate) fn place<B: Base + ?Sized>(base: &B, number: usize, unit: &Unit, row: u64) -> RowPlace {
-    let file = unit
-        .file
-        .and_then(|file| base.description().files.get(file));
-    RowPlace {
-        file: file.map(|file| file.path.clone()).unwrap_or_default(),
-        row: base.file_row(number, row),
-        key: base.key(number, row),
-    }
 }
 
 /// Starts to read some columns of a unit, in any order.

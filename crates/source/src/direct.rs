@@ -70,8 +70,8 @@ impl Source for DirectSource {
         }
     }
 
-    fn key(&self, unit: usize, row: u64) -> Option<String> {
-        self.base.key(unit, row)
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        self.base.place(unit, row)
     }
 
     fn description(&self) -> &SourceDescription {

@@ -17,7 +17,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
 use shardmill_core::escape;
 
-use crate::base::{Base, batch, place, project};
+use crate::base::{Base, batch, project};
 use crate::query::{
     Phase, TABLE, check_scalar, convert, parse_expr, parse_select, run_engine, session,
 };
@@ -501,6 +501,29 @@ impl Computed {
         }
     }
 
+    /// Returns the number of a row in a unit of the reader before the filter. A filter is evaluated again; `None` if that
+    /// fails, because the place of a row is only shown in messages.
+    fn unfiltered(&self, base_unit: usize, row: u64) -> Option<u64> {
+        if self.program.filter.is_none() {
+            return Some(row);
+        }
+        let mut rows = self.base.open(base_unit, &self.needed).ok()?;
+        let (mut before, mut left) = (0, row);
+        loop {
+            let input = rows.next_batch().ok()??;
+            let count = input.num_rows() as u64;
+            let (kept, at) = match self.program.mask(&input).ok()? {
+                Some(mask) => (mask.true_count() as u64, nth_kept(&mask, left)),
+                None => (count, Some(left)),
+            };
+            if left < kept {
+                return Some(before + at?);
+            }
+            before += count;
+            left -= kept;
+        }
+    }
+
     fn base_unit(&self, unit: usize) -> Result<usize, SourceError> {
         self.base_units
             .get(unit)
@@ -590,9 +613,6 @@ impl Source for Computed {
             return Ok(None);
         }
         for number in &self.base_units {
-            let Some(unit) = self.base.units().get(*number) else {
-                continue;
-            };
             let mut rows = self.base.open(*number, &self.needed)?;
             let mut row = 0;
             while let Some(input) = rows.next_batch()? {
@@ -608,17 +628,21 @@ impl Source for Computed {
                         .as_ref()
                         .map_or(Some(at), |mask| nth_kept(mask, at))
                         .unwrap_or(at);
-                    return Ok(Some(place(
-                        self.base.as_ref(),
-                        *number,
-                        unit,
-                        row + original,
-                    )));
+                    return Ok(Some(self.base.place(*number, row + original)));
                 }
                 row += count;
             }
         }
         Ok(None)
+    }
+
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        let number = self.base_units.get(unit).copied();
+        let unfiltered = number.and_then(|number| Some((number, self.unfiltered(number, row)?)));
+        match unfiltered {
+            Some((number, row)) => self.base.place(number, row),
+            None => RowPlace::of_result(row),
+        }
     }
 
     fn description(&self) -> &SourceDescription {

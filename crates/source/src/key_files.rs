@@ -161,6 +161,12 @@ impl KeyRange {
         usize::try_from(offset * count as u128 / self.width).unwrap_or(count)
     }
 
+    /// Returns whether a key is in the range.
+    fn has(self, key: u128) -> bool {
+        let offset = (key >> 64).checked_sub(u128::from(self.start));
+        offset.is_some_and(|offset| offset < self.width)
+    }
+
     /// Returns a part of the range.
     fn part(self, number: usize, count: usize) -> Self {
         let offset = |number: usize| (number as u128 * self.width).div_ceil(count as u128);
@@ -177,6 +183,13 @@ pub(crate) struct KeyFile {
     file: File,
     range: KeyRange,
     rows: u64,
+}
+
+impl KeyFile {
+    /// Returns whether the file contains the row with this key.
+    pub(crate) fn has(&self, key: u128) -> bool {
+        self.range.has(key)
+    }
 }
 
 /// Writes rows to one file for each range of keys. The system removes the files when they are closed, also after a crash.

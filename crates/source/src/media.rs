@@ -92,8 +92,8 @@ impl Source for Media {
         self.source.first_null(column)
     }
 
-    fn key(&self, unit: usize, row: u64) -> Option<String> {
-        self.source.key(unit, row)
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        self.source.place(unit, row)
     }
 
     fn description(&self) -> &SourceDescription {

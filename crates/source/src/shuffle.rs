@@ -58,6 +58,22 @@ impl Shuffled {
         Ok(files.clone())
     }
 
+    /// Returns the unit and the row of the source of a row. It computes the keys of all rows again, and returns `None` if
+    /// their number is not known.
+    fn unshuffled(&self, unit: usize, row: u64) -> Option<(usize, u64)> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = files.clone()?;
+        let file = files.get(unit)?;
+        let mut found = Vec::new();
+        for (number, unit) in self.source.units().iter().enumerate() {
+            let keys = (0..unit.rows?).map(|row| (key(self.seed, number as u64, row), number, row));
+            found.extend(keys.filter(|(key, ..)| file.has(*key)));
+        }
+        found.sort_unstable();
+        let (_, unit, row) = found.get(usize::try_from(row).ok()?)?;
+        Some((*unit, *row))
+    }
+
     fn write_files(
         &self,
         go_on: &(dyn Fn() -> bool + Sync),
@@ -149,6 +165,13 @@ impl Source for Shuffled {
 
     fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
         self.source.first_null(column)
+    }
+
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        match self.unshuffled(unit, row) {
+            Some((unit, row)) => self.source.place(unit, row),
+            None => RowPlace::of_result(row),
+        }
     }
 
     fn description(&self) -> &SourceDescription {

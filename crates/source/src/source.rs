@@ -56,11 +56,9 @@ pub trait Source: Send + Sync {
         first_null_by_reading(self, column)
     }
 
-    /// Returns the key of a sample of a tree, by its number within the unit; `None` for other sources, and if rows are
-    /// computed.
-    fn key(&self, unit: usize, row: u64) -> Option<String> {
-        let _ = (unit, row);
-        None
+    /// Returns the origin of a row, by its number within the unit, for messages. It may read files again.
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        RowPlace::listed(self.units(), self.description(), unit, row)
     }
 
     /// Describes what was opened.
@@ -95,19 +93,47 @@ pub struct Unit {
 /// The origin of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowPlace {
-    /// The file, as in [`SourceDescription::files`]; for a query, `query`.
-    pub file: String,
-    /// The row of that file before any filter, from 0; for a tree, the sample.
+    /// The file, as in [`SourceDescription::files`]; `None` for a row of a result that no single file has.
+    pub file: Option<String>,
+    /// The row of that file before any filter, from 0; for a tree, the sample. Without a file, the row of the result.
     pub row: u64,
-    /// The key of the sample, for a tree.
+    /// The key of the sample, for trees and tar files.
     pub key: Option<String>,
+}
+
+impl RowPlace {
+    /// Returns the place of a row of a result, for which no file is known.
+    pub(crate) const fn of_result(row: u64) -> Self {
+        Self {
+            file: None,
+            row,
+            key: None,
+        }
+    }
+
+    /// Returns the place of a row by the first row of its unit.
+    fn listed(units: &[Unit], description: &SourceDescription, unit: usize, row: u64) -> Self {
+        let unit = units.get(unit).copied().unwrap_or_default();
+        let file = unit.file.and_then(|file| description.files.get(file));
+        match (file, unit.first_row) {
+            (Some(file), Some(first)) => Self {
+                file: Some(file.path.clone()),
+                row: first + row,
+                key: None,
+            },
+            _ => Self::of_result(row),
+        }
+    }
 }
 
 impl fmt::Display for RowPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.key {
-            Some(key) => write!(f, "sample {}", shardmill_core::escape(key)),
-            None => write!(f, "{} row {}", shardmill_core::escape(&self.file), self.row),
+        match (&self.key, &self.file) {
+            (Some(key), _) => write!(f, "sample {}", shardmill_core::escape(key)),
+            (None, Some(file)) => {
+                write!(f, "row {} of {}", self.row, shardmill_core::escape(file))
+            }
+            (None, None) => write!(f, "row {} of the result", self.row),
         }
     }
 }
@@ -275,16 +301,10 @@ pub(crate) fn first_null_by_reading<S: Source + ?Sized>(
     if source.null_count(column) == Some(0) {
         return Ok(None);
     }
-    let description = source.description();
-    for (number, unit) in source.units().iter().enumerate() {
-        let mut rows = source.open_unit(number)?;
+    for unit in 0..source.units().len() {
+        let mut rows = source.open_unit(unit)?;
         if let Some(row) = null_row(rows.as_mut(), column)? {
-            let file = unit.file.and_then(|file| description.files.get(file));
-            return Ok(Some(RowPlace {
-                file: file.map_or_else(|| "query".to_owned(), |file| file.path.clone()),
-                row: unit.first_row.unwrap_or(0) + row,
-                key: None,
-            }));
+            return Ok(Some(source.place(unit, row)));
         }
     }
     Ok(None)

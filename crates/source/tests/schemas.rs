@@ -333,7 +333,7 @@ fn columns_that_files_lack_are_null_where_union_is_chosen() {
             [Some(1), Some(1), Some(3)]
         );
         let first = source.first_null(1).unwrap().unwrap();
-        assert!(first.file.contains("/1."), "{first}");
+        assert!(first.to_string().contains("/1."), "{first}");
         // Otherwise, the error names the file, the column, the other file and the option.
         let error = refused(&path, |_| {});
         assert_eq!(error.id(), format!("{format}-missing-column"));

@@ -5,7 +5,9 @@ use std::fs;
 use arrow::array::{Array as _, AsArray as _};
 use arrow::datatypes::DataType;
 use shardmill_core::{Diagnostic as _, ErrorKind};
-use shardmill_source::{ENCODING_KEY, SelectColumn, SourceKind, SourceOptions, TreeGroup, open};
+use shardmill_source::{
+    ENCODING_KEY, SelectColumn, Source, SourceKind, SourceOptions, TreeGroup, open, shuffled,
+};
 
 use crate::help::{Place, batches, check_error, open_one, open_with, read, refused};
 
@@ -322,4 +324,47 @@ fn the_same_tree_is_the_same_dataset() {
         open_one(&place.path("moved")).description().fingerprint,
         expected.1
     );
+}
+
+#[test]
+fn rows_have_the_keys_of_their_samples_however_they_are_read() {
+    let place = Place::new();
+    let path = images(&place);
+    let keys_of = |source: &dyn Source| -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for unit in 0..source.units().len() {
+            let mut rows = source.open_unit(unit).unwrap();
+            let mut row = 0;
+            while let Some(batch) = rows.next_batch().unwrap() {
+                for key in batch.column(0).as_string::<i32>().iter().flatten() {
+                    found.push((format!("sample {key}"), source.place(unit, row).to_string()));
+                    row += 1;
+                }
+            }
+        }
+        found
+    };
+    let plain = open_one(&path);
+    let computed = open_with(&path, |options| {
+        options.query.select = Some("__key__, jpg IS NULL AS missing".to_owned());
+    })
+    .unwrap();
+    let filtered = open_with(&path, |options| {
+        options.query.filter = Some("json IS NULL OR __key__ LIKE 'a%'".to_owned());
+    })
+    .unwrap();
+    let random = shuffled(open_one(&path), 7, &SourceOptions::default().resources);
+    for (source, rows) in [(plain, 3), (computed, 3), (filtered, 2), (random, 3)] {
+        let found = keys_of(&*source);
+        assert_eq!(found.len(), rows);
+        for (key, place) in found {
+            assert_eq!(place, key);
+        }
+    }
+    // A query has rows of its own.
+    let query = open_with(&path, |options| {
+        options.query.sql = Some("SELECT count(*) AS samples FROM source".to_owned());
+    })
+    .unwrap();
+    assert_eq!(query.place(0, 0).to_string(), "row 0 of the result");
 }

@@ -377,7 +377,7 @@ pub enum StorageError {
     #[error("this is no answer of a store: {what}")]
     Answer {
         /// What is wrong with the answer.
-        what: &'static str,
+        what: Cow<'static, str>,
     },
     /// There are more objects than the caller allows.
     #[error("there are more objects than the {most} that are allowed")]

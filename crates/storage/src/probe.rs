@@ -15,6 +15,12 @@ use crate::place::Place;
 use crate::random::random_number;
 use crate::remote::{CredentialSource, Remote, RemoteOptions};
 
+/// How often each operation is tried. A wrong endpoint is then reported within seconds.
+const ATTEMPTS: u32 = 2;
+
+/// The timeout for making a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// The size of the first part of a multipart upload: the smallest part that S3 accepts. The second part has one byte.
 const PART: usize = 5 << 20;
 
@@ -252,7 +258,7 @@ fn judged(result: Result<Option<&str>, StorageError>) -> ProbeOutcome {
 /// uploads are not allowed, reads an existing object instead: the smallest one of the first page, or `index.json` if
 /// listing is not allowed.
 ///
-/// Operations that do not work are part of the report, not an error.
+/// Each operation is tried at most twice. Operations that do not work are part of the report, not an error.
 ///
 /// # Errors
 ///
@@ -263,6 +269,8 @@ pub fn probe(
     go_on: &mut CancelToken<'_>,
 ) -> Result<ProbeReport, StorageError> {
     let mut options = options.clone();
+    options.retry.attempts = options.retry.attempts.min(ATTEMPTS);
+    options.request.connect_timeout = options.request.connect_timeout.min(CONNECT_TIMEOUT);
     options.upload.split_above = PART as u64;
     options.upload.part_bytes = PART as u64;
     let place = match location {
@@ -442,6 +450,26 @@ mod tests {
             assert_eq!(*report.outcome(ProbeAction::Parts), parts);
             // No temporary objects are left.
             assert_eq!(server.objects().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_wrong_port_is_reported_after_two_requests() {
+        let settings = server(Flavor::S3, &[], Script::default()).environment();
+        let options = RemoteOptions {
+            // The server is gone, so nothing listens on its port.
+            settings,
+            ..RemoteOptions::default()
+        };
+        let location = Location::parse("s3://bucket/data").unwrap();
+        let report = probe(&location, &options, &mut |_| true).unwrap();
+        assert_eq!(report.verdict(), ProbeVerdict::Unusable);
+        for action in [ProbeAction::List, ProbeAction::Put, ProbeAction::Range] {
+            let ProbeOutcome::Failed { id, message, .. } = report.outcome(action) else {
+                panic!("{report:?}");
+            };
+            assert_eq!(*id, "storage-gave-up");
+            assert!(message.starts_with("gave up after 2 requests"), "{message}");
         }
     }
 

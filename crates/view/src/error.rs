@@ -11,6 +11,16 @@ pub enum ViewError {
     /// The chosen token is too short, or has characters that an address cannot carry.
     #[error("a token has at least 16 letters, digits, `-` or `_`")]
     Token,
+    /// An option has a value that cannot be used.
+    #[error("{reason}")]
+    Value {
+        /// The option or the file.
+        object: String,
+        /// What is wrong.
+        reason: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
     /// A port, a random number or a process is not available.
     #[error("not available")]
     System {
@@ -25,14 +35,14 @@ pub enum ViewError {
 impl Diagnostic for ViewError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Token => ErrorKind::InvalidInput,
+            Self::Token | Self::Value { .. } => ErrorKind::InvalidInput,
             Self::System { source, .. } => ErrorKind::from(source),
         }
     }
 
     fn id(&self) -> &'static str {
         match self {
-            Self::Token => "usage-value",
+            Self::Token | Self::Value { .. } => "usage-value",
             Self::System { source, .. } => io_error_id(source),
         }
     }
@@ -40,11 +50,15 @@ impl Diagnostic for ViewError {
     fn object(&self) -> Option<String> {
         Some(match self {
             Self::Token => "--read-only-token".to_owned(),
-            Self::System { object, .. } => object.clone(),
+            Self::Value { object, .. } | Self::System { object, .. } => object.clone(),
         })
     }
 
     fn hint(&self) -> Option<String> {
-        matches!(self, Self::Token).then(|| "leave it out for a random one".to_owned())
+        match self {
+            Self::Token => Some("leave it out for a random one".to_owned()),
+            Self::Value { hint, .. } => Some((*hint).to_owned()),
+            Self::System { .. } => None,
+        }
     }
 }

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use percent_encoding::percent_decode_str;
@@ -21,6 +22,9 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 
 /// The time without progress after which a response is given up.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+
+/// The media type of bytes that browsers save instead of showing.
+pub const UNKNOWN: &str = "application/octet-stream";
 
 /// A request.
 #[derive(Debug, Default)]
@@ -60,6 +64,37 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Returns the part of a value of `total` bytes that the request is for, at most `most` bytes of it. `None` stands for the
+    /// whole value.
+    pub fn range(&self, total: u64, most: u64) -> Result<Option<Range<u64>>, Response> {
+        let Some(text) = self.header("range") else {
+            return Ok(None);
+        };
+        // Several ranges, and ranges from the end, are answered with the whole value, as the protocol allows.
+        let pair = text
+            .strip_prefix("bytes=")
+            .and_then(|text| text.split_once('-'));
+        let Some((start, end)) = pair else {
+            return Ok(None);
+        };
+        let (Ok(start), Ok(last)) = (
+            start.parse::<u64>(),
+            match end {
+                "" => Ok(u64::MAX),
+                end => end.parse::<u64>(),
+            },
+        ) else {
+            return Ok(None);
+        };
+        if start >= total || last < start {
+            return Err(Response::refusal(416, "the value has no such range"));
+        }
+        let end = last.saturating_add(1).min(total);
+        Ok(Some(start..end.min(start.saturating_add(most))))
+    }
+}
+
 /// A response.
 #[derive(Debug)]
 pub struct Response {
@@ -81,6 +116,31 @@ impl Response {
             content_type: content_type.into(),
             headers: Vec::new(),
             body: body.into(),
+        }
+    }
+
+    /// Makes a response with bytes that the browser saves instead of showing them.
+    pub fn download(name: &str, body: impl Into<Vec<u8>>) -> Self {
+        let disposition = format!("attachment; filename=\"{name}\"");
+        Self {
+            headers: vec![("Content-Disposition", disposition)],
+            ..Self::new(UNKNOWN, body)
+        }
+    }
+
+    /// Makes a response with a part of a value of `total` bytes.
+    pub fn part(content_type: &'static str, body: Vec<u8>, range: &Range<u64>, total: u64) -> Self {
+        let last = range.end.saturating_sub(1);
+        Self {
+            status: 206,
+            headers: vec![
+                (
+                    "Content-Range",
+                    format!("bytes {}-{last}/{total}", range.start),
+                ),
+                ("Accept-Ranges", "bytes".to_owned()),
+            ],
+            ..Self::new(content_type, body)
         }
     }
 
@@ -211,15 +271,18 @@ pub fn write_response(
 const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        206 => "Partial Content",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
+        416 => "Range Not Satisfiable",
         421 => "Misdirected Request",
         422 => "Unprocessable Content",
         431 => "Request Header Fields Too Large",
+        502 => "Bad Gateway",
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
         _ => "Internal Server Error",
@@ -239,6 +302,24 @@ mod tests {
         assert_eq!(request.value("x"), Some(""));
         assert_eq!(request.header("x-a"), Some("1"));
         assert!(parse(b"GET / HTTP/1.1\r\nHost: a\r\n").unwrap().is_none());
+    }
+
+    #[test]
+    fn ranges_are_within_the_value() {
+        let range = |text: &str| {
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\nRange: {text}\r\n\r\n");
+            let request = parse(head.as_bytes()).unwrap().unwrap();
+            request.range(100, 40).map_err(|refused| refused.status)
+        };
+        assert_eq!(range("bytes=0-9"), Ok(Some(0..10)));
+        assert_eq!(range("bytes=90-"), Ok(Some(90..100)));
+        assert_eq!(range("bytes=0-"), Ok(Some(0..40)));
+        assert_eq!(range("bytes=-5"), Ok(None));
+        assert_eq!(range("bytes=0-1,4-5"), Ok(None));
+        assert_eq!(range("lines=1-2"), Ok(None));
+        assert_eq!(range("bytes=100-"), Err(416));
+        assert_eq!(range("bytes=9-8"), Err(416));
+        assert_eq!(range("bytes=0-18446744073709551615"), Ok(Some(0..40)));
     }
 
     #[test]

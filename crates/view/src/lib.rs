@@ -18,11 +18,16 @@
 mod error; // Errors of starting.
 mod http; // Requests and responses.
 mod media; // Types of images, sounds and videos.
+mod metrics; // The metrics of a running job.
 
 mod guard; // Which requests are answered.
 mod page; // The HTML file.
+mod selections; // Samples that meet a condition.
+mod tars; // Samples of tar shards.
+
 mod samples; // Samples by number.
 
+mod cached; // Shards in a cache.
 mod preview; // Values in few bytes.
 mod program; // Commands.
 
@@ -31,10 +36,12 @@ mod viewed; // Answers about one dataset.
 mod server; // Connections.
 
 pub use error::ViewError;
+pub use metrics::Metrics;
 pub use program::Program;
-pub use samples::Samples;
+pub use samples::{FieldValue, RowSource, Samples};
+pub use selections::Selections;
 pub use server::Server;
-pub use viewed::Viewed;
+pub use viewed::{Extras, Viewed};
 
 /// Returns a page with the first samples, statistics and the shards of a dataset, which needs no server.
 ///

@@ -15,7 +15,7 @@ pub fn policy(is_report: bool) -> String {
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
     let mut policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src blob: data:; \
-         media-src blob: data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'",
+         media-src 'self' blob: data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'",
         hash(SCRIPT),
         hash(STYLE)
     );

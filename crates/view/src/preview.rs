@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value as Json, json};
 use shardmill_mds::{DType, NdArray, Value, f16};
+use shardmill_tokenize::Tokenizer;
 
+use crate::http::UNKNOWN;
 use crate::media::{MediaKind, bitmap, image_size, media_type};
 use crate::samples::{FieldValue, images};
 
@@ -46,7 +48,7 @@ const IMAGES: usize = 64;
 const SHORT_BYTES: usize = 100;
 
 /// Describes a field.
-pub fn preview(field: &FieldValue<'_>, size: PreviewSize) -> Json {
+pub fn preview(field: &FieldValue<'_>, size: PreviewSize, tokens: Option<&Tokenizer>) -> Json {
     let mut out = Map::new();
     out.insert("name".to_owned(), json!(field.name));
     out.insert("encoding".to_owned(), json!(field.encoding));
@@ -58,7 +60,43 @@ pub fn preview(field: &FieldValue<'_>, size: PreviewSize) -> Json {
     if let Json::Object(facts) = facts {
         out.extend(facts);
     }
+    let ids = tokens.and_then(|tokens| Some((tokens, ids(field, size)?)));
+    if let Some((tokens, ids)) = ids {
+        let decoded = tokens.decode(&ids).unwrap_or_else(|error| error);
+        let end = decoded.floor_char_boundary(size.text_bytes);
+        out.insert("decoded".to_owned(), json!(decoded.get(..end)));
+    }
     Json::Object(out)
+}
+
+/// Returns the first numbers of a list or an array of one dimension, if they can be token ids.
+fn ids(field: &FieldValue<'_>, size: PreviewSize) -> Option<Vec<u32>> {
+    let most = size.text_bytes / 4;
+    let (dtype, data) = match field.value.as_ref().ok()? {
+        Value::Json(text) if text.starts_with('[') => {
+            let ids: Vec<u32> = serde_json::from_str(text).ok()?;
+            return (!ids.is_empty()).then(|| ids.into_iter().take(most).collect());
+        }
+        Value::NdArray(array) if array.shape.len() == 1 => (array.dtype, array.data),
+        // COMPAT: LLM Foundry stores 64-bit ids as bytes in these columns.
+        Value::Bytes(bytes) if matches!(field.name, "tokens" | "input_ids" | "labels") => {
+            (DType::I64, *bytes)
+        }
+        _ => return None,
+    };
+    let width = match dtype {
+        DType::U8 | DType::I8 | DType::F16 | DType::F32 | DType::F64 => return None,
+        dtype => usize::try_from(dtype.size_bytes()).ok()?,
+    };
+    if data.is_empty() || !data.len().is_multiple_of(width) {
+        return None;
+    }
+    let id = |bytes: &[u8]| match dtype {
+        DType::U16 | DType::I16 => Some(u16::from_le_bytes(bytes.try_into().ok()?).into()),
+        DType::U32 | DType::I32 => Some(u32::from_le_bytes(bytes.try_into().ok()?)),
+        _ => u32::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok(),
+    };
+    data.chunks_exact(width).take(most).map(id).collect()
 }
 
 fn value_facts(field: &FieldValue<'_>, value: &Value<'_>, size: PreviewSize) -> Json {
@@ -316,9 +354,6 @@ pub fn raw(field: &FieldValue<'_>, item: usize) -> Option<(&'static str, Vec<u8>
     (item == 0).then(|| (media(bytes), bytes.to_vec()))
 }
 
-/// The media type of bytes that browsers save instead of showing.
-pub const UNKNOWN: &str = "application/octet-stream";
-
 fn media(bytes: &[u8]) -> &'static str {
     media_type(bytes).map_or(UNKNOWN, |(_, mime)| mime)
 }
@@ -340,7 +375,7 @@ mod tests {
     #[test]
     fn markup_is_text() {
         let svg = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>";
-        let shown = preview(&field(svg, Value::Bytes(svg)), PreviewSize::FULL);
+        let shown = preview(&field(svg, Value::Bytes(svg)), PreviewSize::FULL, None);
         assert_eq!(shown["kind"], "text");
         assert_eq!(raw(&field(svg, Value::Bytes(svg)), 0).unwrap().0, UNKNOWN);
     }
@@ -351,6 +386,7 @@ mod tests {
         let shown = preview(
             &field(text.as_bytes(), Value::Str(&text)),
             PreviewSize::FULL,
+            None,
         );
         assert_eq!(
             shown["text"].as_str().unwrap().len(),
@@ -360,13 +396,18 @@ mod tests {
         let shown = preview(
             &field(text.as_bytes(), Value::Bytes(text.as_bytes())),
             PreviewSize::TILE,
+            None,
         );
         assert_eq!(
             (&shown["kind"], &shown["truncated"]),
             (&json!("text"), &json!(true))
         );
         let bytes = vec![0xff_u8; 1 << 20];
-        let shown = preview(&field(&bytes, Value::Bytes(&bytes)), PreviewSize::FULL);
+        let shown = preview(
+            &field(&bytes, Value::Bytes(&bytes)),
+            PreviewSize::FULL,
+            None,
+        );
         assert_eq!(
             shown["hex"].as_str().unwrap().len(),
             2 * PreviewSize::FULL.hex_bytes
@@ -377,7 +418,7 @@ mod tests {
     fn large_images_are_not_opened() {
         let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
         png.extend_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
-        let shown = preview(&field(&png, Value::Bytes(&png)), PreviewSize::FULL);
+        let shown = preview(&field(&png, Value::Bytes(&png)), PreviewSize::FULL, None);
         assert_eq!(
             (&shown["kind"], &shown["width"]),
             (&json!("bytes"), &json!(65536))
@@ -404,7 +445,7 @@ mod tests {
             vec![2, 1500, 1000],
             vec![1, 3_000_000],
         ] {
-            let shown = preview(&field(&data, array(shape)), PreviewSize::FULL);
+            let shown = preview(&field(&data, array(shape)), PreviewSize::FULL, None);
             let values = shown["values"].as_array().unwrap();
             assert!(values.len() <= 128 * 128, "{}", values.len());
             let (rows, columns) = (shown["rows"].as_u64(), shown["columns"].as_u64());
@@ -415,5 +456,33 @@ mod tests {
                 (&json!(1.0), &json!(2_999_999.0))
             );
         }
+    }
+
+    #[test]
+    fn token_ids_are_arrays_and_lists_of_one_dimension() {
+        let array = |dtype, shape: Vec<u64>, data| Value::NdArray(NdArray { dtype, shape, data });
+        let found = |value: Value<'_>| ids(&field(b"", value), PreviewSize::FULL);
+        let data = [1, 0, 0, 0, 2, 0, 0, 0];
+        assert_eq!(found(array(DType::U32, vec![2], &data)), Some(vec![1, 2]));
+        assert_eq!(
+            found(array(DType::I16, vec![4], &data)),
+            Some(vec![1, 0, 2, 0])
+        );
+        assert_eq!(found(array(DType::U32, vec![1, 2], &data)), None);
+        assert_eq!(found(array(DType::F32, vec![2], &data)), None);
+        assert_eq!(found(Value::Json("[7, 8]")), Some(vec![7, 8]));
+        assert_eq!(found(Value::Json("[7, \"a\"]")), None);
+        assert_eq!(found(Value::Bytes(&data)), None);
+        let tokens = FieldValue {
+            name: "tokens",
+            ..field(&data, Value::Bytes(&data))
+        };
+        // A number beyond 32 bits is no id.
+        assert_eq!(ids(&tokens, PreviewSize::FULL), None);
+        let tokens = FieldValue {
+            value: Ok(Value::Bytes(&[5, 0, 0, 0, 0, 0, 0, 0])),
+            ..tokens
+        };
+        assert_eq!(ids(&tokens, PreviewSize::FULL), Some(vec![5]));
     }
 }

@@ -27,7 +27,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(10);
 const AT_A_TIME: usize = 4;
 
 /// The most bytes of the value of an option.
-const VALUE_BYTES: usize = 256;
+const VALUE_BYTES: usize = 4096;
 
 /// The program and the dataset.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub struct Program {
     pub path: PathBuf,
     /// The location of the dataset as the user typed it.
     pub location: String,
+    /// The location of the dataset that it is compared with.
+    pub compared: Option<String>,
     /// Options for the store and limits, which every command needs.
     pub options: Vec<OsString>,
     /// Those of them that are shown to the reader. They contain no secrets.
@@ -48,6 +50,8 @@ struct Verb {
     name: &'static str,
     /// The words on the command line.
     words: &'static [&'static str],
+    /// An option that the page needs, and that is not shown.
+    hidden: Option<&'static str>,
     /// The options with a value.
     options: &'static [&'static str],
     /// The options without a value.
@@ -70,46 +74,53 @@ const WORLD: [&str; 13] = [
     "partition-algo",
 ];
 
-const VERBS: [Verb; 7] = [
+const VERBS: [Verb; 10] = [
     Verb {
         name: "inspect",
         words: &["inspect"],
+        hidden: None,
         options: &[],
         flags: &[],
     },
     Verb {
         name: "shards",
         words: &["inspect", "--shards"],
+        hidden: None,
         options: &[],
         flags: &[],
     },
     Verb {
         name: "verify",
         words: &["verify"],
+        hidden: None,
         options: &[],
         flags: &["deep"],
     },
     Verb {
         name: "stats",
         words: &["stats"],
+        hidden: None,
         options: &["limit", "column"],
         flags: &[],
     },
     Verb {
         name: "order",
         words: &["order"],
+        hidden: None,
         options: &["epoch", "rank", "batches"],
         flags: &["shuffle"],
     },
     Verb {
         name: "which",
         words: &["which"],
+        hidden: None,
         options: &["epoch", "epochs", "rank", "step", "sample"],
         flags: &["shuffle"],
     },
     Verb {
         name: "plan",
         words: &["plan"],
+        hidden: None,
         options: &[
             "epochs",
             "cache-limit",
@@ -119,6 +130,27 @@ const VERBS: [Verb; 7] = [
             "step-time",
         ],
         flags: &["shuffle"],
+    },
+    Verb {
+        name: "select",
+        words: &["select"],
+        hidden: Some("--out=-"),
+        options: &["where"],
+        flags: &["with-deleted"],
+    },
+    Verb {
+        name: "diff",
+        words: &["diff"],
+        hidden: None,
+        options: &["key-column", "limit"],
+        flags: &[],
+    },
+    Verb {
+        name: "lint",
+        words: &["tar", "lint"],
+        hidden: None,
+        options: &["for"],
+        flags: &[],
     },
 ];
 
@@ -143,6 +175,13 @@ impl Drop for Slot {
     }
 }
 
+/// What a command printed.
+struct Ran {
+    code: i32,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
 impl Program {
     /// Runs the command that a request names, and returns what it printed. `is_gone` returns whether the reader left.
     pub fn answer(
@@ -151,6 +190,51 @@ impl Program {
         query: &[(String, String)],
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Response, Response> {
+        // What prints no JSON is not for the page.
+        if VERBS
+            .iter()
+            .any(|verb| verb.name == name && verb.hidden.is_some())
+        {
+            return Err(Response::refusal(404, "there is no such page"));
+        }
+        let (command, ran) = self.ran(name, query, is_gone)?;
+        let body = format!(
+            "{{\"command\":{},\"exit_code\":{},\"output\":[{}],\"errors\":[{}]}}",
+            serde_json::Value::from(command),
+            ran.code,
+            json_lines(&ran.stdout).join(","),
+            json_lines(&ran.stderr).join(",")
+        );
+        Ok(Response::new("application/json", body))
+    }
+
+    /// Runs the command that a request names, and returns its command line and the bytes that it wrote. Its failure is the
+    /// response with its error.
+    pub fn bytes(
+        &self,
+        name: &str,
+        query: &[(String, String)],
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<(String, Vec<u8>), Response> {
+        let (command, ran) = self.ran(name, query, is_gone)?;
+        if ran.code == 0 {
+            return Ok((command, ran.stdout));
+        }
+        let lines = json_lines(&ran.stderr).into_iter();
+        let error = lines.rev().find(|line| line.starts_with("{\"error\""));
+        let message = || Response::refusal(500, format!("the command ended with {}", ran.code));
+        Err(Response {
+            status: 422,
+            ..Response::new("application/json", error.ok_or_else(message)?)
+        })
+    }
+
+    fn ran(
+        &self,
+        name: &str,
+        query: &[(String, String)],
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<(String, Ran), Response> {
         let verb = VERBS.iter().find(|verb| verb.name == name);
         let verb = verb.ok_or_else(|| Response::refusal(404, "there is no such page"))?;
         let typed = typed_options(verb, query)?;
@@ -161,40 +245,30 @@ impl Program {
                 "other commands are still running; try again",
             ));
         }
-        let (code, stdout, stderr) =
-            self.run(verb, &typed, is_gone)
-                .map_err(|error| match error.kind() {
-                    io::ErrorKind::TimedOut => {
-                        Response::refusal(504, "the command took too long and was stopped")
-                    }
-                    io::ErrorKind::FileTooLarge => {
-                        Response::refusal(422, "the command printed too much")
-                    }
-                    _ => Response::refusal(500, format!("the command cannot be run: {error}")),
-                })?;
-        // Both streams contain one JSON value per line. Anything else on standard error is the message of a defect.
-        let list = |text: &str| {
-            let lines = text.lines().filter(|line| !line.is_empty());
-            let lines = lines.map(|line| match line.starts_with('{') {
-                true => line.to_owned(),
-                false => serde_json::json!({ "error": { "message": line } }).to_string(),
-            });
-            lines.collect::<Vec<_>>().join(",")
-        };
-        let command = serde_json::Value::from(self.shown(verb, &typed));
-        let body = format!(
-            "{{\"command\":{command},\"exit_code\":{code},\"output\":[{}],\"errors\":[{}]}}",
-            list(&stdout),
-            list(&stderr)
-        );
-        Ok(Response::new("application/json", body))
+        let ran = self
+            .run(verb, &typed, is_gone)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::TimedOut => {
+                    Response::refusal(504, "the command took too long and was stopped")
+                }
+                io::ErrorKind::FileTooLarge => {
+                    Response::refusal(422, "the command printed too much")
+                }
+                _ => Response::refusal(500, format!("the command cannot be run: {error}")),
+            })?;
+        Ok((self.shown(verb, &typed), ran))
+    }
+
+    /// Returns the locations that a command reads.
+    fn locations(&self, verb: &Verb) -> impl Iterator<Item = &String> {
+        let compared = self.compared.iter().filter(|_| verb.name == "diff");
+        std::iter::once(&self.location).chain(compared)
     }
 
     /// Returns the command line that prints the same.
     fn shown(&self, verb: &Verb, typed: &[String]) -> String {
         let words = verb.words.iter().map(|word| (*word).to_owned());
-        let location = std::iter::once(self.location.clone());
-        let words = words.chain(location);
+        let words = words.chain(self.locations(verb).cloned());
         // An option and its value are two words, unless the value looks like an option.
         let options = typed.iter().chain(&self.shown_options);
         let options = options.flat_map(|option| match option.split_once('=') {
@@ -209,19 +283,15 @@ impl Program {
         shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
     }
 
-    fn run(
-        &self,
-        verb: &Verb,
-        typed: &[String],
-        is_gone: &dyn Fn() -> bool,
-    ) -> io::Result<(i32, String, String)> {
+    fn run(&self, verb: &Verb, typed: &[String], is_gone: &dyn Fn() -> bool) -> io::Result<Ran> {
         let mut child = Command::new(&self.path)
             .args(verb.words)
             .args(["--json", "--progress=none"])
+            .args(verb.hidden)
             .args(typed)
             .args(&self.options)
             .arg("--")
-            .arg(&self.location)
+            .args(self.locations(verb))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -232,27 +302,42 @@ impl Program {
             let stdout = scope.spawn(|| read(stdout));
             let stderr = scope.spawn(|| read(stderr));
             let status = wait(&mut child, is_gone);
-            let joined = |thread: thread::ScopedJoinHandle<'_, io::Result<String>>| {
+            let joined = |thread: thread::ScopedJoinHandle<'_, io::Result<Vec<u8>>>| {
                 thread
                     .join()
                     .map_err(|_| io::Error::other("a thread failed"))?
             };
             let (stdout, stderr) = (joined(stdout), joined(stderr));
             let code = status?.code().unwrap_or(-1);
-            Ok((code, stdout?, stderr?))
+            Ok(Ran {
+                code,
+                stdout: stdout?,
+                stderr: stderr?,
+            })
         })
     }
 }
 
+/// Returns the lines of a stream. Each is one JSON value; anything else is the message of a defect.
+fn json_lines(stream: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(stream);
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let lines = lines.map(|line| match line.starts_with('{') {
+        true => line.to_owned(),
+        false => serde_json::json!({ "error": { "message": line } }).to_string(),
+    });
+    lines.collect()
+}
+
 /// Reads the output of a command. Closing it early makes the command end.
-fn read(stream: Option<impl io::Read>) -> io::Result<String> {
-    let mut text = String::new();
+fn read(stream: Option<impl io::Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        stream.take(OUTPUT_BYTES + 1).read_to_string(&mut text)?;
+        stream.take(OUTPUT_BYTES + 1).read_to_end(&mut bytes)?;
     }
-    match text.len() as u64 > OUTPUT_BYTES {
+    match bytes.len() as u64 > OUTPUT_BYTES {
         true => Err(io::ErrorKind::FileTooLarge.into()),
-        false => Ok(text),
+        false => Ok(bytes),
     }
 }
 
@@ -332,6 +417,8 @@ mod tests {
             ("order", ("resume", "/etc/passwd")),
             ("inspect", ("nodes", "1")),
             ("stats", ("storage-option", "a=b")),
+            ("select", ("out", "/tmp/x")),
+            ("diff", ("temp-dir", "/tmp")),
             ("plan", ("nodes", "1\0")),
         ] {
             assert_eq!(options(name, &[query]), Err(400), "{name} {query:?}");

@@ -1,14 +1,17 @@
 //! Samples of an open dataset, by number, whatever its format.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::ops::Range;
 
+use serde_json::{Value as Json, json};
 use shardmill_core::Limits;
-use shardmill_dataset::{
-    Dataset, DatasetError, DatasetProblem, KEY_COLUMN, Place, ShardBytes, TarFile, TarSet,
-};
+use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, Sample, TarFile, TarSet, ViewTarget};
 use shardmill_mds::{DType, Image, NdArray, SampleValue, TextValue, Value, decode};
-use shardmill_webdataset::{Consumer, SampleEntry, Survey, Value as TarValue, inflate};
+use shardmill_storage::StorageError;
+use shardmill_webdataset::{Value as TarValue, inflate};
+
+use crate::tars::{TarSample, Tars};
 
 /// The most bytes of a field that are read and decoded. Of a longer one, only the first bytes are shown.
 pub const FIELD_BYTES: u64 = 256 << 20;
@@ -19,36 +22,73 @@ const PREFIX_BYTES: u64 = 64 << 10;
 /// The first bytes of a NumPy file.
 const NUMPY: &[u8] = b"\x93NUMPY";
 
-/// The number of tar shards whose headers are kept.
-const KEPT_SHARDS: usize = 4;
+/// The most bytes of neighbours that are read at once: about what a connection to a store transfers in the time in which
+/// it answers.
+const RUN_BYTES: u64 = 1 << 20;
 
 /// The samples of a dataset.
 #[derive(Debug)]
 pub struct Samples {
     stored: Stored,
     limits: Limits,
+    with_deleted: bool,
 }
 
 #[derive(Debug)]
 enum Stored {
     Indexed(Box<Dataset>),
     Tars(Tars),
+    Rows(Box<dyn RowSource>),
 }
 
-#[derive(Debug)]
-struct Tars {
-    set: TarSet,
-    /// The number of stored samples of each shard.
-    stored: Vec<u64>,
-    /// The shards that were read last, the latest at the end.
-    kept: Mutex<Vec<(usize, Arc<TarShard>)>>,
+/// Rows of a table, or samples of a tree of files.
+pub trait RowSource: fmt::Debug + Send + Sync {
+    /// Returns the number of rows.
+    fn rows(&self) -> u64;
+
+    /// Calls `show` with the number and each field of some rows. Returns how many rows were read, from the first.
+    ///
+    /// # Errors
+    ///
+    /// An error as the command line describes it.
+    fn visit(
+        &self,
+        rows: Range<u64>,
+        show: &mut dyn FnMut(u64, &FieldValue<'_>),
+    ) -> Result<u64, Json>;
 }
 
-/// A tar shard: where its samples are, and its bytes if they are in memory or mapped.
+/// An error of reading samples.
 #[derive(Debug)]
-struct TarShard {
-    samples: Vec<SampleEntry>,
-    data: Option<ShardBytes>,
+pub enum SampleError {
+    /// An error of the dataset.
+    Dataset(Box<DatasetError>),
+    /// An error that the command line has described.
+    Described(Json),
+}
+
+impl From<DatasetError> for SampleError {
+    fn from(error: DatasetError) -> Self {
+        Self::Dataset(Box::new(error))
+    }
+}
+
+impl From<StorageError> for SampleError {
+    fn from(error: StorageError) -> Self {
+        DatasetError::from(error).into()
+    }
+}
+
+/// The name of a file, and its length.
+pub type ShardFile = (String, u64);
+
+/// The files of a shard.
+#[derive(Debug)]
+pub struct ShardFiles {
+    /// The raw file.
+    pub raw: ShardFile,
+    /// The compressed file, if that is what is stored.
+    pub stored: Option<ShardFile>,
 }
 
 /// Where a sample is stored.
@@ -82,6 +122,7 @@ impl Samples {
     #[must_use]
     pub fn of_dataset(dataset: Dataset) -> Self {
         Self {
+            with_deleted: false,
             limits: dataset.limits().clone(),
             stored: Stored::Indexed(Box::new(dataset)),
         }
@@ -90,10 +131,65 @@ impl Samples {
     /// Makes the samples of tar shards. `stored` are the numbers of samples in the shards, deleted ones counted.
     #[must_use]
     pub fn of_tars(set: TarSet, stored: Vec<u64>, limits: Limits) -> Self {
-        let kept = Mutex::default();
         Self {
-            stored: Stored::Tars(Tars { set, stored, kept }),
+            with_deleted: false,
+            stored: Stored::Tars(Tars::new(set, stored)),
             limits,
+        }
+    }
+
+    /// Makes the samples of a table or of a tree of files.
+    #[must_use]
+    pub fn of_rows(rows: Box<dyn RowSource>) -> Self {
+        Self {
+            limits: Limits::default(),
+            with_deleted: false,
+            stored: Stored::Rows(rows),
+        }
+    }
+
+    /// Returns what they are samples of: `dataset`, `tars` or `source`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match &self.stored {
+            Stored::Indexed(_) => "dataset",
+            Stored::Tars(_) => "tars",
+            Stored::Rows(_) => "source",
+        }
+    }
+
+    /// Iterates over the files of the shards.
+    pub fn shard_files(&self) -> Box<dyn Iterator<Item = ShardFiles> + '_> {
+        match &self.stored {
+            Stored::Indexed(dataset) => Box::new(dataset.index().shards.iter().map(|shard| {
+                let file = |file: &shardmill_mds::FileInfo| (file.basename.to_string(), file.bytes);
+                ShardFiles {
+                    raw: file(&shard.raw_data),
+                    stored: shard.zip_data.as_ref().map(file),
+                }
+            })),
+            Stored::Tars(tars) => {
+                let entries = tars.set().shards().iter().filter_map(TarFile::entry);
+                Box::new(entries.map(|shard| {
+                    let file = |file: &shardmill_webdataset::FileInfo| {
+                        (file.basename.to_string(), file.bytes)
+                    };
+                    ShardFiles {
+                        raw: file(&shard.raw_data),
+                        stored: shard.zip_data.as_ref().map(file),
+                    }
+                }))
+            }
+            Stored::Rows(_) => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// Sets whether deleted samples are among them. The dataset was opened accordingly.
+    #[must_use]
+    pub fn including_deleted(self, with_deleted: bool) -> Self {
+        Self {
+            with_deleted,
+            ..self
         }
     }
 
@@ -102,7 +198,8 @@ impl Samples {
     pub fn len(&self) -> u64 {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.len(),
-            Stored::Tars(tars) => tars.live().map(|(_, live)| live).sum(),
+            Stored::Tars(tars) => tars.len(),
+            Stored::Rows(rows) => rows.rows(),
         }
     }
 
@@ -117,7 +214,29 @@ impl Samples {
     pub fn shards(&self) -> usize {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.index().shards.len(),
-            Stored::Tars(tars) => tars.set.shards().len(),
+            Stored::Tars(tars) => tars.set().shards().len(),
+            Stored::Rows(_) => 0,
+        }
+    }
+
+    /// Returns whether deleted samples are among them.
+    #[must_use]
+    pub const fn with_deleted(&self) -> bool {
+        self.with_deleted
+    }
+
+    /// Returns what views of the dataset refer to.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading the index, or the headers of tar files without one. Sources have no views.
+    pub fn view_target(&self) -> Result<ViewTarget, SampleError> {
+        match &self.stored {
+            Stored::Indexed(dataset) => Ok(dataset.view_target()?),
+            Stored::Tars(tars) => Ok(tars.set().view_target(&self.limits)?.0),
+            Stored::Rows(_) => Err(SampleError::Described(
+                json!({ "message": "a source has no views" }),
+            )),
         }
     }
 
@@ -125,26 +244,66 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// [`DatasetProblem::NoSample`] beyond the last sample; errors of reading the shard.
+    /// [`DatasetProblem::NoSample`](shardmill_dataset::DatasetProblem::NoSample) beyond the last sample; errors of reading the
+    /// shard.
     pub fn visit(
         &self,
         number: u64,
         show: &mut dyn FnMut(&FieldValue<'_>),
-    ) -> Result<SamplePosition, DatasetError> {
+    ) -> Result<SamplePosition, SampleError> {
+        let numbers = number..number.saturating_add(1);
+        let visited = self.visit_run(numbers, &mut |_, field| show(field))?;
+        Ok(visited.into_iter().next().unwrap_or_default())
+    }
+
+    /// Calls `show` with the number and each field of the first samples of a range: as many as one read returns, but at
+    /// least one. Returns where they are stored.
+    ///
+    /// # Errors
+    ///
+    /// As [`visit`](Self::visit).
+    pub fn visit_run(
+        &self,
+        numbers: Range<u64>,
+        show: &mut dyn FnMut(u64, &FieldValue<'_>),
+    ) -> Result<Vec<SamplePosition>, SampleError> {
         match &self.stored {
-            Stored::Indexed(dataset) => self.visit_indexed(dataset, number, show),
-            Stored::Tars(tars) => self.visit_tar(tars, number, show),
+            Stored::Indexed(dataset) => {
+                let samples = dataset.samples(numbers, RUN_BYTES)?;
+                let visit = |sample| Ok(self.visit_indexed(dataset, sample, show)?);
+                samples.iter().map(visit).collect()
+            }
+            Stored::Rows(rows) => {
+                match rows.visit(numbers, show).map_err(SampleError::Described)? {
+                    0 => Err(SampleError::Described(
+                        json!({ "message": "there is no such row; the source has changed" }),
+                    )),
+                    read => Ok((0..read).map(|_| SamplePosition::default()).collect()),
+                }
+            }
+            Stored::Tars(tars) => {
+                let run =
+                    tars.visit(&numbers, RUN_BYTES, &self.limits, &mut |number, sample| {
+                        self.visit_tar(sample, &mut |field| show(number, field))
+                    })?;
+                let position = |n| SamplePosition {
+                    shard: run.shard,
+                    file: run.file.name().to_owned(),
+                    at: run.at + n,
+                };
+                Ok((0..run.count).map(position).collect())
+            }
         }
     }
 
     fn visit_indexed(
         &self,
         dataset: &Dataset,
-        number: u64,
-        show: &mut dyn FnMut(&FieldValue<'_>),
+        sample: &Sample,
+        show: &mut dyn FnMut(u64, &FieldValue<'_>),
     ) -> Result<SamplePosition, DatasetError> {
+        let number = sample.number();
         let (shard, at) = dataset.locate(number)?;
-        let sample = dataset.sample(number)?;
         if sample.config().mds_columns().is_some() {
             for field in sample.fields()? {
                 let value = match decode(field.encoding, field.datum, &self.limits) {
@@ -154,17 +313,18 @@ impl Samples {
                     }
                     value => value.map_err(|error| error.to_string()),
                 };
-                show(&FieldValue {
+                let field = FieldValue {
                     name: field.name,
                     encoding: field.encoding.to_string().into(),
                     bytes: field.datum,
                     stored_bytes: field.datum.len() as u64,
                     value,
-                });
+                };
+                show(number, &field);
             }
         } else {
             for (name, value) in sample.values()? {
-                show_text(name, &value, show);
+                show_text(name, &value, &mut |field| show(number, field));
             }
         }
         let entry = dataset.index().shards.get(shard);
@@ -180,27 +340,23 @@ impl Samples {
 
     fn visit_tar(
         &self,
-        tars: &Tars,
-        number: u64,
+        sample: &TarSample<'_>,
         show: &mut dyn FnMut(&FieldValue<'_>),
-    ) -> Result<SamplePosition, DatasetError> {
-        let (shard, at, file) = tars.locate(number)?;
-        let read = tars.read(shard, file, &self.limits)?;
-        let entry = usize::try_from(at).ok().and_then(|at| read.samples.get(at));
-        let entry = entry.ok_or_else(|| changed(file))?;
+    ) -> Result<(), DatasetError> {
+        let key = &sample.entry.key;
         show(&FieldValue {
             name: KEY_COLUMN,
             encoding: "".into(),
-            bytes: entry.key.as_bytes(),
-            stored_bytes: entry.key.len() as u64,
-            value: Ok(Value::Str(&entry.key)),
+            bytes: key.as_bytes(),
+            stored_bytes: key.len() as u64,
+            value: Ok(Value::Str(key)),
         });
-        for field in &entry.fields {
+        for field in &sample.entry.fields {
             let length = match field.bytes > FIELD_BYTES {
                 true => PREFIX_BYTES,
                 false => field.bytes,
             };
-            let bytes = read.bytes(file, field.offset, length)?;
+            let bytes = sample.bytes(field, 0..length)?;
             let plain = inflate(&field.name, &bytes, &self.limits);
             let value = match &plain {
                 Ok(plain) if length == field.bytes => tar_value(&field.name, plain, &self.limits),
@@ -215,42 +371,81 @@ impl Samples {
                 value,
             });
         }
-        Ok(SamplePosition {
-            shard,
-            file: file.name().to_owned(),
-            at,
-        })
+        Ok(())
     }
 
-    /// Returns the key of a sample, if it has one.
+    /// Returns a range of the bytes of a value, and how many it has; `None` if the sample has no such value. Of a tar shard, only
+    /// the range is read.
     ///
     /// # Errors
     ///
     /// As [`visit`](Self::visit).
-    pub fn key(&self, number: u64) -> Result<Option<String>, DatasetError> {
+    pub fn part(
+        &self,
+        number: u64,
+        column: &str,
+        range: &Range<u64>,
+    ) -> Result<Option<(Vec<u8>, u64)>, SampleError> {
+        let within = |bytes: u64| {
+            let start = range.start.min(bytes);
+            start..range.end.clamp(start, bytes)
+        };
+        let mut found = None;
         if let Stored::Tars(tars) = &self.stored {
-            let (shard, at, file) = tars.locate(number)?;
-            let read = tars.read(shard, file, &self.limits)?;
-            let entry = usize::try_from(at).ok().and_then(|at| read.samples.get(at));
-            return Ok(entry.map(|entry| entry.key.to_string()));
+            let numbers = number..number.saturating_add(1);
+            tars.visit(&numbers, 0, &self.limits, &mut |_, sample| {
+                if let Some(field) = sample.entry.field(column) {
+                    let bytes = sample.bytes(field, within(field.bytes))?;
+                    found = Some((bytes.into_owned(), field.bytes));
+                }
+                Ok(())
+            })?;
+            return Ok(found);
         }
-        let mut key = None;
         self.visit(number, &mut |field| {
+            if field.name == column {
+                let bytes = match &field.value {
+                    Ok(Value::Bytes(bytes)) => bytes,
+                    _ => field.bytes,
+                };
+                let range = within(bytes.len() as u64);
+                let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
+                let part = bytes.get(at(range.start)..at(range.end));
+                found = Some((part.unwrap_or_default().to_vec(), bytes.len() as u64));
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Returns the keys of the first samples of a range: as many as one read returns, but at least one. Samples without a key
+    /// have an empty one.
+    ///
+    /// # Errors
+    ///
+    /// As [`visit`](Self::visit).
+    pub fn keys(&self, numbers: Range<u64>) -> Result<Vec<String>, SampleError> {
+        let mut keys = Vec::new();
+        if let Stored::Tars(tars) = &self.stored {
+            tars.visit(&numbers, RUN_BYTES, &self.limits, &mut |_, sample| {
+                keys.push(sample.entry.key.to_string());
+                Ok(())
+            })?;
+            return Ok(keys);
+        }
+        let first = numbers.start;
+        let visited = self.visit_run(numbers, &mut |number, field| {
             if field.name == KEY_COLUMN {
-                key = Some(match &field.value {
+                let at = usize::try_from(number - first).unwrap_or(usize::MAX);
+                keys.resize(keys.len().max(at), String::new());
+                keys.push(match &field.value {
                     Ok(Value::Str(text)) => (*text).to_owned(),
                     _ => String::from_utf8_lossy(field.bytes).into_owned(),
                 });
             }
         })?;
-        Ok(key)
+        keys.resize(visited.len(), String::new());
+        Ok(keys)
     }
-}
-
-/// Returns the error for a shard that changed while it was read.
-fn changed(file: &TarFile) -> DatasetError {
-    let place = Place::file(&file.path().to_string_lossy());
-    DatasetProblem::ShardChanged.at(place, "the file was changed while it was read")
 }
 
 /// Calls `show` with a value of a text format.
@@ -277,95 +472,6 @@ fn show_text(name: &str, value: &SampleValue<'_>, show: &mut dyn FnMut(&FieldVal
         stored_bytes: text.len() as u64,
         value: Ok(shown),
     });
-}
-
-impl Tars {
-    /// Returns the files with the numbers of their live samples.
-    fn live(&self) -> impl Iterator<Item = (&TarFile, u64)> {
-        let files = self.set.shards().iter().zip(&self.stored);
-        files.map(|(file, stored)| (file, file.live_samples(*stored)))
-    }
-
-    /// Returns the shard of a sample, and the stored position of the sample in it.
-    fn locate(&self, number: u64) -> Result<(usize, u64, &TarFile), DatasetError> {
-        let mut first = 0_u64;
-        for (shard, (file, live)) in self.live().enumerate() {
-            if number - first < live {
-                let stored = self.stored.get(shard).copied().unwrap_or_default();
-                let mut left = number - first;
-                for range in file.live_ranges(stored) {
-                    let length = range.end - range.start;
-                    if left < length {
-                        return Ok((shard, range.start + left, file));
-                    }
-                    left -= length;
-                }
-            }
-            first = first.saturating_add(live);
-        }
-        let reason = format!("there is no sample {number}: the dataset has {first}");
-        Err(DatasetProblem::NoSample.of_call(reason))
-    }
-
-    /// Returns a shard with its headers parsed. An uncompressed object in a store is not loaded: only its headers are
-    /// read.
-    fn read(
-        &self,
-        shard: usize,
-        file: &TarFile,
-        limits: &Limits,
-    ) -> Result<Arc<TarShard>, DatasetError> {
-        {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(found) = kept.iter().position(|(known, _)| *known == shard) {
-                let entry = kept.remove(found);
-                let read = Arc::clone(&entry.1);
-                kept.push(entry);
-                return Ok(read);
-            }
-        }
-        let is_ranged = file.open()?.as_file().is_none() && file.compression()?.is_none();
-        let (survey, data) = match is_ranged {
-            true => (file.survey(limits)?, None),
-            false => {
-                let data = file.load(limits)?;
-                (Survey::of(data.as_ref(), limits), Some(data))
-            }
-        };
-        let (samples, problems) = survey.samples(Consumer::Webdataset, limits);
-        if let Some(problem) = survey.error.or_else(|| problems.into_iter().next()) {
-            return Err(DatasetError::tar_file(&file.path(), problem));
-        }
-        let read = Arc::new(TarShard { samples, data });
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT_SHARDS {
-            kept.remove(0);
-        }
-        kept.push((shard, Arc::clone(&read)));
-        Ok(read)
-    }
-}
-
-impl TarShard {
-    fn bytes(
-        &self,
-        file: &TarFile,
-        offset: u64,
-        length: u64,
-    ) -> Result<Cow<'_, [u8]>, DatasetError> {
-        let Some(data) = &self.data else {
-            return Ok(file.open()?.read_range(offset, length)?.into());
-        };
-        let range = usize::try_from(offset)
-            .ok()
-            .zip(usize::try_from(length).ok());
-        let bytes = range
-            .and_then(|(offset, length)| data.as_ref().get(offset..offset.checked_add(length)?));
-        match bytes {
-            Some(bytes) if !data.is_damaged() => Ok(bytes.into()),
-            _ => Err(changed(file)),
-        }
-    }
 }
 
 /// Decodes a field of a tar shard by its extension.

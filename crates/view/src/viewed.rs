@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -10,11 +12,16 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value as Json, json};
 use shardmill_core::parallel;
 use shardmill_dataset::DatasetError;
+use shardmill_tokenize::Tokenizer;
 
-use crate::http::{Request, Response};
-use crate::preview::{PreviewSize, UNKNOWN, preview, raw, short_text};
+use crate::cached::cached;
+use crate::http::{Request, Response, UNKNOWN};
+use crate::media::{MediaKind, media_type};
+use crate::metrics::Metrics;
+use crate::preview::{PreviewSize, preview, raw, short_text};
 use crate::program::Program;
-use crate::samples::Samples;
+use crate::samples::{SampleError, Samples};
+use crate::selections::{Selection, Selections};
 
 /// The most samples of one response.
 const MOST_SAMPLES: u64 = 200;
@@ -28,6 +35,12 @@ const SEARCH_TIME: Duration = Duration::from_secs(20);
 /// The most samples in which frequent values are counted, and the most values that are returned.
 const MOST_COUNTED: u64 = 100_000;
 const MOST_FREQUENT: usize = 20;
+
+/// The bytes that show what kind of media a value is.
+const MEDIA_HEAD_BYTES: u64 = 64;
+
+/// The most bytes of a part of a sound or a video.
+const MEDIA_PART_BYTES: u64 = 4 << 20;
 
 /// The samples of a report.
 const REPORT_SAMPLES: u64 = 24;
@@ -47,6 +60,23 @@ pub struct Viewed {
     pub program: Program,
     /// Describes an error as the command line does.
     pub explain: fn(DatasetError) -> Json,
+    /// The samples that met the last conditions.
+    pub selections: Selections,
+    /// What else the command line names.
+    pub extras: Extras,
+}
+
+/// What else a page can show.
+#[derive(Debug, Default)]
+pub struct Extras {
+    /// The dataset that it is compared with.
+    pub compared: Option<Samples>,
+    /// The folder of a cache.
+    pub cache: Option<PathBuf>,
+    /// The metrics of a running job.
+    pub metrics: Option<Metrics>,
+    /// Decodes columns of token ids.
+    pub tokens: Option<Box<Tokenizer>>,
 }
 
 impl Viewed {
@@ -58,8 +88,13 @@ impl Viewed {
     ) -> Result<Response, Response> {
         match request.path.as_str() {
             "/api/dataset" => Ok(Response::json(&self.facts())),
-            "/api/samples" => self.list(request),
+            "/api/samples" => self.list(request, is_gone),
+            "/api/select" => self.select(request, is_gone),
+            "/api/view" => self.view(request, is_gone),
             "/api/raw" => self.raw(request),
+            "/api/media" => self.media(request),
+            "/api/cache" => self.cache(),
+            "/api/metrics" => self.metrics(),
             "/api/find" => self.find(request, is_gone),
             "/api/frequent" => self.frequent(request, is_gone),
             path => match path.strip_prefix("/api/run/") {
@@ -76,59 +111,165 @@ impl Viewed {
             "shards": self.samples.shards(),
             "options": self.program.shown_options,
             "version": env!("CARGO_PKG_VERSION"),
+            "kind": self.samples.kind(),
+            "compared": self.program.compared,
+            "cache": self.extras.cache,
+            "metrics": self.extras.metrics.as_ref().map(Metrics::url),
         })
     }
 
-    /// Returns the response for an error of the dataset.
-    fn failed(&self, error: DatasetError) -> Response {
+    /// Describes an error of samples.
+    fn described(&self, error: SampleError) -> Json {
+        match error {
+            SampleError::Dataset(error) => (self.explain)(*error),
+            SampleError::Described(described) => described,
+        }
+    }
+
+    /// Returns the response for an error of samples.
+    fn failed(&self, error: impl Into<SampleError>) -> Response {
         Response {
             status: 422,
-            ..Response::json(&json!({ "error": (self.explain)(error) }))
+            ..Response::json(&json!({ "error": self.described(error.into()) }))
         }
     }
 
-    /// Describes one sample. A sample that cannot be read has an error instead of fields.
-    fn sample(&self, number: u64, size: PreviewSize) -> Json {
-        let mut fields = Vec::new();
-        let position = self
-            .samples
-            .visit(number, &mut |field| fields.push(preview(field, size)));
-        match position {
-            Ok(position) => json!({
-                "number": number,
-                "shard": position.shard,
-                "file": position.file,
-                "at": position.at,
-                "fields": fields,
-            }),
-            Err(error) => json!({ "number": number, "error": (self.explain)(error) }),
+    /// Returns the samples of the dataset that a request is about.
+    fn side(&self, request: &Request) -> Result<&Samples, Response> {
+        match (request.value("of"), &self.extras.compared) {
+            (None, _) => Ok(&self.samples),
+            (Some("compared"), Some(compared)) => Ok(compared),
+            _ => Err(Response::refusal(404, "there is no such dataset")),
         }
     }
 
-    /// Describes consecutive samples. The first one makes the dataset cache what its neighbours share, such as the headers
-    /// of a shard. The others are read at the same time, because each may be a request to a store.
-    fn consecutive(&self, numbers: Range<u64>, size: PreviewSize) -> Vec<Json> {
-        let mut numbers: Vec<u64> = numbers.collect();
-        let rest = numbers.split_off(numbers.len().min(1));
-        let mut samples: Vec<Json> = numbers.iter().map(|n| self.sample(*n, size)).collect();
-        let read = |at: usize| Ok::<_, Infallible>(rest.get(at).map(|n| self.sample(*n, size)));
-        let Ok(others) = parallel::map(rest.len(), READERS, read);
-        samples.extend(others.into_iter().flatten());
-        samples
+    /// Describes the first samples of a range: as many as one read returns, but at least one. A sample that cannot be read has
+    /// an error instead of fields.
+    fn run(&self, samples: &Samples, numbers: Range<u64>, size: PreviewSize) -> Vec<Json> {
+        let (first, is_one) = (numbers.start, numbers.end - numbers.start <= 1);
+        let mut fields: BTreeMap<u64, Vec<Json>> = BTreeMap::new();
+        let tokens = self.extras.tokens.as_deref();
+        let visited = samples.visit_run(numbers, &mut |number, field| {
+            let fields = fields.entry(number).or_default();
+            fields.push(preview(field, size, tokens));
+        });
+        match visited {
+            Ok(positions) => (first..)
+                .zip(positions)
+                .map(|(number, position)| {
+                    json!({
+                        "number": number,
+                        "shard": position.shard,
+                        "file": position.file,
+                        "at": position.at,
+                        "fields": fields.remove(&number).unwrap_or_default(),
+                    })
+                })
+                .collect(),
+            Err(error) if is_one => {
+                vec![json!({ "number": first, "error": self.described(error) })]
+            }
+            // One of them cannot be read: the first one is read alone, and the caller continues with the others.
+            Err(_) => self.run(samples, first..first + 1, size),
+        }
     }
 
-    /// Describes consecutive samples.
-    fn list(&self, request: &Request) -> Result<Response, Response> {
+    /// Describes samples, given by ascending numbers. The first ones make the dataset cache what their neighbours share, such
+    /// as offsets. The others are read at the same time, because each read may be a request to a store.
+    fn describe(&self, samples: &Samples, numbers: &[u64], size: PreviewSize) -> Vec<Json> {
+        let neighbours = numbers.chunk_by(|one, next| one + 1 == *next);
+        let mut neighbours = neighbours.filter_map(|run| Some(*run.first()?..run.last()? + 1));
+        let Some(mut run) = neighbours.next() else {
+            return Vec::new();
+        };
+        let mut shown = self.run(samples, run.clone(), size);
+        let step = shown.len() as u64;
+        run.start += step;
+        let parts: Vec<Range<u64>> = std::iter::once(run)
+            .chain(neighbours)
+            .flat_map(|run| {
+                let starts = run
+                    .clone()
+                    .step_by(usize::try_from(step).unwrap_or(usize::MAX));
+                starts.map(move |start| start..run.end.min(start + step))
+            })
+            .collect();
+        let read = |at: usize| {
+            let mut part = parts.get(at).cloned().unwrap_or_default();
+            let mut shown = Vec::new();
+            while part.start < part.end {
+                let run = self.run(samples, part.clone(), size);
+                part.start += run.len() as u64;
+                shown.extend(run);
+            }
+            Ok::<_, Infallible>(shown)
+        };
+        let Ok(others) = parallel::map(parts.len(), READERS, read);
+        shown.extend(others.into_iter().flatten());
+        shown
+    }
+
+    /// Describes consecutive samples, of those that meet a condition if there is one.
+    fn list(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
         let from = request.number("from", 0)?;
         let count = request.number("count", 1)?.min(MOST_SAMPLES);
         let size = match request.value("full") {
             Some("true") => PreviewSize::FULL,
             _ => PreviewSize::TILE,
         };
-        let end = from.saturating_add(count).min(self.samples.len());
+        let range = |samples: u64| from..from.saturating_add(count).min(samples);
+        let samples = self.side(request)?;
+        let numbers: Vec<u64> = match request.value("where") {
+            None => range(samples.len()).collect(),
+            Some(condition) => {
+                let selection = self.selection(condition, is_gone)?;
+                let range = range(selection.len());
+                range.map(|at| selection.number(at)).collect()
+            }
+        };
         Ok(Response::json(
-            &json!({ "samples": self.consecutive(from..end, size) }),
+            &json!({ "samples": self.describe(samples, &numbers, size) }),
         ))
+    }
+
+    /// Returns the samples that meet a condition.
+    fn selection(
+        &self,
+        condition: &str,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<Arc<Selection>, Response> {
+        self.selections.get(condition, || {
+            let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+            let with_deleted = self.samples.with_deleted().to_string();
+            let query = [
+                pair("where", condition),
+                pair("with-deleted", &with_deleted),
+            ];
+            let (command, file) = self.program.bytes("select", &query, is_gone)?;
+            let target = self.samples.view_target();
+            let location = &self.program.location;
+            target
+                .and_then(|target| Ok(Selection::new(command, file, target, location)?))
+                .map_err(|error| self.failed(error))
+        })
+    }
+
+    /// Returns how many samples meet a condition.
+    fn select(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
+        let condition = request.value("where").unwrap_or_default();
+        let selection = self.selection(condition, is_gone)?;
+        Ok(Response::json(&json!({
+            "command": selection.command,
+            "samples": selection.len(),
+            "bytes": selection.file.len(),
+        })))
+    }
+
+    /// Returns the view of the samples that meet a condition, for the browser to save.
+    fn view(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
+        let condition = request.value("where").unwrap_or_default();
+        let selection = self.selection(condition, is_gone)?;
+        Ok(Response::download("selection.view", selection.file.clone()))
     }
 
     /// Returns the bytes of one value, with a type that the browser can show or only save.
@@ -136,35 +277,79 @@ impl Viewed {
         let column = request.value("column").unwrap_or_default();
         let item = usize::try_from(request.number("item", 0)?).unwrap_or(usize::MAX);
         let mut found = None;
-        let visited = self
-            .samples
-            .visit(request.number("sample", 0)?, &mut |field| {
-                if field.name == column && found.is_none() {
-                    found = raw(field, item);
-                }
-            });
+        let samples = self.side(request)?;
+        let visited = samples.visit(request.number("sample", 0)?, &mut |field| {
+            if field.name == column && found.is_none() {
+                found = raw(field, item);
+            }
+        });
         visited.map_err(|error| self.failed(error))?;
         let (mime, bytes) =
             found.ok_or_else(|| Response::refusal(404, "the sample has no such value"))?;
-        let mut response = Response::new(mime, bytes);
-        if mime == UNKNOWN {
-            let disposition = "attachment; filename=\"value.bin\"".to_owned();
-            response.headers.push(("Content-Disposition", disposition));
-        }
-        Ok(response)
+        Ok(match mime {
+            UNKNOWN => Response::download("value.bin", bytes),
+            _ => Response::new(mime, bytes),
+        })
+    }
+
+    /// Returns a part of a sound or a video, for an element that plays it.
+    fn media(&self, request: &Request) -> Result<Response, Response> {
+        let samples = self.side(request)?;
+        let column = request.value("column").unwrap_or_default();
+        let number = request.number("sample", 0)?;
+        let part = |range: Range<u64>| {
+            let part = samples.part(number, column, &range);
+            let part = part.map_err(|error| self.failed(error))?;
+            part.ok_or_else(|| Response::refusal(404, "the sample has no such value"))
+        };
+        let (head, total) = part(0..MEDIA_HEAD_BYTES)?;
+        let mime = match media_type(&head) {
+            Some((MediaKind::Audio | MediaKind::Video, mime)) => mime,
+            _ => return Err(Response::refusal(404, "the value is no sound or video")),
+        };
+        let Some(range) = request.range(total, MEDIA_PART_BYTES)? else {
+            return Ok(Response::new(mime, part(0..total)?.0));
+        };
+        let (bytes, _) = part(range.clone())?;
+        Ok(Response::part(mime, bytes, &range, total))
+    }
+
+    /// Returns which shards are in the folder of the cache.
+    fn cache(&self) -> Result<Response, Response> {
+        let folder = self.extras.cache.as_ref();
+        let folder = folder.ok_or_else(|| Response::refusal(404, "no --cache was given"))?;
+        let found = cached(&self.samples, folder).map_err(|error| self.failed(error))?;
+        Ok(Response::json(&found))
+    }
+
+    /// Returns the metrics of the running job.
+    fn metrics(&self) -> Result<Response, Response> {
+        let metrics = self.extras.metrics.as_ref();
+        let metrics = metrics.ok_or_else(|| Response::refusal(404, "no --metrics was given"))?;
+        let text = metrics.fetch().map_err(|error| {
+            Response::refusal(
+                502,
+                format!("{}: no metrics can be read: {error}", metrics.url()),
+            )
+        })?;
+        Ok(Response::json(&json!({ "text": text })))
     }
 
     /// Searches for the first sample with a key.
     fn find(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
         let wanted = request.value("key").unwrap_or_default();
         let started = Instant::now();
-        for number in request.number("from", 0)?..self.samples.len() {
-            let key = self.samples.key(number);
-            if key.map_err(|error| self.failed(error))?.as_deref() == Some(wanted) {
+        let mut numbers = request.number("from", 0)?..self.samples.len();
+        while numbers.start < numbers.end {
+            let keys = self.samples.keys(numbers.clone());
+            let keys = keys.map_err(|error| self.failed(error))?;
+            if let Some(at) = keys.iter().position(|key| !key.is_empty() && key == wanted) {
+                let number = numbers.start + at as u64;
                 return Ok(Response::json(&json!({ "number": number })));
             }
+            numbers.start += keys.len() as u64;
             if started.elapsed() > SEARCH_TIME || is_gone() {
-                let next = number + 1;
+                let next = numbers.start;
                 return Ok(Response::json(&json!({ "number": null, "next": next })));
             }
         }
@@ -182,8 +367,9 @@ impl Viewed {
         let started = Instant::now();
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         let (mut rows, mut other) = (0_u64, 0_u64);
-        for number in 0..most.min(self.samples.len()) {
-            let visited = self.samples.visit(number, &mut |field| {
+        let most = most.min(self.samples.len());
+        while rows < most {
+            let visited = self.samples.visit_run(rows..most, &mut |_, field| {
                 if field.name == column {
                     match short_text(field) {
                         Some(text) => *counts.entry(text).or_default() += 1,
@@ -191,8 +377,7 @@ impl Viewed {
                     }
                 }
             });
-            visited.map_err(|error| self.failed(error))?;
-            rows += 1;
+            rows += visited.map_err(|error| self.failed(error))?.len() as u64;
             if started.elapsed() > SEARCH_TIME || is_gone() {
                 break;
             }
@@ -239,7 +424,7 @@ impl Viewed {
             "inspect": run("inspect", &[])?,
             "shards": run("shards", &[])?,
             "stats": run("stats", &rows)?,
-            "samples": self.consecutive(shown, PreviewSize::FULL),
+            "samples": self.describe(&self.samples, &shown.collect::<Vec<_>>(), PreviewSize::FULL),
             "media": media,
         }))
     }

@@ -4,13 +4,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow::record_batch::RecordBatch;
+
 use crate::input::RowNumbers;
 use shardmill_mds::Content;
 
 /// A sequence of encoded samples in source order.
 ///
 /// The thread that decoded the batch creates the chunk. Its bytes are never copied again, because shards are slices of
-/// chunks.
+/// chunks. Samples of tables are not encoded yet: their chunk holds the rows, and the positions of samples count the sizes
+/// of the rows.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
@@ -24,6 +27,8 @@ pub(crate) struct Chunk {
     pub(crate) contents: Vec<Content>,
     /// The row numbers of the samples, if `keys` is not empty.
     pub(crate) rows: Option<RowNumbers>,
+    /// The rows, if the samples belong to a table.
+    table: Option<RecordBatch>,
     pool: Arc<BufferPool>,
 }
 
@@ -46,10 +51,29 @@ impl Chunk {
         origin: Origin,
         pool: &Arc<BufferPool>,
     ) -> Self {
-        let len = ends
-            .last()
-            .map_or(0, |end| usize::try_from(*end).unwrap_or(usize::MAX))
-            .min(bytes.len());
+        let len = last_end(&ends).min(bytes.len());
+        Self::of(bytes, None, len, ends, origin, pool)
+    }
+
+    /// Creates a chunk of the rows of a table. `ends` are the sums of their sizes. No row has the size 0.
+    pub(crate) fn of_table(
+        rows: RecordBatch,
+        ends: Vec<u32>,
+        origin: Origin,
+        pool: &Arc<BufferPool>,
+    ) -> Self {
+        let len = last_end(&ends);
+        Self::of(Vec::new(), Some(rows), len, ends, origin, pool)
+    }
+
+    fn of(
+        bytes: Vec<u8>,
+        table: Option<RecordBatch>,
+        len: usize,
+        ends: Vec<u32>,
+        origin: Origin,
+        pool: &Arc<BufferPool>,
+    ) -> Self {
         pool.live.fetch_add(to_u64(len), Ordering::Relaxed);
         Self {
             bytes,
@@ -59,8 +83,19 @@ impl Chunk {
             keys: Vec::new(),
             contents: Vec::new(),
             rows: None,
+            table,
             pool: Arc::clone(pool),
         }
+    }
+
+    /// Returns the rows of a table in a range of sizes.
+    pub(crate) fn table_rows(&self, range: Range<usize>) -> Option<RecordBatch> {
+        let row = |at: usize| {
+            let is_before = |end: &u32| usize::try_from(*end).is_ok_and(|end| end <= at);
+            self.ends.partition_point(is_before)
+        };
+        let rows = row(range.start)..row(range.end);
+        Some(self.table.as_ref()?.slice(rows.start, rows.len()))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -85,8 +120,11 @@ impl Chunk {
         &mut self.bytes[begin..self.ends[sample] as usize]
     }
 
-    /// Computes the content of each sample. Must run before samples get their numbers, which change the bytes.
+    /// Computes the content of each sample, except in a table. Must run before samples get their numbers, which change the bytes.
     pub(crate) fn note_contents(&mut self) {
+        if self.table.is_some() {
+            return;
+        }
         let mut begin = 0;
         let contents = self.ends.iter().map(|end| {
             let end = *end as usize;
@@ -113,6 +151,11 @@ impl Drop for Chunk {
 
 fn to_u64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+fn last_end(ends: &[u32]) -> usize {
+    let last = ends.last().copied().unwrap_or(0);
+    usize::try_from(last).unwrap_or(usize::MAX)
 }
 
 /// A pool of reusable buffers. A new buffer would cost a page fault every 4 KiB.
@@ -154,7 +197,7 @@ impl BufferPool {
 
     fn give(&self, buffer: Vec<u8>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < self.keep {
+        if free.len() < self.keep && buffer.capacity() > 0 {
             free.push(buffer);
         }
     }

@@ -1,8 +1,12 @@
 //! Indexes and index entries of any format.
 
-use shardmill_core::{Diagnostic, ErrorKind, Limits, begins_as_tar_index};
+use shardmill_core::{
+    Diagnostic, ErrorKind, INDEX_NAME, Limits, TABLE_INDEX_NAME, begins_as_tar_index,
+};
 use shardmill_mds::{FileInfo, ShardEntry};
 use shardmill_webdataset::IndexShard;
+
+use crate::table::{TableFile, TableIndex, begins_as_table_index};
 
 /// The index of a dataset.
 #[derive(Clone, Debug)]
@@ -11,6 +15,8 @@ pub enum DatasetIndex {
     Streaming(shardmill_mds::Index),
     /// An index of tar shards.
     Tar(shardmill_webdataset::Index),
+    /// An index of the files of a table.
+    Table(TableIndex),
 }
 
 /// The index entry of one shard.
@@ -20,6 +26,8 @@ pub enum IndexEntry {
     Streaming(ShardEntry),
     /// The entry of a tar shard.
     Tar(IndexShard),
+    /// The entry of a file of a table.
+    Table(TableFile),
 }
 
 /// The error of an index that cannot be read.
@@ -32,34 +40,41 @@ pub enum IndexProblem {
     /// An invalid index of tar shards.
     #[error(transparent)]
     Tar(#[from] shardmill_webdataset::WebdatasetError),
+    /// An invalid index of a table.
+    #[error("the index of a table is invalid: {reason}")]
+    Table {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
 }
 
 impl IndexProblem {
-    fn inner(&self) -> &dyn Diagnostic {
+    fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
-            Self::Streaming(error) => error,
-            Self::Tar(error) => error,
+            Self::Streaming(error) => Some(error),
+            Self::Tar(error) => Some(error),
+            Self::Table { .. } => None,
         }
     }
 }
 
 impl Diagnostic for IndexProblem {
     fn kind(&self) -> ErrorKind {
-        self.inner().kind()
+        self.inner().map_or(ErrorKind::Corrupt, Diagnostic::kind)
     }
 
     fn id(&self) -> &'static str {
-        self.inner().id()
+        self.inner().map_or("index-syntax", Diagnostic::id)
     }
 
     fn hint(&self) -> Option<String> {
-        self.inner().hint()
+        self.inner().and_then(Diagnostic::hint)
     }
 }
 
 impl DatasetIndex {
-    /// Parses an index of either kind. The first key decides: keys are sorted, and only an index of tar shards has a
-    /// top-level `format`.
+    /// Parses an index of any kind. The first key decides: keys are sorted, only an index of tar shards begins with a
+    /// top-level `format`, and only an index of a table with `files`.
     ///
     /// # Errors
     ///
@@ -67,6 +82,12 @@ impl DatasetIndex {
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexProblem> {
         if begins_as_tar_index(json) {
             return Ok(Self::Tar(shardmill_webdataset::Index::parse(json, limits)?));
+        }
+        if begins_as_table_index(json) {
+            let index = TableIndex::parse(json, limits);
+            return Ok(Self::Table(
+                index.map_err(|reason| IndexProblem::Table { reason })?,
+            ));
         }
         Ok(Self::Streaming(shardmill_mds::Index::parse(json, limits)?))
     }
@@ -77,6 +98,16 @@ impl DatasetIndex {
         match self {
             Self::Streaming(index) => index.to_json(),
             Self::Tar(index) => index.to_json(),
+            Self::Table(index) => index.to_json(),
+        }
+    }
+
+    /// Returns the name of the file that holds the index.
+    #[must_use]
+    pub const fn file_name(&self) -> &'static str {
+        match self {
+            Self::Streaming(_) | Self::Tar(_) => INDEX_NAME,
+            Self::Table(_) => TABLE_INDEX_NAME,
         }
     }
 
@@ -86,6 +117,7 @@ impl DatasetIndex {
         let shards = match self {
             Self::Streaming(index) => index.shards.len(),
             Self::Tar(index) => index.shards.len(),
+            Self::Table(index) => index.files.len(),
         };
         u64::try_from(shards).unwrap_or(u64::MAX)
     }
@@ -96,17 +128,21 @@ impl DatasetIndex {
         match self {
             Self::Streaming(index) => index.samples(),
             Self::Tar(index) => index.samples(),
+            Self::Table(index) => index.rows(),
         }
     }
 
     /// Splits the index into one entry for each shard.
     pub fn into_entries(self) -> impl Iterator<Item = IndexEntry> {
-        let (streaming, tar) = match self {
-            Self::Streaming(index) => (index.shards, Vec::new()),
-            Self::Tar(index) => (Vec::new(), index.shards),
+        let (streaming, tar, table) = match self {
+            Self::Streaming(index) => (index.shards, Vec::new(), Vec::new()),
+            Self::Tar(index) => (Vec::new(), index.shards, Vec::new()),
+            Self::Table(index) => (Vec::new(), Vec::new(), index.files),
         };
         let tar = tar.into_iter().map(IndexEntry::Tar);
-        streaming.into_iter().map(IndexEntry::Streaming).chain(tar)
+        let table = table.into_iter().map(IndexEntry::Table);
+        let streaming = streaming.into_iter().map(IndexEntry::Streaming);
+        streaming.chain(tar).chain(table)
     }
 
     /// Returns the name and the length of each stored file.
@@ -115,6 +151,7 @@ impl DatasetIndex {
         match self {
             Self::Streaming(index) => named(index.shards.iter().flat_map(ShardEntry::stored)),
             Self::Tar(index) => named(index.shards.iter().flat_map(IndexShard::files)),
+            Self::Table(index) => named(index.files.iter().map(|file| &file.file)),
         }
     }
 
@@ -124,6 +161,7 @@ impl DatasetIndex {
         match self {
             Self::Streaming(index) => sum(index.shards.iter().map(streaming_raw)),
             Self::Tar(index) => sum(index.shards.iter().map(|shard| shard.raw_data.bytes)),
+            Self::Table(index) => sum(index.files.iter().map(|file| file.raw_bytes)),
         }
     }
 
@@ -141,6 +179,7 @@ impl IndexEntry {
         match self {
             Self::Streaming(entry) => streaming_raw(entry),
             Self::Tar(entry) => entry.raw_data.bytes,
+            Self::Table(entry) => entry.raw_bytes,
         }
     }
 
@@ -163,6 +202,10 @@ impl IndexEntry {
                 shards: vec![entry.clone()],
             }
             .to_json(),
+            Self::Table(entry) => TableIndex {
+                files: vec![entry.clone()],
+            }
+            .to_json(),
         }
     }
 
@@ -172,6 +215,7 @@ impl IndexEntry {
         match self {
             Self::Streaming(entry) => entry.samples,
             Self::Tar(entry) => entry.samples,
+            Self::Table(entry) => entry.rows,
         }
     }
 
@@ -187,6 +231,7 @@ impl IndexEntry {
         match self {
             Self::Streaming(entry) => named(entry.stored()),
             Self::Tar(entry) => named(entry.files()),
+            Self::Table(entry) => named(std::iter::once(&entry.file)),
         }
     }
 
@@ -205,6 +250,7 @@ impl IndexEntry {
                 entry.offsets.as_ref(),
                 None,
             ],
+            Self::Table(entry) => [Some(&entry.file), None, None, None],
         };
         let files = files.into_iter().flatten();
         files.map(|file| &*file.basename).collect()
@@ -225,6 +271,7 @@ impl IndexEntry {
                 entry.offsets.as_mut(),
                 None,
             ],
+            Self::Table(entry) => [Some(&mut entry.file), None, None, None],
         };
         for file in files.into_iter().flatten() {
             file.basename = name(&file.basename).into();
@@ -235,15 +282,23 @@ impl IndexEntry {
     pub(crate) fn into_streaming(self) -> Option<ShardEntry> {
         match self {
             Self::Streaming(entry) => Some(entry),
-            Self::Tar(_) => None,
+            Self::Tar(_) | Self::Table(_) => None,
         }
     }
 
     /// Returns the entry if it belongs to a tar shard.
     pub(crate) fn into_tar(self) -> Option<IndexShard> {
         match self {
-            Self::Streaming(_) => None,
             Self::Tar(entry) => Some(entry),
+            Self::Streaming(_) | Self::Table(_) => None,
+        }
+    }
+
+    /// Returns the entry if it belongs to a file of a table.
+    pub(crate) fn into_table(self) -> Option<TableFile> {
+        match self {
+            Self::Table(entry) => Some(entry),
+            Self::Streaming(_) | Self::Tar(_) => None,
         }
     }
 }

@@ -150,31 +150,29 @@ pub enum WriteError {
         hint: Option<String>,
     },
     /// A value does not fit the encoding of its column.
-    #[error("row {row}: {reason}")]
+    #[error("{row}: {reason}")]
     Value {
         /// The column.
         column: String,
-        /// The location of the row: a file and a row number, or a row of the result.
+        /// The row, as in `row 3 of x.parquet` or `sample a/001`.
         row: String,
         /// What is wrong with it.
         reason: Box<ValueReason>,
     },
     /// A value is null, and no option says what to do with nulls.
-    #[error("row {row} is null")]
+    #[error("{row} is null")]
     Null {
         /// The column.
         column: String,
-        /// The location of the row.
+        /// The row.
         row: String,
         /// The options that handle nulls.
         hint: String,
     },
     /// A sample is larger than the format or the limit allows.
-    #[error(
-        "row {row}: the sample has {bytes} bytes, more than the {limit} that a sample may have"
-    )]
+    #[error("{row}: the sample has {bytes} bytes, more than the {limit} that a sample may have")]
     SampleTooLarge {
-        /// The location of the row.
+        /// The row.
         row: String,
         /// Its encoded length.
         bytes: u64,
@@ -207,23 +205,32 @@ pub enum WriteError {
         #[source]
         source: shardmill_mds::CodecError,
     },
+    /// A file of a table cannot be encoded.
+    #[error("file {shard} could not be encoded")]
+    Table {
+        /// The number of the file.
+        shard: u64,
+        /// The cause.
+        #[source]
+        source: crate::table::TableError,
+    },
     /// A tar file cannot have this key or field.
-    #[error("row {row}")]
+    #[error("{row}")]
     Sample {
         /// The column that holds the key, or the field.
         column: String,
-        /// The location of the row.
+        /// The row.
         row: String,
         /// The cause.
         #[source]
         source: Box<shardmill_webdataset::WebdatasetError>,
     },
     /// Two samples have the same key.
-    #[error("row {row}: the key `{}` was there before", escape(key))]
+    #[error("{row}: the key `{}` was there before", escape(key))]
     DuplicateKey {
         /// The column that holds the key.
         column: String,
-        /// The location of the row.
+        /// The row.
         row: String,
         /// The key.
         key: String,
@@ -305,6 +312,14 @@ pub enum ValueReason {
         /// The length of a list that differs.
         other: usize,
     },
+    /// The array does not have the type and the number of dimensions of its column.
+    #[error("the array is {found}, the column holds arrays that are {expected}")]
+    Array {
+        /// The number of dimensions and the type of the value.
+        found: String,
+        /// Those of the column.
+        expected: String,
+    },
     /// The shape of an array differs from the declared shape.
     #[error("the array has shape {found:?}, the encoding says {expected:?}")]
     Shape {
@@ -362,7 +377,7 @@ impl Diagnostic for WriteError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Input { problem, .. } => problem.facts().0,
-            Self::TypeUnsupported { .. } => ErrorKind::Unsupported,
+            Self::TypeUnsupported { .. } | Self::Table { .. } => ErrorKind::Unsupported,
             Self::Value { .. }
             | Self::Null { .. }
             | Self::SampleTooLarge { .. }
@@ -386,13 +401,14 @@ impl Diagnostic for WriteError {
                 ValueReason::EmptyArray { .. } => "array-empty",
                 ValueReason::NullInside => "array-null",
                 ValueReason::Ragged { .. } => "array-ragged",
-                ValueReason::Shape { .. } => "array-shape",
+                ValueReason::Array { .. } | ValueReason::Shape { .. } => "array-shape",
                 ValueReason::Length { .. } => "value-length",
                 ValueReason::Separator { .. } => "value-separator",
                 ValueReason::Datum(error) => error.id(),
                 ValueReason::Field(error) => error.id(),
             },
             Self::Null { .. } => "value-null",
+            Self::Table { .. } => "parquet-encode",
             Self::SampleTooLarge { .. } => "limit-sample-bytes",
             Self::Columns { .. } => "config-columns",
             Self::Sample { source, .. } => source.id(),
@@ -463,8 +479,11 @@ impl ValueReason {
             Self::EmptyArray { .. } | Self::Ragged { .. } => {
                 format!("store the lists as JSON with --column {column}:json")
             }
+            Self::Array { .. } => {
+                format!("keep the bytes of MDS with --column {column}:bytes")
+            }
             Self::NullInside => format!(
-                "JSON keeps nulls: name the columns to write, with --column {column}:json for this one"
+                "--nulls mask stores 0 for it; JSON keeps nulls: name the columns to write, with --column {column}:json for this one"
             ),
             Self::Separator { .. } => {
                 "choose --to mds or jsonl, or --to xsv with a --separator that is in no value"

@@ -4,11 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use shardmill_core::{Format, check_relative_path, escape};
+use shardmill_core::{Format, INDEX_NAME, TABLE_INDEX_NAME, check_relative_path, escape};
 use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
 use crate::entry::{DatasetIndex, IndexEntry};
+use crate::table::{EncodeTable, TableIndex};
 
 /// A shard format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum ShardFormat {
     Streaming(Format),
     /// Tar files of samples.
     Webdataset,
+    /// Parquet files.
+    Parquet,
 }
 
 impl ShardFormat {
@@ -26,6 +29,16 @@ impl ShardFormat {
         match self {
             Self::Streaming(format) => format.name(),
             Self::Webdataset => "webdataset",
+            Self::Parquet => "parquet",
+        }
+    }
+
+    /// Returns the name of the file that holds the index.
+    #[must_use]
+    pub const fn index_name(self) -> &'static str {
+        match self {
+            Self::Streaming(_) | Self::Webdataset => INDEX_NAME,
+            Self::Parquet => TABLE_INDEX_NAME,
         }
     }
 
@@ -37,6 +50,9 @@ impl ShardFormat {
             }),
             Self::Webdataset => DatasetIndex::Tar(shardmill_webdataset::Index {
                 shards: entries.filter_map(IndexEntry::into_tar).collect(),
+            }),
+            Self::Parquet => DatasetIndex::Table(TableIndex {
+                files: entries.filter_map(IndexEntry::into_table).collect(),
             }),
         }
     }
@@ -61,6 +77,8 @@ pub enum ShardForm {
     Streaming(Arc<ShardConfig>),
     /// Tar shards.
     Tar(Arc<TarForm>),
+    /// Files of tables.
+    Table(Arc<TableForm>),
 }
 
 /// The settings that all tar shards of one dataset share.
@@ -80,6 +98,21 @@ pub struct TarForm {
     pub size_limit: Option<u64>,
 }
 
+/// The settings that all files of one table share.
+#[derive(Clone, Debug)]
+pub struct TableForm {
+    /// Encodes rows as a file.
+    pub encoder: Arc<dyn EncodeTable>,
+    /// The name of the compression.
+    pub compression: Option<String>,
+    /// The hashes in the index.
+    pub hashes: Vec<HashAlgo>,
+    /// The maximum size of the rows of a file in bytes.
+    pub size_limit: Option<u64>,
+    /// The maximum size of the rows of a row group in bytes.
+    pub row_group_bytes: u64,
+}
+
 impl ShardForm {
     /// Returns the format.
     #[must_use]
@@ -87,6 +120,7 @@ impl ShardForm {
         match self {
             Self::Streaming(config) => config.format().into(),
             Self::Tar(_) => ShardFormat::Webdataset,
+            Self::Table(_) => ShardFormat::Parquet,
         }
     }
 
@@ -96,6 +130,7 @@ impl ShardForm {
         match self {
             Self::Streaming(config) => &config.hashes,
             Self::Tar(form) => &form.hashes,
+            Self::Table(form) => &form.hashes,
         }
     }
 
@@ -105,6 +140,7 @@ impl ShardForm {
         match self {
             Self::Streaming(config) => config.size_limit,
             Self::Tar(form) => form.size_limit,
+            Self::Table(form) => form.size_limit,
         }
     }
 
@@ -120,6 +156,7 @@ impl ShardForm {
         match self {
             Self::Streaming(_) => STREAMING_PREFIX,
             Self::Tar(form) => form.pattern.prefix(),
+            Self::Table(_) => TABLE_PREFIX,
         }
     }
 
@@ -129,6 +166,7 @@ impl ShardForm {
         match self {
             Self::Streaming(config) => config.compression.map(|name| name.to_string()),
             Self::Tar(form) => form.compression.map(|name| name.to_string()),
+            Self::Table(form) => form.compression.clone(),
         }
     }
 }
@@ -141,6 +179,24 @@ impl From<Arc<ShardConfig>> for ShardForm {
 
 /// The start of the file names of MosaicML Streaming shards.
 pub(crate) const STREAMING_PREFIX: &str = "shard.";
+
+/// The start of the file names of tables.
+const TABLE_PREFIX: &str = "shard-";
+
+/// Returns the name of a file of a table.
+pub(crate) fn table_file_name(shard: u64) -> String {
+    format!("{TABLE_PREFIX}{shard:06}.parquet")
+}
+
+/// Returns whether a name is that of a file of a table.
+#[must_use]
+pub fn is_table_file_name(name: &str) -> bool {
+    let number = name.strip_prefix(TABLE_PREFIX);
+    let number = number.and_then(|rest| rest.strip_suffix(".parquet"));
+    number.is_some_and(|number| {
+        (6..=20).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
 
 /// The name pattern of tar shards: a name with a placeholder for the number, such as `shard-%06d.tar`.
 #[derive(Clone, Debug, PartialEq, Eq)]

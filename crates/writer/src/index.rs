@@ -8,7 +8,7 @@ use shardmill_storage::{CancelToken, Dir, Place, PublishMode, StorageError};
 use crate::entry::DatasetIndex;
 use crate::error::WriteError;
 
-pub use shardmill_core::INDEX_NAME;
+pub use shardmill_core::{INDEX_NAME, TABLE_INDEX_NAME};
 
 /// Publishes the index of a new dataset in `folder`, through a temporary file in `temp_folder`.
 ///
@@ -24,7 +24,7 @@ pub fn publish_index(
     index: &DatasetIndex,
     go_on: &mut CancelToken<'_>,
 ) -> Result<(), WriteError> {
-    let name = beneath(folder, INDEX_NAME);
+    let name = beneath(folder, index.file_name());
     let text = index.to_json();
     let (folder, mode) = (Some(temp_folder), PublishMode::CreateNew);
     Ok(place.publish_bytes(folder, &name, text.as_bytes(), mode, go_on)?)

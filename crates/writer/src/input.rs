@@ -22,7 +22,7 @@ pub trait Input: Sync {
     /// Returns the error of the input if the unit cannot be opened.
     fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Self::Error>>, Self::Error>;
 
-    /// Describes the location of a row for messages: a file and a row number.
+    /// Names a row for messages, as in `row 3 of x.parquet` or `sample a/001`.
     fn place(&self, unit: usize, row: u64) -> String;
 }
 

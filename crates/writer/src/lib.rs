@@ -32,6 +32,8 @@ compile_error!(
 
 // The modules, from the bottom up: each uses only modules above it in this list.
 
+mod table; // Files of tables, and their index.
+
 mod entry; // Indexes and index entries of any format.
 
 mod content; // Content of samples, to find those that a dataset already has.
@@ -66,13 +68,16 @@ pub mod parts; // Datasets that many tasks write.
 
 pub use columns::{
     ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY, FieldEncoding,
-    ParseFieldEncodingError, Target, default_field, default_target, is_json_text, stores_null,
+    ParseFieldEncodingError, Target, default_field, default_target, is_json_text, number_lists,
+    number_type, stores_null,
 };
 pub use content::{DedupIndex, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem};
 pub use error::{ValueReason, WriteError, WriteProblem};
-pub use form::{PatternError, ShardForm, ShardFormat, ShardPattern, TarForm};
-pub use index::{INDEX_NAME, publish_index};
+pub use form::{
+    PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm, is_table_file_name,
+};
+pub use index::{INDEX_NAME, TABLE_INDEX_NAME, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};
 pub use pack::Position;
 pub use pipeline::{Base, Checkpoint, Output, Published, Resources, Written, run};
@@ -81,6 +86,7 @@ pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
 pub use shard::FileCheck;
 pub use shardmill_mds::Content;
+pub use table::{EncodeTable, TableError, TableFile, TableIndex};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::record_batch::RecordBatch;
 use shardmill_mds::{Content, Cutter, ShardConfig};
 use shardmill_webdataset::{KEY_DIGITS, ShardCut, read_sample, renumber};
 
@@ -28,6 +29,13 @@ pub struct Position {
 pub(crate) struct Piece {
     pub(crate) chunk: Arc<Chunk>,
     pub(crate) range: Range<usize>,
+}
+
+impl Piece {
+    /// Returns the rows of a table.
+    pub(crate) fn table_rows(self) -> Option<RecordBatch> {
+        self.chunk.table_rows(self.range)
+    }
 }
 
 /// The samples of a shard: their place in the dataset and in the input.
@@ -81,12 +89,35 @@ impl Keys {
 enum Cut {
     Streaming(Cutter),
     Tar(ShardCut, u64),
+    Table(TableCut),
+}
+
+/// Ends a file of a table before its rows exceed a size or a number.
+#[derive(Debug)]
+struct TableCut {
+    size_limit: u64,
+    most_rows: u64,
+    bytes: u64,
+    rows: u64,
+}
+
+impl TableCut {
+    fn push(&mut self, bytes: u64) -> bool {
+        let after = self.bytes.saturating_add(bytes);
+        let is_full = self.rows > 0 && (after > self.size_limit || self.rows >= self.most_rows);
+        (self.bytes, self.rows) = match is_full {
+            true => (bytes, 1),
+            false => (after, self.rows + 1),
+        };
+        is_full
+    }
 }
 
 impl Cut {
     fn push(&mut self, bytes: u64) -> bool {
         match self {
             Self::Streaming(cutter) => cutter.push(bytes),
+            Self::Table(cut) => cut.push(bytes),
             Self::Tar(cut, sum) => {
                 let flush = cut.place(bytes);
                 *sum = if flush {
@@ -102,6 +133,7 @@ impl Cut {
     const fn bytes(&self) -> u64 {
         match self {
             Self::Streaming(cutter) => cutter.bytes(),
+            Self::Table(cut) => cut.bytes,
             Self::Tar(_, sum) => *sum,
         }
     }
@@ -136,6 +168,12 @@ impl Packer {
         let cutter = match form {
             ShardForm::Streaming(config) => Cut::Streaming(Cutter::new(config, samples_per_shard)),
             ShardForm::Tar(form) => Cut::Tar(ShardCut::new(form.size_limit, samples_per_shard), 0),
+            ShardForm::Table(form) => Cut::Table(TableCut {
+                size_limit: form.size_limit.unwrap_or(u64::MAX),
+                most_rows: samples_per_shard.unwrap_or(u64::MAX),
+                bytes: 0,
+                rows: 0,
+            }),
         };
         Self {
             split,

@@ -5,13 +5,14 @@ mod tar;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::record_batch::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use shardmill_core::Format;
 use shardmill_mds::{Content, Layout, TextColumn, reaches_over};
 use shardmill_webdataset::{KEY_DIGITS, content_of_numbered};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
-use crate::columns::{ColumnEncoder, EncodedColumn, first_null};
+use crate::columns::{ColumnEncoder, EncodedColumn, add_sizes, first_null};
 use crate::error::{RowError, ValueReason, WriteError, check_size};
 use tar::TarSamples;
 pub use tar::{TarKeys, TarRows};
@@ -34,6 +35,8 @@ enum Frame {
     },
     /// WebDataset: one member for each value.
     Tar(TarRows),
+    /// Tables: rows with this schema, which the encoder of the table encodes.
+    Table(SchemaRef),
 }
 
 /// Encodes rows of record batches as samples of a layout. All threads of a conversion share one encoder.
@@ -82,6 +85,19 @@ impl RowEncoder {
         }
     }
 
+    /// Creates an encoder of the rows of tables.
+    #[must_use]
+    pub fn table(columns: Vec<ColumnEncoder>, sample_limit: u64) -> Self {
+        let fields = columns.iter().filter_map(ColumnEncoder::stored_field);
+        let schema = Schema::new(fields.collect::<Vec<_>>());
+        Self {
+            columns,
+            headed: Vec::new(),
+            frame: Frame::Table(Arc::new(schema)),
+            sample_limit: sample_limit.min(u64::from(u32::MAX)),
+        }
+    }
+
     /// Returns the source of the keys of tar samples, or `None` in other formats.
     #[must_use]
     pub const fn keys(&self) -> Option<&TarKeys> {
@@ -116,6 +132,10 @@ impl RowEncoder {
         place: impl Fn(usize) -> String,
         mut emit: impl FnMut(Chunk),
     ) -> Result<(), WriteError> {
+        if let Frame::Table(schema) = &self.frame {
+            let rows = self.table_rows(batch, schema, &place)?;
+            return self.encode_table(&rows, origin, pool, &place, emit);
+        }
         let columns = self.prepare(batch, &place)?;
         let tar = match &self.frame {
             Frame::Tar(rows) => Some(TarSamples::new(
@@ -125,7 +145,7 @@ impl RowEncoder {
                 &columns,
                 &place,
             )?),
-            Frame::Heads | Frame::Text { .. } => None,
+            Frame::Heads | Frame::Text { .. } | Frame::Table(_) => None,
         };
         let sizes = match &tar {
             Some(samples) => samples.sizes(batch.num_rows(), self.sample_limit)?,
@@ -136,17 +156,7 @@ impl RowEncoder {
         };
         let mut start = 0;
         while start < sizes.len() {
-            let mut ends = Vec::new();
-            let mut bytes = 0_usize;
-            // A chunk is one sample, which is below 4 GiB, or at most `CHUNK_BYTES` long. So its length fits the 32-bit
-            // `ends`.
-            for size in &sizes[start..] {
-                if !ends.is_empty() && bytes + size > CHUNK_BYTES {
-                    break;
-                }
-                bytes += size;
-                ends.push(u32::try_from(bytes).unwrap_or(u32::MAX));
-            }
+            let (ends, bytes) = chunk_ends(&sizes[start..]);
             let end = start + ends.len();
             let mut out = pool.take(bytes);
             let keys = match &tar {
@@ -164,6 +174,55 @@ impl RowEncoder {
             emit(chunk);
             origin.first += u64::try_from(end - start).unwrap_or(0);
             start = end;
+        }
+        Ok(())
+    }
+
+    /// Converts the values of each column of a table.
+    fn table_rows(
+        &self,
+        batch: &RecordBatch,
+        schema: &SchemaRef,
+        place: &impl Fn(usize) -> String,
+    ) -> Result<RecordBatch, WriteError> {
+        let columns = self.columns.iter().map(|column| {
+            let converted = column.convert(batch.column(column.source()));
+            converted.map_err(|error| error.locate(column.name(), place))
+        });
+        let columns = columns.collect::<Result<_, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|_| {
+            WriteError::Bug {
+                what: "converted columns do not fit the schema of their table",
+            }
+        })
+    }
+
+    /// Divides the rows of a table into chunks.
+    fn encode_table(
+        &self,
+        rows: &RecordBatch,
+        mut origin: Origin,
+        pool: &Arc<BufferPool>,
+        place: &impl Fn(usize) -> String,
+        mut emit: impl FnMut(Chunk),
+    ) -> Result<(), WriteError> {
+        // A row of nulls has a size, too, because sizes tell rows apart.
+        let mut sizes = vec![1_usize; rows.num_rows()];
+        for column in rows.columns() {
+            add_sizes(column, &mut sizes);
+        }
+        for (row, size) in sizes.iter().enumerate() {
+            check_size(*size, self.sample_limit, || place(row))?;
+        }
+        let mut start = 0;
+        while start < sizes.len() {
+            let (ends, _) = chunk_ends(&sizes[start..]);
+            let length = ends.len();
+            let slice = rows.slice(start, length);
+            emit(Chunk::of_table(slice, ends, origin, pool));
+            origin.first += u64::try_from(length).unwrap_or(0);
+            start += length;
         }
         Ok(())
     }
@@ -206,7 +265,7 @@ impl RowEncoder {
             Frame::Text { before, after, .. } => {
                 before.iter().map(Vec::len).sum::<usize>() + after.len()
             }
-            Frame::Tar(_) => 0,
+            Frame::Tar(_) | Frame::Table(_) => 0,
         };
         let mut sizes = vec![constant; rows];
         for values in columns {
@@ -284,9 +343,24 @@ impl RowEncoder {
                 }
                 put(after, &mut cursors, out);
             }
-            Frame::Tar(_) => {}
+            Frame::Tar(_) | Frame::Table(_) => {}
         }
     }
+}
+
+/// Returns the ends of the samples of the next chunk, and its length. A chunk is one sample, which is below 4 GiB, or at
+/// most `CHUNK_BYTES` long. So its length fits the 32-bit ends.
+fn chunk_ends(sizes: &[usize]) -> (Vec<u32>, usize) {
+    let mut ends = Vec::new();
+    let mut bytes = 0_usize;
+    for size in sizes {
+        if !ends.is_empty() && bytes + size > CHUNK_BYTES {
+            break;
+        }
+        bytes += size;
+        ends.push(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+    (ends, bytes)
 }
 
 /// Copies the same bytes to every cursor.

@@ -157,7 +157,7 @@ impl SampleWriter {
             return Err(WriteError::Closed);
         }
         let bytes = self.open.len().saturating_sub(self.start);
-        let checked = check_size(bytes, self.sample_limit, || self.samples.to_string());
+        let checked = check_size(bytes, self.sample_limit, || format!("row {}", self.samples));
         let end = match u32::try_from(self.open.len()) {
             Ok(end) if checked.is_ok() => end,
             _ => {
@@ -249,7 +249,7 @@ impl SampleWriter {
         chunk: Chunk,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
-        let full = self.packer.push(chunk, |row| row.to_string());
+        let full = self.packer.push(chunk, |row| format!("row {row}"));
         for shard in full.inspect_err(|_| self.closed = true)? {
             self.write(shard, go_on)
                 .inspect_err(|_| self.closed = true)?;

@@ -1,9 +1,10 @@
-//! Finishes one shard: header and trailer, hashes, compression, temporary files. Format-specific code is in `streaming`
-//! and `tar`.
+//! Finishes one shard: header and trailer, hashes, compression, temporary files. Format-specific code is in `streaming`,
+//! `tar` and `table`.
 
 mod files;
 mod slices;
 mod streaming;
+mod table;
 mod tar;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +15,13 @@ use shardmill_storage::TempFile;
 
 use crate::entry::IndexEntry;
 use crate::error::WriteError;
-use crate::form::ShardForm;
+use crate::form::{ShardForm, table_file_name};
 use crate::pack::{CutShard, ShardSpan};
 pub use files::FileCheck;
 pub(crate) use files::Temps;
 use files::{Files, hash};
 pub(crate) use slices::Scratch;
-use slices::{Codec, Compressed, Layout, Side, Slice};
+use slices::{Codec, Compressed, Layout, Side, Slice, TableRows};
 
 /// The settings that all shards of one dataset share.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ impl ShardKind {
         match &self.form {
             ShardForm::Streaming(config) => config.compression.map(Codec::Streaming),
             ShardForm::Tar(form) => form.compression.map(Codec::Tar),
+            // The encoder compresses.
+            ShardForm::Table(_) => None,
         }
     }
 
@@ -72,6 +75,7 @@ impl ShardKind {
         match &self.form {
             ShardForm::Streaming(config) => streaming::lay(config, &self.texts, cut),
             ShardForm::Tar(form) => tar::lay(form, cut),
+            ShardForm::Table(_) => Ok(table::lay(cut)),
         }
     }
 
@@ -86,6 +90,7 @@ impl ShardKind {
                 form.pattern.name(shard, Some(compression))
             }
             (ShardForm::Tar(form), _) => form.pattern.name(shard, None),
+            (ShardForm::Table(_), _) => table_file_name(shard),
         }
     }
 }
@@ -96,6 +101,8 @@ pub(crate) struct ShardWork {
     span: ShardSpan,
     raw_bytes: u64,
     side: Side,
+    /// The rows of a file of a table, until it is encoded.
+    table: Mutex<Option<TableRows>>,
     segments: Vec<Mutex<Segment>>,
     /// The slices of all segments, for the task that hashes them in order.
     hash_slices: Mutex<Vec<Slice>>,
@@ -167,8 +174,13 @@ impl ShardWork {
         kind: &ShardKind,
     ) -> Result<(Arc<Self>, Vec<Step>), WriteError> {
         let span = cut.span;
-        let Layout { segments, side } = kind.lay(cut)?;
+        let Layout {
+            segments,
+            side,
+            table,
+        } = kind.lay(cut)?;
         let raw_bytes: usize = segments.iter().flatten().map(Slice::len).sum();
+        let raw_bytes = raw_bytes + table.as_ref().map_or(0, TableRows::bytes);
         let mut steps = Vec::new();
         let mut hash_slices = Vec::new();
         if segments.len() > 1 {
@@ -185,6 +197,7 @@ impl ShardWork {
             span,
             raw_bytes: u64::try_from(raw_bytes).unwrap_or(u64::MAX),
             side,
+            table: Mutex::new(table),
             segments: segments.collect(),
             hash_slices: Mutex::new(hash_slices),
             raw_hashes: Mutex::default(),
@@ -251,6 +264,11 @@ impl ShardWork {
         let shard = self.span.shard;
         let mut files = Files::new(temps, kind.form.hashes(), kind.check);
         let raw_name = kind.name(shard, None);
+        if let ShardForm::Table(form) = &kind.form {
+            let rows = lock(&self.table).take().unwrap_or_default();
+            let entry = table::finish(form, &self.span, rows, raw_name, &mut files)?;
+            return Ok(self.finished(files, IndexEntry::Table(entry)));
+        }
         let data = match kind.codec() {
             None => (files.write(raw_name, self.raw(0))?, None),
             Some(codec) => {
@@ -283,13 +301,22 @@ impl ShardWork {
             ShardForm::Tar(form) => {
                 IndexEntry::Tar(tar::finish(form, span, data, &self.side, &mut files)?)
             }
+            ShardForm::Table(_) => {
+                return Err(WriteError::Bug {
+                    what: "a table has no second way to be finished",
+                });
+            }
         };
-        Ok(Outcome::Finished(Box::new(FinishedShard {
+        Ok(self.finished(files, entry))
+    }
+
+    fn finished(&self, files: Files<'_>, entry: IndexEntry) -> Outcome {
+        Outcome::Finished(Box::new(FinishedShard {
             span: self.span,
             files: files.written,
             entry,
             checks: files.checks,
-        })))
+        }))
     }
 }
 

@@ -1,6 +1,12 @@
 from typing import Optional
 
+from shardmill._core.view import View
+
 def lengths(
-    path: str, column: str, with_deleted: bool = False, settings: Optional[dict[str, str]] = None
+    path: str,
+    column: str,
+    with_deleted: bool = False,
+    settings: Optional[dict[str, str]] = None,
+    view: Optional[View] = None,
 ) -> bytes:
     """Returns the length of a column in every sample, as little-endian 32-bit integers."""

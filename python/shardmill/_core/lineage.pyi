@@ -3,9 +3,17 @@ from typing import Optional
 
 from shardmill._core.options import EpochOptions
 from shardmill._core.reader import Reader
+from shardmill._core.tokens import TokenOptions
 
 def samples_of_step(
     reader: Reader, options: EpochOptions, step: int, rank: Optional[int] = None
+) -> tuple[int, int, list[tuple[int, int, int, bool]]]: ...
+def samples_of_packed_step(
+    reader: Reader,
+    options: EpochOptions,
+    tokens: TokenOptions,
+    step: int,
+    rank: Optional[int] = None,
 ) -> tuple[int, int, list[tuple[int, int, int, bool]]]: ...
 def steps_of_sample(
     reader: Reader, options: EpochOptions, sample: int, epochs: int

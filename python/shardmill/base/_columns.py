@@ -80,12 +80,15 @@ def _values(batch: Any, name: str) -> Any:
 
 
 def mask_of(values: Any) -> Optional[NDArray[np.bool_]]:
-    """Returns for each sample whether its value is null, from the values of a mask."""
+    """Returns for each sample whether its value is null, from the values of a mask.
+
+    Only 1 stands for a null: 2 marks a list whose inner nulls became 0.
+    """
     import numpy as np
 
-    if isinstance(values, list):
-        values = [bool(value) for value in values]
-    mask = np.asarray(values, np.bool_)
+    mask = np.asarray(
+        [value == 1 for value in values] if isinstance(values, list) else values == 1, np.bool_
+    )
     return mask if mask.any() else None
 
 

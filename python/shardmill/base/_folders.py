@@ -1,4 +1,4 @@
-"""Tracks which dataset each local folder was opened for in this process."""
+"""Checks that a dataset stays the same: in its local folder, and in all processes of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from shardmill.errors import UsageError
+from shardmill.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +45,21 @@ def folders_of(streams: Sequence[Stream]) -> Iterator[None]:
         owned[folder] = remote
     yield
     _REMOTES.update(owned)
+
+
+def check_same(streams: Sequence[Stream], known: Sequence[str], found: Sequence[str]) -> None:
+    """Raises an error if another process of the run, which opened the streams first, read other indexes.
+
+    The processes would divide different samples among them.
+    """
+    for stream, before, now in zip(streams, known, found):
+        if before != now:
+            raise ConflictError(
+                'the index has changed since this run opened the dataset',
+                'dataset-changed',
+                stream.remote or stream.local,
+                'restart the run, or read a dataset that does not change during a run',
+            )
 
 
 def _without_spelling(remote: str) -> str:

@@ -81,20 +81,19 @@ def with_lengths(dataset: Any, packing: Packing) -> Packing:
 
 
 def _stored_lengths(dataset: Any, packing: Packing) -> Optional[NDArray[Any]]:
-    """Returns the lengths beside the indexes of the streams; ``None`` if there are none, or a view selects samples."""
+    """Returns the lengths beside the indexes of the streams; ``None`` if there are none."""
     import numpy as np
 
     from shardmill import _core
 
     found = []
     for stream in dataset.streams:
-        if stream.view is not None:
-            return None
         parts = (stream.remote or stream.local, stream.split)
         location = '/'.join(part.rstrip('/') for part in parts if part)
         settings = stream._settings()
         try:
-            of_stream = _core.lengths(location, packing.column, stream.with_deleted, settings)
+            view = None if stream.view is None else stream.view._view
+            of_stream = _core.lengths(location, packing.column, stream.with_deleted, settings, view)
         except NotFoundError:
             return None
         found.append(np.frombuffer(of_stream, '<u4'))

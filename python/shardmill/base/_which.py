@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._packed import check_unpacked
+from shardmill.base._packed import check_packing, check_unpacked
 from shardmill.base._sharding import RankLayout
 from shardmill.base._state import check_order, check_state, config_of, in_known_words
 from shardmill.errors import UsageError
@@ -75,6 +75,9 @@ class StepAccess:
         resumed from. Without `state` and `epoch`, it is a step of the epoch that the last iteration began, or before
         the first iteration of the one that it will begin.
 
+        With packing, these are the samples in the rows of the step. The position is the row in the batch of the rank,
+        and a sample is listed for each of its pieces. Positions in the epoch count rows.
+
         Args:
             step: The step whose samples are wanted.
             rank: Only the samples of this rank.
@@ -92,6 +95,8 @@ class StepAccess:
             raise UsageError('give either `step` or `sample`', 'config-value', 'step')
         if sample is not None and rank is not None:
             raise UsageError('`rank` is for `step`', 'config-value', 'rank')
+        if sample is not None:
+            check_unpacked(self, 'which(sample=...)')
         if state is not None and epoch is not None:
             raise UsageError('give either `state` or `epoch`', 'config-value', 'epoch')
         options = _options(self, state, epoch)
@@ -100,7 +105,12 @@ class StepAccess:
             if sample is None:
                 number = check.count('step', step)
                 rank = check.whole_or_none('rank', rank)
-                of_epoch, before, members = _core.samples_of_step(reader, options, number, rank)
+                if self.packing is None:
+                    found = _core.samples_of_step(reader, options, number, rank)
+                else:
+                    tokens = self.packing._to_core()
+                    found = _core.samples_of_packed_step(reader, options, tokens, number, rank)
+                of_epoch, before, members = found
                 origins = _origins(self, reader, [member[2] for member in members], keys)
                 samples = (
                     StepSample(rank=member[0], position=member[1], repeated=member[3], origin=at)
@@ -119,7 +129,6 @@ def _options(
     dataset: Any, state: Optional[Mapping[str, Any]], epoch: Optional[int]
 ) -> _core.EpochOptions:
     """Returns the options of the epoch that steps are counted in, and where counting begins."""
-    check_unpacked(dataset, 'which')
     world = dataset._set_world()
     order = RankLayout(world, dataset.replication, dataset.batch_size)
     if not isinstance(order.batch_size, int):
@@ -149,6 +158,7 @@ def _options(
 
 def _from_state(dataset: Any, order: RankLayout, state: dict[str, Any]) -> _core.EpochOptions:
     """Returns the options of an epoch that resumes from a state, without loading the state."""
+    check_packing(state, dataset.packing)
     mixture = dataset._continued_mixture(state, order)
     check_order(dataset, state, order, mixture)
     config = config_of(dataset, order)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import warnings
-import zlib
 from functools import cached_property
 from math import ceil
 from multiprocessing import context
@@ -18,12 +16,11 @@ from shardmill.base._counts import Counts
 from shardmill.base._data_ranks import data_rank_of
 from shardmill.base._fetching import Fetcher
 from shardmill.base._fields import field_decoder
-from shardmill.base._folders import folders_of
 from shardmill.base._iteration import later, samples_of, warn_of_shuffle
 from shardmill.base._keys import KeyAccess
-from shardmill.base._lines import decode_line
 from shardmill.base._live import default_live, given_view, given_window
 from shardmill.base._mixture import MixtureAccess, check_mixture
+from shardmill.base._opening import Opening
 from shardmill.base._packed import (
     TokenReader,
     begin_rows,
@@ -34,13 +31,12 @@ from shardmill.base._packed import (
     with_lengths,
 )
 from shardmill.base._raw import (
-    as_listed,
     check_files,
     gives_files,
     holding,
-    holding_options,
 )
 from shardmill.base._representation import dataset_representation
+from shardmill.base._shard_access import ShardAccess
 from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
 from shardmill.base._shared_state import SharedState
 from shardmill.base._skip import Skips, passed
@@ -50,11 +46,9 @@ from shardmill.base._state import (
     check_state,
     config_of,
     in_known_words,
-    in_known_words_of_streams,
     is_counted,
     mark_order,
     own_state,
-    refuse_low_limit,
     take_own_state,
 )
 from shardmill.base._table_access import TableAccess
@@ -71,7 +65,7 @@ from shardmill.base.registry_utils import construct_from_registry
 from shardmill.base.sampling import get_sampling as get_sampling
 from shardmill.base.shared.prefix import get_shm_prefix as get_shm_prefix
 from shardmill.base.shuffle import algos as shuffle_algos
-from shardmill.base.stream import Stream, find_index, streams_registry
+from shardmill.base.stream import Stream, streams_registry
 from shardmill.base.world import World
 from shardmill.errors import UsageError
 
@@ -127,6 +121,8 @@ class StreamingDataset(
     Counts,
     KeyAccess,
     MixtureAccess,
+    Opening,
+    ShardAccess,
     StepAccess,
     TableAccess,
     TrainingBatches,
@@ -364,6 +360,7 @@ class StreamingDataset(
 
         self._shared = SharedState()
         self._files_digest: Optional[str] = None
+        self._index_digests: Optional[list[str]] = None
         self._open()
         self._check_cache_limit()
         self._skips = Skips.of_arguments(skip, skip_samples, self.num_samples)
@@ -374,44 +371,6 @@ class StreamingDataset(
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
         # Raises an error for an invalid mixture.
         self.mixture_windows()
-
-    # Ranks and workers.
-
-    def _detect_world(self) -> World:
-        """Returns this rank and worker, from the arguments, torch or the environment."""
-        rank, world_size, local_world_size, worker, num_workers = self._given_world
-        starter = self._world_of_starter()
-        if rank is not None and world_size is not None:
-            world = World.of_ranks(rank, world_size, local_world_size or world_size)
-        elif rank is None and starter is not None:
-            world = starter
-        else:
-            world = World.detect()
-        if worker is not None and num_workers is not None and world.workers_per_rank == 1:
-            number = world.rank * num_workers + worker
-            world = World(world.num_nodes, world.ranks_per_node, num_workers, number)
-        return world
-
-    def _world_of_starter(self) -> Optional[World]:
-        """Returns the world of the training process, if this is a spawned worker without a process group of its own."""
-        if self._starter is None:
-            return None
-        pid, starter = self._starter
-        # A spawned process does not know whether it will be a worker until its arguments are unpickled.
-        is_arriving = getattr(multiprocessing.current_process(), '_inheriting', False)
-        parent = multiprocessing.parent_process()
-        is_worker = _torch.worker_info() is not None and parent is not None and parent.pid == pid
-        return starter.detect_workers() if is_arriving or is_worker else None
-
-    def _set_world(self) -> World:
-        """Detects ranks and workers; the attributes describe the rank without its workers."""
-        world = self._detect_world()
-        ranks = World(world.num_nodes, world.ranks_per_node, 1, world.rank)
-        self._unique_rank_world = ranks
-        self._parallel_rank_world = (
-            ranks.copy() if self.replication is None else ranks.replicate(self.replication)
-        )
-        return world
 
     # Opening.
 
@@ -434,6 +393,8 @@ class StreamingDataset(
         shards = self._stored_shards() if self._is_fetched_here else None
         self._reader = self._open_reader()
         self._process = os.getpid()
+        self._read_digests = self._reader.index_digests()
+        self._index_digests = self._index_digests or self._read_digests
         if shards is not None:
             self.shards = self._live_shards(shards)
         if any(stream._is_raw for stream in self.streams):
@@ -446,92 +407,6 @@ class StreamingDataset(
             if not samples:
                 index = os.path.join(stream.local, stream.split, 'index.json')
                 raise RuntimeError(f'Stream contains no samples: {index}.')
-
-    def _open_reader(self) -> _core.Reader:
-        """Opens the streams for the first time, raising the errors that callers of `streaming` expect."""
-        for stream in self.streams:
-            find_index(stream)
-        try:
-            with in_known_words_of_streams(), folders_of(self.streams):
-                return self._make_reader()
-        except UsageError as error:
-            if error.id == 'config-cache-limit' and self.cache_limit:
-                # The cache has a lower minimum than `streaming`: report one minimum that satisfies both.
-                limit, self.cache_limit = self.cache_limit, None
-                self._reader = self._make_reader()
-                self.cache_limit = limit
-                self._check_cache_limit()
-            raise
-
-    def _make_reader(self) -> _core.Reader:
-        from shardmill.base.format.mds.encodings import mds_decode
-
-        options: dict[str, Any] = {
-            'download_retry': max(stream.download_retry for stream in self.streams),
-            'download_timeout': max(stream.download_timeout for stream in self.streams),
-        }
-        if not self._is_fetched_here:
-            if self.cache_limit:
-                options['cache_limit'] = self.cache_limit
-            if self._lookahead is not None:
-                options['lookahead'] = ceil(self._lookahead / (self.batch_size or 1))
-            options['peers'] = self._peers()
-        before: Optional[_core.Reader] = getattr(self, '_reader', None)
-        streams = [
-            stream._describe(self._is_fetched_here, **as_listed(number, self._files_digest, before))
-            for number, stream in enumerate(self.streams)
-        ]
-        if gives_files(self.streams):
-            options.update(holding_options())
-        if self.window is not None:
-            if self._is_fetched_here:
-                text = 'windows need shards that Rust fetches, and a stream has methods of its own'
-                raise UsageError(text, 'config-streams', 'window')
-            if self._episodes is None:
-                # Workers receive what this process found.
-                reader = _core.ReaderOptions(**options)
-                self._episodes = self.window._episodes_of(streams, reader)
-            options['window'] = self.window._to_core(self._episodes)
-        return _core.Reader(
-            streams,
-            _core.ReaderOptions(**options),
-            mds_decode,
-            decode_line,
-            self._decode_field,
-        )
-
-    def _peers(self) -> tuple[int, int, int]:
-        """Returns the number of this process on its node, the number of processes there, and an id of the run."""
-        world = self._detect_world()
-        names = ('TORCHELASTIC_RUN_ID', 'SLURM_JOB_ID', 'MASTER_ADDR', 'MASTER_PORT')
-        run = ':'.join(os.environ.get(name, '') for name in names)
-        return world.worker_of_node, world.workers_per_node, zlib.crc32(run.encode())
-
-    def _here(self) -> _core.Reader:
-        """Returns the reader of this process; a forked child opens its own."""
-        if self._process != os.getpid():
-            self._reader = self._make_reader()
-            self._batches = None
-            self.__dict__.pop('_fetcher', None)
-            self._process = os.getpid()
-        return self._reader
-
-    def _refuse_unsafe_types(self) -> None:
-        unsafe = self._reader.columns_of('pkl')
-        if unsafe:
-            raise ValueError(
-                f'Column {unsafe[0]!r} contains an unsafe type: a pickle, which can run any code when it '
-                f'is loaded. Where you trust the dataset, give `allow_unsafe_types=True`.'
-            )
-
-    def _check_cache_limit(self) -> None:
-        """Rejects a limit that `streaming` or the cache would reject, naming the minimum that satisfies both."""
-        if not self.cache_limit:
-            return
-        indexes = sum(stream.get_index_size() for stream in self.streams)
-        largest = self._reader.largest_shard()
-        refuse_low_limit(self.cache_limit, indexes, largest, self._reader.least_cache_limit())
-        self.max_shard_size_across_all_streams = largest
 
     @cached_property
     def shards(self) -> list[Reader]:
@@ -595,15 +470,6 @@ class StreamingDataset(
         fetcher: Optional[Fetcher] = self.__dict__.get('_fetcher')
         # Threads may create several at once, and all of them use the first: `setdefault` is atomic.
         return fetcher or self.__dict__.setdefault('_fetcher', Fetcher(self))
-
-    def _make_local(self, start: int, stop: int, /) -> None:
-        if self._is_fetched_here:
-            self._fetching().prepare_samples(start, stop)
-
-    def _is_local(self, sample_id: int, /) -> bool:
-        if self._is_fetched_here:
-            return self._fetching().has(sample_id)
-        return super()._is_local(sample_id)
 
     # Epochs.
 
@@ -748,7 +614,7 @@ class StreamingDataset(
 
     def _begin(self, threads: Optional[int] = None) -> Any:
         """Starts the next epoch and returns the batches of this worker."""
-        reader = self._here()
+        reader = self._same_here()
         world, config = self._next_config()
         if self.packing is not None:
             self._batches = begin_rows(self, config, world.rank, world.worker_of_rank)
@@ -879,37 +745,7 @@ class StreamingDataset(
         samples = samples_of(self)
         return in_slots(samples, split) if split.is_placed else samples
 
-    # Manual cache control.
-
-    @property
-    def cache_usage(self) -> int:
-        """The size of shards and indexes in the local folders, in bytes."""
-        return self._fetching().usage()
-
-    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
-        """Downloads a shard to the local folder unless it is already there.
-
-        Args:
-            shard_id: The number of the shard across all streams.
-            blocking: Ignored, for compatibility: the call always waits.
-        """
-        self._fetching().prepare(check.place('shard_id', shard_id, self.num_shards, 'shard'))
-
-    def evict_shard(self, shard_id: int) -> None:
-        """Removes a shard from the local folder.
-
-        Args:
-            shard_id: The number of the shard across all streams.
-        """
-        self._fetching().evict(check.place('shard_id', shard_id, self.num_shards, 'shard'))
-
-    def evict_coldest_shard(self) -> None:
-        """Removes the least recently used shard from the local folder.
-
-        Raises:
-            ValueError: No shard is in the local folder.
-        """
-        self._fetching().evict_coldest()
+    # Description.
 
     def stats(self) -> DatasetStats:
         """Returns statistics of reading in this process.

@@ -13,7 +13,8 @@ use shardmill_source::{DeltaFile, DeltaSummary};
 use shardmill_storage::{Place, PlaceLease, PublishMode};
 use shardmill_webdataset::ShardMap;
 use shardmill_writer::{
-    Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, UnitSamples, Written,
+    Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, UnitSamples, WriteError,
+    Written,
 };
 
 use super::plan::{Held, Increment, read};
@@ -406,6 +407,10 @@ impl Shards {
                 let dataset = Dataset::open_at(&options.dest, &open, &options.source.remote)?;
                 Ok(Self::Streaming(Box::new(dataset)))
             }
+            DatasetIndex::Table(_) => Err(WriteError::Bug {
+                what: "a plan allowed an increment of a table",
+            }
+            .into()),
             DatasetIndex::Tar(_) => {
                 let dest = std::slice::from_ref(&options.dest);
                 let set = TarSet::open_at(dest, &options.source.limits, &options.source.remote)?;

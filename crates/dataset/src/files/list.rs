@@ -11,7 +11,8 @@ use shardmill_storage::{
 };
 
 use super::tree::{FileEntry, FileForm, FileList, FileOptions, KnownFiles};
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
+use crate::problem::DatasetProblem;
 use shardmill_cache::private_folder;
 
 /// The name of the list in the cache's own folder.

@@ -12,8 +12,9 @@ use shardmill_storage::{Folder, StorageError};
 
 use super::names::{PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME};
 use super::pending::{PENDING_BYTES, PENDING_NAME, Pending};
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
 use crate::live::LiveSamples;
+use crate::problem::DatasetProblem;
 use crate::report::{ContentReport, Problem};
 
 /// What a conversion recorded about the samples of its index.
@@ -242,7 +243,7 @@ impl SideFiles {
                 return match files.first_of(lost_without) {
                     Ok(Some(name)) => failed(DatasetProblem::ProvenanceMissing.at(
                         PathBuf::from(PROVENANCE_NAME),
-                        format!("there is none, though {name} belongs to one"),
+                        format!("the file does not exist, but {name} belongs to it"),
                     )),
                     Ok(None) => Self {
                         absent: Some(Absent::Missing),
@@ -275,7 +276,7 @@ impl SideFiles {
         if differs(noted.0, samples) || differs(noted.1, shards) {
             let other = || {
                 let reason = format!(
-                    "the conversion noted {} samples in {} shards, and the index has {samples} in {shards}",
+                    "the conversion recorded {} samples in {} shards, but the index has {samples} in {shards}",
                     noted.0.unwrap_or(samples),
                     noted.1.unwrap_or(shards)
                 );
@@ -359,12 +360,12 @@ impl SideFiles {
             _ if !deep || problem.is_some() => None,
             Some(Absent::Missing) => Some((
                 "provenance-missing",
-                "there is none, so that the samples are not compared with what their conversion noted"
+                "the file does not exist, so the samples were not compared with a content hash; only conversions with shardmill write it"
                     .to_owned(),
             )),
             Some(Absent::Silent) => Some((
                 "provenance-silent",
-                "it says nothing about the content of the samples, so that they are not compared"
+                "it records no content hash, so the samples were not compared with one"
                     .to_owned(),
             )),
             Some(Absent::Hidden(error)) => Some((error.id(), error.to_string())),
@@ -461,7 +462,7 @@ impl Converted {
         };
         let problem = found.filter(|found| *found != self.content).map(|found| {
             let text = format!(
-                "the content of the samples is {found}, and the conversion noted {}: samples were changed, lost or exchanged, and the index with them",
+                "the content hash of the samples is {found}, but the conversion recorded {}: samples were changed, lost or exchanged, and the index as well",
                 self.content
             );
             let hint = "fetch the dataset again with its index and side files, or convert it again";

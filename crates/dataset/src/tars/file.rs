@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use shardmill_core::Limits;
 use shardmill_storage::{Dir, FileHandle, Folder, StorageError, Stored};
 use shardmill_webdataset::{
-    FileHashes, IndexShard, Survey, Surveyor, TarCompression, decompress, decompress_partial,
+    FileHashes, IndexShard, ShardMap, ShardScan, Survey, Surveyor, TarCompression, decompress,
+    decompress_partial, read_offsets,
 };
 
 use super::listing::raw_tar_name;
-use crate::error::{DatasetError, Place};
+use crate::error::DatasetError;
 use crate::live::LiveSamples;
 use crate::mapped::ShardBytes;
+use crate::problem::Place;
 use crate::side_files::read_file;
 
 /// One tar file.
@@ -249,6 +251,40 @@ impl TarFile {
         Ok((ShardBytes::Memory(bytes), problem.map(fail)))
     }
 
+    /// Returns the offset of each sample in the raw tar file, then the end of the last one. They are read from the table of
+    /// the index; without one, from the headers.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError`]: files that cannot be read, a table of another length, and errors in the archive.
+    pub fn offsets(&self, limits: &Limits) -> Result<Vec<u64>, DatasetError> {
+        let table = self.entry.as_ref().and_then(|entry| {
+            let table = entry.offsets.as_ref()?;
+            Some((table, entry.samples))
+        });
+        if let Some((table, samples)) = table
+            && let Some(bytes) = self.read_beside(&table.basename, table.bytes)?
+        {
+            return read_offsets(&bytes, samples).map_err(|source| DatasetError::TarIndex {
+                path: self.root.join(&*table.basename),
+                source: Box::new(source),
+            });
+        }
+        let fail = |source| DatasetError::tar_shard(self.place(), source);
+        let file = self.open()?;
+        if compression(&file)?.is_some() {
+            let map = ShardMap::read(self.load(limits)?.as_ref(), limits);
+            return Ok(map.map_err(fail)?.offsets());
+        }
+        let mut scan = ShardScan::new(file.len(), limits);
+        let mut need = Some(0..0);
+        while let Some(range) = need {
+            let window = Self::window(&file, &range)?;
+            need = scan.step(range.start, &window).map_err(fail)?;
+        }
+        Ok(scan.finish().offsets())
+    }
+
     /// Surveys the headers of the shard. Of an uncompressed file, only the headers are read.
     ///
     /// # Errors
@@ -264,13 +300,7 @@ impl TarFile {
         limits: &Limits,
     ) -> Result<(Survey, Option<TarCompression>, u64), DatasetError> {
         let file = self.open()?;
-        // PERF: in a store, a request per header takes longer than reading the whole object. Large members are still
-        // skipped.
-        let window_bytes = match file.as_file() {
-            Some(_) => WINDOW_BYTES,
-            None => OBJECT_WINDOW_BYTES,
-        };
-        let head = file.read_range(0, file.len().min(window_bytes))?;
+        let head = Self::window(&file, &(0..0))?;
         let compression = TarCompression::sniff(&head);
         if compression.is_some() {
             let survey = Survey::of(self.load(limits)?.as_ref(), limits);
@@ -279,14 +309,24 @@ impl TarFile {
         let mut surveyor = Surveyor::new(file.len(), limits);
         let mut need = surveyor.step(0, &head);
         while let Some(range) = need {
-            let bytes = range
-                .end
-                .saturating_sub(range.start)
-                .max(window_bytes)
-                .min(file.len().saturating_sub(range.start));
-            let window = file.read_range(range.start, bytes)?;
+            let window = Self::window(&file, &range)?;
             need = surveyor.step(range.start, &window);
         }
         Ok((surveyor.finish(), None, file.len()))
+    }
+
+    /// Reads a range that a scan of headers needs, and the bytes after it.
+    fn window(file: &Stored, range: &Range<u64>) -> Result<Vec<u8>, StorageError> {
+        // PERF: in a store, a request per header takes longer than reading the whole object. Large members are still
+        // skipped.
+        let most = match file.as_file() {
+            Some(_) => WINDOW_BYTES,
+            None => OBJECT_WINDOW_BYTES,
+        };
+        let bytes = range.end.saturating_sub(range.start).max(most);
+        file.read_range(
+            range.start,
+            bytes.min(file.len().saturating_sub(range.start)),
+        )
     }
 }

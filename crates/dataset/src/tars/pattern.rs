@@ -8,7 +8,8 @@ use shardmill_storage::{Location, StorageError};
 use shardmill_webdataset::{MOST_NAMES, WebdatasetError, expand_braces};
 
 use super::listing::is_tar_name;
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
+use crate::problem::DatasetProblem;
 
 /// The tar files that a pattern names.
 #[derive(Clone, Debug, PartialEq, Eq)]

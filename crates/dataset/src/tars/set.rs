@@ -11,9 +11,10 @@ use shardmill_webdataset::Index;
 use super::file::TarFile;
 use super::listing::{Listing, MOST_DEPTH, is_tar_name, list};
 use super::pattern::TarPattern;
-use crate::error::{DatasetError, DatasetProblem};
+use crate::error::DatasetError;
 use crate::index_file::check_expected_index;
 use crate::live::LiveSamples;
+use crate::problem::DatasetProblem;
 use crate::side_files::{SideFiles, unfinished};
 
 /// The tar shards of one or more locations, in order.

@@ -217,3 +217,36 @@ fn a_long_document_is_split_truncated_or_refused() {
     };
     assert_eq!(few.unwrap_err(), expected);
 }
+
+proptest! {
+    #[test]
+    fn a_step_has_the_rows_of_its_ranks(
+        lengths in prop::collection::vec(0_u32..40, 1..120),
+        ranks in 1_u64..5,
+        batch_size in 1_u64..4,
+        start in 0_u64..20,
+        last in prop::sample::select(vec![LastRows::Repeat, LastRows::Drop, LastRows::Short]),
+    ) {
+        let mut config = config(lengths.len() as u64, ranks, batch_size);
+        let options = PackingOptions { last, ..options(RowForm::Context, 32, 8) };
+        prop_assume!(config.streams[0].shards[0] > 0 && lengths.iter().any(|length| *length > 0));
+        config.resume = Some(State {
+            epoch: 0,
+            sample_in_epoch: start,
+            num_canonical_nodes: Some(1),
+            shuffle_seed: 9176,
+            initial_physical_nodes: Some(1),
+        });
+        let epoch = packed(&config, &lengths, options);
+        for step in 0..epoch.steps() {
+            let found = epoch.step(step).unwrap();
+            prop_assert_eq!(found.len() as u64, ranks);
+            prop_assert_eq!(epoch.rows_before(step), start + step * ranks * batch_size);
+            for (rank, rows) in (0_u64..).zip(found) {
+                prop_assert_eq!(rows, epoch.rank(rank).unwrap().read(step).unwrap());
+            }
+        }
+        let beyond = matches!(epoch.step(epoch.steps()), Err(OrderError::StepBeyond { .. }));
+        prop_assert!(beyond);
+    }
+}

@@ -83,7 +83,7 @@ impl TarSet {
     }
 }
 
-fn plain(shards: usize) -> Vec<Vec<TarSample>> {
+pub(crate) fn plain(shards: usize) -> Vec<Vec<TarSample>> {
     let sample = |shard: usize, at: usize| {
         let text = format!("{shard}:{at}").into_bytes();
         (

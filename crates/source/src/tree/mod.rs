@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_storage::{Location, RemoteLocation};
 
-use crate::base::{Base, place, project};
+use crate::base::{Base, project};
 use crate::file_filter::FileFilter;
 use crate::files::{Expanded, Fingerprint, check_overlap, expand, place as place_of, stat};
 use crate::objects::{self, Found, Holds, Match};
@@ -348,7 +348,7 @@ impl Base for Tree {
         let Some(field) = column.checked_sub(1) else {
             return Ok(None);
         };
-        for (number, unit) in self.units.iter().enumerate() {
+        for number in 0..self.units.len() {
             let range = self.samples_of(number)?;
             let start = range.start;
             for sample in range {
@@ -358,7 +358,7 @@ impl Base for Tree {
                     .members(sample)
                     .all(|(own, _)| own != field)
                 {
-                    return Ok(Some(place(self, number, unit, (sample - start) as u64)));
+                    return Ok(Some(self.place(number, (sample - start) as u64)));
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The answers of stores, and what their failures mean.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -9,6 +10,7 @@ use http::header::{
 };
 use reqwest::Response;
 use serde_json::Value;
+use shardmill_core::escape;
 
 use super::xml;
 use crate::entry::StoreKind;
@@ -49,8 +51,20 @@ impl Answer {
 }
 
 /// Returns the failure for an invalid answer. It is retried a few times.
-pub(super) const fn protocol_error(what: &'static str) -> Failure {
-    Failure::ProtocolError(StorageError::Answer { what })
+pub(super) fn protocol_error(what: impl Into<Cow<'static, str>>) -> Failure {
+    Failure::ProtocolError(StorageError::Answer { what: what.into() })
+}
+
+/// Returns the failure for XML with another root element than the one of a valid answer.
+pub(super) fn other_root(found: &str, expected: &str) -> Failure {
+    /// The characters of the name that a message shows.
+    const SHOWN: usize = 64;
+
+    let shown: String = found.chars().take(SHOWN).collect();
+    protocol_error(format!(
+        "its root element is `{}`, not `{expected}`",
+        escape(&shown)
+    ))
 }
 
 /// Why an attempt failed.

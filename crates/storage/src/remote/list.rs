@@ -19,9 +19,9 @@ use crate::error::StorageError;
 pub(super) const EMPTY_PAGES: u32 = 1000;
 
 /// Returns the error for a listing that repeats itself.
-pub(super) const fn endless() -> StorageError {
+pub(super) fn endless() -> StorageError {
     StorageError::Answer {
-        what: "a listing that has no end",
+        what: "a listing that has no end".into(),
     }
 }
 
@@ -172,7 +172,7 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
                 let name = key.strip_prefix(&root).filter(|_| key.starts_with(&wanted));
                 let Some(name) = name else {
                     return Err(StorageError::Answer {
-                        what: "a key that was not asked for",
+                        what: "a key that was not asked for".into(),
                     });
                 };
                 if objects.len() as u64 >= most {
@@ -210,7 +210,7 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, StorageEr
         for key in objects.chain(page.prefixes) {
             let Some(name) = key.strip_prefix(&prefix) else {
                 return Err(StorageError::Answer {
-                    what: "a key that was not asked for",
+                    what: "a key that was not asked for".into(),
                 });
             };
             // A store that does not fold returns deeper keys as well.

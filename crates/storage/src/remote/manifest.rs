@@ -446,7 +446,7 @@ impl Manifest {
 
 fn no_manifest(file: &FileHandle) -> StorageError {
     let what = "the file is no list of objects, or was cut off or changed";
-    StorageError::Answer { what }.at(file.path().to_string_lossy())
+    StorageError::Answer { what: what.into() }.at(file.path().to_string_lossy())
 }
 
 /// An iterator over the objects of a [`Manifest`]. The last step compares the digest.

@@ -3,7 +3,7 @@
 use chrono::DateTime;
 use serde_json::Value;
 
-use super::answer::{Answer, Failure, inside, protocol_error};
+use super::answer::{Answer, Failure, inside, other_root, protocol_error};
 
 /// An object on a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) fn s3_page(answer: &Answer) -> Result<Page, Failure> {
     match root.as_str() {
         "ListBucketResult" => {}
         "Error" => return Err(inside(answer.status, answer.code())),
-        _ => return Err(protocol_error("it is no listing")),
+        other => return Err(other_root(other, "ListBucketResult")),
     }
     if truncated && page.next.is_none() {
         return Err(protocol_error(
@@ -59,7 +59,7 @@ pub(super) fn azure_page(answer: &Answer) -> Result<Page, Failure> {
     let (page, _, root) = xml_page(answer)?;
     match root.as_str() {
         "EnumerationResults" => Ok(page),
-        _ => Err(protocol_error("it is no listing")),
+        other => Err(other_root(other, "EnumerationResults")),
     }
 }
 

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use http::HeaderValue;
 use reqwest::Method;
 
-use super::answer::{Answer, Failure, inside, protocol_error};
+use super::answer::{Answer, Failure, inside, other_root, protocol_error};
 use super::pages::{Page, Paging, azure_page, s3_page, volume_page};
 use super::payload::{Digest, Payload};
 use super::signing::Access;
@@ -335,20 +335,23 @@ impl StoreKind {
 
     /// Parses the id of a new multipart upload.
     pub(super) fn begun(answer: &Answer) -> Result<String, Failure> {
-        let (mut id, mut is_error) = (None, false);
+        const ROOT: &str = "InitiateMultipartUploadResult";
+
+        let (mut root, mut id) = (String::new(), None);
         answer.xml(|path, inside| {
             match path {
                 "InitiateMultipartUploadResult/UploadId" => id = Some(inside.to_owned()),
-                "Error" => is_error = true,
+                only if !only.contains('/') => only.clone_into(&mut root),
                 _ => {}
             }
             Ok(())
         })?;
-        if is_error {
-            return Err(inside(answer.status, answer.code()));
+        match (root.as_str(), id) {
+            (ROOT, Some(id)) if !id.is_empty() => Ok(id),
+            (ROOT, _) => Err(protocol_error("it has no id of an upload")),
+            ("Error", _) => Err(inside(answer.status, answer.code())),
+            (other, _) => Err(other_root(other, ROOT)),
         }
-        id.filter(|id| !id.is_empty())
-            .ok_or(protocol_error("it has no id of an upload"))
     }
 
     /// Returns the request that completes an upload, and its body.
@@ -494,14 +497,12 @@ fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
                     .is_some_and(|found| found.contains('-') && Some(found.as_str()) != sum) =>
         {
             Err(Failure::Final(StorageError::Answer {
-                what: "another checksum than that of what was sent",
+                what: "another checksum than that of what was sent".into(),
             }))
         }
         "CompleteMultipartUploadResult" => Ok(()),
         "Error" => Err(inside(answer.status, answer.code())),
-        _ => Err(protocol_error(
-            "it does not say that the upload is complete",
-        )),
+        other => Err(other_root(other, "CompleteMultipartUploadResult")),
     }
 }
 
@@ -540,4 +541,48 @@ pub(super) fn sum_of_parts(parts: &[Part]) -> Option<String> {
     }
     let whole = Digest::sha256(&all)?;
     Some(format!("{}-{}", whole.text(), parts.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::Diagnostic as _;
+
+    use super::*;
+
+    fn answer(body: &str) -> Answer {
+        Answer {
+            status: 200,
+            etag: None,
+            sum: None,
+            length: None,
+            body: body.into(),
+            header_code: None,
+        }
+    }
+
+    #[test]
+    fn another_root_element_is_named() {
+        let long = format!("<{0}></{0}>", "x".repeat(1000));
+        for (body, found) in [
+            ("<html><body>Sign in.</body></html>", "html"),
+            ("<CompleteMultipartUpload/>", "CompleteMultipartUpload"),
+            (&long, &"x".repeat(64)),
+        ] {
+            let begun = StoreKind::begun(&answer(body)).map(drop);
+            let completed = completed(&answer(body), None);
+            for (result, expected) in [
+                (begun, "InitiateMultipartUploadResult"),
+                (completed, "CompleteMultipartUploadResult"),
+            ] {
+                let Err(Failure::ProtocolError(error)) = result else {
+                    panic!("{result:?}");
+                };
+                assert_eq!(error.id(), "storage-answer");
+                let message = format!(
+                    "this is no answer of a store: its root element is `{found}`, not `{expected}`"
+                );
+                assert_eq!(error.to_string(), message);
+            }
+        }
+    }
 }

@@ -282,7 +282,7 @@ impl Remote {
                 found: found.bytes,
             },
             None => StorageError::Answer {
-                what: "success, and the object is not there",
+                what: "success, and the object is not there".into(),
             },
         };
         self.error(name, fault)

@@ -282,7 +282,7 @@ impl<P: Pages> Run<P> {
         let strays = |listed: &Listed| !listed.key.starts_with(&interval.prefix);
         if objects.iter().any(strays) {
             return Err(StorageError::Answer {
-                what: "a key that was not asked for",
+                what: "a key that was not asked for".into(),
             });
         }
         if self.ways.has_folders {
@@ -290,7 +290,7 @@ impl<P: Pages> Run<P> {
         }
         if !objects.is_sorted_by(|a, b| a.key < b.key) {
             return Err(StorageError::Answer {
-                what: "a listing out of order",
+                what: "a listing out of order".into(),
             });
         }
         let begins = objects.first().map(|listed| listed.key.as_str());

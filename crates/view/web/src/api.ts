@@ -34,6 +34,8 @@ export interface Field {
 	rows?: number;
 	columns?: number;
 	values?: (number | null)[];
+	/** The text of token ids. */
+	decoded?: string;
 }
 
 export interface Sample {
@@ -51,6 +53,10 @@ export interface Facts {
 	shards: number;
 	options: string[];
 	version: string;
+	kind: "dataset" | "tars" | "source";
+	compared: string | null;
+	cache: string | null;
+	metrics: string | null;
 }
 
 /** What a command printed. */
@@ -128,10 +134,39 @@ export async function facts(signal?: AbortSignal): Promise<Facts> {
 	return report ? report.dataset : get("dataset", {}, signal);
 }
 
-export async function samples(from: number, count: number, full: boolean, signal?: AbortSignal): Promise<Sample[]> {
+/** Returns consecutive samples: of all, or of those that meet the condition `where`. */
+export async function samples(
+	from: number,
+	count: number,
+	full: boolean,
+	where: string,
+	signal?: AbortSignal,
+	of?: string,
+): Promise<Sample[]> {
 	if (report) return report.samples.slice(from, from + count);
-	const found = await get<{ samples: Sample[] }>("samples", { from, count, full }, signal);
+	const found = await get<{ samples: Sample[] }>("samples", { from, count, full, where, of }, signal);
 	return found.samples;
+}
+
+/** The samples that meet a condition. */
+export interface Selected {
+	command: string;
+	samples: number;
+	bytes: number;
+}
+
+export async function select(where: string, signal?: AbortSignal): Promise<Selected> {
+	return get("select", { where }, signal);
+}
+
+/** Lets the browser save the view of the samples that meet a condition. */
+export async function saveView(where: string): Promise<void> {
+	const url = URL.createObjectURL(await (await request("view", { where })).blob());
+	const link = document.createElement("a");
+	link.href = url;
+	link.download = "selection.view";
+	link.click();
+	URL.revokeObjectURL(url);
 }
 
 /** Runs a command. Its own failure is an error; problems that it found are part of its output. */
@@ -164,19 +199,42 @@ export async function frequent(column: string, limit: number, signal?: AbortSign
 	return get("frequent", { column, limit }, signal);
 }
 
+/** The shards in the folder of a cache. */
+export interface Cached {
+	folder: string;
+	raw: number[];
+	stored: number[];
+}
+
+export async function cached(signal?: AbortSignal): Promise<Cached> {
+	return get("cache", {}, signal);
+}
+
+/** Returns the metrics of the running job, as text of Prometheus. */
+export async function metrics(signal?: AbortSignal): Promise<string> {
+	return (await get<{ text: string }>("metrics", {}, signal)).text;
+}
+
+/** Returns the address of a sound or a video, of which the browser requests the parts that it plays. */
+export function played(sample: number, column: string, of?: string): string | undefined {
+	// An element cannot send the header. A frame without the cookie names the token, in an address of this machine.
+	return report ? undefined : `/api/media?${queryText({ sample, column, of, token: token ?? undefined })}`;
+}
+
 /** Returns the address of a value for an element, and how to release it. */
 export async function media(
 	sample: number,
 	column: string,
 	item: number,
 	signal?: AbortSignal,
+	of?: string,
 ): Promise<[string, () => void]> {
 	if (report) {
 		const kept = item === 0 ? report.media[`${sample}/${column}`] : undefined;
 		if (!kept) throw new Refused({ message: "too large for a report" });
 		return [kept, () => {}];
 	}
-	const response = await request("raw", { sample, column, item }, signal);
+	const response = await request("raw", { sample, column, item, of }, signal);
 	const url = URL.createObjectURL(await response.blob());
 	return [url, () => URL.revokeObjectURL(url)];
 }

@@ -3,26 +3,43 @@
 import { useEffect, useRef } from "preact/hooks";
 import { count, short } from "./format";
 
-/** Bars of a histogram. The table next to it has the same numbers for readers who cannot see it. */
-export function Bars({ bars, label }: { bars: { from: number; to: number; count: number }[]; label: string }) {
+export interface Bar {
+	from: number;
+	to: number;
+	count: number;
+}
+
+/** Bars of a histogram. `href` returns the address that a bar leads to, if any. */
+export function Bars({ bars, label, href }: { bars: Bar[]; label: string; href?: (bar: Bar) => string | undefined }) {
 	const most = Math.max(...bars.map((bar) => bar.count), 1);
 	const width = 100 / Math.max(bars.length, 1);
 	const first = bars[0];
 	const last = bars.at(-1);
 	return (
 		<figure class="chart">
-			<svg viewBox="0 0 100 40" preserveAspectRatio="none" role="img" aria-label={label}>
-				{bars.map((bar, at) => (
-					<rect
-						key={bar.from}
-						x={at * width}
-						width={width * 0.9}
-						y={40 - (40 * bar.count) / most}
-						height={(40 * bar.count) / most}
-					>
-						<title>{`${short(bar.from)} to ${short(bar.to)}: ${count(bar.count)}`}</title>
-					</rect>
-				))}
+			<svg viewBox="0 0 100 40" preserveAspectRatio="none" role={href ? "group" : "img"} aria-label={label}>
+				{bars.map((bar, at) => {
+					const title = `${short(bar.from)} to ${short(bar.to)}: ${count(bar.count)}`;
+					const rect = (
+						<rect
+							key={bar.from}
+							x={at * width}
+							width={width * 0.9}
+							y={40 - (40 * bar.count) / most}
+							height={(40 * bar.count) / most}
+						>
+							<title>{title}</title>
+						</rect>
+					);
+					const target = bar.count > 0 ? href?.(bar) : undefined;
+					return target ? (
+						<a key={bar.from} href={target} aria-label={title}>
+							{rect}
+						</a>
+					) : (
+						rect
+					);
+				})}
 			</svg>
 			{first && last ? (
 				<figcaption>

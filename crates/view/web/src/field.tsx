@@ -1,7 +1,7 @@
 // Shows one value of a sample. Texts from samples only ever become text nodes.
 
 import { useState } from "preact/hooks";
-import { type Field, media } from "./api";
+import { type Field, media, played } from "./api";
 import { HeatMap, Lines } from "./charts";
 import { bytes, count, hexDump, short, visible } from "./format";
 import { Status, useLoaded } from "./parts";
@@ -12,7 +12,8 @@ const EAGER_BYTES = 16 << 20;
 /** The most members of an object that are shown before the reader asks for more. */
 const MEMBERS = 100;
 
-export function FieldView({ field, sample }: { field: Field; sample: number }) {
+/** `of` names the dataset, if it is the one that is compared. */
+export function FieldView({ field, sample, of }: { field: Field; sample: number; of?: string }) {
 	return (
 		<section class="field" aria-label={visible(field.name)}>
 			<h3>
@@ -24,7 +25,15 @@ export function FieldView({ field, sample }: { field: Field; sample: number }) {
 				</p>
 			) : null}
 			{field.note ? <p class="note">{field.note}</p> : null}
-			<Value field={field} sample={sample} />
+			<Value field={field} sample={sample} of={of} />
+			{field.decoded === undefined ? null : (
+				<>
+					<h4>Decoded tokens</h4>
+					<pre class="text" tabIndex={0}>
+						{visible(field.decoded)}
+					</pre>
+				</>
+			)}
 		</section>
 	);
 }
@@ -40,19 +49,19 @@ export function facts(field: Field): string {
 	return parts.filter(Boolean).join(" · ");
 }
 
-function Value({ field, sample }: { field: Field; sample: number }) {
+function Value({ field, sample, of }: { field: Field; sample: number; of?: string }) {
 	switch (field.kind) {
 		case "image":
 			return (
 				<>
 					{Array.from({ length: field.images ?? 1 }, (_, item) => (
-						<Media key={item} field={field} sample={sample} item={item} />
+						<Media key={item} field={field} sample={sample} item={item} of={of} />
 					))}
 				</>
 			);
 		case "audio":
 		case "video":
-			return <Media field={field} sample={sample} item={0} />;
+			return <Player field={field} sample={sample} of={of} />;
 		case "json":
 			return field.truncated ? <Text field={field} /> : <Json text={field.text ?? ""} />;
 		case "number":
@@ -78,10 +87,34 @@ function Text({ field }: { field: Field }) {
 	);
 }
 
-export function Media({ field, sample, item, tile }: { field: Field; sample: number; item: number; tile?: boolean }) {
+/** A sound or a video. The browser requests the parts that it plays; a report contains all of it. */
+function Player({ field, sample, of }: { field: Field; sample: number; of?: string }) {
+	const [broken, setBroken] = useState(false);
+	const source = played(sample, field.name, of);
+	if (!source) return <Media field={field} sample={sample} item={0} />;
+	if (broken) return <p class="failed">the {field.kind} cannot be decoded</p>;
+	return <Playing field={field} sample={sample} source={source} onError={() => setBroken(true)} />;
+}
+
+function Playing(props: { field: Field; sample: number; source: string; onError: () => void }) {
+	const label = `${visible(props.field.name)} of sample ${props.sample}`;
+	const all = { controls: true, src: props.source, "aria-label": label, onError: props.onError };
+	return props.field.kind === "audio" ? <audio {...all} /> : <video preload="metadata" {...all} />;
+}
+
+interface MediaProps {
+	field: Field;
+	sample: number;
+	item: number;
+	tile?: boolean;
+	of?: string;
+}
+
+export function Media(props: MediaProps) {
+	const { field } = props;
 	const [wanted, setWanted] = useState(field.bytes <= EAGER_BYTES);
 	return wanted ? (
-		<LoadedMedia field={field} sample={sample} item={item} tile={tile} />
+		<LoadedMedia {...props} />
 	) : (
 		<button type="button" onClick={() => setWanted(true)}>
 			Load {bytes(field.bytes)}
@@ -89,27 +122,21 @@ export function Media({ field, sample, item, tile }: { field: Field; sample: num
 	);
 }
 
-function LoadedMedia({ field, sample, item, tile }: { field: Field; sample: number; item: number; tile?: boolean }) {
+function LoadedMedia({ field, sample, item, tile, of }: MediaProps) {
 	const [broken, setBroken] = useState(false);
 	const loaded = useLoaded(
 		async (signal) => {
-			const [url, release] = await media(sample, field.name, item, signal);
+			const [url, release] = await media(sample, field.name, item, signal, of);
 			signal.addEventListener("abort", release);
 			return url;
 		},
-		[sample, field.name, item],
+		[sample, field.name, item, of],
 	);
 	if (!loaded.value) return <Status of={loaded} />;
 	if (broken) return <p class="failed">the {field.kind} cannot be decoded</p>;
 	const label = `${visible(field.name)} of sample ${sample}`;
-	if (field.kind === "audio") {
-		// biome-ignore lint/a11y/useMediaCaption: samples have no captions
-		return <audio controls src={loaded.value} aria-label={label} onError={() => setBroken(true)} />;
-	}
-	if (field.kind === "video") {
-		// biome-ignore lint/a11y/useMediaCaption: samples have no captions
-		return <video controls preload="metadata" src={loaded.value} aria-label={label} onError={() => setBroken(true)} />;
-	}
+	if (field.kind !== "image")
+		return <Playing field={field} sample={sample} source={loaded.value} onError={() => setBroken(true)} />;
 	return (
 		<img
 			class={tile ? "thumb" : "image"}

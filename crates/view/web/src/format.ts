@@ -94,6 +94,71 @@ export function pythonArguments(values: Record<string, string | number | boolean
 		.join("");
 }
 
+/** Quotes the name of a column for SQL. */
+export function sqlName(column: string): string {
+	return `"${column.replaceAll('"', '""')}"`;
+}
+
+/** The SQL functions that measure a value, by what a histogram shows. */
+const MEASURES: Record<string, (name: string) => string> = {
+	value: (name) => name,
+	characters: (name) => `character_length(${name})`,
+	// The engine measures texts only.
+	bytes: (name) => `octet_length(encode(${name}, 'hex')) / 2`,
+};
+
+/** Fields of tar shards are bytes: numbers and texts in them are converted. */
+function sqlText(column: string, type: string): string {
+	return /binary/i.test(type) ? `CAST(${sqlName(column)} AS VARCHAR)` : sqlName(column);
+}
+
+/** Returns the SQL condition of a bin, which begins at `from` and ends before `to`. Lists have none. */
+export function binCondition(
+	column: string,
+	type: string,
+	measure: string,
+	from: number,
+	to: number,
+): string | undefined {
+	const text = sqlText(column, type);
+	const isConverted = text !== sqlName(column);
+	const name = measure === "bytes" ? sqlName(column) : text;
+	const value = MEASURES[measure]?.(measure === "value" && isConverted ? `CAST(${name} AS DOUBLE)` : name);
+	return value ? `${value} >= ${from} AND ${value} < ${to}` : undefined;
+}
+
+/** Returns the SQL condition of a value. */
+export function valueCondition(column: string, type: string, text: string): string {
+	const isNumber = /int|float|double|decimal/i.test(type) && /^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text);
+	return `${sqlText(column, type)} = ${isNumber ? text : `'${text.replaceAll("'", "''")}'`}`;
+}
+
+/** A value of a metric of Prometheus. */
+export interface Metric {
+	value: number;
+	type: string;
+	help: string;
+}
+
+/** Parses the text format of Prometheus: the values by their names and labels. Lines of other forms are ignored. */
+export function parseMetrics(text: string): Map<string, Metric> {
+	const found = new Map<string, Metric>();
+	const types = new Map<string, string>();
+	const helps = new Map<string, string>();
+	for (const line of text.split("\n")) {
+		const about = /^# (TYPE|HELP) (\S+) (.*)$/.exec(line);
+		if (about) (about[1] === "TYPE" ? types : helps).set(about[2] ?? "", about[3] ?? "");
+		const sample = /^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)/.exec(line);
+		const value = Number(sample?.[3] ?? Number.NaN);
+		if (!sample || Number.isNaN(value)) continue;
+		const name = sample[1] ?? "";
+		const family = types.has(name) ? name : name.replace(/_total$/, "");
+		const known = { type: types.get(family) ?? "untyped", help: helps.get(family) ?? "" };
+		found.set(`${name}${sample[2] ?? ""}`, { value, ...known });
+	}
+	return found;
+}
+
 /** The page and the values of an address such as `#/samples?n=5`. */
 export interface Route {
 	page: string;

@@ -2,9 +2,11 @@
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { begin, facts, isReport } from "./api";
+import { begin, type Facts, facts, isReport } from "./api";
 import { parseRoute, routeText, visible } from "./format";
 import { Columns } from "./pages/columns";
+import { DiffPage } from "./pages/diff";
+import { Live } from "./pages/live";
 import { Order } from "./pages/order";
 import { Overview } from "./pages/overview";
 import { Plan } from "./pages/plan";
@@ -19,15 +21,28 @@ const PAGES: [string, string, typeof Samples][] = [
 	["shards", "Shards", Shards],
 	["order", "Order", Order],
 	["plan", "Plan", Plan],
+	["diff", "Diff", DiffPage],
+	["live", "Live", Live],
 ];
 
 /** A report has no server that could run a simulation. */
 const OF_REPORTS = ["overview", "samples", "columns", "shards"];
 
+/** A source has no shards yet. */
+const OF_SOURCES = ["overview", "samples", "columns", "diff"];
+
+/** Returns whether there is something to show on a page. */
+function hasPage(name: string, facts: Facts | undefined): boolean {
+	if (isReport() && !OF_REPORTS.includes(name)) return false;
+	if (facts?.kind === "source" && !OF_SOURCES.includes(name)) return false;
+	if (name === "diff") return !!facts?.compared;
+	return name !== "live" || !!facts?.metrics;
+}
+
 function App() {
 	const [route, setRoute] = useState(parseRoute(location.hash));
 	const loaded = useLoaded(facts, []);
-	const pages = PAGES.filter(([name]) => !isReport() || OF_REPORTS.includes(name));
+	const pages = PAGES.filter(([name]) => hasPage(name, loaded.value));
 	const page = pages.find(([name]) => name === route.page) ?? pages[0];
 	const name = loaded.value?.location;
 

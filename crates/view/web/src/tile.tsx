@@ -7,11 +7,12 @@ import { count, routeText, short, visible } from "./format";
 /** Images of more bytes are not shown in a grid. */
 const THUMBNAIL_BYTES = 4 << 20;
 
-export function Tile({ sample }: { sample: Sample }) {
+/** `where` and `at` are the condition of the grid, and the position among the samples that meet it. */
+export function Tile({ sample, where, at }: { sample: Sample; where?: string; at?: number }) {
 	const fields = sample.fields ?? [];
 	const image = fields.find((field) => field.kind === "image" && field.bytes <= THUMBNAIL_BYTES);
 	return (
-		<a class="tile" href={routeText("samples", { n: sample.number })}>
+		<a class="tile" href={routeText("samples", where ? { where, at } : { n: sample.number })}>
 			<span class="tile-number">{count(sample.number)}</span>
 			{sample.error ? <span class="failed">{visible(sample.error.message)}</span> : null}
 			{image ? <Media field={image} sample={sample.number} item={0} tile /> : null}
@@ -29,6 +30,7 @@ export function Tile({ sample }: { sample: Sample }) {
 
 /** Describes a value in a few words. */
 function summary(field: Field): string {
+	if (field.decoded) return visible(field.decoded).slice(0, 120);
 	switch (field.kind) {
 		case "text":
 		case "json":

@@ -62,3 +62,30 @@ test("the shard of a sample is found by halving", () => {
 		[0, 0, 2, 2, 3, 3],
 	);
 });
+
+test("bins and values become SQL conditions", () => {
+	assert.equal(format.binCondition('a"b', "int64", "value", 0, 8), '"a""b" >= 0 AND "a""b" < 8');
+	assert.equal(
+		format.binCondition("t", "str", "characters", 2, 4),
+		'character_length("t") >= 2 AND character_length("t") < 4',
+	);
+	const text = 'CAST("n" AS VARCHAR)';
+	const number = `CAST(${text} AS DOUBLE)`;
+	assert.equal(format.binCondition("n", "Binary", "value", 0, 8), `${number} >= 0 AND ${number} < 8`);
+	assert.equal(format.valueCondition("n", "Binary", "3"), `${text} = '3'`);
+	const bytes = "octet_length(encode(\"b\", 'hex')) / 2";
+	assert.equal(format.binCondition("b", "png", "bytes", 1, 2), `${bytes} >= 1 AND ${bytes} < 2`);
+	assert.equal(format.binCondition("t", "ndarray", "items", 2, 4), undefined);
+	assert.equal(format.valueCondition("n", "Int64", "-3"), '"n" = -3');
+	assert.equal(format.valueCondition("n", "Utf8", "3"), "\"n\" = '3'");
+	assert.equal(format.valueCondition("n", "Int64", "3 OR true"), "\"n\" = '3 OR true'");
+	assert.equal(format.valueCondition("t", "Utf8", "it's"), "\"t\" = 'it''s'");
+});
+
+test("metrics have their types", () => {
+	const text = '# TYPE a counter\n# HELP a Words.\na_total{rank="0"} 3\nb 1.5\nnothing\n# EOF\n';
+	const found = format.parseMetrics(text);
+	assert.deepEqual(found.get('a_total{rank="0"}'), { value: 3, type: "counter", help: "Words." });
+	assert.deepEqual(found.get("b"), { value: 1.5, type: "untyped", help: "" });
+	assert.equal(found.size, 2);
+});

@@ -7,18 +7,21 @@ mod hint;
 mod json;
 mod list;
 mod number;
+mod table;
 mod target;
 mod text;
 mod types;
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, encode_jpeg_array, encode_list};
 
 pub(crate) use encoded_column::{EncodedColumn, first_null};
 pub use field::default_field;
+pub(crate) use table::add_sizes;
+pub use table::{number_lists, number_type};
 pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
 pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY};
 
@@ -26,6 +29,7 @@ use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
 use encoded_column::{Offsets, checked};
 use field::FieldEncoder;
+use table::TableColumn;
 use types::{encoded_as, is_integer_text, is_temporal, metadata, stored_type};
 
 /// Encodes one column of the batches as one column of the shards. It is compiled once and used for each batch.
@@ -39,6 +43,7 @@ pub struct ColumnEncoder {
     stores_null: bool,
     omits_null: bool,
     field: Option<FieldEncoder>,
+    table: Option<TableColumn>,
     null_hint: String,
     limits: Limits,
 }
@@ -54,6 +59,7 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
         ShardFormat::Webdataset => {
             return default_field(field).map(|(_, encoding)| Target::Field(encoding));
         }
+        ShardFormat::Parquet => return Ok(Target::Table(table::default_type(field))),
     };
     let unsupported = |hint: &str| WriteError::TypeUnsupported {
         column: field.name().clone(),
@@ -137,6 +143,7 @@ fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
 pub fn stores_null(field: &Field, target: &Target) -> bool {
     let data_type = stored_type(field.data_type());
     match target {
+        Target::Table(_) => true,
         Target::Mds(Encoding::Json) => !data_type.is_string() && !data_type.is_binary(),
         // A number is valid JSON, but readers do not expect it to be null.
         Target::Field(FieldEncoding::Json)
@@ -182,6 +189,7 @@ impl ColumnEncoder {
         };
         let storable = match &target {
             Target::Field(encoding) => field::is_storable(field, data_type, *encoding),
+            Target::Table(data_type) => table::is_storable(field, data_type),
             Target::Mds(encoding) if data_type.is_binary() => {
                 encoded || takes_bytes(encoding, encoded_as(field).as_ref())
             }
@@ -203,6 +211,10 @@ impl ColumnEncoder {
             Target::Field(encoding) => Some(FieldEncoder::new(field, data_type, *encoding)),
             _ => None,
         };
+        let table = match &target {
+            Target::Table(data_type) => Some(TableColumn::new(field, data_type)),
+            _ => None,
+        };
         Ok(Self {
             name: field.name().clone(),
             source,
@@ -211,6 +223,7 @@ impl ColumnEncoder {
             stores_null,
             omits_null: false,
             field: encoder,
+            table,
             null_hint: hint::for_null(field.name(), data_type, &target),
             target,
             limits: limits.clone(),
@@ -246,7 +259,7 @@ impl ColumnEncoder {
     pub(crate) fn is_variable(&self) -> bool {
         match &self.target {
             Target::Mds(encoding) => encoding.fixed_size().is_none(),
-            Target::Json(_) | Target::Xsv(_) | Target::Field(_) => true,
+            Target::Json(_) | Target::Xsv(_) | Target::Field(_) | Target::Table(_) => true,
         }
     }
 
@@ -297,6 +310,26 @@ impl ColumnEncoder {
                 Some(field) => field.prepare(array, &self.name, &self.limits),
                 None => Err(self.unfit(array)),
             },
+            Target::Table(_) => Err(self.unfit(array)),
+        }
+    }
+
+    /// Returns the column of a table as the file declares it. Returns `None` in other formats.
+    #[must_use]
+    pub fn table_field(&self) -> Option<&FieldRef> {
+        self.table.as_ref().map(|column| &column.field)
+    }
+
+    /// Returns the column of a table as batches hold it.
+    pub(crate) fn stored_field(&self) -> Option<Field> {
+        self.table.as_ref().map(TableColumn::stored_field)
+    }
+
+    /// Converts the values of one batch to the type of the column of a table.
+    pub(crate) fn convert(&self, array: &ArrayRef) -> Result<ArrayRef, RowError> {
+        match &self.table {
+            Some(column) => column.convert(array, &self.limits),
+            None => Err(self.unfit(array)),
         }
     }
 
@@ -430,7 +463,7 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
             };
         }
         Target::Mds(encoding) => encoding,
-        Target::Field(_) => return false,
+        Target::Field(_) | Target::Table(_) => return false,
     };
     match encoding {
         Encoding::Bytes => data_type.is_string(),

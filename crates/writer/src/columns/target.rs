@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use arrow::datatypes::DataType;
 use shardmill_core::escape;
 use shardmill_mds::{Encoding, TextEncoding};
 
@@ -17,6 +18,8 @@ pub enum Target {
     Xsv(TextEncoding),
     /// A field of a WebDataset sample.
     Field(FieldEncoding),
+    /// A column of a table, of this type.
+    Table(DataType),
 }
 
 impl Target {
@@ -27,6 +30,7 @@ impl Target {
             Self::Mds(encoding) => encoding.to_string(),
             Self::Json(encoding) | Self::Xsv(encoding) => encoding.to_string(),
             Self::Field(encoding) => encoding.to_string(),
+            Self::Table(data_type) => data_type.to_string(),
         }
     }
 }

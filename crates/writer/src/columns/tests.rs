@@ -31,11 +31,12 @@ fn made(
         (None, _) => default_target(&field, format).map_err(told)?,
         (Some(name), ShardFormat::Webdataset) => Target::Field(name.parse().unwrap()),
         (Some(name), ShardFormat::Streaming(_)) => Target::Mds(name.parse().unwrap()),
+        (Some(_), ShardFormat::Parquet) => panic!("Parquet has no encodings"),
     };
     let column = ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(told)?;
     let encoded_column = column
         .prepare(array)
-        .map_err(|error| told(error.locate(name, |row| row.to_string())))?;
+        .map_err(|error| told(error.locate(name, |row| format!("row {row}"))))?;
     let values = (0..array.len()).map(|row| {
         let (prefix, value) = encoded_column.value(row);
         [prefix, value].concat()

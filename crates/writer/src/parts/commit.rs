@@ -418,6 +418,7 @@ fn described(entry: &IndexEntry) -> String {
             format!("{} ({})", entry.config.format(), columns.join(", "))
         }
         IndexEntry::Tar(_) => "webdataset".to_owned(),
+        IndexEntry::Table(_) => "parquet".to_owned(),
     }
 }
 

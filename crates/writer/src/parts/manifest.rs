@@ -296,6 +296,8 @@ fn identity(form: &ShardForm) -> String {
             })
             .to_string()
         }
+        // Tables are not written in parts; see `NameForm`.
+        ShardForm::Table(form) => format!("{form:?}"),
     }
 }
 

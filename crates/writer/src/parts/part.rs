@@ -129,14 +129,14 @@ impl PartWriter {
             unit: 0,
             first,
         };
-        let place = |row: usize| (first + u64::try_from(row).unwrap_or(0)).to_string();
+        let place = |row: usize| format!("row {}", first + u64::try_from(row).unwrap_or(0));
         let mut chunks = Vec::new();
         self.encoder
             .encode(batch, origin, &self.pool, place, |chunk| chunks.push(chunk))?;
         for mut chunk in chunks {
             chunk.rows = (!chunk.keys.is_empty()).then_some(RowNumbers::From(self.samples));
             self.samples += u64::try_from(chunk.samples()).unwrap_or(0);
-            for shard in self.packer.push(chunk, |row| row.to_string())? {
+            for shard in self.packer.push(chunk, |row| format!("row {row}"))? {
                 self.write(shard, go_on)?;
             }
         }

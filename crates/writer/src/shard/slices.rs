@@ -8,6 +8,7 @@ use shardmill_webdataset::{CompressedPiece, FieldSet, PieceCompressor, TarCompre
 
 use crate::chunk::Chunk;
 use crate::error::WriteError;
+use crate::pack::Piece;
 
 /// A range of bytes of a data file.
 #[derive(Clone, Debug)]
@@ -56,6 +57,23 @@ pub(super) struct Layout {
     /// does not support segments.
     pub(super) segments: Vec<Vec<Slice>>,
     pub(super) side: Side,
+    /// The rows of a file of a table, which has no other contents.
+    pub(super) table: Option<TableRows>,
+}
+
+/// The rows of a file of a table.
+#[derive(Debug, Default)]
+pub(crate) struct TableRows {
+    pub(super) pieces: Vec<Piece>,
+    /// The size of each row.
+    pub(super) sizes: Vec<u32>,
+}
+
+impl TableRows {
+    /// Returns the size of all rows in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.range.len()).sum()
+    }
 }
 
 /// The data of a shard besides its samples.

@@ -27,7 +27,7 @@ impl Texts {
                 config_json: config.to_json(),
                 xsv_header: config.xsv_header(),
             },
-            ShardForm::Tar(_) => Self::default(),
+            ShardForm::Tar(_) | ShardForm::Table(_) => Self::default(),
         }
     }
 }
@@ -67,6 +67,7 @@ pub(super) fn lay(
             file: meta,
             ..Side::default()
         },
+        table: None,
     })
 }
 

@@ -43,6 +43,7 @@ pub(super) fn lay(form: &TarForm, cut: CutShard) -> Result<Layout, WriteError> {
             file: Some(write_offsets(&offsets)),
             fields,
         },
+        table: None,
     })
 }
 

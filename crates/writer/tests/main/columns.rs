@@ -26,7 +26,7 @@ impl Input for One {
         Ok(Box::new(Just(Some(self.0.clone()))))
     }
     fn place(&self, _: usize, row: u64) -> String {
-        row.to_string()
+        format!("row {row}")
     }
 }
 
@@ -52,7 +52,7 @@ struct Forgetful;
 fn shards(index: &DatasetIndex) -> &[shardmill_mds::ShardEntry] {
     match index {
         DatasetIndex::Streaming(index) => &index.shards,
-        DatasetIndex::Tar(_) => panic!("tar files"),
+        DatasetIndex::Tar(_) | DatasetIndex::Table(_) => panic!("not MDS"),
     }
 }
 

@@ -64,7 +64,7 @@ impl Input for Rows {
         }))
     }
     fn place(&self, unit: usize, row: u64) -> String {
-        format!("{row} of unit {unit}")
+        format!("row {row} of unit {unit}")
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Forgetful;
 fn shards(index: &DatasetIndex) -> &[ShardEntry] {
     match index {
         DatasetIndex::Streaming(index) => &index.shards,
-        DatasetIndex::Tar(_) => panic!("tar files"),
+        DatasetIndex::Tar(_) | DatasetIndex::Table(_) => panic!("not MDS"),
     }
 }
 

@@ -557,7 +557,7 @@ fn a_batch_with_a_bad_row_adds_nothing() {
     let encoder = RowEncoder::new(vec![column(1), column(0)], &config.layout, 1 << 20);
     let root = tempfile::tempdir().unwrap();
     let mut writer = writer(&root, &config, 1);
-    let place = |row: usize| format!("{row} of this batch");
+    let place = |row: usize| format!("row {row} of this batch");
     let error = writer
         .push_batch(&encoder, &batch, place, &mut || true)
         .unwrap_err();

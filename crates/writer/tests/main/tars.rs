@@ -233,7 +233,7 @@ impl Input for One {
         Ok(Box::new(OneBatch(Some(self.0.clone()))))
     }
     fn place(&self, _: usize, row: u64) -> String {
-        row.to_string()
+        format!("row {row}")
     }
 }
 

@@ -82,6 +82,12 @@ impl<'a> ShardView<'a> {
         self.len() == 0
     }
 
+    /// Returns the bytes of the raw file. The values of samples are parts of them.
+    #[must_use]
+    pub const fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// Returns the bytes of a sample as stored. In the JSON and XSV formats, they include the newline.
     ///
     /// # Errors

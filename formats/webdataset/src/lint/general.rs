@@ -223,7 +223,9 @@ fn style(survey: &Survey) -> Vec<Finding> {
         bytes = bytes.saturating_add(member.header_bytes() - 512);
     }
     if count > 0 {
-        let text = format!("{count} members have extension headers, which take {bytes} bytes");
+        let text = format!(
+            "{count} members have additional headers (PAX or GNU, for long names or exact times), which take {bytes} bytes"
+        );
         findings.push(Finding::new("tar-extended", Severity::Note, text));
     }
     let skipped = files().filter(|member| Consumer::Webdataset.split(&member.name).is_none());

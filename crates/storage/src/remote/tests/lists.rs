@@ -115,7 +115,7 @@ fn listings_that_are_none() {
         ("{}".to_owned(), "text outside of the XML"),
         (
             "<html><body>Sign in</body></html>".to_owned(),
-            "it is no listing",
+            "its root element is `html`, not `ListBucketResult`",
         ),
         (
             page("<Contents><Key>data/a</Key></Contents>"),

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { type Facts, frequent, isReport, run } from "../api";
 import { Bars } from "../charts";
-import { count, percent, pythonDataset, routeText, short, visible } from "../format";
+import { binCondition, count, percent, pythonDataset, routeText, short, valueCondition, visible } from "../format";
 import { Copy, Names, Select, Status, useLoaded } from "../parts";
 
 interface Column {
@@ -93,18 +93,33 @@ export function Columns({ facts, values }: { facts: Facts; values: URLSearchPara
 						]}
 					/>
 					{column.histogram.length > 0 ? (
-						<Bars bars={column.histogram} label={`Histogram of ${visible(column.name)}, ${column.measure}`} />
+						<Bars
+							bars={column.histogram}
+							label={`Histogram of ${visible(column.name)}, ${column.measure}`}
+							href={
+								isReport() || facts.kind === "source"
+									? undefined
+									: (bar) => {
+											const where = binCondition(column.name, column.type, column.measure, bar.from, bar.to);
+											return where ? routeText("samples", { where }) : undefined;
+										}
+							}
+						/>
 					) : null}
-					{chosen === null || isReport() ? null : <Frequent column={column.name} />}
+					{chosen === null || isReport() ? null : (
+						<Frequent column={column.name} type={column.type} isLinked={facts.kind !== "source"} />
+					)}
 				</section>
 			))}
 			{loaded.value ? <Copy label="CLI" text={loaded.value.command} /> : null}
-			<Copy label="Python" text={`${pythonDataset(facts.location)}.to_pandas(0, ${limit}).describe()`} />
+			{facts.kind === "source" ? null : (
+				<Copy label="Python" text={`${pythonDataset(facts.location)}.to_pandas(0, ${limit}).describe()`} />
+			)}
 		</>
 	);
 }
 
-function Frequent({ column }: { column: string }) {
+function Frequent({ column, type, isLinked }: { column: string; type: string; isLinked: boolean }) {
 	const [rows] = useState(FREQUENT_ROWS);
 	const loaded = useLoaded((signal) => frequent(column, rows, signal), [column, rows]);
 	const found = loaded.value;
@@ -122,7 +137,14 @@ function Frequent({ column }: { column: string }) {
 						{found.values.map((value) => (
 							<li key={value.text}>
 								<meter min={0} max={found.rows} value={value.count} aria-label={`share of ${visible(value.text)}`} />{" "}
-								{count(value.count)} <code>{visible(value.text) || "(empty)"}</code>
+								{count(value.count)}{" "}
+								{isLinked ? (
+									<a href={routeText("samples", { where: valueCondition(column, type, value.text) })}>
+										<code>{visible(value.text) || "(empty)"}</code>
+									</a>
+								) : (
+									<code>{visible(value.text) || "(empty)"}</code>
+								)}
 							</li>
 						))}
 					</ol>

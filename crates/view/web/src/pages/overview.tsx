@@ -13,7 +13,12 @@ interface Inspected {
 	raw_bytes: number;
 	stored_bytes: number;
 	format: string;
-	columns: { name: string; encoding?: string | null; bytes?: number | null }[];
+	columns: { name: string; encoding?: string | null; bytes?: number | null; type?: string }[];
+	/** The facts of a source. */
+	kind?: string;
+	files?: number;
+	bytes?: number;
+	rows?: number | null;
 	compression: string | null;
 	hashes: string[];
 	index_hash?: string;
@@ -34,14 +39,24 @@ const STRIP = 12;
 
 export function Overview({ facts }: { facts: Facts }) {
 	const inspected = useLoaded((signal) => run<Inspected>("inspect", {}, signal), []);
-	const strip = useLoaded((signal) => samples(0, STRIP, false, signal), []);
+	const strip = useLoaded((signal) => samples(0, STRIP, false, "", signal), []);
 	const found = inspected.value?.output[0];
 	const source = found?.provenance?.source;
 	return (
 		<>
 			<h1>{visible(facts.location)}</h1>
 			<Status of={inspected} />
-			{found ? (
+			{found?.kind ? (
+				<Names
+					of={[
+						["source", found.kind],
+						["rows", count(facts.samples)],
+						["files", count(found.files ?? 0)],
+						["stored", bytes(found.bytes ?? 0)],
+					]}
+				/>
+			) : null}
+			{found && !found.kind ? (
 				<Names
 					of={[
 						["samples", count(found.samples)],
@@ -64,7 +79,7 @@ export function Overview({ facts }: { facts: Facts }) {
 					]}
 				/>
 			) : null}
-			{isReport() ? null : <Verify location={facts.location} />}
+			{isReport() || facts.kind === "source" ? null : <Verify location={facts.location} />}
 			<h2>First samples</h2>
 			<Status of={strip} />
 			<ul class="strip">
@@ -82,8 +97,9 @@ export function Overview({ facts }: { facts: Facts }) {
 							<thead>
 								<tr>
 									<th scope="col">name</th>
-									<th scope="col">encoding</th>
-									<th scope="col">bytes of a value</th>
+									{found.kind ? <th scope="col">type</th> : null}
+									<th scope="col">{found.kind ? "encoding of convert" : "encoding"}</th>
+									{found.kind ? null : <th scope="col">bytes of a value</th>}
 								</tr>
 							</thead>
 							<tbody>
@@ -92,8 +108,9 @@ export function Overview({ facts }: { facts: Facts }) {
 										<th scope="row">
 											<a href={`#/columns?column=${encodeURIComponent(column.name)}`}>{visible(column.name)}</a>
 										</th>
+										{found.kind ? <td>{visible(column.type ?? "")}</td> : null}
 										<td>{column.encoding ?? ""}</td>
-										<td>{column.bytes ?? "varies"}</td>
+										{found.kind ? null : <td>{column.bytes ?? "varies"}</td>}
 									</tr>
 								))}
 							</tbody>
@@ -103,7 +120,7 @@ export function Overview({ facts }: { facts: Facts }) {
 			) : null}
 			<h2>The same elsewhere</h2>
 			{inspected.value ? <Copy label="CLI" text={inspected.value.command} /> : null}
-			<Copy label="Python" text={pythonDataset(facts.location)} />
+			{found?.kind ? null : <Copy label="Python" text={pythonDataset(facts.location)} />}
 		</>
 	);
 }

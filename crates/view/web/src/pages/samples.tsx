@@ -1,9 +1,9 @@
 // A grid of all samples, and single ones by number or key.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Facts, find, isReport, Refused, run, type Sample, samples } from "../api";
+import { type Facts, find, isReport, Refused, run, type Sample, samples, saveView, select } from "../api";
 import { FieldView } from "../field";
-import { count, MOST_PIXELS, pythonDataset, quoted, routeText, scrollOf, visible, visibleRows } from "../format";
+import { bytes, count, MOST_PIXELS, pythonDataset, quoted, routeText, scrollOf, visible, visibleRows } from "../format";
 import { Copy, Failed, Input, Status, useLoaded } from "../parts";
 import { Tile } from "../tile";
 
@@ -21,15 +21,74 @@ const REPORT_SAMPLES = 24;
 
 export function Samples({ facts, values }: { facts: Facts; values: URLSearchParams }) {
 	const number = values.get("n");
+	const where = isReport() ? "" : (values.get("where") ?? "");
+	const selected = useLoaded(async (signal) => (where ? select(where, signal) : undefined), [where]);
 	const total = isReport() ? Math.min(facts.samples, REPORT_SAMPLES) : facts.samples;
+	const found = selected.loading ? undefined : selected.value;
+	const at = values.get("at");
+	const grid = (
+		<Grid key={where} total={found?.samples ?? total} where={where} from={Number(values.get("from") ?? 0)} />
+	);
 	return (
 		<>
 			<Jump total={total} />
-			{number === null ? (
-				<Grid total={total} from={Number(values.get("from") ?? 0)} />
-			) : (
-				<Single facts={facts} total={total} number={Number(number)} />
+			{isReport() || facts.kind === "source" || number !== null || at !== null ? null : (
+				<Filter key={where} where={where} />
 			)}
+			{where && number === null ? <Status of={selected} /> : null}
+			{number !== null ? (
+				<Single facts={facts} total={total} at={Number(number)} where="" />
+			) : where && !found ? null : at !== null ? (
+				<Single facts={facts} total={found?.samples ?? total} at={Number(at)} where={where} />
+			) : (
+				grid
+			)}
+			{found && number === null && at === null ? (
+				<>
+					<p>
+						<SaveView where={where} size={found.bytes} />
+					</p>
+					<Copy label="CLI" text={`${found.command} -o selection.view`} />
+					<Copy label="Python" text={pythonDataset(facts.location, { view: "selection.view" })} />
+				</>
+			) : null}
+		</>
+	);
+}
+
+/** The condition of the grid, in SQL. */
+function Filter({ where }: { where: string }) {
+	const [text, setText] = useState(where);
+	return (
+		<search>
+			<form
+				class="jump"
+				onSubmit={(event) => {
+					event.preventDefault();
+					location.hash = routeText("samples", { where: text.trim() });
+				}}
+			>
+				<Input label="SQL condition" type="text" value={text} placeholder='"label" = 3' onChange={setText} />
+				<button type="submit">Filter</button>
+				{where ? <a href={routeText("samples")}>All samples</a> : null}
+			</form>
+		</search>
+	);
+}
+
+function SaveView({ where, size }: { where: string; size: number }) {
+	const [failure, setFailure] = useState<Refused | null>(null);
+	const save = () =>
+		saveView(where).then(
+			() => setFailure(null),
+			(error) => setFailure(error instanceof Refused ? error : new Refused({ message: String(error) })),
+		);
+	return (
+		<>
+			<button type="button" onClick={save}>
+				Save as view ({bytes(size)})
+			</button>
+			{failure ? <Failed failure={failure.failure} /> : null}
 		</>
 	);
 }
@@ -76,7 +135,7 @@ function Jump({ total }: { total: number }) {
 	);
 }
 
-function Grid({ total, from }: { total: number; from: number }) {
+function Grid({ total, where, from }: { total: number; where: string; from: number }) {
 	const area = useRef<HTMLDivElement>(null);
 	const [size, setSize] = useState({ columns: 1, height: 600 });
 	const [scrollTop, setScrollTop] = useState(0);
@@ -129,7 +188,7 @@ function Grid({ total, from }: { total: number; from: number }) {
 		const timer = setTimeout(async () => {
 			for (const group of wanted) {
 				try {
-					const found = await samples(group * GROUP, GROUP, false, controller.signal);
+					const found = await samples(group * GROUP, GROUP, false, where, controller.signal);
 					setFailure(null);
 					setGroups((old) => new Map([...[...old].slice(-KEPT), [group, found]]));
 				} catch (error) {
@@ -143,7 +202,7 @@ function Grid({ total, from }: { total: number; from: number }) {
 			clearTimeout(timer);
 			controller.abort();
 		};
-	}, [wanted]);
+	}, [wanted, where]);
 
 	const moved = (event: KeyboardEvent) => {
 		const steps: Record<string, number> = {
@@ -165,7 +224,9 @@ function Grid({ total, from }: { total: number; from: number }) {
 	return (
 		<>
 			<p class="note" role="status">
-				{total ? `Samples ${count(first)} to ${count(Math.max(last - 1, 0))} of ${count(total)}` : "No samples"}
+				{total
+					? `${where ? "Matching samples" : "Samples"} ${count(first)} to ${count(Math.max(last - 1, 0))} of ${count(total)}`
+					: "No samples"}
 			</p>
 			{failure ? <Failed failure={failure.failure} /> : null}
 			{/* biome-ignore lint/a11y/noStaticElementInteractions: the keys move the focus among the links in it */}
@@ -182,10 +243,10 @@ function Grid({ total, from }: { total: number; from: number }) {
 							return (
 								<li key={number} style={{ height: `${ROW_HEIGHT - 8}px` }}>
 									{sample ? (
-										<Tile sample={sample} />
+										<Tile sample={sample} where={where} at={number} />
 									) : (
-										<a class="tile loading" href={routeText("samples", { n: number })}>
-											<span class="tile-number">{count(number)}</span>
+										<a class="tile loading" href={routeText("samples", where ? { where, at: number } : { n: number })}>
+											<span class="tile-number">{where ? "…" : count(number)}</span>
 										</a>
 									)}
 								</li>
@@ -198,39 +259,48 @@ function Grid({ total, from }: { total: number; from: number }) {
 	);
 }
 
-function Single({ facts, total, number }: { facts: Facts; total: number; number: number }) {
-	const loaded = useLoaded((signal) => samples(number, 1, true, signal), [number]);
+/** One sample: at a position in the dataset, or among the samples that meet the condition `where`. */
+function Single({ facts, total, at, where }: { facts: Facts; total: number; at: number; where: string }) {
+	const loaded = useLoaded((signal) => samples(at, 1, true, where, signal), [at, where]);
 	const sample = loaded.value?.[0];
-	const hasBefore = number > 0;
-	const hasAfter = number + 1 < total;
+	const number = sample?.number ?? at;
+	const hasBefore = at > 0;
+	const hasAfter = at + 1 < total;
+	const single = (next: number) => routeText("samples", where ? { where, at: next } : { n: next });
+	const grid = routeText("samples", { where, from: at });
 
 	useEffect(() => {
 		const pressed = (event: KeyboardEvent) => {
 			const target = event.target as Element;
 			if (event.altKey || event.ctrlKey || event.metaKey || target.closest("input, select, audio, video, pre")) return;
-			if (event.key === "ArrowLeft" && hasBefore) location.hash = routeText("samples", { n: number - 1 });
-			else if (event.key === "ArrowRight" && hasAfter) location.hash = routeText("samples", { n: number + 1 });
-			else if (event.key === "Escape") location.hash = routeText("samples", { from: number });
+			if (event.key === "ArrowLeft" && hasBefore) location.hash = single(at - 1);
+			else if (event.key === "ArrowRight" && hasAfter) location.hash = single(at + 1);
+			else if (event.key === "Escape") location.hash = grid;
 			else return;
 			event.preventDefault();
 		};
 		addEventListener("keydown", pressed);
 		return () => removeEventListener("keydown", pressed);
-	}, [number, hasBefore, hasAfter]);
+	}, [at, where, hasBefore, hasAfter]);
 
 	const options = facts.options.map((option) => ` ${quoted(option)}`).join("");
 	return (
 		<article>
-			<h1>Sample {count(number)}</h1>
+			<h1>Sample {where && !sample ? "…" : count(number)}</h1>
 			<nav class="steps" aria-label="Samples">
-				{hasBefore ? <a href={routeText("samples", { n: number - 1 })}>← {count(number - 1)}</a> : null}
-				<a href={routeText("samples", { from: number })}>Grid</a>
-				{hasAfter ? <a href={routeText("samples", { n: number + 1 })}>{count(number + 1)} →</a> : null}
+				{hasBefore ? <a href={single(at - 1)}>← {where ? "before" : count(at - 1)}</a> : null}
+				<a href={grid}>Grid</a>
+				{hasAfter ? <a href={single(at + 1)}>{where ? "after" : count(at + 1)} →</a> : null}
 			</nav>
+			{where ? (
+				<p class="note">
+					{count(at + 1)} of {count(total)} with <code>{visible(where)}</code>
+				</p>
+			) : null}
 			<Status of={loaded} />
 			{loaded.value && !sample ? (
 				<p class="failed">
-					there is no sample {count(number)}: the dataset has {count(total)}
+					there is no sample {count(at)}: the dataset has {count(total)}
 				</p>
 			) : null}
 			{sample?.error ? <Failed failure={sample.error} /> : null}
@@ -243,9 +313,15 @@ function Single({ facts, total, number }: { facts: Facts; total: number; number:
 			{sample?.fields?.map((field) => (
 				<FieldView key={`${number}/${field.name}`} field={field} sample={number} />
 			))}
-			{isReport() ? null : <Origin number={number} />}
-			<Copy label="CLI" text={`shardmill cat ${quoted(facts.location)} ${number}${options}`} />
-			<Copy label="Python" text={`${pythonDataset(facts.location)}[${number}]`} />
+			{isReport() || !sample || facts.kind === "source" ? null : <Origin key={number} number={number} />}
+			{facts.kind === "source" ? (
+				<Copy label="CLI" text={`shardmill head ${quoted(facts.location)} -n ${number + 1} --json${options}`} />
+			) : (
+				<>
+					<Copy label="CLI" text={`shardmill cat ${quoted(facts.location)} ${number}${options}`} />
+					<Copy label="Python" text={`${pythonDataset(facts.location)}[${number}]`} />
+				</>
+			)}
 		</article>
 	);
 }

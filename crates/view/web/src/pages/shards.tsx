@@ -1,7 +1,7 @@
 // A map of the shards, coloured by a property, and the facts of one.
 
 import { useMemo, useState } from "preact/hooks";
-import { type Facts, run } from "../api";
+import { type Cached, cached, type Facts, isReport, run } from "../api";
 import { bytes, count, routeText, short, visible } from "../format";
 import { Copy, Names, Select, Status, useLoaded, Wide } from "../parts";
 
@@ -13,6 +13,33 @@ interface Shard {
 	basename: string;
 	hashes?: Record<string, string>;
 }
+
+/** A problem that `verify` or `tar lint` found. */
+interface Finding {
+	id: string;
+	/** The number of the shard, from `verify`. */
+	shard?: number | string;
+	object?: string;
+	severity?: string;
+	sample?: number;
+	member?: string;
+	offset?: number;
+	reader?: string;
+	message: string;
+}
+
+interface Verified {
+	ok: boolean;
+	problems: Finding[];
+	warnings: Finding[];
+	problem_count: number;
+}
+
+/** The readers whose rules `tar lint` checks. */
+const READERS = "webdataset,hf,dali,energon,wids,open_clip";
+
+/** The findings that are listed. */
+const LISTED = 200;
 
 /** The most shards of the map, and of a page of the table. */
 const MAP = 4000;
@@ -26,11 +53,82 @@ const COLOURS: Record<string, (shard: Shard) => number> = {
 	"bytes per sample": (shard) => shard.raw_bytes / Math.max(shard.samples, 1),
 };
 
-export function Shards({ values }: { facts: Facts; values: URLSearchParams }) {
+/** What is known of a shard, for the map. */
+interface Marks {
+	cached?: Cached;
+	damaged?: Map<number, Finding[]>;
+	linted?: Map<number, Finding[]>;
+}
+
+/** Colours by what is known of a shard: a level and words. */
+function marked(marks: Marks): Record<string, (shard: Shard) => [number, string]> {
+	const found: Record<string, (shard: Shard) => [number, string]> = {};
+	const { cached, damaged, linted } = marks;
+	if (cached) {
+		const [raw, stored] = [new Set(cached.raw), new Set(cached.stored)];
+		found["in the cache"] = ({ shard }) =>
+			raw.has(shard)
+				? [1, "in the cache"]
+				: stored.has(shard)
+					? [0.6, "in the cache, compressed"]
+					: [0, "not in the cache"];
+	}
+	const problems =
+		(of: Map<number, Finding[]>) =>
+		(shard: Shard): [number, string] => {
+			const count = of.get(shard.shard)?.length ?? 0;
+			return [count ? 1 : 0, count === 1 ? "1 finding" : `${count} findings`];
+		};
+	if (damaged) found.verification = problems(damaged);
+	if (linted) found["tar lint"] = problems(linted);
+	return found;
+}
+
+/** Groups findings by the number of their shard. Findings about no shard are under -1. */
+function byShard(findings: Finding[], shards: Shard[]): Map<number, Finding[]> {
+	const found = new Map<number, Finding[]>();
+	for (const finding of findings) {
+		const { shard } = finding;
+		// `tar lint` names the path of the file instead.
+		const number = typeof shard === "string" ? shards.findIndex((one) => shard.endsWith(one.basename)) : (shard ?? -1);
+		found.set(number, [...(found.get(number) ?? []), finding]);
+	}
+	return found;
+}
+
+export function Shards({ facts, values }: { facts: Facts; values: URLSearchParams }) {
+	const [wanted, setWanted] = useState({ verify: false, lint: false });
+	const inCache = useLoaded(async (signal) => (facts.cache ? cached(signal) : undefined), [facts.cache]);
+	const verified = useLoaded(
+		async (signal) => (wanted.verify ? run<Verified>("verify", {}, signal) : undefined),
+		[wanted.verify],
+	);
+	const linted = useLoaded(
+		async (signal) => (wanted.lint ? run<Finding & { ok?: boolean }>("lint", { for: READERS }, signal) : undefined),
+		[wanted.lint],
+	);
 	const loaded = useLoaded((signal) => run<Shard>("shards", {}, signal), []);
 	const shards = loaded.value?.output ?? [];
 	const [colour, setColour] = useState("stored size");
-	const value = COLOURS[colour] ?? ((shard: Shard) => shard.samples);
+	const report = verified.value?.output[0];
+	const damaged = useMemo(
+		() => (report ? byShard([...report.problems, ...report.warnings], shards) : undefined),
+		[report, shards],
+	);
+	const lints = linted.value;
+	const findings = useMemo(
+		() =>
+			lints
+				? byShard(
+						lints.output.filter((line) => line.ok === undefined),
+						shards,
+					)
+				: undefined,
+		[lints, shards],
+	);
+	const marks = marked({ cached: inCache.value, damaged, linted: findings });
+	const mark = marks[colour];
+	const value = COLOURS[colour] ?? ((shard: Shard) => mark?.(shard)[0] ?? 0);
 	const [low, high] = useMemo(
 		() =>
 			shards
@@ -51,28 +149,68 @@ export function Shards({ values }: { facts: Facts; values: URLSearchParams }) {
 	const chosen = values.get("shard");
 	const shard = chosen === null ? undefined : shards[Number(chosen)];
 	const [page, setPage] = useState(0);
-	const shown = colour.includes("size") || colour.includes("bytes") ? bytes : (number: number) => short(number, 3);
+	const number = colour.includes("size") || colour.includes("bytes") ? bytes : (number: number) => short(number, 3);
+	const shown = (one: Shard) => mark?.(one)[1] ?? number(value(one));
+	const chosenFindings = [...(damaged?.get(shard?.shard ?? -1) ?? []), ...(findings?.get(shard?.shard ?? -1) ?? [])];
 	return (
 		<>
 			<h1>Shards</h1>
 			<Status of={loaded} />
+			{facts.cache ? <Status of={inCache} /> : null}
+			{inCache.value ? (
+				<p class="note">
+					{count(inCache.value.raw.length + inCache.value.stored.length)} of {count(shards.length)} shards are in{" "}
+					{visible(inCache.value.folder)}.
+				</p>
+			) : null}
+			{isReport() ? null : (
+				<p>
+					<button type="button" onClick={() => setWanted({ ...wanted, verify: true })}>
+						Verify
+					</button>{" "}
+					{facts.kind === "tars" ? (
+						<button type="button" onClick={() => setWanted({ ...wanted, lint: true })}>
+							Lint for all readers
+						</button>
+					) : null}
+				</p>
+			)}
+			{wanted.verify ? <Status of={verified} /> : null}
+			{report ? (
+				<p class={report.ok ? "ok" : "failed"} role="status">
+					{report.ok ? "Every shard has its hash." : `${count(report.problem_count)} problems.`}
+				</p>
+			) : null}
+			{wanted.lint ? <Status of={linted} /> : null}
+			{lints ? (
+				<p class="note" role="status">
+					tar lint: {count(Math.max(lints.output.length - 1, 0))} findings.
+				</p>
+			) : null}
 			{shards.length > 0 ? (
 				<>
-					<Select label="Colour" value={colour} options={Object.keys(COLOURS)} onChange={setColour} />
-					<p class="legend">
-						<span>{shown(low)}</span> <i aria-hidden="true" /> <span>{shown(high)}</span>
-					</p>
+					<Select
+						label="Colour"
+						value={colour}
+						options={[...Object.keys(COLOURS), ...Object.keys(marks)]}
+						onChange={setColour}
+					/>
+					{mark ? null : (
+						<p class="legend">
+							<span>{number(low)}</span> <i aria-hidden="true" /> <span>{number(high)}</span>
+						</p>
+					)}
 					<ul class="map" aria-label={`Shards by ${colour}`}>
 						{shards.slice(0, MAP).map((one) => (
 							<li key={one.shard}>
 								<a
 									href={routeText("shards", { shard: one.shard })}
 									aria-current={shard === one}
-									title={`${visible(one.basename)}: ${shown(value(one))}`}
+									title={`${visible(one.basename)}: ${shown(one)}`}
 									style={{ "--level": String(high > low ? (value(one) - low) / (high - low) : 0.5) }}
 								>
 									<span class="unseen">
-										shard {one.shard}, {shown(value(one))}
+										shard {one.shard}, {shown(one)}
 									</span>
 								</a>
 							</li>
@@ -106,6 +244,11 @@ export function Shards({ values }: { facts: Facts; values: URLSearchParams }) {
 					/>
 				</section>
 			) : null}
+			{chosenFindings.length > 0 ? <Findings label="Findings of this shard" of={chosenFindings} /> : null}
+			{!shard && findings && findings.size > 0 ? (
+				<Findings label="Findings" of={[...findings.values()].flat()} />
+			) : null}
+			{!shard && report && !report.ok ? <Findings label="Problems" of={report.problems} /> : null}
 			{shards.length > 0 ? (
 				<>
 					<h2>All shards</h2>
@@ -146,6 +289,44 @@ export function Shards({ values }: { facts: Facts; values: URLSearchParams }) {
 				</>
 			) : null}
 			{loaded.value ? <Copy label="CLI" text={loaded.value.command} /> : null}
+			{verified.value ? <Copy label="CLI" text={verified.value.command} /> : null}
+			{lints ? <Copy label="CLI" text={lints.command} /> : null}
+		</>
+	);
+}
+
+/** Problems with their places: the sample, or the byte of the shard. */
+function Findings({ label, of }: { label: string; of: Finding[] }) {
+	return (
+		<>
+			<h2>{label}</h2>
+			<Wide label={label}>
+				<table>
+					<thead>
+						<tr>
+							<th scope="col">id</th>
+							<th scope="col">place</th>
+							<th scope="col">byte</th>
+							<th scope="col">message</th>
+						</tr>
+					</thead>
+					<tbody>
+						{of.slice(0, LISTED).map((one) => (
+							<tr key={JSON.stringify(one)}>
+								<th scope="row">{one.reader ? `${one.id} (${one.reader})` : one.id}</th>
+								<td>{visible(one.member ?? one.object ?? String(one.shard ?? ""))}</td>
+								<td>{one.offset === undefined ? "" : count(one.offset)}</td>
+								<td>{visible(one.message)}</td>
+							</tr>
+						))}
+					</tbody>
+				</table>
+			</Wide>
+			{of.length > LISTED ? (
+				<p class="note">
+					The first {count(LISTED)} of {count(of.length)}.
+				</p>
+			) : null}
 		</>
 	);
 }

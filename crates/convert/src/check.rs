@@ -1,0 +1,358 @@
+//! Checks that the options of a conversion fit each other, the source and the destination.
+
+use std::path::{Path, PathBuf};
+
+use shardmill_core::{check_relative_path, escape};
+use shardmill_mds::Encoding;
+use shardmill_source::{SchemaRule, SourceKind, SourceOptions, TextOptions, TreeGroup};
+use shardmill_storage::Location;
+use shardmill_writer::{RowEncoder, ShardFormat, Target};
+
+use crate::error::ConvertError;
+use crate::export;
+use crate::options::{ConvertOptions, Nulls, shown};
+use crate::table;
+
+/// The default name of the key column.
+pub(crate) const DEFAULT_KEY: &str = "__key__";
+
+/// Checks the options that do not depend on the source.
+pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
+    if options.sources.is_empty() {
+        return Err(ConvertError::option("source", "there is no source"));
+    }
+    if options.source.query.sql.is_some()
+        && (options.source.query.select.is_some() || options.source.query.filter.is_some())
+    {
+        return Err(ConvertError::option_hint(
+            "sql",
+            "a query cannot be combined with --select or --where",
+            "put the columns and the condition into the query",
+        ));
+    }
+    let sum: f64 = options.columns.split.iter().map(|split| split.share).sum();
+    if !options.columns.split.is_empty() && (sum - 1.0).abs() > 1e-9 {
+        return Err(ConvertError::option(
+            "split",
+            format!("the shares sum to {sum}, not to 1"),
+        ));
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for split in &options.columns.split {
+        if !split.share.is_finite() || split.share <= 0.0 {
+            return Err(ConvertError::option(
+                "split",
+                format!("the share of `{}` is not above 0", escape(&split.name)),
+            ));
+        }
+        if let Err(error) = check_relative_path(&split.name) {
+            return Err(ConvertError::option(
+                "split",
+                format!("`{}` cannot be a directory: {error}", escape(&split.name)),
+            ));
+        }
+        if split.name.contains('/') || split.name.starts_with('.') {
+            return Err(ConvertError::option(
+                "split",
+                format!(
+                    "`{}` cannot be a directory: it has a slash or starts with a dot",
+                    escape(&split.name)
+                ),
+            ));
+        }
+        if names.contains(&split.name.as_str()) {
+            return Err(ConvertError::option(
+                "split",
+                format!("there are two splits `{}`", split.name),
+            ));
+        }
+        names.push(&split.name);
+    }
+    if options.columns.split.is_empty() && options.columns.split_key.is_some() {
+        return Err(ConvertError::option(
+            "split-key",
+            "there is no --split whose key it could be",
+        ));
+    }
+    if options.columns.shuffle.is_some() && options.run.incremental {
+        return Err(ConvertError::option_hint(
+            "shuffle",
+            "--incremental keeps the order of the table's files",
+            "leave one of them out",
+        ));
+    }
+    table::check_options(options)?;
+    check_tar_options(options)?;
+    check_part(options)?;
+    if options.shards.separator.is_some() && options.shards.to != shardmill_core::Format::Xsv.into()
+    {
+        return Err(ConvertError::option_hint(
+            "separator",
+            format!("{} has a fixed separator", options.shards.to),
+            "use --to xsv",
+        ));
+    }
+    Ok(())
+}
+
+fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
+    let Some(part) = options.run.part else {
+        return Ok(());
+    };
+    if part.number >= part.count {
+        return Err(ConvertError::option_hint(
+            "part",
+            format!("there is no part {} of {}", part.number, part.count),
+            "parts count from 0",
+        ));
+    }
+    let other = match () {
+        () if options.run.overwrite => "--overwrite",
+        () if options.columns.shuffle.is_some() => "--shuffle",
+        () if !options.columns.split.is_empty() => "--split",
+        () if !options.shards.tar.index_for.is_empty() => "--index-for",
+        () => return Ok(()),
+    };
+    Err(ConvertError::option_hint(
+        "part",
+        format!("{other} is not possible in parts"),
+        "convert in one run",
+    ))
+}
+
+/// Checks that the columns whose lengths are kept have lengths.
+pub(crate) fn check_lengths(
+    encoder: &RowEncoder,
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    let refused =
+        |fact: String, hint: &'static str| Err(ConvertError::option_hint("lengths", fact, hint));
+    for name in &options.columns.lengths {
+        if options.shards.to != shardmill_core::Format::Mds.into() {
+            let fact = format!("{} keeps no lengths of columns", options.shards.to);
+            return refused(fact, "leave it out, or use --to mds");
+        }
+        if options.run.part.is_some() {
+            let fact = "a part has no index that lengths could belong to".to_owned();
+            return refused(fact, "run `shardmill index lengths` after the commit");
+        }
+        let mut columns = encoder.columns().iter();
+        let Some(column) = columns.find(|column| column.name() == name) else {
+            let fact = format!("no column `{}` is written", escape(name));
+            return refused(fact, "name a column of the dataset");
+        };
+        if let Target::Mds(encoding) = column.target()
+            && encoding.fixed_size().is_some()
+            && !matches!(encoding, Encoding::NdArray { .. })
+        {
+            let fact = format!(
+                "every value of column `{}` has the same length",
+                escape(name)
+            );
+            return refused(fact, "name a column of text, bytes or arrays");
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the columns whose videos are indexed hold bytes.
+pub(crate) fn check_videos(
+    encoder: &RowEncoder,
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    let refused =
+        |fact: String, hint: &'static str| Err(ConvertError::option_hint("video", fact, hint));
+    for name in &options.columns.videos {
+        if options.shards.to != shardmill_core::Format::Mds.into() {
+            let fact = format!("{} has no index of videos", options.shards.to);
+            return refused(fact, "use `index_videos` in Python, or --to mds");
+        }
+        if options.run.part.is_some() {
+            let fact = "a part has no index that videos could belong to".to_owned();
+            return refused(fact, "use `index_videos` in Python after the commit");
+        }
+        let mut columns = encoder.columns().iter();
+        let Some(column) = columns.find(|column| column.name() == name) else {
+            let fact = format!("no column `{}` is written", escape(name));
+            return refused(fact, "name a column of the dataset");
+        };
+        if !matches!(column.target(), Target::Mds(Encoding::Bytes)) {
+            let fact = format!("column `{}` does not hold bytes", escape(name));
+            return refused(fact, "name a column of MP4 files");
+        }
+    }
+    Ok(())
+}
+
+fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
+    if options.shards.to != ShardFormat::Webdataset {
+        if options.columns.nulls == Nulls::Omit {
+            return Err(ConvertError::option_hint(
+                "nulls",
+                format!("every sample of {} has every column", options.shards.to),
+                "choose mask or drop, or --to webdataset",
+            ));
+        }
+        if !options.shards.tar.index_for.is_empty() {
+            return Err(ConvertError::option_hint(
+                "index-for",
+                format!("these readers do not read {}", options.shards.to),
+                "use --to webdataset",
+            ));
+        }
+        return Ok(());
+    }
+    for reader in &options.shards.tar.index_for {
+        export::check_reader(*reader, options.shards.tar.compression.is_some())?;
+    }
+    Ok(())
+}
+
+/// Checks that neither the destination nor a source contains the other.
+pub(crate) fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
+    for source in &options.sources {
+        // A pattern has no location of its own. Its files are compared when they are known.
+        let overlap = match (&options.dest, source) {
+            (Location::Local(dest), Location::Local(source)) => {
+                let (dest, source) = (absolute(dest), absolute(source));
+                dest.starts_with(&source) || source.starts_with(&dest)
+            }
+            (Location::Remote(dest), Location::Remote(source)) => {
+                dest.beneath(source).is_some() || source.beneath(dest).is_some()
+            }
+            _ => false,
+        };
+        if overlap {
+            return Err(ConvertError::Conflict {
+                dest: options.dest_text(),
+                reason: format!(
+                    "it and the source {} contain one another",
+                    escape(&shown(source))
+                ),
+                id: "dest-overlap",
+                hint: "choose a destination outside the source".into(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the path without links and dots, as far as it exists.
+fn absolute(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut missing = Vec::new();
+    let mut there = path.as_path();
+    loop {
+        if let Ok(real) = there.canonicalize() {
+            return missing
+                .iter()
+                .rev()
+                .fold(real, |path, part| path.join(part));
+        }
+        match (there.parent(), there.file_name()) {
+            (Some(parent), Some(name)) => {
+                missing.push(name.to_owned());
+                there = parent;
+            }
+            _ => return path,
+        }
+    }
+}
+
+/// Checks that all options apply to this kind of source.
+pub(crate) fn check_source_options(
+    kind: SourceKind,
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    let source = &options.source;
+    check_file_options(kind, source)?;
+    let is_csv = matches!(kind, SourceKind::Csv | SourceKind::Tsv);
+    let is_text = is_csv || kind == SourceKind::JsonLines;
+    let has_keys = matches!(kind, SourceKind::Tree | SourceKind::Webdataset)
+        || options.shards.to == ShardFormat::Webdataset;
+    let has_schemas = matches!(kind, SourceKind::Parquet | SourceKind::Arrow);
+    let infers_rows = source.text.infer_rows != TextOptions::default().infer_rows;
+    check_misplaced(
+        kind,
+        &[
+            (
+                "infer-rows",
+                infers_rows && !is_text,
+                "CSV files and JSON lines",
+            ),
+            (
+                "schema",
+                source.schema.rule != SchemaRule::Widen && !has_schemas,
+                "Parquet and Arrow files",
+            ),
+            ("csv-no-header", !source.csv.header && !is_csv, "CSV files"),
+            (
+                "csv-delimiter",
+                source.csv.delimiter.is_some() && !is_csv,
+                "CSV files",
+            ),
+            ("csv-null", source.csv.nulls != [""] && !is_csv, "CSV files"),
+            (
+                "key-column",
+                source.tree.key_column != DEFAULT_KEY && !has_keys,
+                "trees and tar files, and sources of them",
+            ),
+        ],
+    )
+}
+
+/// Checks that the options that select and group files apply to this kind of source.
+///
+/// # Errors
+///
+/// `config-group`, `config-include`, `config-exclude` and `config-follow-links`.
+pub fn check_file_options(kind: SourceKind, source: &SourceOptions) -> Result<(), ConvertError> {
+    let is_tree = kind == SourceKind::Tree;
+    if source.tree.group != TreeGroup::Stem && !is_tree {
+        return Err(ConvertError::option_hint(
+            "group",
+            format!("the source holds {kind}, but only files of a tree can be grouped"),
+            "leave it out; with --from tree, convert takes the files as they are",
+        ));
+    }
+    let has_files = !matches!(
+        kind,
+        SourceKind::Delta | SourceKind::Mds | SourceKind::Webdataset
+    );
+    let files = &source.files;
+    check_misplaced(
+        kind,
+        &[
+            (
+                "include",
+                !files.include.is_empty() && !has_files,
+                "files below a folder",
+            ),
+            (
+                "exclude",
+                !files.exclude.is_empty() && !has_files,
+                "files below a folder",
+            ),
+            (
+                "follow-links",
+                source.tree.follow_links && !is_tree,
+                "the files of a tree",
+            ),
+        ],
+    )
+}
+
+/// Returns an error for the first option that does not apply: its name, whether that is so, and what it applies to.
+fn check_misplaced(
+    kind: SourceKind,
+    options: &[(&'static str, bool, &str)],
+) -> Result<(), ConvertError> {
+    match options.iter().find(|(_, is_misplaced, _)| *is_misplaced) {
+        None => Ok(()),
+        Some((option, _, what)) => Err(ConvertError::option_hint(
+            option,
+            format!("it applies to {what}, but the source holds {kind}"),
+            "leave it out",
+        )),
+    }
+}

@@ -1,0 +1,344 @@
+//! A source whose text becomes tokens.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use serde_json::{Value, json};
+use shardmill_core::{Format, escape};
+use shardmill_source::{
+    ENCODING_KEY, RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit,
+};
+use shardmill_tokenize::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
+use shardmill_writer::ShardFormat;
+
+use crate::error::ConvertError;
+use crate::mds_source::foreign;
+use crate::options::{ConvertOptions, Nulls, TokenizeOptions};
+
+/// The tokenizer of a conversion, as its configuration and its provenance name it.
+pub(crate) struct TokenizerFile {
+    /// The name of the file, without its folder.
+    name: String,
+    sha256: String,
+    /// The number above the largest id.
+    pub(crate) ids: u64,
+    /// The column that is tokenized.
+    text: String,
+    tokens: String,
+}
+
+impl TokenizerFile {
+    /// Adds what decides the tokens to the configuration of a conversion.
+    pub(crate) fn add_to(&self, config: &mut Value, options: &TokenizeOptions) {
+        let Value::Object(config) = config else {
+            return;
+        };
+        config.insert("tokenizer".to_owned(), json!(self.digest()));
+        let choices = json!({
+            "text": self.text,
+            "tokens": options.tokens,
+            "special_tokens": options.special_tokens,
+            "prepend": options.prepend,
+            "append": options.append,
+        });
+        config.insert("tokenize".to_owned(), choices);
+    }
+
+    /// Returns the entry of a provenance file.
+    pub(crate) fn provenance(&self) -> Value {
+        json!({"file": self.name, "hash": self.digest(), "text": self.text, "tokens": self.tokens})
+    }
+
+    /// Returns the name and the digest of the file, for the plan.
+    pub(crate) fn shown(&self) -> String {
+        let digest = self.sha256.get(..12).unwrap_or_default();
+        format!("{}, sha256:{digest}…", escape(&self.name))
+    }
+
+    fn digest(&self) -> String {
+        format!("sha256:{}", self.sha256)
+    }
+}
+
+/// The columns to select from the source when its text is tokenized: `selected` without the column of tokens, and with
+/// the text.
+pub(crate) fn select(
+    selected: &mut Vec<SelectColumn>,
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    let Some(tokenize) = &options.columns.tokenize else {
+        return Ok(());
+    };
+    if selected.is_empty() {
+        return Ok(());
+    }
+    selected.retain(|column| column.name != tokenize.tokens || column.expr.is_some());
+    match &tokenize.text {
+        Some(text) if selected.iter().all(|column| column.name != *text) => {
+            selected.push(SelectColumn::named(text));
+        }
+        None if selected.is_empty() => {
+            return Err(ConvertError::option_hint(
+                "text",
+                "the columns to write do not include the text to tokenize",
+                "name its column with --text",
+            ));
+        }
+        Some(_) | None => {}
+    }
+    Ok(())
+}
+
+/// Returns the columns whose lengths are kept: the requested ones, and the tokens if the format keeps lengths.
+pub(crate) fn with_lengths(options: &ConvertOptions) -> Vec<String> {
+    let mut columns = options.columns.lengths.clone();
+    let is_kept = options.shards.to == Format::Mds.into() && options.run.part.is_none();
+    if let Some(tokenize) = options.columns.tokenize.as_ref().filter(|_| is_kept)
+        && !columns.contains(&tokenize.tokens)
+    {
+        columns.push(tokenize.tokens.clone());
+    }
+    columns
+}
+
+/// A source with tokens, and what the plan needs to know about it.
+pub(crate) struct Tokenized {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) file: TokenizerFile,
+    /// The position of the text, if the column is read but not written.
+    pub(crate) hidden: Option<usize>,
+}
+
+/// Adds the tokens of the text to a source, and removes the text unless it is needed.
+pub(crate) fn tokenized(
+    source: Arc<dyn Source>,
+    tokenize: &TokenizeOptions,
+    options: &ConvertOptions,
+) -> Result<Tokenized, ConvertError> {
+    let schema = source.schema();
+    let text = text_column(&schema, tokenize, options)?;
+    let field = schema.field(text);
+    let name = &tokenize.tokens;
+    let is_written =
+        tokenize.keep_text || (options.columns.specs.iter()).any(|spec| spec.name == *field.name());
+    // The text may decide the split or be the key, and not be written.
+    let is_read = is_written
+        || options.columns.split_key.as_ref() == Some(field.name())
+        || options.shards.to == ShardFormat::Webdataset
+            && options.source.tree.key_column == *field.name();
+    let is_taken =
+        |(at, field): (usize, &Arc<Field>)| field.name() == name && (is_read || at != text);
+    if schema.fields().iter().enumerate().any(is_taken) {
+        return Err(ConvertError::option_hint(
+            "tokens",
+            format!("the source already has a column `{}`", escape(name)),
+            "choose another name with --tokens",
+        ));
+    }
+    let tokenizer = Tokenizer::open(
+        &tokenize.file,
+        &TokenOptions {
+            special_tokens: tokenize.special_tokens,
+            prepend: tokenize.prepend.clone(),
+            append: tokenize.append.clone(),
+        },
+    )?;
+    let file = TokenizerFile {
+        name: tokenize.file.file_name().map_or_else(
+            || tokenize.file.display().to_string(),
+            |name| name.to_string_lossy().into_owned(),
+        ),
+        sha256: tokenizer.sha256().to_owned(),
+        ids: tokenizer.ids(),
+        text: field.name().clone(),
+        tokens: name.clone(),
+    };
+    // An array of MDS has at least one element.
+    let spec = options.columns.specs.iter().find(|spec| spec.name == *name);
+    let encoding = spec.and_then(|spec| spec.encoding.as_deref());
+    let is_array = options.shards.to == Format::Mds.into()
+        && encoding.is_none_or(|encoding| encoding.starts_with("ndarray"));
+    let empty = match options.columns.nulls {
+        _ if !is_array => EmptyTokens::Keep,
+        Nulls::Drop | Nulls::Mask => EmptyTokens::Null,
+        Nulls::Error | Nulls::Omit => EmptyTokens::Refuse,
+    };
+    let jobs = options.source.resources.jobs;
+    let tokenizer = ColumnTokenizer::new(tokenizer, field.name().clone(), empty, jobs);
+    let may_be_null = empty == EmptyTokens::Null;
+    let is_nullable = field.is_nullable() || may_be_null;
+    let tokens = Arc::new(Field::new(name, tokenizer.data_type(), is_nullable));
+    let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
+    match is_read {
+        true => fields.push(tokens),
+        false => fields[text] = tokens,
+    }
+    let source = TokenSource {
+        position: if is_read { fields.len() - 1 } else { text },
+        schema: Arc::new(Schema::new(fields)),
+        tokenizer: Arc::new(tokenizer),
+        source,
+        text,
+        may_be_null,
+    };
+    Ok(Tokenized {
+        source: Arc::new(source),
+        file,
+        hidden: (is_read && !is_written).then_some(text),
+    })
+}
+
+/// Returns the position of the column to tokenize: the named one, or the only one of text.
+fn text_column(
+    schema: &SchemaRef,
+    tokenize: &TokenizeOptions,
+    options: &ConvertOptions,
+) -> Result<usize, ConvertError> {
+    let fields = schema.fields();
+    let texts = fields.iter().enumerate().filter(|(_, field)| {
+        TextKind::of(field.data_type()) == Some(TextKind::Text)
+            && !field.metadata().contains_key(ENCODING_KEY)
+            && *field.name() != options.source.tree.key_column
+    });
+    let texts: Vec<(usize, &Arc<Field>)> = texts.collect();
+    let listed = || {
+        let names = texts.iter().map(|(_, field)| escape(field.name()));
+        match names.collect::<Vec<_>>() {
+            names if names.is_empty() => "no column holds text".to_owned(),
+            names => format!("the columns of text are {}", names.join(", ")),
+        }
+    };
+    let Some(name) = &tokenize.text else {
+        return match texts.as_slice() {
+            [(at, _)] => Ok(*at),
+            [] => Err(ConvertError::option_hint(
+                "text",
+                "no column holds text",
+                "name a column of UTF-8 bytes with --text, or compute one with --select",
+            )),
+            _ => Err(ConvertError::option_hint(
+                "text",
+                format!("{} columns hold text", texts.len()),
+                format!("name one with --text: {}", listed()),
+            )),
+        };
+    };
+    let Some(at) = fields.iter().position(|field| field.name() == name) else {
+        let fact = format!("there is no column `{}`", escape(name));
+        return Err(ConvertError::option_hint("text", fact, listed()));
+    };
+    let data_type = fields[at].data_type();
+    match TextKind::of(data_type) {
+        Some(_) => Ok(at),
+        None => {
+            let fact = format!("column `{}` has type {data_type}, not text", escape(name));
+            Err(ConvertError::option_hint("text", fact, listed()))
+        }
+    }
+}
+
+/// A source with a column of tokens.
+struct TokenSource {
+    source: Arc<dyn Source>,
+    tokenizer: Arc<ColumnTokenizer>,
+    schema: SchemaRef,
+    /// The position of the text in the source.
+    text: usize,
+    /// The position of the tokens: that of the text if they replace it.
+    position: usize,
+    /// Whether a text that is not null may have no tokens, which makes them null.
+    may_be_null: bool,
+}
+
+impl TokenSource {
+    /// Returns the position in the source of the column that decides the nulls of a column.
+    const fn original(&self, column: usize) -> usize {
+        match column == self.position {
+            true => self.text,
+            false => column,
+        }
+    }
+}
+
+impl Source for TokenSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn units(&self) -> &[Unit] {
+        self.source.units()
+    }
+
+    fn prepare(&self, go_on: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+        self.source.prepare(go_on)
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        Ok(Box::new(TokenRows {
+            rows: self.source.open_unit(unit)?,
+            tokenizer: Arc::clone(&self.tokenizer),
+            schema: Arc::clone(&self.schema),
+            text: self.text,
+            is_replaced: self.text == self.position,
+            source: Arc::clone(&self.source),
+            unit,
+            next_row: 0,
+        }))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        if column == self.position && self.may_be_null {
+            return None;
+        }
+        self.source.null_count(self.original(column))
+    }
+
+    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+        self.source.first_null(self.original(column))
+    }
+
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        self.source.place(unit, row)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        self.source.description()
+    }
+}
+
+struct TokenRows {
+    rows: Box<dyn Rows>,
+    tokenizer: Arc<ColumnTokenizer>,
+    schema: SchemaRef,
+    text: usize,
+    is_replaced: bool,
+    /// The source and its unit, for messages.
+    source: Arc<dyn Source>,
+    unit: usize,
+    next_row: u64,
+}
+
+impl Rows for TokenRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let Some(batch) = self.rows.next_batch()? else {
+            return Ok(None);
+        };
+        let bug = || SourceError::Bug {
+            what: "the columns of a batch are not those of the schema".to_owned(),
+        };
+        let mut columns = batch.columns().to_vec();
+        let text = columns.get_mut(self.text).ok_or_else(bug)?;
+        let first = self.next_row;
+        let place = |row: usize| self.source.place(self.unit, first + row as u64).to_string();
+        let tokens = self.tokenizer.encode(text, place);
+        let tokens = tokens.map_err(|error| foreign(&error))?;
+        match self.is_replaced {
+            true => *text = tokens,
+            false => columns.push(tokens),
+        }
+        self.next_row += batch.num_rows() as u64;
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        batch.map(Some).map_err(|_| bug())
+    }
+}

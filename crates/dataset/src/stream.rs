@@ -1,0 +1,497 @@
+//! Opens one dataset of a mix: its index or its list of files, and which of its samples are read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use shardmill_cache::private_folder;
+use shardmill_core::{Diagnostic as _, ErrorKind, INDEX_NAME, Limits, escape};
+use shardmill_mds::HashAlgo;
+use shardmill_order::Weight;
+use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError, StoreSettings};
+
+use crate::cached_index::CachedIndex;
+use crate::entry::Shards;
+use crate::error::DatasetError;
+use crate::files::{self, FileList, FileOptions, open_list};
+use crate::index_file::check_expected_index;
+use crate::problem::DatasetProblem;
+use crate::scan::{Found, ListedTars, Offsets, find_tars, list_tars, scan};
+use crate::stream_live::{self, IndexedStream, StreamLive};
+use crate::tars::TarPattern;
+use crate::view::{View, ViewTarget};
+use crate::windows::{StreamWindows, Window};
+
+/// The options of one dataset of a mix.
+#[derive(Clone, Debug, Default)]
+pub struct StreamOptions {
+    /// The source of the dataset. `None` if `local` is the dataset.
+    pub remote: Option<Location>,
+    /// The local folder: the dataset itself, or the folder that shards are fetched to. It may be `None` if the remote
+    /// is a local directory, which is then read in place.
+    pub local: Option<PathBuf>,
+    /// A folder within both `remote` and `local`, such as `train`.
+    pub split: Option<String>,
+    /// How many of its samples an epoch takes.
+    pub weight: Weight,
+    /// Whether the compressed files of fetched shards are kept as well.
+    pub keep_zip: bool,
+    /// The hash that every shard of this dataset must match before it is used; `None` for that of the reader.
+    pub validate_hash: Option<HashAlgo>,
+    /// The expected hash of the index, as `sha256:` and 64 hexadecimal digits.
+    pub expect_index: Option<String>,
+    /// The tar files that are its shards, if a pattern names them. `remote` is then the folder of the pattern, and the
+    /// tar files are read without an index.
+    pub pattern: Option<TarPattern>,
+    /// Set for a tree of raw files, each of which is a sample: which files to read, and which columns to return.
+    pub files: Option<FileOptions>,
+    /// Whether deleted samples are read like all others.
+    pub with_deleted: bool,
+    /// The samples to read; `None` for all.
+    pub view: Option<Arc<View>>,
+    /// Settings of the store that only this stream has. They win over those of the catalog.
+    pub settings: StoreSettings,
+}
+
+impl StreamOptions {
+    /// Parses the name of a dataset: a folder, the URL of a prefix, a tar file, or a pattern of tar files (see
+    /// [`TarPattern`]). Without `remote`, `local` is the dataset.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarPattern::named`]; [`StorageError::At`].
+    pub fn named(remote: Option<&str>, local: Option<PathBuf>) -> Result<Self, DatasetError> {
+        let pattern = match (remote, local.as_deref().and_then(Path::to_str)) {
+            (Some(remote), _) => TarPattern::named(remote)?,
+            (None, Some(local)) => TarPattern::named(local)?,
+            (None, None) => None,
+        };
+        let location = match &pattern {
+            Some(pattern) => Some(pattern.folder().clone()),
+            None => remote.map(Location::parse).transpose()?,
+        };
+        Ok(Self {
+            // A pattern in `local` names tar files, not a folder to fetch to.
+            local: local.filter(|_| remote.is_some() || pattern.is_none()),
+            remote: location,
+            pattern,
+            ..Self::default()
+        })
+    }
+
+    /// Returns the options of a dataset on a local disk.
+    #[must_use]
+    pub fn local(path: impl Into<PathBuf>) -> Self {
+        Self {
+            local: Some(path.into()),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the options of a dataset elsewhere, and of the folder that its shards are fetched to.
+    #[must_use]
+    pub fn remote(remote: Location, local: impl Into<PathBuf>) -> Self {
+        Self {
+            remote: Some(remote),
+            local: Some(local.into()),
+            ..Self::default()
+        }
+    }
+}
+
+/// One opened dataset of a mix.
+#[derive(Debug)]
+pub struct Stream {
+    /// Its shards.
+    pub shards: Shards,
+    /// Which samples are read.
+    pub live: StreamLive,
+    /// The offsets of the samples of the first shards, if a scan found them.
+    pub(crate) offsets: Vec<Offsets>,
+    /// The SHA-256 of `index.json`, or of the list of raw files.
+    pub index_digest: [u8; 32],
+    /// The number of its first shard among those of all streams.
+    pub first_shard: usize,
+    /// The folder of its shards, or the one that they are fetched to.
+    pub local: Dir,
+    /// The source that missing shards are fetched from; `None` if the shards are read in place.
+    pub origin: Option<Folder>,
+    /// The folder of its shards, if they are read in place.
+    in_place: Folder,
+    /// Whether the compressed files of fetched shards are kept as well.
+    pub keep_zip: bool,
+    /// The hash that every shard must match before it is used.
+    pub validate: Option<HashAlgo>,
+    /// How many of its samples an epoch takes.
+    pub weight: Weight,
+    pub(crate) names: StreamNames,
+}
+
+/// How messages name a stream and its files.
+#[derive(Debug)]
+pub(crate) struct StreamNames {
+    /// The source as it was given, escaped.
+    pub(crate) shown: String,
+    /// The folder or URL of the files.
+    pub(crate) root: String,
+}
+
+impl Stream {
+    /// Returns the source of its files.
+    pub const fn source(&self) -> &Folder {
+        match &self.origin {
+            Some(origin) => origin,
+            None => &self.in_place,
+        }
+    }
+
+    /// Returns the number of live samples of each shard.
+    pub fn shard_sizes(&self) -> impl Iterator<Item = u64> {
+        let entries = self.shards.iter().enumerate();
+        entries.map(|(number, entry)| self.live.samples_of(number, entry.samples()))
+    }
+
+    /// Returns the size of the local copy of the index or file list, in bytes.
+    pub fn index_bytes(&self) -> u64 {
+        let index = match &self.shards {
+            // The list of a tree is in the cache's own folder, because an `index.json` here would be one of the files.
+            Shards::Files(_) => {
+                private_folder(&self.local).and_then(|own| own.open_file(files::LIST))
+            }
+            Shards::Mds(_) | Shards::Tar(_) => self.local.open_file(INDEX_NAME),
+        };
+        index.map_or(0, |index| index.len())
+    }
+}
+
+/// Options that apply to all streams.
+#[derive(Clone, Debug, Default)]
+pub struct CatalogOptions {
+    /// The limits for files and indexes.
+    pub limits: Limits,
+    /// How stores are accessed.
+    pub remote: RemoteOptions,
+    /// The hash that every shard must match before it is used.
+    pub validate: Option<HashAlgo>,
+    /// The neighbours that are read with each sample.
+    pub window: Option<Arc<Window>>,
+}
+
+/// Opens a stream. `number` is its position in the mix, `first_shard` the number of its first shard.
+pub(crate) fn open_stream(
+    stream: &StreamOptions,
+    (number, first_shard): (usize, usize),
+    options: &CatalogOptions,
+) -> Result<(Stream, Option<StreamWindows>), DatasetError> {
+    let split = stream.split.as_deref().unwrap_or_default();
+    let beneath = |path: &Path| {
+        if split.is_empty() {
+            path.to_owned()
+        } else {
+            path.join(split)
+        }
+    };
+    if !split.is_empty() {
+        if let Some(pattern) = &stream.pattern {
+            let reason = format!(
+                "it names tar files, and there is no split `{}` beneath those",
+                escape(split)
+            );
+            return Err(DatasetProblem::PatternSplit.at(pattern.text(), reason));
+        }
+        shardmill_core::check_relative_path(split).map_err(|source| StorageError::Name {
+            name: split.to_owned(),
+            source,
+        })?;
+    }
+    let remote = stream.remote.as_ref().map(|remote| match split {
+        "" => remote.clone(),
+        split => remote.join(split),
+    });
+    let local = stream.local.as_deref().map(beneath);
+    let (dir, origin, shown) = match (remote, local) {
+        (None, None) => {
+            let reason = "a stream needs a remote, a local folder, or both";
+            return Err(DatasetProblem::Streams.of_call(reason));
+        }
+        (None, Some(local)) | (Some(Location::Local(local)), None) => (
+            open_dir(&local, stream.files.is_none())?,
+            None,
+            local.to_string_lossy().into_owned(),
+        ),
+        (Some(Location::Local(remote)), Some(local)) => {
+            let from = open_dir(&remote, stream.files.is_none())?;
+            let shown = remote.to_string_lossy().into_owned();
+            let to = Dir::create(&local)?;
+            if from.is_same(&to)? {
+                (to, None, shown)
+            } else {
+                (to, Some(Folder::Local(from)), shown)
+            }
+        }
+        (Some(Location::Remote(remote)), Some(local)) => {
+            let shown = remote.to_string();
+            let store = Folder::open_store(&remote, &stream.settings.over(&options.remote))?;
+            (Dir::create(&local)?, Some(store), shown)
+        }
+        (Some(Location::Remote(remote)), None) => {
+            let reason = "its shards need a local folder to be fetched into";
+            return Err(DatasetProblem::StreamLocal.at(&*remote.to_string(), reason));
+        }
+    };
+    let in_place = Folder::Local(dir.clone());
+    let source = origin.as_ref().unwrap_or(&in_place);
+    let cache = origin.is_some().then_some(&dir);
+    let root = shown.clone();
+    let shown = match &stream.pattern {
+        Some(pattern) => pattern.text().to_owned(),
+        None => shown,
+    };
+    let chosen = Chosen {
+        view: stream.view.as_deref(),
+        window: options.window.as_deref(),
+        number,
+        shown: &shown,
+    };
+    if let Some(files) = &stream.files {
+        let list = open_files(source, cache, &shown, files, options)?;
+        let index_digest = list.digest();
+        let shards = Shards::Files(list);
+        let (live, windows) = chosen.read(StreamLive::default(), index_digest, &shards)?;
+        let stream = Stream {
+            live,
+            offsets: Vec::new(),
+            index_digest,
+            shards,
+            first_shard,
+            local: dir,
+            origin,
+            in_place,
+            keep_zip: false,
+            // The list of raw files has no hashes.
+            validate: None,
+            weight: stream.weight,
+            names: StreamNames {
+                shown: escape(&shown).into_owned(),
+                root,
+            },
+        };
+        return Ok((stream, windows));
+    }
+    // An index in the folder of a pattern may describe other files.
+    let read = || stream_live::read_index(source, stream.with_deleted, &options.limits);
+    let answer = stream.pattern.is_none().then(read);
+    let (bytes, provenance) = match answer {
+        Some(answer) => (Some(answer.index), answer.provenance),
+        None => (None, None),
+    };
+    let path = Path::new(&shown).join(INDEX_NAME);
+    let is_none = |found: &Option<Result<Vec<u8>, StorageError>>| match found {
+        Some(Err(error)) => error.is_not_found(),
+        found => found.is_none(),
+    };
+    let keep = |bytes: &[u8], shards: &Shards| match cache {
+        Some(local) => CachedIndex {
+            local,
+            source,
+            shown: &shown,
+            limits: &options.limits,
+        }
+        .keep(bytes, shards),
+        None => Ok(()),
+    };
+    let mut live = StreamLive::default();
+    let (bytes, shards, offsets) = match bytes {
+        Some(Ok(bytes)) => {
+            check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
+            let shards = Shards::parse(&bytes, &path, &options.limits)?;
+            keep(&bytes, &shards)?;
+            let indexed = IndexedStream {
+                source,
+                cache,
+                shards: &shards,
+                with_deleted: stream.with_deleted,
+            };
+            live = indexed.live(provenance, &options.limits)?;
+            (bytes, shards, Vec::new())
+        }
+        Some(Err(error)) if error.is_no_bucket() => return Err(error.into()),
+        // A caller that expects a certain index must not get a scan instead.
+        found if is_none(&found) && stream.expect_index.is_none() => {
+            let pattern = stream.pattern.as_ref();
+            let (bytes, shards, offsets) =
+                scan_tars(source, cache, &shown, pattern, &options.limits)?;
+            keep(&bytes, &shards)?;
+            (bytes, shards, offsets)
+        }
+        Some(Err(error)) if !error.is_not_found() => return Err(error.into()),
+        _ => return Err(index_missing(&shown)),
+    };
+    let index_digest = Sha256::digest(&bytes).into();
+    let (live, windows) = chosen.read(live, index_digest, &shards)?;
+    let stream = Stream {
+        live,
+        shards,
+        offsets,
+        index_digest,
+        first_shard,
+        local: dir,
+        origin,
+        in_place,
+        keep_zip: stream.keep_zip,
+        validate: stream.validate_hash.or(options.validate),
+        weight: stream.weight,
+        names: StreamNames {
+            shown: escape(&shown).into_owned(),
+            root,
+        },
+    };
+    Ok((stream, windows))
+}
+
+/// Which samples of a stream are read, besides those that are not deleted.
+struct Chosen<'a> {
+    view: Option<&'a View>,
+    window: Option<&'a Window>,
+    /// The number of the stream.
+    number: usize,
+    /// The name of the stream in messages.
+    shown: &'a str,
+}
+
+impl Chosen<'_> {
+    /// Returns which of the `live` samples are read, and the episodes if there is a window.
+    fn read(
+        &self,
+        live: StreamLive,
+        digest: [u8; 32],
+        shards: &Shards,
+    ) -> Result<(StreamLive, Option<StreamWindows>), DatasetError> {
+        let neighbours = live.to_live(shards);
+        let live = live.of_view(self.view, digest, shards, self.shown)?;
+        let Some(window) = self.window else {
+            return Ok((live, None));
+        };
+        let target = ViewTarget {
+            digest,
+            live: neighbours,
+        };
+        let windows = StreamWindows::new(window, self.number, shards, target, self.shown)?;
+        let complete = windows.complete(window, digest);
+        let was_empty = live.is_empty();
+        let live = live.of_view(complete.as_ref(), digest, shards, self.shown)?;
+        if live.is_empty() && !was_empty {
+            let offsets = window.offsets();
+            let reason = format!(
+                "no sample has all neighbours from {} to {} in its episode",
+                offsets.first().copied().unwrap_or_default(),
+                offsets.last().copied().unwrap_or_default()
+            );
+            return Err(DatasetProblem::WindowEmpty.at(self.shown, reason));
+        }
+        Ok((live, Some(windows)))
+    }
+}
+
+/// Lists the files of a tree as shards.
+fn open_files(
+    source: &Folder,
+    cache: Option<&Dir>,
+    shown: &str,
+    files: &FileOptions,
+    options: &CatalogOptions,
+) -> Result<FileList, DatasetError> {
+    let path = cache.map_or(source.path(), Dir::path);
+    if files.form.has_file() && path.to_str().is_none() {
+        return Err(StorageError::Name {
+            name: path.to_string_lossy().into_owned(),
+            source: shardmill_core::NameError::Character,
+        }
+        .into());
+    }
+    open_list(source, cache, shown, files, &options.limits)
+}
+
+fn index_missing(shown: &str) -> DatasetError {
+    DatasetError::IndexMissing {
+        path: PathBuf::from(shown),
+        unfinished: None,
+    }
+}
+
+/// Returns whether an error means that a folder cannot be listed, even with retries.
+fn is_unlisted(error: &StorageError) -> bool {
+    let kinds = [
+        ErrorKind::NotFound,
+        ErrorKind::Permission,
+        ErrorKind::Unsupported,
+    ];
+    kinds.contains(&error.kind())
+}
+
+/// Builds the index of tar files without one from their headers. The index is stored in the cache folder, and reused as
+/// long as the tar files have the same names and lengths.
+fn scan_tars(
+    source: &Folder,
+    cache: Option<&Dir>,
+    shown: &str,
+    pattern: Option<&TarPattern>,
+    limits: &Limits,
+) -> Result<(Vec<u8>, Shards, Vec<Offsets>), DatasetError> {
+    let found = match pattern {
+        Some(pattern) => ListedTars::All(find_tars(source, pattern)?),
+        None => match list_tars(source) {
+            Ok(found) => found,
+            // If the source refuses to list its files, the error is the missing index.
+            Err(error) if is_unlisted(&error) && !error.is_no_bucket() => {
+                ListedTars::All(Vec::new())
+            }
+            Err(error) => return Err(error.into()),
+        },
+    };
+    let path = || PathBuf::from(shown);
+    let found = match found {
+        ListedTars::All(found) => found,
+        ListedTars::Unfinished(unfinished) => {
+            return Err(DatasetError::IndexMissing {
+                path: path(),
+                unfinished: Some(unfinished),
+            });
+        }
+        ListedTars::Stray(names) => return Err(DatasetError::stray(path(), &names)),
+    };
+    if found.is_empty() {
+        return Err(index_missing(shown));
+    }
+    if let Some(cache) = cache
+        && let Ok(file) = cache.open_file(INDEX_NAME)
+        && let Ok(bytes) = file.read_all(limits.index_bytes)
+        && let Ok(index) = shardmill_webdataset::Index::parse(&bytes, limits)
+        && found
+            .iter()
+            .map(Found::file)
+            .eq(index.shards.iter().map(|shard| {
+                let stored = shard.stored();
+                (&*stored.basename, stored.bytes)
+            }))
+    {
+        return Ok((bytes, Shards::Tar(index.shards), Vec::new()));
+    }
+    let (index, offsets) = scan(source, &found, limits)?;
+    let bytes = index.to_json().into_bytes();
+    Ok((bytes, Shards::Tar(index.shards), offsets))
+}
+
+/// Opens the folder of a stream. If `has_index`, a missing folder is reported as a missing index.
+fn open_dir(path: &Path, has_index: bool) -> Result<Dir, DatasetError> {
+    Dir::open(path).map_err(|error| {
+        if error.is_not_found() && has_index {
+            DatasetError::IndexMissing {
+                path: path.to_owned(),
+                unfinished: None,
+            }
+        } else {
+            error.into()
+        }
+    })
+}

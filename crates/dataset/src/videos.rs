@@ -1,0 +1,238 @@
+//! The index of the videos of a column: where each video is in its shard, and where its header is in the video.
+//!
+//! A reader fetches the header first, then the groups of pictures that it needs.
+
+use std::path::Path;
+
+use shardmill_core::{Progress, escape, parallel};
+use shardmill_mds::{Layout, ShardEntry};
+
+use crate::dataset::Dataset;
+use crate::error::DatasetError;
+use crate::file_frame::{FileFrame, HASH_BYTES, column_file_name, is_column_file_name};
+use crate::mp4::{Mp4Problem, header_of};
+use crate::problem::{DatasetProblem, Place};
+use crate::side_files::if_there;
+
+const FRAME: FileFrame = FileFrame {
+    magic: b"smvideo\r\n",
+    version: 1,
+    kind: "an index of videos",
+    damaged: DatasetProblem::VideoIndex,
+    other_version: DatasetProblem::VideoIndex,
+};
+/// The bytes of a file before the name of the column.
+const HEAD_BYTES: usize = 9 + 4 + 32 + 8 + 4;
+/// The bytes of the place of a video.
+const PLACE_BYTES: usize = 4 * 8;
+/// What the names of these files begin with.
+const NAME_PREFIX: &str = "index.videos.";
+
+/// The places of the videos of a column in all stored samples of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Videos {
+    digest: [u8; 32],
+    column: String,
+    /// For each sample: the offset of the video in the raw shard, its length, and the range of its header.
+    places: Vec<[u64; 4]>,
+}
+
+impl Videos {
+    /// Returns the name of the file with the videos of a column, beside `index.json`. The column is written as in
+    /// [`Lengths::file_name`](crate::Lengths::file_name).
+    #[must_use]
+    pub fn file_name(column: &str) -> String {
+        column_file_name(NAME_PREFIX, column)
+    }
+
+    /// Returns whether a file has the name of an index of videos.
+    #[must_use]
+    pub fn is_file_name(name: &str) -> bool {
+        is_column_file_name(NAME_PREFIX, name)
+    }
+
+    /// Reads the file with the videos of a column beside the index of a dataset. Returns `None` if there is none, or one of
+    /// an earlier index.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::VideoIndex`] for a damaged file; errors of reading it.
+    pub fn of(dataset: &Dataset, column: &str) -> Result<Option<Self>, DatasetError> {
+        let target = dataset.view_target()?;
+        let name = Self::file_name(column);
+        let most = (PLACE_BYTES as u64)
+            .saturating_mul(target.live.stored())
+            .saturating_add((HEAD_BYTES + HASH_BYTES + column.len()) as u64);
+        let Some(bytes) = if_there(dataset.dir().read(&name, most))? else {
+            return Ok(None);
+        };
+        let path = dataset.dir().path_of(&name);
+        let found = Self::parse(&bytes, path.as_path())?;
+        let is_own = found.digest == target.digest
+            && found.places.len() as u64 == target.live.stored()
+            && found.column == column;
+        Ok(is_own.then_some(found))
+    }
+
+    /// Finds the videos of a column of all stored samples, deleted ones included, on `jobs` threads. Reads every shard.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::VideoColumn`], [`DatasetProblem::VideoDamaged`], [`DatasetProblem::VideoFormat`]; errors of reading
+    /// shards; [`DatasetError::Interrupted`].
+    pub fn find(
+        dataset: &Dataset,
+        column: &str,
+        jobs: usize,
+        progress: &Progress,
+    ) -> Result<Self, DatasetError> {
+        let target = dataset.view_target()?;
+        let shards = &dataset.index().shards;
+        progress.set_totals(0, target.live.stored(), shards.len() as u64);
+        let found = parallel::map(shards.len(), jobs, |number| {
+            if progress.is_cancelled() {
+                return Err(DatasetError::Interrupted);
+            }
+            let Some(entry) = shards.get(number) else {
+                return Ok(Vec::new());
+            };
+            let places = places_in(dataset, number, entry, column)?;
+            progress.add_samples(entry.samples);
+            progress.add_shard(0);
+            Ok(places)
+        })?;
+        Ok(Self {
+            digest: target.digest,
+            column: column.to_owned(),
+            places: found.concat(),
+        })
+    }
+
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self, DatasetError> {
+        Self::parse_file(bytes).map_err(|(problem, reason)| problem.at(path, reason))
+    }
+
+    fn parse_file(bytes: &[u8]) -> Result<Self, (DatasetProblem, String)> {
+        let damaged = |reason: &str| (DatasetProblem::VideoIndex, reason.to_owned());
+        let short = || damaged("it is too short");
+        let rest = FRAME.content(bytes)?;
+        let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(short)?;
+        let (samples, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+        let (name, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+        let name = u32::from_le_bytes(*name) as usize;
+        let (name, rest) = rest.split_at_checked(name).ok_or_else(short)?;
+        let column = std::str::from_utf8(name);
+        let column = column.map_err(|_| damaged("the name of its column is not UTF-8"))?;
+        let (words, odd) = rest.as_chunks::<8>();
+        let (places, rest) = words.as_chunks::<4>();
+        let samples = u64::from_le_bytes(*samples);
+        if places.len() as u64 != samples || !rest.is_empty() || !odd.is_empty() {
+            return Err(damaged(&format!(
+                "its header declares {samples} videos, and it has {}",
+                places.len()
+            )));
+        }
+        let places = places.iter().map(|place| place.map(u64::from_le_bytes));
+        Ok(Self {
+            digest: *digest,
+            column: column.to_owned(),
+            places: places.collect(),
+        })
+    }
+
+    /// Returns the bytes of the file. Equal videos have equal bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let size = HEAD_BYTES + self.column.len() + PLACE_BYTES * self.places.len() + HASH_BYTES;
+        let mut bytes = Vec::with_capacity(size);
+        FRAME.begin(&mut bytes);
+        bytes.extend_from_slice(&self.digest);
+        bytes.extend_from_slice(&(self.places.len() as u64).to_le_bytes());
+        // INVARIANT: the name of a column is in an index, whose size is limited.
+        let name = u32::try_from(self.column.len()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&name.to_le_bytes());
+        bytes.extend_from_slice(self.column.as_bytes());
+        for number in self.places.as_flattened() {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        FileFrame::end(&mut bytes);
+        bytes
+    }
+}
+
+fn places_in(
+    dataset: &Dataset,
+    number: usize,
+    entry: &ShardEntry,
+    column: &str,
+) -> Result<Vec<[u64; 4]>, DatasetError> {
+    let place = |sample: Option<u64>| Place {
+        sample,
+        column: Some(column.to_owned()),
+        ..Place::file(&entry.raw_data.basename)
+    };
+    let refused = |reason: String| Err(DatasetProblem::VideoColumn.at(place(None), reason));
+    let Layout::Mds { columns } = &entry.config.layout else {
+        let format = entry.config.format().name();
+        return refused(format!("an index of videos is of MDS, not of {format}"));
+    };
+    let Some(at) = columns.iter().position(|found| found.name == column) else {
+        return refused(format!("there is no column `{}`", escape(column)));
+    };
+    let shard = dataset.loader().load(number, entry)?;
+    let view = shard.view();
+    let data = view.data();
+    let mut places = Vec::new();
+    let mut fields = Vec::with_capacity(columns.len());
+    for sample in 0..view.len() {
+        let stored = shard.first_sample().saturating_add(sample);
+        view.fields_into(sample, &mut fields).map_err(|source| {
+            let file = Place::file(&entry.raw_data.basename);
+            DatasetError::shard(file, shard.first_sample(), source)
+        })?;
+        let video = fields.get(at).map_or(&[][..], |field| field.datum);
+        let header = header_of(video).map_err(|problem| {
+            let (problem, reason) = match problem {
+                Mp4Problem::Damaged(reason) => (DatasetProblem::VideoDamaged, reason),
+                Mp4Problem::Unsupported(reason) => (DatasetProblem::VideoFormat, reason),
+            };
+            problem.at(place(Some(stored)), reason)
+        })?;
+        // INVARIANT: the value is a part of the data.
+        let offset = video.as_ptr().addr().saturating_sub(data.as_ptr().addr());
+        places.push([offset as u64, video.len() as u64, header.start, header.end]);
+    }
+    Ok(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::Diagnostic as _;
+
+    use super::*;
+
+    #[test]
+    fn files_round_trip() {
+        let videos = Videos {
+            digest: [7; 32],
+            column: "clip".to_owned(),
+            places: vec![[16, 900, 24, 80], [920, 700, 600, 700]],
+        };
+        let bytes = videos.to_bytes();
+        assert_eq!(bytes.len(), HEAD_BYTES + 4 + 2 * PLACE_BYTES + HASH_BYTES);
+        assert_eq!(Videos::parse(&bytes, Path::new("f")).unwrap(), videos);
+        for cut in 0..bytes.len() {
+            let mut forged = bytes[..cut].to_vec();
+            let error = Videos::parse(&forged, Path::new("f")).unwrap_err();
+            assert_eq!(error.id(), "video-index");
+            // A hash that fits the bytes does not make them an index.
+            FileFrame::end(&mut forged);
+            if cut != bytes.len() - HASH_BYTES {
+                assert!(Videos::parse(&forged, Path::new("f")).is_err(), "{cut}");
+            }
+        }
+        assert_eq!(Videos::file_name("a.mp4"), "index.videos.a%2Emp4");
+        assert!(Videos::is_file_name("index.videos.a%2Emp4"));
+        assert!(!Videos::is_file_name("index.lengths.a"));
+    }
+}

@@ -1,0 +1,311 @@
+//! Columns of text as columns of tokens.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{Array, ArrayRef, AsArray as _, LargeListArray, UInt16Array, UInt32Array};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field};
+use rayon::ThreadPool;
+use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+
+use crate::error::TokenizeError;
+use crate::tokenizer::{Tokenizer, guarded};
+use crate::word_cache::WordCache;
+
+/// The bytes of text that a thread takes at once.
+const PIECE_BYTES: usize = 1 << 17;
+
+/// The number of ids that two bytes express.
+const TWO_BYTES: u64 = 1 << 16;
+
+/// What the values of a column of text are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextKind {
+    /// Text.
+    Text,
+    /// Bytes, which must be UTF-8.
+    Bytes,
+}
+
+impl TextKind {
+    /// Returns the kind of a column of this type; `None` if it holds neither text nor bytes.
+    #[must_use]
+    pub fn of(data_type: &DataType) -> Option<Self> {
+        match data_type {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(Self::Text),
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Some(Self::Bytes),
+            DataType::Dictionary(_, values) => Self::of(values),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of a text without tokens: an empty one, or one of spaces only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmptyTokens {
+    /// It has an empty list.
+    Keep,
+    /// It becomes a null.
+    Null,
+    /// It is an error.
+    Refuse,
+}
+
+/// Turns columns of text into columns of tokens, on several threads.
+pub struct ColumnTokenizer {
+    tokenizer: Tokenizer,
+    column: String,
+    empty: EmptyTokens,
+    jobs: usize,
+    pool: Mutex<Option<Arc<ThreadPool>>>,
+    /// The caches that no thread uses at the moment.
+    caches: Mutex<Vec<WordCache>>,
+}
+
+impl ColumnTokenizer {
+    /// Creates a tokenizer for a column of this name, which uses `jobs` threads.
+    #[must_use]
+    pub fn new(tokenizer: Tokenizer, column: String, empty: EmptyTokens, jobs: usize) -> Self {
+        Self {
+            tokenizer,
+            column,
+            empty,
+            jobs,
+            pool: Mutex::new(None),
+            caches: Mutex::default(),
+        }
+    }
+
+    /// Returns the tokenizer.
+    #[must_use]
+    pub const fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Returns the type of the columns of tokens: lists of two bytes for each token if all ids fit, else of four.
+    #[must_use]
+    pub fn data_type(&self) -> DataType {
+        DataType::LargeList(self.item())
+    }
+
+    fn item(&self) -> Arc<Field> {
+        let number = match self.tokenizer.ids() <= TWO_BYTES {
+            true => DataType::UInt16,
+            false => DataType::UInt32,
+        };
+        Arc::new(Field::new_list_field(number, false))
+    }
+
+    /// Returns the tokens of each text. A null stays a null. `place` describes a row, for errors.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first row that cannot be tokenized.
+    pub fn encode(
+        &self,
+        texts: &ArrayRef,
+        place: impl Fn(usize) -> String,
+    ) -> Result<ArrayRef, TokenizeError> {
+        let texts = match texts.data_type() {
+            DataType::Dictionary(_, values) => {
+                &cast(texts, values).map_err(|_| TokenizeError::Bug {
+                    what: "a dictionary cannot be expanded",
+                })?
+            }
+            _ => texts,
+        };
+        let values = values(texts)?;
+        let pieces = pieces(texts, &values);
+        let encode = |rows: Range<usize>| self.encode_piece(texts, &values, rows);
+        let encoded: Vec<_> = match self.jobs > 1 && pieces.len() > 1 {
+            true => self
+                .pool()?
+                .install(|| pieces.into_par_iter().map(encode).collect()),
+            false => pieces.into_iter().map(encode).collect(),
+        };
+        let mut found = Vec::with_capacity(encoded.len());
+        for piece in encoded {
+            let piece = piece.map_err(|failure| failure.located(&self.column, &place))?;
+            found.push(piece);
+        }
+        self.list(texts, &found)
+    }
+
+    /// Returns the threads, and starts them the first time.
+    fn pool(&self) -> Result<Arc<ThreadPool>, TokenizeError> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = &*pool {
+            return Ok(Arc::clone(pool));
+        }
+        let builder = rayon::ThreadPoolBuilder::new().num_threads(self.jobs);
+        let built = builder.thread_name(|number| format!("tokenize-{number}"));
+        let built = built.build().map_err(|error| TokenizeError::Threads {
+            reason: error.to_string(),
+        })?;
+        Ok(Arc::clone(pool.insert(Arc::new(built))))
+    }
+
+    fn encode_piece(
+        &self,
+        texts: &ArrayRef,
+        values: &Values<'_>,
+        rows: Range<usize>,
+    ) -> Result<Piece, Failure> {
+        let idle = || self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = idle().pop().unwrap_or_default();
+        let mut piece = Piece::default();
+        for row in rows {
+            if texts.is_valid(row) {
+                let text = std::str::from_utf8(values(row)).map_err(|error| Failure {
+                    row,
+                    reason: FailureReason::NotUtf8(error.valid_up_to()),
+                })?;
+                let start = piece.ids.len();
+                let pushed =
+                    guarded(|| self.tokenizer.push_tokens(text, &mut cache, &mut piece.ids));
+                pushed.map_err(|reason| Failure {
+                    row,
+                    reason: FailureReason::Tokenizer(reason),
+                })?;
+                if self.empty == EmptyTokens::Refuse && piece.ids.len() == start {
+                    let reason = FailureReason::NoTokens;
+                    return Err(Failure { row, reason });
+                }
+            }
+            piece.ends.push(piece.ids.len());
+        }
+        idle().push(cache);
+        Ok(piece)
+    }
+
+    /// Joins the pieces to one column.
+    fn list(&self, texts: &ArrayRef, pieces: &[Piece]) -> Result<ArrayRef, TokenizeError> {
+        let lengths = pieces.iter().flat_map(Piece::lengths);
+        let offsets = OffsetBuffer::<i64>::from_lengths(lengths);
+        let ids = pieces.iter().flat_map(|piece| &piece.ids);
+        let item = self.item();
+        let values: ArrayRef = match item.data_type() {
+            DataType::UInt16 => {
+                let ids: Result<Vec<u16>, _> = ids.map(|id| u16::try_from(*id)).collect();
+                let ids = ids.map_err(|_| TokenizeError::Bug {
+                    what: "a token is not in the vocabulary",
+                })?;
+                Arc::new(UInt16Array::from(ids))
+            }
+            _ => Arc::new(UInt32Array::from_iter_values(ids.copied())),
+        };
+        let nulls = match self.empty {
+            EmptyTokens::Null => Some(offsets.lengths().map(|length| length > 0).collect()),
+            EmptyTokens::Keep | EmptyTokens::Refuse => texts.logical_nulls(),
+        };
+        let nulls = nulls.filter(|nulls: &NullBuffer| nulls.null_count() > 0);
+        let list = LargeListArray::try_new(item, offsets, values, nulls);
+        let list = list.map_err(|_| TokenizeError::Bug {
+            what: "the lists of tokens have other lengths than their values",
+        })?;
+        Ok(Arc::new(list))
+    }
+}
+
+/// The tokens of consecutive rows.
+#[derive(Default)]
+struct Piece {
+    ids: Vec<u32>,
+    /// The end of each row in `ids`.
+    ends: Vec<usize>,
+}
+
+impl Piece {
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        self.ends.iter().zip(starts).map(|(end, start)| end - start)
+    }
+}
+
+/// A row that cannot be tokenized.
+struct Failure {
+    row: usize,
+    reason: FailureReason,
+}
+
+enum FailureReason {
+    /// The position of the first invalid byte.
+    NotUtf8(usize),
+    /// The message of the tokenizer.
+    Tokenizer(String),
+    NoTokens,
+}
+
+impl Failure {
+    fn located(self, column: &str, place: impl Fn(usize) -> String) -> TokenizeError {
+        let (column, place) = (column.to_owned(), place(self.row));
+        match self.reason {
+            FailureReason::NotUtf8(at) => TokenizeError::NotUtf8 { column, place, at },
+            FailureReason::NoTokens => TokenizeError::NoTokens { column, place },
+            FailureReason::Tokenizer(reason) => TokenizeError::Failed {
+                column,
+                place,
+                reason,
+            },
+        }
+    }
+}
+
+/// Returns the bytes of a row.
+type Values<'a> = Box<dyn Fn(usize) -> &'a [u8] + Sync + 'a>;
+
+fn values(texts: &ArrayRef) -> Result<Values<'_>, TokenizeError> {
+    Ok(match texts.data_type() {
+        DataType::Utf8 => {
+            let texts = texts.as_string::<i32>();
+            Box::new(|row| texts.value(row).as_bytes())
+        }
+        DataType::LargeUtf8 => {
+            let texts = texts.as_string::<i64>();
+            Box::new(|row| texts.value(row).as_bytes())
+        }
+        DataType::Utf8View => {
+            let texts = texts.as_string_view();
+            Box::new(|row| texts.value(row).as_bytes())
+        }
+        DataType::Binary => {
+            let texts = texts.as_binary::<i32>();
+            Box::new(|row| texts.value(row))
+        }
+        DataType::LargeBinary => {
+            let texts = texts.as_binary::<i64>();
+            Box::new(|row| texts.value(row))
+        }
+        DataType::BinaryView => {
+            let texts = texts.as_binary_view();
+            Box::new(|row| texts.value(row))
+        }
+        _ => {
+            return Err(TokenizeError::Bug {
+                what: "a column to tokenize holds neither text nor bytes",
+            });
+        }
+    })
+}
+
+/// Divides the rows into runs of about [`PIECE_BYTES`].
+fn pieces(texts: &ArrayRef, values: &Values<'_>) -> Vec<Range<usize>> {
+    let mut pieces = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for row in 0..texts.len() {
+        bytes += match texts.is_valid(row) {
+            true => values(row).len(),
+            false => 0,
+        };
+        if bytes >= PIECE_BYTES {
+            pieces.push(start..row + 1);
+            (start, bytes) = (row + 1, 0);
+        }
+    }
+    if start < texts.len() {
+        pieces.push(start..texts.len());
+    }
+    pieces
+}
