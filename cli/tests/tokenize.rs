@@ -240,8 +240,7 @@ fn texts_without_tokens_are_named_or_left_out() {
     place.write("rows.jsonl", format!("{rows}{{\"text\":null}}\n"));
     let null = run(&["--append", "[SEP]"]);
     assert_eq!(null.code, 3);
-    let expected =
-        "error[value-null]: rows.jsonl: column tokens has 1 nulls, the first in rows.jsonl row 2";
+    let expected = "error[value-null]: rows.jsonl: column tokens has 1 nulls, the first in row 2 of rows.jsonl";
     assert!(null.stderr.contains(expected), "{}", null.stderr);
     let dropped = run(&["--nulls", "drop"]);
     assert!(
