@@ -118,9 +118,10 @@ def view(
     _, errors = process.communicate()
     for error in errors.splitlines():
         try:
-            raise error_of(json.loads(error)['error'])
-        except (ValueError, KeyError):
+            found = json.loads(error)['error']
+        except (ValueError, KeyError, TypeError):
             continue
+        raise error_of(found)
     raise InternalError(f'`shardmill view` ended with exit status {process.returncode}:\n{errors}')
 
 

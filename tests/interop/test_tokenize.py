@@ -147,5 +147,5 @@ def test_bytes_that_are_not_text_are_an_error(convert, tmp_path):
     pq.write_table(pa.table({"text": [b"good", b"bad \xff"]}), tmp_path / "t.parquet")
     options = [f"--tokenize={TESTDATA / 'bpe.json'}", "--text=text"]
     done = convert(tmp_path / "t.parquet", tmp_path / "out", *options, status=3)
-    assert "error[text-utf8]: column text row 1 of" in done.stderr
+    assert "error[text-utf8]: row 1 of" in done.stderr and ", column text" in done.stderr
     assert not (tmp_path / "out").exists()
