@@ -44,6 +44,7 @@ mod file_frame;
 mod files;
 mod index_file;
 mod keys;
+mod late;
 mod lengths;
 mod live;
 mod mapped;
@@ -69,7 +70,7 @@ mod videos;
 mod view;
 mod windows;
 
-pub use body::Body;
+pub use body::{Body, LateShard};
 pub use catalog::Catalog;
 pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
@@ -78,6 +79,7 @@ pub use files::{
     DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
 };
 pub use keys::Keys;
+pub use late::{COLUMNS_FOLDER, COLUMNS_NAME, LateColumns};
 pub use lengths::{LengthUnit, Lengths};
 pub use live::LiveSamples;
 pub use mapped::{Piece, ShardBytes, map};
