@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shardmill.files import FileDataset, FileStream
     from shardmill.mixtures import Mixture
     from shardmill.packing import Packing
+    from shardmill.tables import TableStream
     from shardmill.videos import Clip, VideoIndex, index_videos
     from shardmill.views import View, select
     from shardmill.windows import Window, find_episodes
@@ -57,6 +58,7 @@ __all__ = [
     'StreamingDataLoader',
     'StreamingDataset',
     'TSVWriter',
+    'TableStream',
     'VideoIndex',
     'View',
     'Viewer',
@@ -93,12 +95,13 @@ __getattr__, __dir__ = lazy(
         'files': ('FileDataset', 'FileStream'),
         'mixtures': ('Mixture',),
         'packing': ('Packing',),
+        'tables': ('TableStream',),
         'videos': ('Clip', 'VideoIndex', 'index_videos'),
         'views': ('View', 'select'),
         'windows': ('Window', 'find_episodes'),
     },
     (
         'base caching errors files lineage metrics mixtures multimodal packing parts reports schema stats '
-        'text videos views vision windows'
+        'tables text videos views vision windows'
     ).split(),
 )

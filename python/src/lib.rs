@@ -24,6 +24,7 @@ mod process;
 mod ranges;
 mod reader;
 mod storage;
+mod table;
 mod tokens;
 mod videos;
 mod view;
@@ -52,6 +53,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     parts::register(module)?;
     reader::register(module)?;
     storage::register(module)?;
+    table::register(module)?;
     videos::register(module)?;
     view::register(module)?;
     writer::register(module)?;

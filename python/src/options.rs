@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use shardmill_core::{ErrorKind, Limits};
-use shardmill_dataset::{FileForm, FileOptions, KnownFiles, StreamOptions};
+use shardmill_dataset::{FileForm, FileOptions, KnownFiles, StreamFiles, StreamOptions};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{
     EpochConfig, Mixture, SamplingOptions, ShuffleOptions, Skip, State, StreamConfig, Weight, World,
@@ -19,6 +19,7 @@ use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
 use crate::errors::{raise_with, raised};
 use crate::storage::{ARGUMENT, Settings, environment};
+use crate::table::PyTableOptions;
 use crate::view::PyView;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -145,6 +146,7 @@ impl PyFileOptions {
             relist: given.take("relist")?.unwrap_or(false),
             expect: given.take("expect")?,
             known: known.map(|known| known.get().0.clone()),
+            only: None,
         };
         given.end()?;
         Ok(Self(files))
@@ -152,7 +154,7 @@ impl PyFileOptions {
 }
 
 /// A stream: `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `view`, `validate_hash`, `expect_index`, `settings` of the
-/// store, one of `proportion`, `repeat` and `choose`, and `files` for a tree of raw files.
+/// store, one of `proportion`, `repeat` and `choose`, `files` for a tree of raw files, and `table` for a table.
 #[pyclass(frozen, name = "StreamOptions", module = "shardmill._core")]
 pub(crate) struct PyStreamOptions(pub(crate) StreamOptions);
 
@@ -165,6 +167,21 @@ impl PyStreamOptions {
         let remote = given.take::<String>("remote")?;
         let local = given.take::<PathBuf>("local")?;
         let files = given.take::<Py<PyFileOptions>>("files")?;
+        let mut files = files.map(|files| StreamFiles::from(files.get().0.clone()));
+        if let Some(table) = given.take::<Py<PyTableOptions>>("table")? {
+            // The caller decides when the table is listed, and the table which files belong to it.
+            let listed = files.unwrap_or_default().options;
+            let table = table.get().0.files();
+            files = Some(StreamFiles {
+                options: FileOptions {
+                    relist: listed.relist,
+                    expect: listed.expect,
+                    known: listed.known,
+                    ..table.options
+                },
+                ..table
+            });
+        }
         let named = match files {
             None => StreamOptions::named(remote.as_deref(), local),
             // The location of a tree is never parsed as a pattern.
@@ -191,7 +208,7 @@ impl PyStreamOptions {
             validate_hash: hash(&given)?,
             expect_index: given.take("expect_index")?,
             settings: store_settings(&given)?,
-            files: files.map(|files| files.get().0.clone()),
+            files,
             ..named.map_err(raised)?
         };
         given.end()?;

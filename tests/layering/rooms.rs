@@ -53,6 +53,8 @@ const STORAGE: &str = "shardmill-storage";
 const DATASET: &str = "shardmill-dataset";
 const SOURCE: &str = "shardmill-source";
 const TOKENIZE: &str = "shardmill-tokenize";
+const DELTA: &str = "shardmill-delta";
+const TABLE: &str = "shardmill-table";
 const WRITER: &str = "shardmill-writer";
 const READER: &str = "shardmill-reader";
 const CONVERT: &str = "shardmill-convert";
@@ -76,8 +78,9 @@ pub const ROOMS: &[Room] = &[
     room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
+    room(DELTA, Floor::Dataset, &[CORE, PARQUET, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
-    room(SOURCE, Floor::Engine, &[CORE, STORAGE]),
+    room(SOURCE, Floor::Engine, &[CORE, STORAGE, PARQUET, DELTA]),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(
         DATASET,
@@ -96,6 +99,12 @@ pub const ROOMS: &[Room] = &[
         &[
             CORE, SOURCE, STORAGE, MDS, WEBDATASET, PARQUET, WRITER, DATASET, TOKENIZE,
         ],
+    ),
+    // It encodes rows as a conversion does, and opens streams of the reader.
+    room(
+        TABLE,
+        Floor::Job,
+        &[CORE, DELTA, MDS, PARQUET, STORAGE, WRITER, DATASET],
     ),
     // It measures Arrow rows, of which only sources know where they come from.
     room(PROFILE, Floor::Job, &[CORE, MDS, SOURCE, WEBDATASET]),
@@ -118,7 +127,7 @@ pub const ROOMS: &[Room] = &[
         PYTHON,
         Floor::Edge,
         &[
-            CORE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, DATASET, WRITER, READER,
+            CORE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, DATASET, WRITER, READER, TABLE,
         ],
     ),
     room(TESTING, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
@@ -134,7 +143,7 @@ pub const ROOMS: &[Room] = &[
 
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, STORAGE, DATASET, SOURCE, WRITER,
-    READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, TESTING, TOKENIZE,
+    READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.
@@ -153,21 +162,21 @@ pub const HEAVY: &[Heavy] = &[
     },
     Heavy {
         family: "delta_kernel",
-        homes: &[SOURCE],
+        homes: &[DELTA],
     },
     Heavy {
         family: "delta_kernel_default_engine",
-        homes: &[SOURCE],
+        homes: &[DELTA],
     },
     Heavy {
         family: "parquet",
         // For tests that need tables, with the feature `delta`.
-        homes: &[SOURCE, PARQUET, TESTING],
+        homes: &[SOURCE, PARQUET, DELTA, TABLE, TESTING],
     },
     Heavy {
         family: "arrow",
         homes: &[
-            SOURCE, PARQUET, WRITER, CONVERT, PROFILE, PYTHON, TESTING, TOKENIZE,
+            SOURCE, PARQUET, DELTA, WRITER, CONVERT, PROFILE, TABLE, PYTHON, TESTING, TOKENIZE,
         ],
     },
     Heavy {
@@ -184,7 +193,7 @@ pub const HEAVY: &[Heavy] = &[
     },
     Heavy {
         family: "tokio",
-        homes: &[STORAGE, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON],
+        homes: &[STORAGE, DELTA, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON],
     },
     Heavy {
         family: "anyhow",
@@ -223,7 +232,7 @@ pub const NEVER_INSIDE: &[(&str, &[&str])] = &[
     (DATASET, &["arrow", "datafusion", "parquet"]),
     (READER, &["arrow", "datafusion", "parquet"]),
     (WRITER, &["datafusion", "parquet"]),
-    (PYTHON, &["datafusion", "parquet", "delta_kernel"]),
+    (PYTHON, &["datafusion"]),
 ];
 
 /// Families that crates must avoid to stay synchronous and to handle only bytes.

@@ -366,10 +366,23 @@ impl<B: Blobs> Engine<B> {
     ) -> BlobResult<Outcome<B>, B::Error> {
         let mut marker = match place {
             Place::Disk(marker) => marker,
-            Place::Memory(bytes) => return self.open_memory(number, raw, bytes),
+            Place::Memory(bytes) => {
+                // The declared size of a computed blob is an estimate.
+                let more = raw.bytes().saturating_sub(bytes);
+                let mut state = self.lock();
+                state.budget.memory = state.budget.memory.saturating_add(more);
+                drop(state);
+                return self.open_memory(number, raw, bytes.saturating_add(more));
+            }
             Place::Unknown => return Ok(Outcome::NotNow),
         };
         let subject = self.subject(number)?;
+        if raw.bytes() > subject.entry.blob.raw_bytes() {
+            // A computed blob that needs more space than is reserved for it stays in memory.
+            self.capacity.discard(number, marker, self)?;
+            self.lock().checks.unwritable.insert(number);
+            return self.bypass(number, raw, needed);
+        }
         let Some(folder) = &subject.folder else {
             return Ok(Outcome::NotNow);
         };

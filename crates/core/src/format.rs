@@ -4,6 +4,9 @@ use std::str::FromStr;
 
 use crate::named::named_enum;
 
+/// The key of the metadata of an Arrow field that suggests an MDS encoding (`jpeg`, `png`, `json`, `str`, `bytes`).
+pub const ENCODING_KEY: &str = "shardmill:encoding";
+
 named_enum! {
     /// An on-disk shard format.
     pub enum Format {

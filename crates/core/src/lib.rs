@@ -19,6 +19,7 @@
 //! # Ok::<(), shardmill_core::SizeError>(())
 //! ```
 
+pub mod catch_panic;
 mod contents;
 mod error;
 mod format;
@@ -35,7 +36,7 @@ pub use contents::{
     Contents, FileClass, Verdict, accompanies, begins_as_tar_index, stray_among_tars,
 };
 pub use error::{Diagnostic, ErrorKind, io_error_id};
-pub use format::{Format, ParseFormatError};
+pub use format::{ENCODING_KEY, Format, ParseFormatError};
 pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimits};
 pub use name::{
     INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, TABLE_INDEX_NAME, WORK_FOLDER,

@@ -8,9 +8,10 @@ use shardmill_core::{Limits, escape};
 use shardmill_mds::HashAlgo;
 use shardmill_order::StreamConfig;
 
+use crate::computed::ComputeShards;
 use crate::entry::{Entry, Shards, check_hashes_present};
 use crate::error::DatasetError;
-use crate::files::KnownFiles;
+use crate::files::{FileList, KnownFiles};
 use crate::mapped::Piece;
 use crate::problem::{DatasetProblem, Place};
 use crate::scan::Offsets;
@@ -68,7 +69,7 @@ impl Catalog {
         }
         let wanted = streams
             .iter()
-            .filter_map(|stream| stream.files.as_ref()?.expect.as_ref());
+            .filter_map(|stream| stream.files.as_ref()?.options.expect.as_ref());
         for expected in wanted {
             let found = catalog.files_digest().unwrap_or_default();
             if found != *expected {
@@ -198,6 +199,17 @@ impl Catalog {
         (number < stream.shards.len()).then_some((stream, number))
     }
 
+    /// Returns what computes a shard, and its number in its stream; `None` if the shard is a file.
+    pub fn computed(&self, shard: usize) -> Option<(&dyn ComputeShards, usize)> {
+        let (stream, number) = self.stream_of(shard)?;
+        Some((&*stream.computed()?.shards, number))
+    }
+
+    /// Returns whether a shard is computed.
+    pub fn is_computed(&self, shard: usize) -> bool {
+        self.computed(shard).is_some()
+    }
+
     /// Returns the index entry of a shard.
     pub fn entry(&self, shard: usize) -> Option<Entry<'_>> {
         let (stream, number) = self.stream_of(shard)?;
@@ -256,7 +268,7 @@ impl Catalog {
             .iter()
             .filter_map(|stream| match &stream.shards {
                 Shards::Files(files) => Some((stream, files)),
-                Shards::Mds(_) | Shards::Tar(_) => None,
+                _ => None,
             });
         let (stream, files) = trees.next().ok_or_else(DatasetError::no_tree)?;
         match files.find(path) {
@@ -277,21 +289,18 @@ impl Catalog {
         self.streams.iter().any(is_tree)
     }
 
-    /// Returns the list of the files of a stream; `None` if the stream is not a tree of raw files.
+    /// Returns the list of the files of a stream; `None` if it is neither a tree of raw files nor computed from files.
     pub fn known_files(&self, stream: usize) -> Option<KnownFiles> {
-        match &self.streams.get(stream)?.shards {
-            Shards::Files(files) => Some(files.known()),
-            _ => None,
-        }
+        self.streams.get(stream)?.files().map(FileList::known)
     }
 
-    /// Returns a digest of the paths and lengths of all raw files, which is equal for copies of the same trees. Returns
-    /// `None` if there are no raw files.
+    /// Returns a digest of the paths and lengths of all listed files, which is equal for copies of the same trees.
+    /// Returns `None` if no files were listed.
     pub fn files_digest(&self) -> Option<String> {
         let mut hasher = Sha256::new();
         let mut any = false;
         for (number, stream) in self.streams.iter().enumerate() {
-            if let Shards::Files(files) = &stream.shards {
+            if let Some(files) = stream.files() {
                 any = true;
                 hasher.update((number as u64).to_le_bytes());
                 hasher.update((files.len() as u64).to_le_bytes());
@@ -460,6 +469,9 @@ impl Catalog {
     /// Returns the place of a shard in messages: its file, with the root of its stream. A raw file of a single stream
     /// is shown by its listed name alone.
     pub fn place(&self, shard: usize) -> Place {
+        if let Some((computed, number)) = self.computed(shard) {
+            return Place::file(&computed.name(number));
+        }
         let file = self.stream_of(shard).and_then(|(stream, number)| {
             let entry = stream.shards.get(number)?;
             let name = &entry.parts().next()?.stored().basename;

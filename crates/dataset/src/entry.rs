@@ -8,6 +8,7 @@ use shardmill_core::{Limits, begins_as_tar_index};
 use shardmill_mds::{CodecError, Compression, FileInfo, HashAlgo, ShardConfig, ShardEntry};
 use shardmill_webdataset::{FieldSet, IndexShard};
 
+use crate::computed::Computed;
 use crate::error::DatasetError;
 use crate::files::{FileEntry, FileForm, FileList};
 use crate::problem::Place;
@@ -21,6 +22,8 @@ pub enum Shards {
     Tar(Vec<IndexShard>),
     /// Raw files that are samples themselves.
     Files(FileList),
+    /// MDS shards that do not exist as files, and what computes them.
+    Computed(Vec<ShardEntry>, Computed),
 }
 
 impl Shards {
@@ -47,7 +50,7 @@ impl Shards {
     /// Returns the number of shards.
     pub fn len(&self) -> usize {
         match self {
-            Self::Mds(shards) => shards.len(),
+            Self::Mds(shards) | Self::Computed(shards, _) => shards.len(),
             Self::Tar(shards) => shards.len(),
             Self::Files(files) => files.len(),
         }
@@ -62,7 +65,7 @@ impl Shards {
     /// Returns a shard.
     pub fn get(&self, number: usize) -> Option<Entry<'_>> {
         match self {
-            Self::Mds(shards) => shards.get(number).map(Entry::Mds),
+            Self::Mds(shards) | Self::Computed(shards, _) => shards.get(number).map(Entry::Mds),
             Self::Tar(shards) => shards.get(number).map(Entry::Tar),
             Self::Files(files) => files.get(number).map(|file| Entry::File(file, files.form)),
         }
@@ -175,18 +178,13 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Returns the second file: the offset table, if it is separate from the data, or the late columns.
+    /// Returns the file with the offset table, if it is separate from the data.
     pub const fn table(self) -> Option<&'a FileInfo> {
         match self {
             Self::Mds(entry) => entry.raw_meta.as_ref(),
             Self::Tar(entry) => entry.offsets.as_ref(),
             Self::File(..) => None,
         }
-    }
-
-    /// Returns whether the second file holds late columns.
-    pub fn has_late(self) -> bool {
-        matches!(self, Self::Mds(entry) if entry.config.late.is_some())
     }
 
     /// Returns whether the data is stored compressed.
@@ -207,7 +205,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Returns the data, then the offset table if it has its own file, or the late columns.
+    /// Returns the data, then the offset table if it has its own file.
     pub fn parts(self) -> impl Iterator<Item = Part<'a>> {
         let (data, table) = match self {
             Self::Mds(entry) => {
@@ -275,8 +273,6 @@ impl<'a> Entry<'a> {
     /// the separate table if there is one. Returns `None` if only the whole shard can be read.
     pub fn place_of(self, at: u64) -> Option<std::ops::Range<u64>> {
         let (start, bytes) = match self {
-            // A sample with late columns is in two files.
-            Self::Mds(entry) if entry.config.late.is_some() => return None,
             Self::Mds(_) => (at.checked_mul(4)?.checked_add(4)?, 8),
             Self::Tar(entry) => {
                 entry.offsets.as_ref()?;

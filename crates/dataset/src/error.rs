@@ -27,6 +27,9 @@ pub enum DatasetError {
     /// A file or directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// A shard that could not be computed from the files of a table, or the files could not be used.
+    #[error("{0}")]
+    Computed(Box<dyn Diagnostic + Send + Sync>),
     /// A pattern of tar files that cannot be expanded.
     #[error(transparent)]
     Braces(#[from] WebdatasetError),
@@ -446,6 +449,7 @@ impl DatasetError {
     fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
             Self::Storage(source) => Some(source),
+            Self::Computed(source) => Some(source.as_ref()),
             Self::Braces(source) => Some(source),
             Self::Index { source, .. } | Self::Merge { source, .. } => Some(source.as_ref()),
             Self::Hash { source, .. } | Self::HashAbsent { source, .. } => Some(source.as_ref()),
@@ -518,6 +522,7 @@ impl Diagnostic for DatasetError {
         }
         match self {
             Self::Storage(source) => source.object(),
+            Self::Computed(source) => source.object(),
             Self::Input {
                 subject: Subject::Name(name),
                 ..

@@ -37,6 +37,7 @@ mod bits;
 mod body;
 mod cached_index;
 mod catalog;
+mod computed;
 mod dataset;
 mod entry;
 mod error;
@@ -44,7 +45,6 @@ mod file_frame;
 mod files;
 mod index_file;
 mod keys;
-mod late;
 mod lengths;
 mod live;
 mod mapped;
@@ -70,16 +70,19 @@ mod videos;
 mod view;
 mod windows;
 
-pub use body::{Body, LateShard};
+pub use body::Body;
 pub use catalog::Catalog;
+pub use computed::{
+    ComputeShards, Computed, ComputedStream, FileRanges, OpenComputed, StreamFiles,
+};
 pub use dataset::{Dataset, OpenOptions};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
 pub use error::{DatasetError, samples_of};
 pub use files::{
-    DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
+    ChosenFiles, DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles,
+    PATH_COLUMN,
 };
 pub use keys::Keys;
-pub use late::{COLUMNS_FOLDER, COLUMNS_NAME, LateColumns};
 pub use lengths::{LengthUnit, Lengths};
 pub use live::LiveSamples;
 pub use mapped::{Piece, ShardBytes, map};
@@ -91,6 +94,7 @@ pub use sample_sources::{SampleSource, SampleSources};
 pub use scan::Offsets;
 pub use schema::{KEY_COLUMN, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
+pub use shardmill_cache::private_folder;
 pub use side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
     SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,

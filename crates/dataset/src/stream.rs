@@ -11,9 +11,10 @@ use shardmill_order::Weight;
 use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError, StoreSettings};
 
 use crate::cached_index::CachedIndex;
+use crate::computed::{Computed, StreamFiles};
 use crate::entry::Shards;
 use crate::error::DatasetError;
-use crate::files::{self, FileList, FileOptions, open_list};
+use crate::files::{self, ChosenFiles, FileList, FileOptions, open_list};
 use crate::index_file::check_expected_index;
 use crate::problem::DatasetProblem;
 use crate::scan::{Found, ListedTars, Offsets, find_tars, list_tars, scan};
@@ -43,8 +44,8 @@ pub struct StreamOptions {
     /// The tar files that are its shards, if a pattern names them. `remote` is then the folder of the pattern, and the
     /// tar files are read without an index.
     pub pattern: Option<TarPattern>,
-    /// Set for a tree of raw files, each of which is a sample: which files to read, and which columns to return.
-    pub files: Option<FileOptions>,
+    /// Set for a stream of raw files, or of shards that are computed from files.
+    pub files: Option<StreamFiles>,
     /// Whether deleted samples are read like all others.
     pub with_deleted: bool,
     /// The samples to read; `None` for all.
@@ -145,6 +146,23 @@ impl Stream {
         }
     }
 
+    /// Returns the list of the files of a tree, or of those that shards are computed from.
+    pub(crate) fn files(&self) -> Option<&FileList> {
+        match &self.shards {
+            Shards::Computed(_, computed) => Some(&computed.files),
+            Shards::Files(files) => Some(files),
+            Shards::Mds(_) | Shards::Tar(_) => None,
+        }
+    }
+
+    /// Returns what computes the shards, if they do not exist as files.
+    pub const fn computed(&self) -> Option<&Computed> {
+        match &self.shards {
+            Shards::Computed(_, computed) => Some(computed),
+            _ => None,
+        }
+    }
+
     /// Returns the number of live samples of each shard.
     pub fn shard_sizes(&self) -> impl Iterator<Item = u64> {
         let entries = self.shards.iter().enumerate();
@@ -153,12 +171,10 @@ impl Stream {
 
     /// Returns the size of the local copy of the index or file list, in bytes.
     pub fn index_bytes(&self) -> u64 {
-        let index = match &self.shards {
-            // The list of a tree is in the cache's own folder, because an `index.json` here would be one of the files.
-            Shards::Files(_) => {
-                private_folder(&self.local).and_then(|own| own.open_file(files::LIST))
-            }
-            Shards::Mds(_) | Shards::Tar(_) => self.local.open_file(INDEX_NAME),
+        let index = match self.files() {
+            // The list is in the cache's own folder, because an `index.json` here would be one of the files.
+            Some(_) => private_folder(&self.local).and_then(|own| own.open_file(files::LIST)),
+            None => self.local.open_file(INDEX_NAME),
         };
         index.map_or(0, |index| index.len())
     }
@@ -254,9 +270,28 @@ pub(crate) fn open_stream(
         shown: &shown,
     };
     if let Some(files) = &stream.files {
-        let list = open_files(source, cache, &shown, files, options)?;
-        let index_digest = list.digest();
-        let shards = Shards::Files(list);
+        let list = |only: Option<ChosenFiles>| {
+            let listed = FileOptions {
+                only,
+                ..files.options.clone()
+            };
+            open_files(source, cache, &shown, &listed, options)
+        };
+        let (index_digest, shards) = match (&files.computed, cache) {
+            (None, _) => {
+                let list = list(None)?;
+                (list.digest(), Shards::Files(list))
+            }
+            (Some(table), Some(cache)) => {
+                let opened = table.open(source, cache, &options.limits, &list)?;
+                let shards = Shards::Computed(opened.entries, opened.computed);
+                (opened.digest, shards)
+            }
+            (Some(_), None) => {
+                let reason = "its shards are computed, and need a local folder to be kept in";
+                return Err(DatasetProblem::StreamLocal.at(&*shown, reason));
+            }
+        };
         let (live, windows) = chosen.read(StreamLive::default(), index_digest, &shards)?;
         let stream = Stream {
             live,
@@ -281,9 +316,9 @@ pub(crate) fn open_stream(
     // An index in the folder of a pattern may describe other files.
     let read = || stream_live::read_index(source, stream.with_deleted, &options.limits);
     let answer = stream.pattern.is_none().then(read);
-    let (bytes, provenance, columns) = match answer {
-        Some(answer) => (Some(answer.index), answer.provenance, answer.columns),
-        None => (None, None, Ok(None)),
+    let (bytes, provenance) = match answer {
+        Some(answer) => (Some(answer.index), answer.provenance),
+        None => (None, None),
     };
     let path = Path::new(&shown).join(INDEX_NAME);
     let is_none = |found: &Option<Result<Vec<u8>, StorageError>>| match found {
@@ -304,7 +339,7 @@ pub(crate) fn open_stream(
     let (bytes, shards, offsets) = match bytes {
         Some(Ok(bytes)) => {
             check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
-            let mut shards = Shards::parse(&bytes, &path, &options.limits)?;
+            let shards = Shards::parse(&bytes, &path, &options.limits)?;
             keep(&bytes, &shards)?;
             let indexed = IndexedStream {
                 source,
@@ -313,10 +348,6 @@ pub(crate) fn open_stream(
                 with_deleted: stream.with_deleted,
             };
             live = indexed.live(provenance, &options.limits)?;
-            let digest = Sha256::digest(&bytes).into();
-            if let Some(joined) = indexed.with_late(columns, &digest, &options.limits)? {
-                shards = joined;
-            }
             (bytes, shards, Vec::new())
         }
         Some(Err(error)) if error.is_no_bucket() => return Err(error.into()),

@@ -39,10 +39,13 @@ fn main() {
         let stream = StreamOptions {
             remote: Some(Location::parse("s3://bucket/tree").unwrap()),
             local: Some(root.path().join("local")),
-            files: Some(FileOptions {
-                form,
-                ..FileOptions::default()
-            }),
+            files: Some(
+                FileOptions {
+                    form,
+                    ..FileOptions::default()
+                }
+                .into(),
+            ),
             ..StreamOptions::default()
         };
         let options = ReaderOptions {

@@ -54,8 +54,10 @@ impl BlobCatalog for ShardBlobs {
     fn entry(&self, blob: usize) -> Option<BlobEntry<'_>> {
         let (stream, number) = self.catalog.stream_of(blob)?;
         let entry = stream.shards.get(number)?;
+        let mut described = entry.blob(stream.origin.is_some(), stream.keep_zip);
+        described.is_unhashed |= stream.computed().is_some();
         Some(BlobEntry {
-            blob: entry.blob(stream.origin.is_some(), stream.keep_zip),
+            blob: described,
             set: set_of(stream),
             set_number: origin::stream_number(&self.catalog, blob)?,
             number,
@@ -74,6 +76,7 @@ impl BlobCatalog for ShardBlobs {
             return false;
         };
         stream.origin.is_some()
+            && stream.computed().is_none()
             && stream.validate.is_none()
             && stream
                 .shards
@@ -163,6 +166,8 @@ impl Blobs for ShardBlobs {
     fn is_lasting(&self, error: &DatasetError) -> bool {
         match error {
             error if error.is_file_change() => true,
+            // A value that has no encoding is not an error of the transfer; a damaged page may be one.
+            DatasetError::Computed(error) => error.id() != "parquet-corrupt",
             error => matches!(
                 error,
                 DatasetError::ShardMissing { .. } | DatasetError::HashAbsent { .. }
@@ -316,16 +321,9 @@ impl ShardCache {
                 None => engine.whole(shard)?,
             };
             let piece = open.sample(at).ok_or_else(|| self.catalog.changed(shard))?;
-            let mut bytes = Vec::new();
-            if open.has_late() {
-                let joined = open.join_sample(at, &mut bytes);
-                joined.ok_or_else(|| self.catalog.changed(shard))?;
-            } else {
-                bytes.extend_from_slice(piece.bytes);
-            }
             let extract = Extract {
                 begin: piece.begin,
-                bytes,
+                bytes: piece.bytes.to_vec(),
             };
             if let Err(error) = open.check(&self.catalog) {
                 engine.distrust(shard);

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use shardmill_cache::{BlobPart, Pending};
-use shardmill_dataset::{Catalog, DatasetError, DatasetProblem, Entry, FileEntry, Part, Stream};
+use shardmill_dataset::{
+    Catalog, DatasetError, DatasetProblem, Entry, FileEntry, FileRanges, Part, Place, Stream,
+};
 use shardmill_mds::FileInfo;
 use shardmill_storage::{Dir, FileHandle, Folder, StorageError};
 
@@ -38,6 +40,15 @@ pub(crate) fn fetch(
         done(Err(catalog.no_shard(shard)));
         return Box::new(());
     };
+    if let Some((computed, number)) = catalog.computed(shard) {
+        return fetch_ranges(
+            catalog,
+            shard,
+            stream.source(),
+            computed.ranges(number),
+            done,
+        );
+    }
     let remote = match stream.source() {
         Folder::Store(store) => store.remote(),
         Folder::Local(dir) => {
@@ -60,6 +71,65 @@ pub(crate) fn fetch(
         }));
     };
     Box::new(remote.fetch(&info.basename, info.bytes, done))
+}
+
+/// Starts fetching what a computed shard is made from, as [`fetch`].
+fn fetch_ranges(
+    catalog: &Catalog,
+    shard: usize,
+    source: &Folder,
+    wanted: Result<FileRanges<'_>, DatasetError>,
+    done: impl FnOnce(Result<Vec<u8>, DatasetError>) + Send + 'static,
+) -> Pending {
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            done(Err(error));
+            return Box::new(());
+        }
+    };
+    let (file, place) = (wanted.file, catalog.place(shard));
+    let remote = match source {
+        Folder::Store(store) => store.remote(),
+        Folder::Local(dir) => {
+            done(read_listed(catalog, shard, dir, &wanted));
+            return Box::new(());
+        }
+    };
+    if let Err(error) = remote.pin(std::iter::once((&*file.info.basename, &*file.tag))) {
+        done(Err(error.into()));
+        return Box::new(());
+    }
+    let done = move |result: Result<Vec<u8>, StorageError>| {
+        done(result.map_err(|error| match error {
+            error if is_other(&error) => object_changed(place),
+            error => named(error, DatasetError::file_missing(place)),
+        }));
+    };
+    Box::new(remote.fetch_ranges(&file.info.basename, file.info.bytes, wanted.ranges, done))
+}
+
+/// Reads ranges of a local file that was listed.
+fn read_listed(
+    catalog: &Catalog,
+    shard: usize,
+    dir: &Dir,
+    wanted: &FileRanges<'_>,
+) -> Result<Vec<u8>, DatasetError> {
+    let file = dir
+        .open_file(&wanted.file.info.basename)
+        .map_err(|error| named(error, DatasetError::file_missing(catalog.place(shard))))?;
+    check_listed(catalog, shard, wanted.file, &file)?;
+    let length = usize::try_from(wanted.bytes()).unwrap_or(usize::MAX);
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(length)
+        .map_err(|_| DatasetError::out_of_memory(wanted.bytes()))?;
+    for range in &wanted.ranges {
+        bytes.extend(file.read_range(range.start, range.end - range.start)?);
+    }
+    file.check_unchanged()?;
+    Ok(bytes)
 }
 
 /// Reads ranges of uncompressed files, all at once, and returns one result for each. Blocks.
@@ -168,10 +238,13 @@ pub(crate) fn check_listed(
 
 /// Returns the error for a raw file in a store that changed since it was listed.
 fn changed(catalog: &Catalog, shard: usize) -> Option<DatasetError> {
-    let place = catalog.place(shard);
     let is_file = matches!(catalog.entry(shard), Some(Entry::File(..)));
+    is_file.then(|| object_changed(catalog.place(shard)))
+}
+
+fn object_changed(place: Place) -> DatasetError {
     let reason = "the object has changed since it was listed: it has another ETag";
-    is_file.then(|| DatasetProblem::ObjectChanged.at(place, reason))
+    DatasetProblem::ObjectChanged.at(place, reason)
 }
 
 /// Returns whether the object in a store is not the requested version.

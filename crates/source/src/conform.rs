@@ -7,7 +7,7 @@ use arrow::array::{
     OffsetSizeTrait, StructArray, new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, FieldRef, Fields};
+use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
 
 /// Converts an array to another type. Containers are converted item by item, and structs by the names of their fields.
@@ -114,37 +114,11 @@ fn conform_list<O: OffsetSizeTrait>(
     )
 }
 
-pub(crate) fn plain_field(field: &FieldRef) -> FieldRef {
-    let plain = plain_type(field.data_type());
-    if &plain == field.data_type() {
-        return Arc::clone(field);
-    }
-    Arc::new(Field::clone(field).with_data_type(plain))
-}
-
-/// Returns a type without dictionaries, views and run ends.
-fn plain_type(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Dictionary(_, value) => plain_type(value),
-        DataType::RunEndEncoded(_, value) => plain_type(value.data_type()),
-        DataType::Utf8View => DataType::Utf8,
-        DataType::BinaryView => DataType::Binary,
-        DataType::List(field) | DataType::ListView(field) => DataType::List(plain_field(field)),
-        DataType::LargeList(field) | DataType::LargeListView(field) => {
-            DataType::LargeList(plain_field(field))
-        }
-        DataType::FixedSizeList(field, size) => DataType::FixedSizeList(plain_field(field), *size),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain_field).collect()),
-        DataType::Map(field, sorted) => DataType::Map(plain_field(field), *sorted),
-        other => other.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use arrow::array::{Int32Array, Int64Array, ListArray, StringArray};
-    use arrow::datatypes::{Int32Type, Int64Type, TimeUnit};
+    use arrow::datatypes::{Field, Int32Type, Int64Type, TimeUnit};
 
     fn list(name: &str, item: DataType, nullable: bool) -> DataType {
         DataType::List(Arc::new(Field::new(name, item, nullable)))

@@ -13,7 +13,6 @@ use shardmill_core::escape;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, by_name, project};
-use crate::catch_panic::{attempt, catch, one_line};
 use crate::csv_fields::{mark_nulls, parse};
 use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
@@ -23,6 +22,7 @@ use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use shardmill_core::catch_panic::{attempt, catch, one_line};
 
 /// The category of a mistake in a CSV record.
 #[derive(Clone, Copy)]

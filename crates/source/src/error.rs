@@ -7,6 +7,7 @@ use arrow::datatypes::{Field, Schema};
 use shardmill_core::{
     Diagnostic, ErrorKind, LimitExceeded, Limits, Unfinished, escape, io_error_id,
 };
+use shardmill_delta::DeltaError;
 use shardmill_storage::StorageError;
 
 use crate::hints::{near_names, quoted};
@@ -55,18 +56,6 @@ pub(crate) enum SourceProblem {
     TreeEmpty,
     TreeCollision,
     TreeText,
-    DeltaNoTable,
-    DeltaLog,
-    DeltaFeature,
-    DeltaPath,
-    DeltaVersion,
-    DeltaTimestamp,
-    DeltaFileMissing,
-    DeltaRowCount,
-    DeltaPartitionValue,
-    DeltaDeletionVector,
-    DeltaFieldIds,
-    DeltaColumn,
     SqlSyntax,
     SqlPlan,
     SqlRun,
@@ -183,30 +172,6 @@ impl SourceProblem {
                     "leave the field out with --column, or write --to webdataset, which takes files as they are",
                 ),
             ),
-            Self::DeltaNoTable => (NotFound, "delta-no-table", None),
-            Self::DeltaLog => (Corrupt, "delta-log", None),
-            Self::DeltaFeature => (Unsupported, "delta-feature", None),
-            Self::DeltaPath => (Corrupt, "delta-path", None),
-            Self::DeltaVersion => (InvalidInput, "delta-version", Some(VERSIONS)),
-            Self::DeltaTimestamp => (InvalidInput, "delta-timestamp", Some(VERSIONS)),
-            Self::DeltaFileMissing => (
-                NotFound,
-                "delta-file-missing",
-                Some(
-                    "read a later version with --delta-version, or bring the file back from a backup",
-                ),
-            ),
-            Self::DeltaRowCount => (Corrupt, "delta-row-count", None),
-            Self::DeltaPartitionValue => (Corrupt, "delta-partition-value", None),
-            Self::DeltaDeletionVector => (Corrupt, "delta-deletion-vector", None),
-            Self::DeltaFieldIds => (
-                Corrupt,
-                "delta-field-ids",
-                Some(
-                    "the file was not written for this table: write its rows again with a writer that knows column mapping",
-                ),
-            ),
-            Self::DeltaColumn => (Corrupt, "delta-column", None),
             Self::SqlSyntax => (InvalidInput, "sql-syntax", None),
             Self::SqlPlan => (InvalidInput, "sql-plan", None),
             Self::SqlRun => (Corrupt, "sql-run", None),
@@ -215,8 +180,6 @@ impl SourceProblem {
         }
     }
 }
-
-const VERSIONS: &str = "`shardmill inspect` shows which versions there are";
 
 /// An error that occurs when a source is opened or read.
 ///
@@ -461,6 +424,26 @@ impl SourceError {
             Self::Io { source, .. } => (source.into(), io_error_id(source)),
             Self::Storage(error) => (error.kind(), error.id()),
             Self::Bug { .. } => (Bug, "bug"),
+        }
+    }
+}
+
+impl From<DeltaError> for SourceError {
+    fn from(error: DeltaError) -> Self {
+        match error {
+            DeltaError::Storage(error) => error.into(),
+            DeltaError::Io {
+                action,
+                path,
+                source,
+            } => Self::io(action, path, source),
+            error => Self::Described {
+                kind: error.kind(),
+                id: error.id(),
+                object: error.object(),
+                message: error.to_string(),
+                hint: error.hint(),
+            },
         }
     }
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use shardmill_core::Limits;
 
-use crate::catch_panic::one_line;
 use crate::files::InputFile;
 use crate::{SourceError, SourceProblem};
+use shardmill_core::catch_panic::one_line;
 
 /// How a text file is compressed, detected from its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

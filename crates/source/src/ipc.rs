@@ -18,13 +18,13 @@ use rayon::prelude::*;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, by_name, project};
-use crate::catch_panic::{attempt, catch, one_line};
-use crate::conform::plain_field;
 use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use shardmill_core::catch_panic::{attempt, catch, one_line};
+use shardmill_parquet::plain_field;
 
 const MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_V1: &[u8; 4] = b"FEA1";

@@ -12,7 +12,6 @@ use rayon::prelude::*;
 use shardmill_storage::Location;
 
 use crate::base::{Base, pick, project};
-use crate::catch_panic::{attempt, one_line};
 use crate::exact::EXACT_DIGITS;
 use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
 use crate::hints::column_of;
@@ -23,6 +22,7 @@ use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use shardmill_core::catch_panic::{attempt, one_line};
 
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;

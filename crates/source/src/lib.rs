@@ -37,9 +37,6 @@
 
 // The modules, from the bottom up: each uses only modules above it in this list.
 
-mod catch_panic; // Panics of decoders as errors.
-mod time; // Timestamps as text.
-
 mod options; // What a caller can choose.
 
 mod hints; // Remedies for errors, and similar names.
@@ -112,9 +109,12 @@ pub use options::{
     ResourceOptions, SampleOptions, SchemaOptions, SchemaRule, SelectColumn, SourceKind,
     SourceOptions, TextOptions, TreeGroup, TreeOptions,
 };
+pub use shardmill_delta::{
+    DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice,
+};
 pub use source::{
-    DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, ENCODING_KEY, RowPlace,
-    Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary, Unit,
+    ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary,
+    Unit,
 };
 
 use base::Base;
@@ -231,7 +231,8 @@ pub fn shuffled(source: Arc<dyn Source>, seed: u64, options: &ResourceOptions) -
 ///
 /// [`SourceError`] for any other text.
 pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
-    time::parse_time(text).map_err(|reason| SourceProblem::Option.at("--delta-timestamp", reason))
+    shardmill_delta::parse_time(text)
+        .map_err(|reason| SourceProblem::Option.at("--delta-timestamp", reason))
 }
 
 fn with_options(

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use shardmill_core::{FileClass, Limits};
+use shardmill_delta::VersionChoice;
 use shardmill_storage::{Location, RemoteOptions};
 
 /// What a location holds.
@@ -284,6 +285,16 @@ pub struct DeltaOptions {
     pub timestamp_ms: Option<i64>,
     /// The files to read, by their [paths](crate::DeltaFile::path); `None` for all.
     pub only: Option<Arc<BTreeSet<String>>>,
+}
+
+impl DeltaOptions {
+    /// Returns which version is read.
+    pub(crate) const fn choice(&self) -> VersionChoice {
+        VersionChoice {
+            version: self.version,
+            timestamp_ms: self.timestamp_ms,
+        }
+    }
 }
 
 /// How the files of a tree become samples.

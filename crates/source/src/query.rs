@@ -18,9 +18,9 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::catch_panic::{catch, one_line};
 use crate::ignored::ignored_clause;
 use crate::{SourceError, SourceOptions, SourceProblem};
+use shardmill_core::catch_panic::{catch, one_line};
 
 /// The name of the only table.
 pub(crate) const TABLE: &str = "source";

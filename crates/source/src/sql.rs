@@ -20,11 +20,11 @@ use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::base::{Base, open_columns, project};
-use crate::catch_panic::catch;
 use crate::expr::{Projection, column_text};
 use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, session};
 use crate::slices::Slices;
 use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, SourceProblem, Unit};
+use shardmill_core::catch_panic::catch;
 
 const SQL: &str = "--sql";
 

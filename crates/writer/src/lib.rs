@@ -50,6 +50,8 @@ mod columns; // Arrow columns as values of samples.
 
 mod rows; // Rows as samples.
 
+mod memory; // Shards in memory.
+
 mod index; // Publication of the index.
 
 mod pack; // Where a shard ends.
@@ -79,6 +81,7 @@ pub use form::{
 };
 pub use index::{INDEX_NAME, TABLE_INDEX_NAME, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};
+pub use memory::MemoryShard;
 pub use pack::Position;
 pub use pipeline::{Base, Checkpoint, Output, Published, Resources, Written, run};
 pub use record::{FileRecord, ShardRecord};

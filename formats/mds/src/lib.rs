@@ -40,7 +40,6 @@ mod error;
 mod frame;
 mod index;
 mod json;
-mod late;
 mod limits;
 mod merge;
 mod names;
@@ -63,7 +62,7 @@ pub use shardmill_codec::{
 };
 pub use text::{reaches_over, write_decimal, write_float, write_json_float, write_json_string};
 pub use value::{Image, NdArray, PilFrame, Value};
-pub use {config::*, index::*, late::*, shard::*};
+pub use {config::*, index::*, shard::*};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

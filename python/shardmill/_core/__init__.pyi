@@ -16,6 +16,7 @@ from shardmill._core.parts import *
 from shardmill._core.ranges import *
 from shardmill._core.reader import *
 from shardmill._core.storage import *
+from shardmill._core.table import *
 from shardmill._core.tokens import *
 from shardmill._core.videos import *
 from shardmill._core.view import *

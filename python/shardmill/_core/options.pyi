@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Optional
 
+from shardmill._core.table import TableOptions
 from shardmill._core.view import View
 
 class KnownFiles:
@@ -37,7 +38,8 @@ class StreamOptions:
     Args:
         expect_index: The digest that the index must have.
         settings: Store settings that are not in the environment.
-        files: For a tree of raw files.
+        files: For a tree of raw files, or the list of the files of a table.
+        table: For a table that is read in place.
     """
 
     def __new__(
@@ -56,6 +58,7 @@ class StreamOptions:
         expect_index: Optional[str] = None,
         settings: Optional[dict[str, str]] = None,
         files: Optional[FileOptions] = None,
+        table: Optional[TableOptions] = None,
     ) -> StreamOptions: ...
 
 class Window:

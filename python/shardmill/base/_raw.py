@@ -61,8 +61,11 @@ def check_files(state: dict[str, Any], digest: Optional[str]) -> None:
     """Rejects a state made with another list of files."""
     files = state.get('files')
     if files is not None and files != digest:
+        hint = 'resume with the files that the run began with, or start a new run'
+        if 'versions' in state:
+            hint = f'open the Delta tables at the versions {state["versions"]} of the state'
         raise ConflictError(
             f'The StreamingDataset state dict was made with the list of files {files}, and this one is {digest}',
             'state-files',
-            hint='resume with the files that the run began with, or start a new run',
+            hint=hint,
         )

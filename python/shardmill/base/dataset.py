@@ -140,6 +140,9 @@ class StreamingDataset(
         remote: The location of a single dataset: a folder, or the URL of a prefix.
         local: The folder to read from. With ``remote``, shards are downloaded to it.
         split: A subfolder of both, such as ``train``.
+        format: ``parquet`` or ``delta`` to read the table at ``remote`` in place: see `TableStream`.
+        columns: The columns to read of such a table. Defaults to all.
+        version: The version of a Delta table. Defaults to the latest.
         download_retry: How many times a failed download is retried.
         download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
         validate_hash: The hash that is checked for every shard before it is used.
@@ -208,6 +211,9 @@ class StreamingDataset(
         remote: Optional[Path] = None,
         local: Optional[Path] = None,
         split: Optional[str] = None,
+        format: Optional[str] = None,
+        columns: Optional[Sequence[str]] = None,
+        version: Optional[int] = None,
         download_retry: int = 2,
         download_timeout: float = DEFAULT_TIMEOUT,
         validate_hash: Optional[str] = None,
@@ -335,6 +341,10 @@ class StreamingDataset(
         if settings is not None:
             # Only if it is given, because streams of programs may not have this argument.
             default['storage_options'] = settings
+        if format is not None or columns is not None or version is not None:
+            from shardmill.tables import table_stream
+
+            streams = [table_stream(format, columns, version, streams, remote, local)]
         if streams:
             for stream in streams:
                 stream.apply_default(default)
@@ -568,6 +578,9 @@ class StreamingDataset(
         state['shardmill'] = mark_order(self, order)
         if self._files_digest is not None:
             state['files'] = self._files_digest
+            versions = [getattr(stream, 'version', None) for stream in self.streams]
+            if any(version is not None for version in versions):
+                state['versions'] = versions
         if self.packing is not None:
             state['packing'] = self.packing._identity()
         return state

@@ -1,5 +1,6 @@
 //! Lists the files of a tree, or reads the list that an earlier process stored.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ const RULES: MatchOptions = MatchOptions {
 struct Filter {
     include: Vec<Pattern>,
     exclude: Vec<Pattern>,
+    only: Option<Arc<BTreeSet<String>>>,
 }
 
 impl Filter {
@@ -50,10 +52,14 @@ impl Filter {
         Ok(Self {
             include: compile("include", &options.include)?,
             exclude: compile("exclude", &options.exclude)?,
+            only: options.only.as_ref().map(|only| Arc::clone(&only.paths)),
         })
     }
 
     fn takes(&self, path: &str) -> bool {
+        if self.only.as_ref().is_some_and(|only| !only.contains(path)) {
+            return false;
+        }
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
         let fits = |pattern: &Pattern| {
             let text = if pattern.as_str().contains('/') {
@@ -164,7 +170,8 @@ fn finish(
     location: &str,
     options: &FileOptions,
 ) -> Result<FileList, DatasetError> {
-    if entries.is_empty() {
+    // Whoever chose the files knows which of them are missing.
+    if entries.is_empty() && options.only.is_none() {
         let is_filtered = !options.include.is_empty() || !options.exclude.is_empty();
         return Err(match is_filtered {
             true => DatasetProblem::TreeFiltered
@@ -277,7 +284,11 @@ fn check_clashes(entries: &[ManifestEntry]) -> Result<(), DatasetError> {
 
 /// Returns the second line of a list, which identifies the tree and the patterns.
 fn head_of(location: &str, options: &FileOptions) -> String {
-    serde_json::json!([location, options.include, options.exclude]).to_string()
+    let (include, exclude) = (&options.include, &options.exclude);
+    match &options.only {
+        None => serde_json::json!([location, include, exclude]).to_string(),
+        Some(only) => serde_json::json!([location, include, exclude, only.identity]).to_string(),
+    }
 }
 
 /// Returns the second line of a stored list.

@@ -16,5 +16,6 @@ mod tree;
 
 pub use list::{LIST, open_list};
 pub use tree::{
-    DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles, PATH_COLUMN,
+    ChosenFiles, DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles,
+    PATH_COLUMN,
 };

@@ -1,5 +1,6 @@
 //! The options for reading a tree of files, and the columns of its samples.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -81,6 +82,17 @@ pub struct FileOptions {
     /// The list of another reader. It is reused if it is of the same tree with the same patterns: see
     /// [`Catalog::known_files`](crate::Catalog::known_files).
     pub known: Option<KnownFiles>,
+    /// The files to read, if the patterns match others, too.
+    pub only: Option<ChosenFiles>,
+}
+
+/// Files of a tree that something else than patterns has chosen, such as the log of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChosenFiles {
+    /// Identifies the choice. It is part of the list.
+    pub identity: String,
+    /// The paths of the files in the tree.
+    pub paths: Arc<BTreeSet<String>>,
 }
 
 /// The list of a tree of one reader, for another reader of the same tree, which then need not list it. It has no

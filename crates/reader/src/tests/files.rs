@@ -56,10 +56,13 @@ impl Tree {
 
     fn in_place(&self, form: FileForm) -> StreamOptions {
         StreamOptions {
-            files: Some(FileOptions {
-                form,
-                ..FileOptions::default()
-            }),
+            files: Some(
+                FileOptions {
+                    form,
+                    ..FileOptions::default()
+                }
+                .into(),
+            ),
             ..StreamOptions::local(self.remote())
         }
     }
@@ -415,7 +418,7 @@ fn what_cannot_be_listed_is_named() {
     let tree = Tree::new(1);
     let listed = |include: &[&str], exclude: &[&str]| {
         let mut stream = tree.in_place(FileForm::Data);
-        let files = stream.files.as_mut().unwrap();
+        let files = &mut stream.files.as_mut().unwrap().options;
         files.include = include.iter().map(|&text| text.to_owned()).collect();
         files.exclude = exclude.iter().map(|&text| text.to_owned()).collect();
         open(&stream).map(|reader| {
@@ -474,16 +477,16 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
     assert_eq!(open(&stream).unwrap().catalog().files_digest(), digest);
     // Other patterns need another list.
     let mut other = stream.clone();
-    other.files.as_mut().unwrap().include = vec!["*".to_owned()];
+    other.files.as_mut().unwrap().options.include = vec!["*".to_owned()];
     assert_eq!(open(&other).unwrap_err().id(), "cache-foreign");
     // The expected digest is compared with the list.
-    stream.files.as_mut().unwrap().expect = digest.clone();
+    stream.files.as_mut().unwrap().options.expect = digest.clone();
     drop(open(&stream).unwrap());
-    stream.files.as_mut().unwrap().expect = Some("0".repeat(64));
+    stream.files.as_mut().unwrap().options.expect = Some("0".repeat(64));
     assert_eq!(open(&stream).unwrap_err().id(), "files-digest");
-    stream.files.as_mut().unwrap().expect = None;
+    stream.files.as_mut().unwrap().options.expect = None;
     drop(reader);
-    stream.files.as_mut().unwrap().relist = true;
+    stream.files.as_mut().unwrap().options.relist = true;
     let again = open(&stream).unwrap();
     assert_ne!(again.catalog().files_digest(), digest);
     assert!(!file.exists(), "what the old list fetched is gone");
@@ -497,7 +500,7 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
     // A truncated list is an error.
     let list = tree.root.path().join(".local.shardmill/files.list");
     let bytes = fs::read(&list).unwrap();
-    stream.files.as_mut().unwrap().relist = false;
+    stream.files.as_mut().unwrap().options.relist = false;
     for end in [0, 10, bytes.len() / 2, bytes.len() - 3] {
         fs::write(&list, &bytes[..end]).unwrap();
         let error = open(&stream).unwrap_err();
@@ -522,7 +525,7 @@ fn a_list_that_is_known_is_used_again_for_the_same_tree() {
             stream
                 .local
                 .get_or_insert(tree.root.path().join(format!("{include:?} {relist}")));
-            let files = stream.files.as_mut().unwrap();
+            let files = &mut stream.files.as_mut().unwrap().options;
             files.known.clone_from(&known);
             files.include = include.iter().map(|one| (*one).to_owned()).collect();
             files.relist = relist;

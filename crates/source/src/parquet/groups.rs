@@ -9,12 +9,13 @@ use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 use roaring::RoaringTreemap;
+use shardmill_core::catch_panic::attempt;
+use shardmill_parquet::{group_null_count, group_ranges};
 
-use super::metadata::{FooterCache, group_null_count, group_ranges};
+use super::metadata::FooterCache;
 use super::prune::FileStatistics;
 use super::rows::{GroupRows, Origin, Sizes, Task};
 use crate::base::{Base, project};
-use crate::catch_panic::attempt;
 use crate::files::InputFile;
 use crate::prefetch::{Prefetch, Wanted};
 use crate::{Rows, SourceDescription, SourceError, SourceOptions, Unit};

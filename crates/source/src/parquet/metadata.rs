@@ -1,31 +1,22 @@
 //! Reads footers, checks every claim in them, converts them to an Arrow schema, and caches them within a budget.
 
 use std::fs::File;
-use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::{DataType, Fields, Schema};
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::arrow::{
-    FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema,
-};
-use parquet::file::metadata::{
-    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
-};
+use arrow::datatypes::Fields;
+use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
+use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
+use shardmill_core::catch_panic::attempt;
+use shardmill_parquet::{
+    END_BYTES, FieldsProblem, FooterProblem, check_start, decode_footer, footer_length,
+};
 
-use super::int96::in_microseconds;
-use super::thrift::check_footer;
-use crate::catch_panic::attempt;
-use crate::conform::plain_field;
 use crate::files::InputFile;
 use crate::objects::Object;
 use crate::{SourceError, SourceProblem};
 use shardmill_core::Limits;
-
-const MAGIC: &[u8; 4] = b"PAR1";
-const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
 
 /// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -124,237 +115,61 @@ pub(crate) fn read_footer(
             format!("is cut short: {size} bytes, and the smallest Parquet file has 12"),
         ));
     }
-    let encrypted =
-        || SourceProblem::ParquetEncrypted.at(name(), "is encrypted, which is not supported");
-    let mut tail = [0; 8];
-    read(&mut tail, size - 8)?;
-    let [l0, l1, l2, l3, magic @ ..] = tail;
+    let refused = |problem| footer_error(&input.shown, problem);
+    let mut end = [0; 8];
+    read(&mut end, size - END_BYTES)?;
+    let length = footer_length(&end);
     // PERF: reading the start of an object takes another request, and the magic at its end is enough.
-    if input.object().is_none() || &magic != MAGIC {
-        let mut head = [0; 4];
-        read(&mut head, 0)?;
-        if &head == MAGIC_ENCRYPTED {
-            return Err(encrypted());
-        }
-        if &head != MAGIC {
-            return Err(SourceProblem::ParquetMagic
-                .at(name(), "does not begin with PAR1: not a Parquet file"));
-        }
+    if input.object().is_none() || length.is_err() {
+        let mut start = [0; 4];
+        read(&mut start, 0)?;
+        check_start(&start).map_err(|problem| match problem {
+            FooterProblem::Magic => SourceProblem::ParquetMagic
+                .at(name(), "does not begin with PAR1: not a Parquet file"),
+            problem => refused(problem),
+        })?;
     }
-    if &magic == MAGIC_ENCRYPTED {
-        return Err(encrypted());
-    }
-    if &magic != MAGIC {
-        return Err(
-            SourceProblem::ParquetTruncated.at(name(), "is cut short: it does not end with PAR1")
-        );
-    }
-    let length = u64::from(u32::from_le_bytes([l0, l1, l2, l3]));
+    let length = length.map_err(refused)?;
     Limits::check("parquet-footer-bytes", length, most_bytes)
         .map_err(|limit| SourceError::parquet_limit(&input.shown, "the footer", &limit))?;
-    let footer_error =
-        |reason: String| SourceProblem::ParquetFooter.at(name(), format!("footer: {reason}"));
+    let damaged = |reason: &str| refused(FooterProblem::Damaged(reason.to_owned()));
     if length > size - 12 {
-        return Err(footer_error(format!(
+        return Err(damaged(&format!(
             "claims {length} bytes in a file of {size}"
         )));
     }
-    let mut footer =
-        vec![0; usize::try_from(length).map_err(|_| footer_error("too large".to_owned()))?];
-    read(&mut footer, size - 8 - length)?;
-    let facts = check_footer(&footer).map_err(|reason| footer_error(reason.to_owned()))?;
-    if facts.encrypted {
-        return Err(encrypted());
-    }
-    let metadata =
-        attempt(|| ParquetMetaDataReader::decode_metadata(&footer)).map_err(footer_error)?;
-    check_metadata(&metadata, size - 8 - length).map_err(footer_error)?;
-    Ok(metadata)
+    let mut footer = vec![0; usize::try_from(length).map_err(|_| damaged("too large"))?];
+    let data_end = size - END_BYTES - length;
+    read(&mut footer, data_end)?;
+    decode_footer(&footer, data_end).map_err(refused)
 }
 
-/// Checks that a footer's claims agree with each other and with the bytes before it.
-fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), String> {
-    let mut rows = 0_u64;
-    for (number, group) in metadata.row_groups().iter().enumerate() {
-        let own = u64::try_from(group.num_rows())
-            .map_err(|_| format!("row group {number} has a negative number of rows"))?;
-        rows = rows.checked_add(own).ok_or("more rows than fit 64 bits")?;
-        if group.num_columns() != metadata.file_metadata().schema_descr().num_columns() {
-            return Err(format!("row group {number} lacks columns"));
+/// Returns the error for a footer that cannot be used.
+fn footer_error(file: &str, problem: FooterProblem) -> SourceError {
+    match problem {
+        FooterProblem::Magic => {
+            SourceProblem::ParquetTruncated.at(file, "is cut short: it does not end with PAR1")
         }
-        for column in group.columns() {
-            let at = || {
-                format!(
-                    "row group {number} column `{}`",
-                    column.column_path().string()
-                )
-            };
-            let (start, length) =
-                chunk_range(column).ok_or_else(|| format!("{} has a negative place", at()))?;
-            if column.file_path().is_some() {
-                return Err(format!("{} lies in another file", at()));
-            }
-            // Row groups without rows have no pages, and their offsets are arbitrary.
-            if column.num_values() == 0 && length == 0 {
-                continue;
-            }
-            if start < 4 || start.checked_add(length).is_none_or(|end| end > data_end) {
-                return Err(format!(
-                    "{} claims bytes {start}+{length} of {data_end}",
-                    at()
-                ));
-            }
-            if column.uncompressed_size() < 0 || column.num_values() < 0 {
-                return Err(format!("{} has a negative size", at()));
-            }
-            // A column without lists has one value per row; anything else would add or lose rows.
-            if column.column_descr().max_rep_level() == 0 && column.num_values() != group.num_rows()
-            {
-                return Err(format!(
-                    "{} has {} values in {} rows",
-                    at(),
-                    column.num_values(),
-                    group.num_rows()
-                ));
-            }
+        FooterProblem::Encrypted => {
+            SourceProblem::ParquetEncrypted.at(file, "is encrypted, which is not supported")
+        }
+        FooterProblem::Damaged(reason) => {
+            SourceProblem::ParquetFooter.at(file, format!("footer: {reason}"))
         }
     }
-    let claimed = metadata.file_metadata().num_rows();
-    if u64::try_from(claimed) != Ok(rows) {
-        return Err(format!(
-            "claims {claimed} rows, and its row groups have {rows}"
-        ));
-    }
-    Ok(())
 }
 
-/// Returns the start and length in bytes of a column chunk.
-pub(crate) fn chunk_range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
-    let start = column
-        .dictionary_page_offset()
-        .unwrap_or_else(|| column.data_page_offset());
-    Some((
-        u64::try_from(start).ok()?,
-        u64::try_from(column.compressed_size()).ok()?,
-    ))
-}
-
-/// Returns the byte ranges of the chunks of some leaves of a row group.
-pub(crate) fn group_ranges(
-    metadata: &ParquetMetaData,
-    group: usize,
-    leaves: &[usize],
-) -> Vec<Range<u64>> {
-    let Some(group) = metadata.row_groups().get(group) else {
-        return Vec::new();
-    };
-    let chunks = leaves.iter().filter_map(|leaf| group.columns().get(*leaf));
-    chunks
-        .filter_map(chunk_range)
-        .map(|(start, length)| start..start.saturating_add(length))
-        .collect()
-}
-
-/// Returns the rows and stored bytes of each row group.
-pub(crate) fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
-    let size = |group: &RowGroupMetaData| {
-        let bytes = group
-            .columns()
-            .iter()
-            .filter_map(|column| u64::try_from(column.compressed_size()).ok())
-            .sum();
-        (u64::try_from(group.num_rows()).unwrap_or(0), bytes)
-    };
-    metadata.row_groups().iter().map(size).collect()
-}
-
-/// Returns the nulls of a top-level column in a row group. A required column has none, and a column of the null type
-/// has one in each row. For a leaf, statistics record the number; for a nested column, it is unknown.
-pub(crate) fn group_null_count(
-    metadata: &ParquetMetaData,
-    group: &RowGroupMetaData,
-    fields: &Fields,
-    column: usize,
-) -> Option<u64> {
-    let rows = u64::try_from(group.num_rows()).ok();
-    match fields.get(column) {
-        // In columns with only nulls, writers count no nulls and may mark the column as required.
-        Some(field) if *field.data_type() == DataType::Null => return rows,
-        Some(field) if !field.is_nullable() => return Some(0),
-        _ if rows == Some(0) => return rows,
-        _ => {}
-    }
-    let leaf = leaf_of(metadata, column)?;
-    group.columns().get(leaf)?.statistics()?.null_count_opt()
-}
-
-/// Returns the leaf of a top-level column that is itself a leaf.
-pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
-    let schema = metadata.file_metadata().schema_descr();
-    let root = schema.root_schema().get_fields().get(column)?;
-    if !root.is_primitive()
-        || root.get_basic_info().has_repetition()
-            && root.get_basic_info().repetition() == parquet::basic::Repetition::REPEATED
-    {
-        return None;
-    }
-    (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == column)
-}
-
-/// Returns the Arrow fields of a file. They follow the embedded Arrow schema, with plain values instead of dictionaries
-/// and views.
+/// Returns the Arrow fields of a file, as [`shardmill_parquet::arrow_fields`].
 pub(crate) fn arrow_fields(
     file: &str,
     metadata: &Arc<ParquetMetaData>,
 ) -> Result<Fields, SourceError> {
-    let footer = metadata.file_metadata();
-    let schema = footer.schema_descr();
-    let roots = schema.root_schema().get_fields();
-    SourceError::check_names(roots.iter().map(|field| field.name()), || file.to_owned())?;
-    let convert = |embedded| attempt(|| parquet_to_arrow_schema(schema, embedded));
-    if let Ok(embedded) = convert(footer.key_value_metadata()) {
-        let plain: Fields = embedded.fields().iter().map(plain_field).collect();
-        let plain = in_microseconds(schema, &plain);
-        if plain == *embedded.fields() {
-            return Ok(plain);
+    shardmill_parquet::arrow_fields(metadata).map_err(|problem| match problem {
+        FieldsProblem::Repeated(name) => SourceError::duplicate_column(file, &name),
+        FieldsProblem::Unsupported { column, data_type } => {
+            SourceError::unsupported_type(file, &column, &data_type)
         }
-        let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(plain.clone())));
-        if attempt(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options)).is_ok() {
-            return Ok(plain);
-        }
-    }
-    // Fall back to the Parquet schema if the embedded Arrow schema does not match it.
-    match convert(None) {
-        Ok(found) => Ok(in_microseconds(schema, found.fields())),
-        Err(reason) => Err(unsupported_type(file, metadata)
-            .unwrap_or_else(|| SourceProblem::ParquetFooter.at(file, format!("footer: {reason}")))),
-    }
-}
-
-/// Returns the error for the first column that has no Arrow type.
-fn unsupported_type(file: &str, metadata: &ParquetMetaData) -> Option<SourceError> {
-    let schema = metadata.file_metadata().schema_descr();
-    let mut roots = schema.root_schema().get_fields().iter().enumerate();
-    roots.find_map(|(root, column)| {
-        let mask = ProjectionMask::roots(schema, [root]);
-        if attempt(|| parquet_to_arrow_field_levels(schema, mask, None)).is_ok() {
-            return None;
-        }
-        let info = column.get_basic_info();
-        let physical = if column.is_primitive() {
-            column.get_physical_type().to_string()
-        } else {
-            "group".to_owned()
-        };
-        let data_type = match info.logical_type_ref() {
-            Some(logical) => format!("{physical} ({logical:?})"),
-            None => format!("{physical} ({})", info.converted_type()),
-        };
-        Some(SourceError::unsupported_type(
-            file,
-            column.name(),
-            &data_type,
-        ))
+        FieldsProblem::Damaged(reason) => footer_error(file, FooterProblem::Damaged(reason)),
     })
 }
 

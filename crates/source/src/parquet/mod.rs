@@ -1,17 +1,15 @@
 //! Reads Parquet files; each row group is a unit, decoded one batch at a time.
 
 mod groups;
-mod int96;
 mod metadata;
-mod pages;
 mod prune;
 mod rows;
-mod thrift;
 
 use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use parquet::file::metadata::ParquetMetaData;
+use shardmill_parquet::{group_null_count, group_sizes};
 use shardmill_storage::Location;
 
 use crate::files::{InputFile, describe, list_tables};
@@ -23,10 +21,7 @@ use metadata::arrow_fields;
 
 use groups::input_of;
 pub(crate) use groups::{GroupPlan, GroupTable, RowGroups};
-pub(crate) use int96::{in_microseconds, leaf_count, leaves_of};
-pub(crate) use metadata::{
-    Tail, add_nulls, fold_in_order, group_null_count, group_sizes, read_footer, read_tails,
-};
+pub(crate) use metadata::{Tail, add_nulls, fold_in_order, read_footer, read_tails};
 pub(crate) use rows::{Form, Origin};
 
 /// A table of Parquet files.

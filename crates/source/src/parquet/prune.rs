@@ -11,8 +11,8 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ParquetMetaData;
 
-use super::metadata::{group_null_count, leaf_of};
 use super::rows::Origin;
+use shardmill_parquet::{group_null_count, leaf_of};
 
 /// The statistics of the row groups of one file.
 pub(super) struct FileStatistics<'a> {

@@ -89,6 +89,15 @@ impl Remote {
         Self::new(location, options, false)
     }
 
+    /// Opens the whole bucket of this location, with the same options.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn bucket(&self) -> Result<Self, StorageError> {
+        Self::open(&self.shared.location.root(), &self.shared.options)
+    }
+
     pub(super) fn new(
         location: &RemoteLocation,
         options: &RemoteOptions,

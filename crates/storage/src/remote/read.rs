@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use futures::stream::{FuturesUnordered, TryStreamExt as _};
 use tokio::task::AbortHandle;
 
@@ -161,6 +161,41 @@ impl Remote {
         bytes: u64,
         done: impl FnOnce(Result<Vec<u8>, StorageError>) + Send + 'static,
     ) -> Fetching {
+        let owned = name.to_owned();
+        self.spawn(name, done, move |live| async move {
+            live.get(&owned, None, Some(bytes), bytes).await
+        })
+    }
+
+    /// Starts fetching ranges of an object that must have `object_bytes` bytes, as [`fetch`](Self::fetch). The result
+    /// is their concatenation.
+    pub fn fetch_ranges(
+        &self,
+        name: &str,
+        object_bytes: u64,
+        ranges: Vec<Range<u64>>,
+        done: impl FnOnce(Result<Vec<u8>, StorageError>) + Send + 'static,
+    ) -> Fetching {
+        let owned = name.to_owned();
+        self.spawn(name, done, move |live| async move {
+            let parts = ranges
+                .into_iter()
+                .map(|range| live.get(&owned, Some(range), Some(object_bytes), 0));
+            let mut parts = try_join_all(parts).await?;
+            Ok(match parts.len() {
+                1 => parts.pop().unwrap_or_default(),
+                _ => parts.concat(),
+            })
+        })
+    }
+
+    /// Runs a request on the thread that all fetches of the process share, and calls `done` with its result.
+    fn spawn<F: Future<Output = Result<Vec<u8>, StorageError>> + Send + 'static>(
+        &self,
+        name: &str,
+        done: impl FnOnce(Result<Vec<u8>, StorageError>) + Send + 'static,
+        work: impl FnOnce(Arc<Live>) -> F,
+    ) -> Fetching {
         let state = Arc::new(AtomicU8::new(UNDER_WAY));
         let process = std::process::id();
         let live = match self.live() {
@@ -175,11 +210,11 @@ impl Remote {
                 };
             }
         };
-        let (name, of_task) = (name.to_owned(), Arc::clone(&state));
+        let of_task = Arc::clone(&state);
         let engine = Arc::clone(&live.engine);
+        let work = work(live);
         let task = engine.handle.spawn(async move {
-            let result = live.get(&name, None, Some(bytes), bytes).await;
-            drop(live);
+            let result = work.await;
             if of_task
                 .compare_exchange(UNDER_WAY, ENDED, Ordering::AcqRel, Ordering::Acquire)
                 .is_ok()

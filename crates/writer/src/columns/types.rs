@@ -5,8 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use shardmill_mds::Encoding;
 
-/// The field metadata key of the MDS encoding that a source suggests for a column.
-pub const ENCODING_KEY: &str = "shardmill:encoding";
+pub use shardmill_core::ENCODING_KEY;
 
 /// The field metadata key of the SQL expression that computes a column, for messages.
 pub const EXPRESSION_KEY: &str = "shardmill:expression";

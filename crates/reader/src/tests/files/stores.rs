@@ -8,7 +8,7 @@ use shardmill_testing::mds::sample;
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 
 use crate::{Reader, ReaderOptions};
-use shardmill_dataset::{FileOptions, StreamOptions};
+use shardmill_dataset::{StreamFiles, StreamOptions};
 
 /// Starts a store with these objects, and returns the options to read them.
 fn store(objects: &[(&str, &[u8])]) -> (S3Server, tempfile::TempDir, StreamOptions, ReaderOptions) {
@@ -20,7 +20,7 @@ fn store(objects: &[(&str, &[u8])]) -> (S3Server, tempfile::TempDir, StreamOptio
     let stream = StreamOptions {
         remote: Some(Location::parse("s3://bucket/tree").unwrap()),
         local: Some(root.path().join("local")),
-        files: Some(FileOptions::default()),
+        files: Some(StreamFiles::default()),
         ..StreamOptions::default()
     };
     let options = ReaderOptions {
@@ -127,7 +127,7 @@ fn keys_that_no_folder_can_hold_are_refused_unless_they_are_left_out() {
         let error = Reader::open(std::slice::from_ref(&stream), &options).unwrap_err();
         assert_eq!(error.id(), id, "{key}: {error}");
         assert!(!root.path().join("up").exists());
-        stream.files.as_mut().unwrap().include = vec!["good".to_owned()];
+        stream.files.as_mut().unwrap().options.include = vec!["good".to_owned()];
         let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
         assert_eq!(reader.catalog().samples(), 1, "{key}");
         assert_eq!(

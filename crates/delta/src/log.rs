@@ -1,0 +1,815 @@
+//! Reads the log: the version, its files, and their deleted rows. The Delta kernel replays it.
+
+mod alias;
+mod commits;
+mod history;
+mod log_file;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch, StructArray};
+use arrow::datatypes::{Fields, Int32Type, Int64Type};
+use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
+use delta_kernel::engine::arrow_data::EngineDataArrowExt as _;
+use delta_kernel::history_manager::error::LogHistoryError;
+use delta_kernel::history_manager::{HistoryCommitType, get_earliest_commit, latest_version_as_of};
+use delta_kernel::object_store::DynObjectStore;
+use delta_kernel::object_store::local::LocalFileSystem;
+use delta_kernel::object_store::path::Path as ObjectPath;
+use delta_kernel::table_features::{ColumnMappingMode, TableFeature};
+use delta_kernel::{Engine, KernelError, Snapshot, SnapshotRef};
+use delta_kernel_default_engine::DefaultEngineBuilder;
+use roaring::RoaringTreemap;
+use serde::Deserialize;
+use shardmill_storage::{Location, Remote};
+use url::Url;
+
+use shardmill_core::catch_panic::{catch, one_line};
+use shardmill_core::escape;
+
+use crate::error::{DeltaError, Problem};
+use crate::schema::{Column, columns};
+use crate::shape::{Finder, has_ids};
+use crate::store::KernelStore;
+use crate::summary::{DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice};
+use crate::time::shown_time;
+use crate::values::parse_value;
+use log_file::vector_id;
+pub use log_file::{Deletion, LogFile, LogPath};
+
+/// The table features that this crate supports. It refuses a table that requires any other.
+const READABLE: &[TableFeature] = &[
+    TableFeature::ColumnMapping,
+    TableFeature::DeletionVectors,
+    TableFeature::TimestampWithoutTimezone,
+    TableFeature::TypeWidening,
+    TableFeature::TypeWideningPreview,
+    TableFeature::V2Checkpoint,
+    TableFeature::VacuumProtocolCheck,
+    TableFeature::VariantType,
+    TableFeature::VariantTypePreview,
+    TableFeature::VariantShredding,
+    TableFeature::VariantShreddingPreview,
+];
+
+const CATALOG: &str =
+    "its catalog alone knows its versions: export the rows as Parquet there and convert that";
+
+/// One version of a table.
+pub struct Version {
+    summary: DeltaSummary,
+    columns: Vec<Column>,
+    /// For each column, its position among the partition columns, if it is one.
+    partitions: Vec<Option<usize>>,
+    mode: ColumnMappingMode,
+    files: Vec<LogFile>,
+    identity: String,
+    table: DeltaTable,
+}
+
+/// The folder of the log in a table.
+const LOG_FOLDER: &str = "_delta_log";
+
+/// The URL of the bucket that the kernel sees.
+const BUCKET: &str = "s3://bucket/";
+
+/// The most bytes of one log file, or of one file with deletion vectors.
+const LOG_BYTES: u64 = 4 << 30;
+
+/// A folder, or a prefix of a store, that has the log of a table.
+pub struct DeltaTable {
+    shown: String,
+    root: Url,
+    directory: PathBuf,
+    /// For a table in a store: the whole bucket, so that the path of a file is its key.
+    bucket: Option<Remote>,
+    kernel: Option<KernelStore>,
+    engine: Arc<dyn Engine>,
+}
+
+/// Runs work of the kernel, whose panics become ordinary errors.
+fn without_panics<T>(
+    shown: &str,
+    work: impl FnOnce() -> Result<T, DeltaError>,
+) -> Result<T, DeltaError> {
+    catch(work).unwrap_or_else(|panic| Err(wrong(shown, &panic)))
+}
+
+fn wrong(shown: &str, reason: &str) -> DeltaError {
+    Problem::Log.at(shown, format!("table log: {reason}"))
+}
+
+impl DeltaTable {
+    /// Finds the log of the table at a location. `bucket` is the whole bucket of a location in a store.
+    ///
+    /// # Errors
+    ///
+    /// `delta-no-table` if there is no log; errors of the file system and the store.
+    pub fn new(location: &Location, bucket: Option<&Remote>) -> Result<Self, DeltaError> {
+        let shown = location.to_string();
+        let no_url = || wrong(&shown, "the location cannot be written as a URL");
+        let (root, directory) = match location {
+            Location::Local(path) => {
+                let root = path
+                    .canonicalize()
+                    .map_err(|source| DeltaError::io("open", &shown, source))?;
+                if !root.join(LOG_FOLDER).is_dir() {
+                    return Err(no_table(&shown));
+                }
+                let url = Url::from_directory_path(&root).map_err(|()| no_url())?;
+                (url, root)
+            }
+            Location::Remote(remote) => {
+                // This URL's paths are the keys of the bucket, whatever the store's real URL is.
+                let mut url = Url::parse(BUCKET).map_err(|_| no_url())?;
+                let mut parts = url.path_segments_mut().map_err(|()| no_url())?;
+                parts.clear().extend(remote.prefix().split('/')).push("");
+                drop(parts);
+                (url, PathBuf::from(format!("/{}", remote.prefix())))
+            }
+        };
+        if let (Location::Remote(remote), Some(bucket)) = (location, bucket) {
+            let folder = match remote.prefix() {
+                "" => format!("{LOG_FOLDER}/"),
+                prefix => format!("{prefix}/{LOG_FOLDER}/"),
+            };
+            if bucket.peek(&folder, 1, &mut |_| true)?.is_empty() {
+                return Err(no_table(&shown));
+            }
+        }
+        let kernel = bucket.map(|bucket| KernelStore::new(bucket.clone(), LOG_BYTES));
+        let store: Arc<DynObjectStore> = match &kernel {
+            None => Arc::new(LocalFileSystem::new()),
+            Some(kernel) => Arc::new(kernel.clone()),
+        };
+        Ok(Self {
+            shown,
+            root,
+            directory,
+            bucket: bucket.cloned(),
+            kernel,
+            engine: Arc::new(DefaultEngineBuilder::new(store).build()),
+        })
+    }
+
+    /// Reads the chosen version.
+    ///
+    /// # Errors
+    ///
+    /// `delta-*` errors, and errors of the file system and the store.
+    pub fn open(self, choice: &VersionChoice) -> Result<Version, DeltaError> {
+        let shown = self.shown.clone();
+        without_panics(&shown, || self.version(choice))
+    }
+
+    /// Returns the number of the chosen version.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn number(&self, choice: &VersionChoice) -> Result<u64, DeltaError> {
+        without_panics(&self.shown, || Ok(self.snapshot(choice)?.version()))
+    }
+
+    /// Returns the files of the chosen version, and the commits after version `after`.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn history(&self, choice: &VersionChoice, after: u64) -> Result<DeltaHistory, DeltaError> {
+        without_panics(&self.shown, || self.changes(choice, after))
+    }
+
+    fn wrong(&self, reason: impl AsRef<str>) -> DeltaError {
+        wrong(&self.shown, reason.as_ref())
+    }
+
+    fn feature(&self, feature: impl Into<String>, hint: Option<&'static str>) -> DeltaError {
+        let error = Problem::Feature.at(
+            &self.shown,
+            format!("needs {}, which is not supported", feature.into()),
+        );
+        match hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
+    }
+
+    /// Converts an error of the kernel.
+    fn failed(&self, error: &KernelError) -> DeltaError {
+        if let Some(failure) = self.kernel.as_ref().and_then(KernelStore::take_failure) {
+            return failure.into();
+        }
+        match error.without_backtrace() {
+            KernelError::Unsupported(what) => {
+                let what = one_line(what);
+                // Keep only the feature's name: our message supplies the rest.
+                let name = what
+                    .strip_prefix("Feature '")
+                    .and_then(|rest| rest.split('\'').next());
+                self.feature(name.unwrap_or(&what), None)
+            }
+            KernelError::MaxCatalogVersion(_) => {
+                self.feature("catalogManaged or catalogOwned-preview", Some(CATALOG))
+            }
+            KernelError::EmptyLog => no_table(&self.shown),
+            KernelError::IOError(error) => {
+                let again = std::io::Error::new(error.kind(), one_line(&error.to_string()));
+                DeltaError::io("read", &self.shown, again)
+            }
+            KernelError::LogHistory(error) => match error.as_ref() {
+                LogHistoryError::NoCommitsFound { .. } => no_table(&self.shown),
+                other => self.wrong(one_line(&other.to_string())),
+            },
+            other => {
+                let reason = one_line(&other.to_string());
+                // Only the message distinguishes an unknown type from a broken schema.
+                match reason.split_once("Unsupported Delta table type: ") {
+                    Some((_, name)) => {
+                        let name = name.split(" at line").next().unwrap_or(name);
+                        self.feature(format!("the type {name}"), None)
+                    }
+                    None => self.wrong(reason),
+                }
+            }
+        }
+    }
+
+    fn version(self, choice: &VersionChoice) -> Result<Version, DeltaError> {
+        let snapshot = self.snapshot(choice)?;
+        self.check_commit(snapshot.version())?;
+        self.check_features(&snapshot)?;
+        let configuration = snapshot.table_configuration();
+        let metadata = configuration.metadata();
+        let protocol = configuration.protocol();
+        let names = |features: Option<&[TableFeature]>| -> Vec<String> {
+            features
+                .unwrap_or_default()
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        let mode = configuration.column_mapping_mode();
+        let summary = DeltaSummary {
+            version: snapshot.version(),
+            // A version of which only the checkpoint is left has no timestamp.
+            timestamp_ms: snapshot.get_timestamp(self.engine.as_ref()).ok(),
+            earliest_version: self.earliest(),
+            latest_version: self.latest(&snapshot),
+            id: metadata.id().to_owned(),
+            name: metadata.name().map(str::to_owned),
+            protocol: DeltaProtocol {
+                min_reader_version: protocol.min_reader_version(),
+                min_writer_version: protocol.min_writer_version(),
+                reader_features: names(protocol.reader_features()),
+                writer_features: names(protocol.writer_features()),
+                column_mapping: match mode {
+                    ColumnMappingMode::None => None,
+                    ColumnMappingMode::Id => Some("id"),
+                    ColumnMappingMode::Name => Some("name"),
+                },
+            },
+            partition_columns: metadata.partition_columns().to_vec(),
+            ..DeltaSummary::default()
+        };
+        let identity = format!(
+            "{:?}\n{:?}\n{}",
+            mode,
+            metadata.partition_columns(),
+            metadata.schema_string()
+        );
+        let files = self.files(&snapshot)?;
+        let columns = columns(&self.shown, &snapshot.schema())?;
+        let mut count = 0;
+        let partition = |column: &Column| {
+            let is_one = summary.partition_columns.contains(column.field.name());
+            count += usize::from(is_one);
+            is_one.then(|| count - 1)
+        };
+        Ok(Version {
+            partitions: columns.iter().map(partition).collect(),
+            summary,
+            columns,
+            mode,
+            files,
+            identity,
+            table: self,
+        })
+    }
+
+    fn at(&self, version: Option<u64>) -> Result<SnapshotRef, KernelError> {
+        let builder = Snapshot::builder_for(self.root.as_str());
+        match version {
+            Some(version) => builder.at_version(version).build(self.engine.as_ref()),
+            None => builder.build(self.engine.as_ref()),
+        }
+    }
+
+    fn snapshot(&self, choice: &VersionChoice) -> Result<SnapshotRef, DeltaError> {
+        if let Some(asked) = choice.version {
+            return self.at(Some(asked)).map_err(|error| {
+                // Look up the range of versions only when the error needs it.
+                let latest = self.at(None).map(|snapshot| snapshot.version());
+                match (self.earliest(), latest) {
+                    (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
+                        Problem::Version.at(
+                            &self.shown,
+                            format!(
+                                "there is no version {asked}: versions {earliest} to {latest} can be read"
+                            ),
+                        )
+                    }
+                    _ => self.blamed(&error),
+                }
+            });
+        }
+        let latest = self.at(None);
+        let latest = latest.map_err(|error| self.blamed(&error))?;
+        let Some(asked_ms) = choice.timestamp_ms else {
+            return Ok(latest);
+        };
+        let found = latest_version_as_of(
+            &latest,
+            self.engine.as_ref(),
+            asked_ms,
+            HistoryCommitType::Recreatable,
+        );
+        let commit = found.map_err(|error| self.too_early(asked_ms, &error))?;
+        if commit.version == latest.version() {
+            return Ok(latest);
+        }
+        self.at(Some(commit.version))
+            .map_err(|error| self.blamed(&error))
+    }
+
+    fn too_early(&self, asked_ms: i64, error: &KernelError) -> DeltaError {
+        if let KernelError::LogHistory(inner) = error.without_backtrace()
+            && matches!(inner.as_ref(), LogHistoryError::TimestampOutOfRange { .. })
+            && let Some(earliest) = self.earliest()
+        {
+            let first = self.at(Some(earliest)).ok();
+            let time = first.and_then(|first| first.get_timestamp(self.engine.as_ref()).ok());
+            let time = time.map_or(String::new(), |at| format!(" of {}", shown_time(at)));
+            let asked = shown_time(asked_ms);
+            return Problem::Timestamp.at(
+                &self.shown,
+                format!(
+                    "no version that can be read is as old as {asked}: the oldest is version {earliest}{time}"
+                ),
+            );
+        }
+        self.failed(error)
+    }
+
+    /// Returns the oldest version that can be read.
+    fn earliest(&self) -> Option<u64> {
+        let log = self.root.join("_delta_log/").ok()?;
+        get_earliest_commit(
+            self.engine.as_ref(),
+            &log,
+            None,
+            HistoryCommitType::Recreatable,
+        )
+        .ok()
+    }
+
+    fn latest(&self, snapshot: &SnapshotRef) -> Option<u64> {
+        if snapshot.is_built_as_latest() {
+            return Some(snapshot.version());
+        }
+        self.at(None).ok().map(|latest| latest.version())
+    }
+
+    fn check_features(&self, snapshot: &SnapshotRef) -> Result<(), DeltaError> {
+        let protocol = snapshot.table_configuration().protocol();
+        for feature in protocol.reader_features().unwrap_or_default() {
+            let managed = matches!(
+                feature,
+                TableFeature::CatalogManaged | TableFeature::CatalogOwnedPreview
+            );
+            if managed {
+                return Err(self.feature(feature.to_string(), Some(CATALOG)));
+            }
+            if !READABLE.contains(feature) {
+                return Err(self.feature(one_line(feature.as_ref()), None));
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self, snapshot: &SnapshotRef) -> Result<Vec<LogFile>, DeltaError> {
+        let engine = self.engine.as_ref();
+        let failed = |error: KernelError| self.blamed(&error);
+        let scan = Arc::clone(snapshot)
+            .scan_builder()
+            .without_row_transforms()
+            .build()
+            .map_err(failed)?;
+        let mut files = Vec::new();
+        for part in scan.scan_metadata(engine).map_err(failed)? {
+            let (data, selected) = part.map_err(failed)?.scan_files.into_parts();
+            let batch = data.try_into_record_batch().map_err(failed)?;
+            let adds = Adds::of(&batch)
+                .ok_or_else(|| self.wrong("the kernel lists files in an unknown form"))?;
+            for row in 0..batch.num_rows() {
+                if selected.get(row).copied().unwrap_or(true) {
+                    files.extend(self.file(&adds, row)?);
+                }
+            }
+        }
+        alias::take_out_removed(&mut files, snapshot, engine, |path| {
+            self.path(path).ok().map(|path| path.file)
+        })
+        .map_err(failed)?;
+        files.sort_by(|a: &LogFile, b| {
+            let id = |file: &LogFile| file.deletion.as_ref().map(|own| own.id.clone());
+            (&a.path, id(a)).cmp(&(&b.path, id(b)))
+        });
+        if let Some([first, _]) = files
+            .array_windows()
+            .find(|[first, second]| first.path.file == second.path.file)
+        {
+            return Err(Problem::FileTwice.at(
+                format!("{}/{}", self.shown, first.path.shown),
+                "is part of the source twice",
+            ));
+        }
+        Ok(files)
+    }
+
+    fn file(&self, adds: &Adds<'_>, row: usize) -> Result<Option<LogFile>, DeltaError> {
+        if adds.paths.is_null(row) {
+            return Ok(None);
+        }
+        let path = self.path(adds.paths.value(row))?;
+        let number =
+            |array: &arrow::array::Int64Array| (!array.is_null(row)).then(|| array.value(row));
+        let statistics = (!adds.stats.is_null(row)).then(|| adds.stats.value(row));
+        let deletion = match adds.deletion(row) {
+            None => None,
+            Some(Ok(found)) => Some(found),
+            Some(Err(error)) => {
+                return Err(Problem::DeletionVector.at(
+                    format!("{}/{}", self.shown, path.shown),
+                    format!("deletion vector: {}", one_line(&error.to_string())),
+                ));
+            }
+        };
+        Ok(Some(LogFile {
+            path,
+            bytes: number(adds.sizes)
+                .and_then(|bytes| u64::try_from(bytes).ok())
+                .unwrap_or(0),
+            records: statistics.and_then(records),
+            partition_values: adds.partition_values(row),
+            deletion,
+        }))
+    }
+
+    /// Resolves a path of the log, which is a URL, either absolute or relative to the table.
+    fn path(&self, path: &str) -> Result<LogPath, DeltaError> {
+        let wrong = |reason| {
+            Problem::Path.at(
+                &self.shown,
+                format!("the log names the file `{}`, {}", escape(path), reason),
+            )
+        };
+        // A URL parser drops these characters, so the path would name another file.
+        let is_bare = |letter: char| letter.is_control() || letter == ' ';
+        if path.chars().any(char::is_control)
+            || path.starts_with(is_bare)
+            || path.ends_with(is_bare)
+        {
+            return Err(wrong(
+                "which has a control character, or a space at an end, that is not encoded",
+            ));
+        }
+        if path.is_empty() || path.contains("%00") {
+            return Err(wrong("which is the name of no file"));
+        }
+        let url = self.root.join(path).map_err(|_| wrong("which is no URL"))?;
+        let is_absolute = path.starts_with('/') || Url::parse(path).is_ok();
+        let in_store = self.bucket.is_some();
+        if in_store && (Url::parse(path).is_ok() || url.host_str() != self.root.host_str()) {
+            return Err(wrong(
+                "which is outside the table: copy all of it to the same place",
+            ));
+        }
+        if !in_store && url.scheme() != "file" {
+            return Err(wrong(
+                "which is not on this machine, as the table is: copy both to the same place",
+            ));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong("which has a `?` or a `#` that is not encoded"));
+        }
+        let file = match in_store {
+            true => {
+                let key = ObjectPath::from_url_path(url.path());
+                let key = key.map_err(|_| wrong("which is no key of an object"))?;
+                PathBuf::from(format!("/{key}"))
+            }
+            false => url
+                .to_file_path()
+                .map_err(|()| wrong("which is no path on this machine"))?,
+        };
+        let below = file.strip_prefix(&self.directory).ok();
+        // `join` has resolved any `..`. The files of a table in a store are objects of the same bucket.
+        if below.is_none() && (in_store || !is_absolute) {
+            return Err(wrong("which leads out of the table"));
+        }
+        let shown = below
+            .unwrap_or(&file)
+            .to_str()
+            .ok_or_else(|| wrong("which is not UTF-8"))?
+            .to_owned();
+        Ok(LogPath {
+            shown,
+            file,
+            is_absolute: is_absolute && !in_store,
+        })
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Version")
+            .field("table", &self.table.shown)
+            .field("version", &self.summary.version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Version {
+    /// Describes the version.
+    #[must_use]
+    pub const fn summary(&self) -> &DeltaSummary {
+        &self.summary
+    }
+
+    /// Returns the data files, sorted by path.
+    #[must_use]
+    pub fn files(&self) -> &[LogFile] {
+        &self.files
+    }
+
+    /// Returns the columns, in the order of the schema.
+    #[must_use]
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Returns the position of a column among the partition columns, if it is one.
+    #[must_use]
+    pub fn partition(&self, column: usize) -> Option<usize> {
+        self.partitions.get(column).copied().flatten()
+    }
+
+    /// Returns a text that differs between versions whose rows are read in another way.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Returns a file in messages.
+    #[must_use]
+    pub fn shown(&self, file: &LogFile) -> String {
+        match file.path.shown.starts_with('/') {
+            true => file.path.shown.clone(),
+            false => format!(
+                "{}/{}",
+                self.table.shown.trim_end_matches('/'),
+                file.path.shown
+            ),
+        }
+    }
+
+    /// Builds the error about a data file or deletion vector that the log lists and that no longer exists.
+    #[must_use]
+    pub fn missing(&self, file: &str) -> DeltaError {
+        let version = self.summary.version;
+        Problem::FileMissing.at(
+            file,
+            format!(
+                "version {version} of the table consists of this file among others, and it does not exist: vacuumed?"
+            ),
+        )
+    }
+
+    /// Returns what finds the columns of the table among the columns of a file.
+    ///
+    /// # Errors
+    ///
+    /// `delta-field-ids` if columns are found by ids and the file has none.
+    pub fn finder<'a>(&self, shown: &'a str, fields: &Fields) -> Result<Finder<'a>, DeltaError> {
+        let mut columns = self.columns.iter().zip(&self.partitions);
+        let reads = columns.any(|(column, partition)| partition.is_none() && !column.is_void());
+        if self.mode == ColumnMappingMode::Id && reads && !has_ids(fields) {
+            return Err(Problem::FieldIds.at(shown, "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"));
+        }
+        Ok(Finder {
+            file: shown,
+            mode: self.mode,
+        })
+    }
+
+    /// Returns the values of the partition columns for a file, each as an array of one value.
+    ///
+    /// # Errors
+    ///
+    /// `delta-partition-value` if a text is no value of its column.
+    pub fn partition_values(&self, file: &LogFile) -> Result<Vec<ArrayRef>, DeltaError> {
+        let mut values = Vec::new();
+        for (column, partition) in self.columns.iter().zip(&self.partitions) {
+            if partition.is_none() {
+                continue;
+            }
+            let text = file
+                .partition_values
+                .iter()
+                .find(|(name, _)| name == column.definition.physical_name(self.mode))
+                .and_then(|(_, value)| value.as_deref());
+            let data_type = column.field.data_type();
+            let value = parse_value(text, data_type)
+                .filter(|value| column.field.is_nullable() || value.null_count() == 0);
+            values.push(value.ok_or_else(|| {
+                let (name, text) = (escape(column.field.name()), escape(text.unwrap_or_default()));
+                Problem::PartitionValue.at(
+                    self.shown(file),
+                    format!(
+                        "the table log gives the partition column `{name}` the value `{text}`, which is no {data_type}"
+                    ),
+                )
+            })?);
+        }
+        Ok(values)
+    }
+
+    /// Returns the deleted rows of a file that has `rows` rows; `None` if it has no deletion vector.
+    ///
+    /// # Errors
+    ///
+    /// `delta-row-count` and `delta-deletion-vector` if the log does not fit the file.
+    pub fn deleted(&self, file: &LogFile, rows: u64) -> Result<Option<RoaringTreemap>, DeltaError> {
+        let shown = self.shown(file);
+        if let Some(claimed) = file.records.filter(|claimed| *claimed != rows) {
+            let reason = format!("has {rows} rows, and the table log says {claimed}");
+            return Err(Problem::RowCount.at(shown, reason));
+        }
+        let Some(deletion) = &file.deletion else {
+            return Ok(None);
+        };
+        let deleted = self.deletion_vector(&shown, deletion)?;
+        match deleted.max().filter(|last| *last >= rows) {
+            None => Ok(Some(deleted)),
+            Some(last) => {
+                let reason = format!("deletion vector: deletes row {last} of {rows}");
+                Err(Problem::DeletionVector.at(shown, reason))
+            }
+        }
+    }
+
+    fn deletion_vector(
+        &self,
+        file: &str,
+        deletion: &Deletion,
+    ) -> Result<RoaringTreemap, DeltaError> {
+        let wrong =
+            |reason: String| Problem::DeletionVector.at(file, format!("deletion vector: {reason}"));
+        let storage = self.table.engine.storage_handler();
+        let read = catch(|| deletion.descriptor.read(storage, &self.table.root)).map_err(wrong)?;
+        let deleted = read.map_err(|error| match error.without_backtrace() {
+            KernelError::FileNotFound(_) if self.table.bucket.is_some() => self.missing(file),
+            KernelError::FileNotFound(_) => {
+                let place = deletion
+                    .descriptor
+                    .absolute_path(&self.table.root)
+                    .ok()
+                    .flatten();
+                let place = place.and_then(|place| place.to_file_path().ok());
+                let place = place.map(|place| place.display().to_string());
+                self.missing(place.as_deref().unwrap_or(file))
+            }
+            other => match self
+                .table
+                .kernel
+                .as_ref()
+                .and_then(KernelStore::take_failure)
+            {
+                Some(failure) => failure.into(),
+                None => wrong(one_line(&other.to_string())),
+            },
+        })?;
+        let claimed = u64::try_from(deletion.descriptor.cardinality).unwrap_or(0);
+        if deleted.len() != claimed {
+            return Err(wrong(format!(
+                "has {} rows, and the table log says {claimed}",
+                deleted.len()
+            )));
+        }
+        Ok(deleted)
+    }
+}
+
+/// Builds the error about a folder without a table.
+fn no_table(shown: &str) -> DeltaError {
+    Problem::NoTable.at(shown, "has no `_delta_log` with a version in it")
+}
+
+/// Returns the number of rows that the statistics of a file claim.
+fn records(statistics: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Statistics {
+        #[serde(rename = "numRecords")]
+        records: Option<u64>,
+    }
+    serde_json::from_str::<Statistics>(statistics).ok()?.records
+}
+
+/// The columns of the kernel's file list.
+struct Adds<'a> {
+    paths: &'a arrow::array::StringArray,
+    sizes: &'a arrow::array::Int64Array,
+    stats: &'a arrow::array::StringArray,
+    deletions: &'a StructArray,
+    partition_values: &'a arrow::array::MapArray,
+}
+
+impl<'a> Adds<'a> {
+    fn of(batch: &'a RecordBatch) -> Option<Self> {
+        let text = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
+        let constants = batch
+            .column_by_name("fileConstantValues")?
+            .as_struct_opt()?;
+        Some(Self {
+            paths: text("path")?,
+            sizes: batch
+                .column_by_name("size")?
+                .as_primitive_opt::<Int64Type>()?,
+            stats: text("stats")?,
+            deletions: batch.column_by_name("deletionVector")?.as_struct_opt()?,
+            partition_values: constants.column_by_name("partitionValues")?.as_map_opt()?,
+        })
+    }
+
+    fn partition_values(&self, row: usize) -> Vec<(String, Option<String>)> {
+        if self.partition_values.is_null(row) {
+            return Vec::new();
+        }
+        let entries = self.partition_values.value(row);
+        let texts = |column: usize| entries.columns().get(column)?.as_string_opt::<i32>();
+        let Some((keys, values)) = texts(0).zip(texts(1)) else {
+            return Vec::new();
+        };
+        let of = |values: &arrow::array::StringArray, at: usize| {
+            (!values.is_null(at)).then(|| values.value(at).to_owned())
+        };
+        let mut found: Vec<_> = (0..entries.len())
+            .filter_map(|at| Some((of(keys, at)?, of(values, at))))
+            .collect();
+        found.sort();
+        found
+    }
+
+    fn deletion(&self, row: usize) -> Option<Result<Deletion, KernelError>> {
+        if self.deletions.is_null(row) {
+            return None;
+        }
+        let text = |name: &str| {
+            let array = self
+                .deletions
+                .column_by_name(name)?
+                .as_string_opt::<i32>()?;
+            (!array.is_null(row)).then(|| array.value(row))
+        };
+        let int = |name: &str| {
+            let array = self.deletions.column_by_name(name)?;
+            let array = array.as_primitive_opt::<Int32Type>()?;
+            (!array.is_null(row)).then(|| array.value(row))
+        };
+        let storage = text("storageType")?;
+        let place = text("pathOrInlineDv").unwrap_or_default();
+        let offset = int("offset");
+        let cardinality = self
+            .deletions
+            .column_by_name("cardinality")
+            .and_then(|array| array.as_primitive_opt::<Int64Type>())
+            .filter(|array| !array.is_null(row))
+            .map_or(-1, |array| array.value(row));
+        let descriptor = storage.parse().and_then(|storage| {
+            DeletionVectorDescriptor::try_new(
+                storage,
+                place,
+                offset,
+                int("sizeInBytes").unwrap_or(-1),
+                cardinality,
+            )
+        });
+        Some(descriptor.map(|descriptor| Deletion {
+            descriptor,
+            id: vector_id(storage, place, offset),
+        }))
+    }
+}

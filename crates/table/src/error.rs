@@ -1,0 +1,174 @@
+//! The error of this crate.
+
+use shardmill_core::{Diagnostic, ErrorKind, escape};
+use shardmill_dataset::DatasetError;
+use shardmill_delta::DeltaError;
+use shardmill_parquet::{FieldsProblem, FooterProblem};
+use shardmill_writer::WriteError;
+
+/// A problem with a file of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    Truncated,
+    Encrypted,
+    Footer,
+    Limit,
+    Corrupt,
+    Type,
+    Drift,
+    Columns,
+    Delta,
+    Partitions,
+    List,
+}
+
+impl Problem {
+    /// Builds the error with this problem. `object` is what it is about.
+    pub(crate) fn at(self, object: impl AsRef<str>, reason: impl Into<String>) -> TableError {
+        TableError::Table {
+            problem: TableProblem(self),
+            object: escape(object.as_ref()).into_owned(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The category of a [`TableError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableProblem(Problem);
+
+/// An error of reading a table in place.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// A file that cannot be used, or options that do not fit the table.
+    #[error("{reason}")]
+    Table {
+        /// The category.
+        problem: TableProblem,
+        /// The file, row group or column.
+        object: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A value that cannot be encoded as that of a sample.
+    #[error(transparent)]
+    Value(#[from] WriteError),
+    /// A Delta table that cannot be read.
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
+}
+
+impl TableError {
+    /// Builds the error for a footer that cannot be used.
+    pub(crate) fn footer(file: &str, problem: FooterProblem) -> Self {
+        match problem {
+            FooterProblem::Magic => {
+                Problem::Truncated.at(file, "it does not end with PAR1: not a whole Parquet file")
+            }
+            FooterProblem::Encrypted => {
+                Problem::Encrypted.at(file, "is encrypted, which is not supported")
+            }
+            FooterProblem::Damaged(reason) => Problem::Footer.at(file, format!("footer: {reason}")),
+        }
+    }
+
+    /// Builds the error for columns that cannot be read.
+    pub(crate) fn fields(file: &str, problem: FieldsProblem) -> Self {
+        match problem {
+            FieldsProblem::Repeated(name) => {
+                let reason = format!("two columns have the name `{}`", escape(&name));
+                Problem::Footer.at(file, reason)
+            }
+            FieldsProblem::Unsupported { column, data_type } => {
+                let column = escape(&column);
+                let reason =
+                    format!("column `{column}` has the type {data_type}, which is not supported");
+                Problem::Type.at(file, reason)
+            }
+            FieldsProblem::Damaged(reason) => Self::footer(file, FooterProblem::Damaged(reason)),
+        }
+    }
+}
+
+impl Problem {
+    /// Returns the kind, the stable id and the hint of the problem.
+    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
+        use ErrorKind::{Corrupt, InvalidInput, Unsupported};
+        match self {
+            Self::Truncated => (Corrupt, "parquet-truncated", None),
+            Self::Encrypted => (Unsupported, "parquet-encrypted", None),
+            Self::Footer => (Corrupt, "parquet-footer", None),
+            Self::Limit => (Corrupt, "parquet-limit", Some("raise the limit")),
+            Self::Corrupt => (Corrupt, "parquet-corrupt", None),
+            Self::Type => (Unsupported, "type-unsupported", None),
+            Self::Drift => (
+                Corrupt,
+                "table-drift",
+                Some("choose columns that all files have with the same type, or convert the table"),
+            ),
+            Self::Columns => (
+                InvalidInput,
+                "table-columns",
+                Some("name columns of the table"),
+            ),
+            Self::Delta => (
+                InvalidInput,
+                "table-delta",
+                Some("open it with the format `delta`"),
+            ),
+            Self::Partitions => (Unsupported, "table-partitions", Some(CONVERT)),
+            Self::List => (
+                Corrupt,
+                "table-list",
+                Some("remove the file; it is written again"),
+            ),
+        }
+    }
+}
+
+const CONVERT: &str = "convert it with shardmill convert";
+
+impl Diagnostic for TableError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Table { problem, .. } => problem.0.facts().0,
+            Self::Value(source) => source.kind(),
+            Self::Delta(source) => source.kind(),
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Table { problem, .. } => problem.0.facts().1,
+            Self::Value(source) => source.id(),
+            Self::Delta(source) => source.id(),
+        }
+    }
+
+    fn object(&self) -> Option<String> {
+        match self {
+            Self::Table { object, .. } => Some(object.clone()),
+            Self::Value(source) => source.object(),
+            Self::Delta(source) => source.object(),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Table { problem, .. } => problem.0.facts().2.map(str::to_owned),
+            Self::Value(WriteError::Null { .. }) => Some(
+                "choose other columns, or convert the table with shardmill convert --nulls mask"
+                    .to_owned(),
+            ),
+            Self::Value(source) => source.hint(),
+            Self::Delta(source) => source.hint(),
+        }
+    }
+}
+
+impl From<TableError> for DatasetError {
+    fn from(error: TableError) -> Self {
+        Self::Computed(Box::new(error))
+    }
+}

@@ -1,0 +1,191 @@
+//! The files of a table: their names in messages, and their footers.
+
+use std::sync::Arc;
+
+use parquet::file::metadata::ParquetMetaData;
+use shardmill_core::Limits;
+use shardmill_dataset::{DatasetError, DatasetProblem, FileEntry, Place};
+use shardmill_parquet::{END_BYTES, FooterProblem, arrow_fields, decode_footer, footer_length};
+use shardmill_storage::{Dir, Folder, StorageError};
+
+use crate::columns::TableColumns;
+use crate::delta::DeltaFiles;
+use crate::error::{Problem, TableError};
+
+/// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// The files of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableFiles {
+    pub(crate) source: Folder,
+    pub(crate) files: Vec<FileEntry>,
+    /// The version of the table, if it is a Delta table. It has the same files in the same order.
+    pub(crate) delta: Option<Arc<DeltaFiles>>,
+    pub(crate) limits: Limits,
+}
+
+/// A footer, and where it begins in its file.
+pub(crate) struct Footer {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) start: u64,
+}
+
+impl TableFiles {
+    /// Returns a file in messages.
+    pub(crate) fn name(&self, file: usize) -> String {
+        let name = self
+            .files
+            .get(file)
+            .map_or("?", |file| &*file.info.basename);
+        self.source.path_of(name).to_string_lossy().into_owned()
+    }
+
+    fn changed(&self, file: usize, found: u64) -> DatasetError {
+        let listed = self.files.get(file).map_or(0, |file| file.info.bytes);
+        DatasetError::listed_file_changed(Place::file(&self.name(file)), listed, found, false)
+    }
+
+    /// Reads the ends of some files, with concurrent requests if they are in a store.
+    pub(crate) fn tails(
+        &self,
+        files: std::ops::Range<usize>,
+    ) -> Vec<Result<Vec<u8>, DatasetError>> {
+        let entries = self.files.get(files.clone()).unwrap_or_default();
+        let range = |entry: &FileEntry| {
+            let bytes = entry.info.bytes;
+            bytes.saturating_sub(TAIL_BYTES)..bytes
+        };
+        let store = match &self.source {
+            Folder::Store(store) => store.remote(),
+            Folder::Local(dir) => {
+                let read = |(number, entry)| self.read_local(dir, number, entry, range(entry));
+                return files.zip(entries).map(read).collect();
+            }
+        };
+        let wanted = entries.iter().map(|entry| {
+            (
+                entry.info.basename.to_string(),
+                entry.info.bytes,
+                range(entry),
+            )
+        });
+        let found = store.read_ranges_of(&wanted.collect::<Vec<_>>());
+        let named = |(number, result): (usize, Result<Vec<u8>, StorageError>)| {
+            result.map_err(|error| self.read_error(number, error))
+        };
+        files.zip(found).map(named).collect()
+    }
+
+    fn read_error(&self, file: usize, error: StorageError) -> DatasetError {
+        if error.is_not_found() {
+            return DatasetError::file_missing(Place::file(&self.name(file)));
+        }
+        match error.fault() {
+            StorageError::ObjectChanged => {
+                let reason = "the object has changed since it was listed: it has another ETag";
+                DatasetProblem::ObjectChanged.at(Place::file(&self.name(file)), reason)
+            }
+            _ => error.into(),
+        }
+    }
+
+    fn read_local(
+        &self,
+        dir: &Dir,
+        number: usize,
+        entry: &FileEntry,
+        range: std::ops::Range<u64>,
+    ) -> Result<Vec<u8>, DatasetError> {
+        let open = dir.open_file(&entry.info.basename);
+        let file = open.map_err(|error| self.read_error(number, error))?;
+        if !entry.is(&file) {
+            return Err(self.changed(number, file.len()));
+        }
+        Ok(file.read_range(range.start, range.end - range.start)?)
+    }
+
+    /// Returns the footer of a file, given its end.
+    pub(crate) fn footer(&self, file: usize, tail: Vec<u8>) -> Result<Footer, DatasetError> {
+        let name = || self.name(file);
+        let Some(entry) = self.files.get(file) else {
+            return Err(self.changed(file, 0));
+        };
+        let size = entry.info.bytes;
+        let refused = |problem| DatasetError::from(TableError::footer(&name(), problem));
+        let end = tail.last_chunk::<8>().filter(|_| size >= 12);
+        let end = end.ok_or_else(|| refused(FooterProblem::Magic))?;
+        let length = footer_length(end).map_err(refused)?;
+        let most = self.limits.parquet.footer_bytes;
+        if let Err(limit) = Limits::check("parquet-footer-bytes", length, most) {
+            return Err(Problem::Limit
+                .at(name(), format!("the footer: {limit}"))
+                .into());
+        }
+        let start = size
+            .checked_sub(END_BYTES + 4)
+            .and_then(|left| left.checked_sub(length));
+        let Some(start) = start.map(|start| start + 4) else {
+            let reason = format!("claims {length} bytes in a file of {size}");
+            return Err(refused(FooterProblem::Damaged(reason)));
+        };
+        let in_tail = (tail.len() as u64).checked_sub(END_BYTES + length);
+        let bytes = match in_tail.and_then(|from| usize::try_from(from).ok()) {
+            Some(from) => {
+                let to = tail.len().saturating_sub(8);
+                tail.get(from..to).unwrap_or_default().to_vec()
+            }
+            None => self.read(file, entry, start..start + length)?,
+        };
+        Ok(Footer { bytes, start })
+    }
+
+    fn read(
+        &self,
+        file: usize,
+        entry: &FileEntry,
+        range: std::ops::Range<u64>,
+    ) -> Result<Vec<u8>, DatasetError> {
+        match &self.source {
+            Folder::Local(dir) => self.read_local(dir, file, entry, range),
+            Folder::Store(store) => {
+                let found =
+                    store
+                        .remote()
+                        .read_range(&entry.info.basename, Some(entry.info.bytes), range);
+                found.map_err(|error| self.read_error(file, error))
+            }
+        }
+    }
+
+    pub(crate) fn decode(
+        &self,
+        file: usize,
+        footer: &[u8],
+        start: u64,
+    ) -> Result<Arc<ParquetMetaData>, TableError> {
+        let metadata = decode_footer(footer, start);
+        let metadata = metadata.map_err(|problem| TableError::footer(&self.name(file), problem))?;
+        Ok(Arc::new(metadata))
+    }
+
+    /// Returns the columns that a stream reads, as the first file has them.
+    pub(crate) fn columns(&self, wanted: &[String]) -> Result<TableColumns, DatasetError> {
+        if let Some(delta) = &self.delta {
+            let table = self.source.path().to_string_lossy();
+            return Ok(TableColumns::new(
+                &table,
+                &delta.fields(),
+                wanted,
+                &self.limits,
+            )?);
+        }
+        let tail = self.tails(0..1).pop().unwrap_or_else(|| Ok(Vec::new()))?;
+        let footer = self.footer(0, tail)?;
+        let metadata = self.decode(0, &footer.bytes, footer.start)?;
+        let name = self.name(0);
+        let fields =
+            arrow_fields(&metadata).map_err(|problem| TableError::fields(&name, problem))?;
+        Ok(TableColumns::new(&name, &fields, wanted, &self.limits)?)
+    }
+}

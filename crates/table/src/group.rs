@@ -1,0 +1,403 @@
+//! Row groups: which bytes of a file they need, and how these become an MDS shard.
+
+use std::io::Read;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use arrow::array::{Array as _, ArrayRef, BooleanArray, UInt32Array, new_null_array};
+use arrow::compute::{filter_record_batch, take};
+use arrow::datatypes::{FieldRef, Fields};
+use arrow::record_batch::RecordBatch;
+use bytes::{Buf as _, Bytes};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::{ChunkReader, Length};
+use roaring::RoaringTreemap;
+use shardmill_core::Limits;
+use shardmill_core::catch_panic::{attempt, catch, one_line};
+use shardmill_delta::{Shape, file_fields};
+use shardmill_parquet::{
+    ErrorSlot, OneGroup, PageProblem, arrow_fields, batch_rows, fixed_bytes, group_ranges,
+};
+use shardmill_writer::MemoryShard;
+
+use crate::columns::TableColumns;
+use crate::delta::DeltaFiles;
+use crate::error::{Problem, TableError};
+use crate::files::TableFiles;
+
+/// Chunks that are at most this many bytes apart are fetched together: a request takes as long as this many bytes.
+const MOST_GAP: u64 = 1 << 20;
+
+/// The approximate number of bytes that are decoded together.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// Where the values of a column come from in a file.
+#[derive(Clone, Debug)]
+enum Origin {
+    /// A column of the file, by its number.
+    Column(usize),
+    /// A column of the file that is converted to that of a Delta table.
+    Shaped(usize, Shape),
+    /// The same value in all rows, as an array of one value.
+    Constant(ArrayRef),
+    /// Nulls: the file is older than the column.
+    Missing,
+}
+
+/// Where the columns of a stream are in a file.
+#[derive(Debug)]
+pub(crate) struct FileColumns {
+    pub(crate) metadata: Arc<ParquetMetaData>,
+    /// The columns of the file, as they are decoded.
+    fields: Fields,
+    /// For each column of the stream, where it comes from, and its leaves in the file.
+    columns: Vec<(Origin, Vec<usize>)>,
+    deleted: Option<Arc<RoaringTreemap>>,
+}
+
+impl FileColumns {
+    /// Finds the columns of a stream in a file.
+    pub(crate) fn new(
+        files: &TableFiles,
+        number: usize,
+        metadata: Arc<ParquetMetaData>,
+        columns: &TableColumns,
+    ) -> Result<Self, TableError> {
+        let file = &*files.name(number);
+        if let Some(delta) = &files.delta {
+            return Self::of_delta(delta, file, number, metadata, columns);
+        }
+        let fields =
+            arrow_fields(&metadata).map_err(|problem| TableError::fields(file, problem))?;
+        let roots = columns.roots(file, &fields)?;
+        let descr = metadata.file_metadata().schema_descr();
+        let column = |root: usize| {
+            let leaves = 0..descr.num_columns();
+            let own = leaves.filter(|leaf| descr.get_column_root_idx(*leaf) == root);
+            (Origin::Column(root), own.collect())
+        };
+        let columns = roots.into_iter().map(column).collect();
+        Ok(Self {
+            metadata,
+            fields,
+            columns,
+            deleted: None,
+        })
+    }
+
+    fn of_delta(
+        delta: &DeltaFiles,
+        file: &str,
+        number: usize,
+        metadata: Arc<ParquetMetaData>,
+        columns: &TableColumns,
+    ) -> Result<Self, TableError> {
+        let fields = file_fields(file, &metadata)?;
+        let version = &delta.version;
+        let finder = version.finder(file, &fields)?;
+        let partition_values = delta.partition_values(number)?;
+        let rows = metadata.row_groups().iter();
+        let rows = rows.map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
+        let deleted = delta.deleted(number, rows.sum())?;
+        let mut found = Vec::with_capacity(columns.schema().fields().len());
+        for field in columns.schema().fields() {
+            let mut own = version.columns().iter().enumerate();
+            let own = own.find(|(_, column)| column.field.name() == field.name());
+            let Some((place, column)) = own else {
+                return Err(Problem::Columns.at(field.name(), "the table has no such column"));
+            };
+            let value = version
+                .partition(place)
+                .and_then(|at| partition_values.get(at));
+            found.push(match value {
+                Some(value) => (Origin::Constant(Arc::clone(value)), Vec::new()),
+                None => match finder.find(column, &fields)? {
+                    Some(found) => (Origin::Shaped(found.root, found.shape), found.leaves),
+                    None => (Origin::Missing, Vec::new()),
+                },
+            });
+        }
+        Ok(Self {
+            metadata,
+            fields,
+            columns: found,
+            deleted,
+        })
+    }
+
+    /// Returns the leaves of each column.
+    pub(crate) fn leaves(&self) -> Vec<Vec<usize>> {
+        self.columns
+            .iter()
+            .map(|(_, leaves)| leaves.clone())
+            .collect()
+    }
+
+    /// Returns the leaves of all columns, ascending.
+    fn all_leaves(&self) -> Vec<usize> {
+        let mut leaves = self.leaves().concat();
+        if leaves.is_empty() {
+            // Without any leaf, the decoder could not tell how many rows there are.
+            leaves.push(0);
+        }
+        leaves.sort_unstable();
+        leaves
+    }
+
+    /// Returns the number of rows of a row group, and of those before it in the file.
+    fn rows(&self, group: usize) -> Option<(u64, u64)> {
+        let groups = self.metadata.row_groups();
+        let rows = |group: &RowGroupMetaData| u64::try_from(group.num_rows()).unwrap_or(0);
+        let before = groups.iter().take(group).map(rows).sum();
+        Some((rows(groups.get(group)?), before))
+    }
+
+    /// Returns the number of rows of a row group that are not deleted.
+    pub(crate) fn live_rows(&self, group: usize) -> u64 {
+        let Some((rows, before)) = self.rows(group) else {
+            return 0;
+        };
+        let deleted = self.deleted.as_ref();
+        rows - deleted.map_or(0, |deleted| {
+            deleted.range_cardinality(before..before + rows)
+        })
+    }
+
+    /// Returns the ranges of the file that a row group needs. Ranges close to each other are joined.
+    pub(crate) fn ranges(&self, group: usize) -> Vec<Range<u64>> {
+        let mut chunks = group_ranges(&self.metadata, group, &self.all_leaves());
+        chunks.retain(|range| !range.is_empty());
+        chunks.sort_unstable_by_key(|range| range.start);
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for chunk in chunks {
+            match ranges.last_mut() {
+                Some(last) if chunk.start <= last.end.saturating_add(MOST_GAP) => {
+                    last.end = last.end.max(chunk.end);
+                }
+                _ => ranges.push(chunk),
+            }
+        }
+        ranges
+    }
+
+    /// Decodes a row group and encodes its rows as an MDS shard. `bytes` are those of [`Self::ranges`]. `name` is the
+    /// row group in messages.
+    pub(crate) fn shard(
+        &self,
+        group: usize,
+        name: &str,
+        bytes: Vec<u8>,
+        columns: &TableColumns,
+        limits: &Limits,
+    ) -> Result<Vec<u8>, TableError> {
+        let damaged = |reason: &str| Problem::Corrupt.at(name, one_line(reason));
+        let rows = self.rows(group).and_then(|(rows, before)| {
+            let live = usize::try_from(self.live_rows(group)).ok()?;
+            Some((usize::try_from(rows).ok()?, before, live))
+        });
+        let (rows, before, live) = rows.ok_or_else(|| damaged("the file has no such row group"))?;
+        let errors = ErrorSlot::default();
+        let source = OneGroup {
+            file: Arc::new(FileParts::new(self.ranges(group), bytes)),
+            metadata: Arc::clone(&self.metadata),
+            group,
+            page_bytes: limits.parquet.page_bytes,
+            errors: Arc::clone(&errors),
+        };
+        let descr = self.metadata.file_metadata().schema_descr();
+        let leaves = self.all_leaves();
+        let padded = columns
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| fixed_bytes(field.data_type()));
+        let padded = padded.fold(0, u64::saturating_add);
+        let together = batch_rows(&source, &leaves, padded, BATCH_BYTES);
+        // Errors of pages are more precise than those of the decoder.
+        let failed = |reason: &str| {
+            let mut found = errors.lock().unwrap_or_else(PoisonError::into_inner);
+            match found.take() {
+                None => damaged(reason),
+                Some(page) => {
+                    let object = format!("{name} column `{}`", page.column);
+                    match page.problem {
+                        PageProblem::Damaged(reason) => Problem::Corrupt.at(object, reason),
+                        PageProblem::Large(limit) => Problem::Limit.at(object, limit.to_string()),
+                    }
+                }
+            }
+        };
+        let mask = ProjectionMask::leaves(descr, leaves.iter().copied());
+        let levels = attempt(|| parquet_to_arrow_field_levels(descr, mask, Some(&self.fields)));
+        let levels = levels.map_err(|reason| damaged(&reason))?;
+        let open =
+            || ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, together, None);
+        let mut reader = attempt(open).map_err(|reason| failed(&reason))?;
+        // The decoder returns the columns in the order of the file, and only those that have a leaf.
+        let mut in_file: Vec<usize> = leaves
+            .iter()
+            .map(|leaf| descr.get_column_root_idx(*leaf))
+            .collect();
+        in_file.dedup();
+        let mut shard =
+            MemoryShard::new(&columns.encoder, &columns.config, live, limits.shard_bytes);
+        let mut first = 0_usize;
+        loop {
+            let batch = match catch(|| reader.next()) {
+                Ok(None) => break,
+                Ok(Some(Ok(batch))) => batch,
+                Ok(Some(Err(error))) => return Err(failed(&error.to_string())),
+                Err(panic) => return Err(failed(&panic)),
+            };
+            if first + batch.num_rows() > rows {
+                return Err(damaged("it has more rows than the footer says"));
+            }
+            let decoded = self.table_columns(&batch, &in_file, columns);
+            let decoded = decoded.map_err(|reason| damaged(&reason))?;
+            check_required(&decoded, columns, name)?;
+            let whole = RecordBatch::try_new(Arc::clone(columns.schema()), decoded)
+                .map_err(|error| damaged(&error.to_string()))?;
+            let start = before + first as u64;
+            match self.live_mask(start, whole.num_rows()) {
+                None => shard.push(&whole, |row| format!("{name} row {}", first + row))?,
+                Some(mask) => {
+                    let kept: Vec<usize> = mask.values().set_indices().collect();
+                    let batch = filter_record_batch(&whole, &mask)
+                        .map_err(|error| damaged(&error.to_string()))?;
+                    let row_of = |row: usize| kept.get(row).map_or(row, |at| first + at);
+                    shard.push(&batch, |row| format!("{name} row {}", row_of(row)))?;
+                }
+            }
+            first += whole.num_rows();
+        }
+        if first < rows {
+            let reason = format!("it ends {} rows before the footer says", rows - first);
+            return Err(failed(&reason));
+        }
+        Ok(shard.finish()?)
+    }
+
+    /// Returns the columns of the stream, given decoded columns and their numbers in the file.
+    fn table_columns(
+        &self,
+        batch: &RecordBatch,
+        in_file: &[usize],
+        columns: &TableColumns,
+    ) -> Result<Vec<ArrayRef>, String> {
+        let rows = batch.num_rows();
+        let decoded = |root: &usize| {
+            let place = in_file.binary_search(root).ok();
+            let column = place.and_then(|place| batch.columns().get(place));
+            column.ok_or_else(|| format!("column {root} was not decoded"))
+        };
+        let fields = columns.schema().fields();
+        let column = |((origin, _), field): (&(Origin, Vec<usize>), &FieldRef)| match origin {
+            Origin::Column(root) => decoded(root).map(Arc::clone),
+            Origin::Shaped(root, shape) => {
+                let column = decoded(root)?;
+                let shaped = catch(|| shape.apply(column))?;
+                shaped.map_err(|error| error.to_string())
+            }
+            Origin::Constant(value) => {
+                let first = UInt32Array::from(vec![0; rows]);
+                take(value, &first, None).map_err(|error| error.to_string())
+            }
+            Origin::Missing => Ok(new_null_array(field.data_type(), rows)),
+        };
+        self.columns.iter().zip(fields).map(column).collect()
+    }
+
+    /// Returns which of `rows` rows from `start` are not deleted; `None` if none is.
+    fn live_mask(&self, start: u64, rows: usize) -> Option<BooleanArray> {
+        let deleted = self.deleted.as_ref()?;
+        let range = start..start + rows as u64;
+        if deleted.range_cardinality(range.clone()) == 0 {
+            return None;
+        }
+        let live = range.map(|row| Some(!deleted.contains(row)));
+        Some(live.collect())
+    }
+}
+
+/// Checks that required columns have no nulls, which the decoder does not.
+fn check_required(
+    decoded: &[ArrayRef],
+    columns: &TableColumns,
+    name: &str,
+) -> Result<(), TableError> {
+    for (column, field) in decoded.iter().zip(columns.schema().fields()) {
+        if !field.is_nullable() && column.logical_null_count() > 0 {
+            let object = format!("{name} column `{}`", field.name());
+            return Err(Problem::Corrupt.at(object, "has nulls though it is required"));
+        }
+    }
+    Ok(())
+}
+
+/// Parts of a file in memory. Other parts cannot be read.
+struct FileParts {
+    /// The ranges of the file, and where each begins in `bytes`.
+    ranges: Vec<(Range<u64>, usize)>,
+    bytes: Bytes,
+}
+
+impl FileParts {
+    fn new(ranges: Vec<Range<u64>>, bytes: Vec<u8>) -> Self {
+        let mut at = 0;
+        let ranges = ranges.into_iter().map(|range| {
+            let start = at;
+            at += usize::try_from(range.end - range.start).unwrap_or(0);
+            (range, start)
+        });
+        Self {
+            ranges: ranges.collect(),
+            bytes: Bytes::from(bytes),
+        }
+    }
+
+    /// Returns the bytes from a position of the file to the end of the part.
+    fn rest(&self, start: u64) -> ParquetResult<Bytes> {
+        let missing = || ParquetError::General(format!("byte {start} lies outside the columns"));
+        let after = self
+            .ranges
+            .partition_point(|(range, _)| range.start <= start);
+        let (range, at) = after
+            .checked_sub(1)
+            .and_then(|place| self.ranges.get(place))
+            .ok_or_else(missing)?;
+        let length = range.end.checked_sub(start).ok_or_else(missing)?;
+        let from = at + usize::try_from(start - range.start).map_err(|_| missing())?;
+        let end = from.saturating_add(usize::try_from(length).map_err(|_| missing())?);
+        match end <= self.bytes.len() {
+            true => Ok(self.bytes.slice(from..end)),
+            false => Err(missing()),
+        }
+    }
+}
+
+impl Length for FileParts {
+    fn len(&self) -> u64 {
+        self.ranges.last().map_or(0, |(range, _)| range.end)
+    }
+}
+
+impl ChunkReader for FileParts {
+    type T = Box<dyn Read + Send>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        Ok(Box::new(self.rest(start)?.reader()))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let rest = self.rest(start)?;
+        match length <= rest.len() {
+            true => Ok(rest.slice(..length)),
+            false => Err(ParquetError::General(format!(
+                "bytes {start}+{length} go beyond the columns"
+            ))),
+        }
+    }
+}

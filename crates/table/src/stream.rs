@@ -1,0 +1,236 @@
+//! A table as a stream: its row groups are its shards.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use shardmill_core::{Limits, escape};
+use shardmill_dataset::{
+    ChosenFiles, ComputeShards, Computed, ComputedStream, DatasetError, FileEntry, FileForm,
+    FileList, FileOptions, FileRanges, OpenComputed, StreamFiles,
+};
+use shardmill_delta::VersionChoice;
+use shardmill_mds::{FileHashes, FileInfo, ShardEntry};
+use shardmill_storage::{Dir, Folder};
+
+use crate::columns::TableColumns;
+use crate::delta::{DeltaFiles, table_at};
+use crate::error::{Problem, TableError};
+use crate::files::TableFiles;
+use crate::footers::{Footers, GroupFacts};
+
+/// The folder of the log of a Delta table.
+const DELTA_LOG: &str = "_delta_log";
+
+/// What says which files and rows belong to a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TableForm {
+    /// All Parquet files in the folder, with all rows.
+    #[default]
+    Parquet,
+    /// The log of a Delta table.
+    Delta(VersionChoice),
+}
+
+/// Reads a table in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    /// The columns to read; all if empty.
+    pub columns: Vec<String>,
+    /// What the table is.
+    pub form: TableForm,
+}
+
+/// Returns the number of the chosen version of a Delta table.
+///
+/// # Errors
+///
+/// `delta-*` errors, and errors of the file system and the store.
+pub fn delta_version(source: &Folder, choice: &VersionChoice) -> Result<u64, DatasetError> {
+    Ok(table_at(source)?.number(choice).map_err(TableError::from)?)
+}
+
+impl TableOptions {
+    /// Returns the files of a stream over the table. They are sorted by path, as in a conversion.
+    #[must_use]
+    pub fn files(&self) -> StreamFiles {
+        let patterns = ["*.parquet", "*.parq", "*.pq"];
+        StreamFiles {
+            options: FileOptions {
+                // The list does not read the files, so their lengths have no limit.
+                form: FileForm::File,
+                include: patterns.map(str::to_owned).into(),
+                ..FileOptions::default()
+            },
+            computed: Some(Arc::new(self.clone())),
+        }
+    }
+
+    /// Refuses files whose folders have values of columns that are read, as in `day=2024-01-01/part-0.parquet`.
+    fn check_partitions(&self, shown: &str, files: &[FileEntry]) -> Result<(), TableError> {
+        let Some(first) = files.first() else {
+            return Err(Problem::Columns.at(shown, "there are no Parquet files"));
+        };
+        let key = partition_key(&first.info.basename);
+        match key.filter(|key| self.columns.is_empty() || self.columns.iter().any(|own| own == key))
+        {
+            None => Ok(()),
+            Some(key) => {
+                let reason = format!(
+                    "the column `{}` is in the names of folders, and only columns of files are read",
+                    escape(key)
+                );
+                Err(Problem::Partitions.at(shown, reason))
+            }
+        }
+    }
+}
+
+impl OpenComputed for TableOptions {
+    fn open(
+        &self,
+        source: &Folder,
+        cache: &Dir,
+        limits: &Limits,
+        list: &dyn Fn(Option<ChosenFiles>) -> Result<FileList, DatasetError>,
+    ) -> Result<ComputedStream, DatasetError> {
+        let shown = source.path().to_string_lossy().into_owned();
+        let (list, files, delta) = match &self.form {
+            TableForm::Parquet => {
+                if is_delta(source)? {
+                    let reason = "it is a Delta table, whose files are chosen by its log";
+                    return Err(Problem::Delta.at(shown, reason).into());
+                }
+                let list = list(None)?;
+                let files = table_files(&list);
+                self.check_partitions(&shown, &files)?;
+                (list, files, None)
+            }
+            TableForm::Delta(choice) => {
+                let delta = DeltaFiles::open(source, choice)?;
+                if delta.version.files().is_empty() {
+                    return Err(Problem::Columns.at(shown, "the table has no rows").into());
+                }
+                let list = list(Some(delta.chosen()))?;
+                let files = delta.entries(&list)?;
+                (list, files, Some(Arc::new(delta)))
+            }
+        };
+        if let Folder::Store(store) = source {
+            let pins = files.iter().map(|file| (&*file.info.basename, &*file.tag));
+            store.remote().pin(pins)?;
+        }
+        let files = TableFiles {
+            source: source.clone(),
+            files,
+            delta,
+            limits: limits.clone(),
+        };
+        let columns = files.columns(&self.columns)?;
+        let own = shardmill_dataset::private_folder(cache)?;
+        let footers = Footers::open(&files, &columns, &own, list.digest())?;
+        let mut hasher = Sha256::new();
+        hasher.update(list.digest());
+        hasher.update(columns.identity());
+        for group in &footers.groups {
+            hasher.update(group.rows.to_le_bytes());
+        }
+        let digest: [u8; 32] = hasher.finalize().into();
+        // Streams with other columns can use the same folder.
+        let tag = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        let entry = |(number, group): (usize, &GroupFacts)| ShardEntry {
+            config: Arc::clone(&columns.config),
+            samples: group.rows,
+            raw_data: FileInfo {
+                basename: format!("row-group.{tag:08x}.{number:06}.mds").into(),
+                bytes: group.shard_bytes,
+                hashes: FileHashes::default(),
+            },
+            zip_data: None,
+            raw_meta: None,
+            zip_meta: None,
+        };
+        let entries = footers.groups.iter().enumerate().map(entry).collect();
+        Ok(ComputedStream {
+            entries,
+            digest,
+            computed: Computed {
+                shards: Arc::new(RowGroups {
+                    files,
+                    columns,
+                    footers,
+                }),
+                files: list,
+            },
+        })
+    }
+}
+
+/// Returns the listed files, without those in folders and with names that Spark and Hive ignore.
+fn table_files(list: &FileList) -> Vec<FileEntry> {
+    let files = (0..list.len()).filter_map(|number| list.get(number));
+    let is_hidden = |part: &str| part.starts_with(['_', '.']);
+    let is_visible = |file: &&FileEntry| !file.info.basename.split('/').any(is_hidden);
+    files.filter(is_visible).cloned().collect()
+}
+
+/// Returns whether a folder is a Delta table.
+fn is_delta(source: &Folder) -> Result<bool, DatasetError> {
+    Ok(match source {
+        Folder::Local(dir) => dir.exists(DELTA_LOG)?,
+        Folder::Store(store) => {
+            let log = format!("{DELTA_LOG}/");
+            !store.remote().peek(&log, 1, &mut |_| true)?.is_empty()
+        }
+    })
+}
+
+/// Returns the first column in the folder names of a path, as in `day=2024-01-01/part-0.parquet`.
+fn partition_key(path: &str) -> Option<&str> {
+    let (folders, _) = path.rsplit_once('/')?;
+    folders
+        .split('/')
+        .find_map(|folder| Some(folder.split_once('=')?.0))
+}
+
+/// The row groups of a table as shards.
+#[derive(Debug)]
+struct RowGroups {
+    files: TableFiles,
+    columns: TableColumns,
+    footers: Footers,
+}
+
+impl RowGroups {
+    fn group(&self, shard: usize) -> Result<GroupFacts, TableError> {
+        let group = self.footers.groups.get(shard).copied();
+        group.ok_or_else(|| Problem::Corrupt.at(format!("row group {shard}"), "it does not exist"))
+    }
+}
+
+impl ComputeShards for RowGroups {
+    fn name(&self, shard: usize) -> String {
+        match self.group(shard) {
+            Ok(group) => format!("{} row group {}", self.files.name(group.file), group.group),
+            Err(_) => format!("row group {shard}"),
+        }
+    }
+
+    fn ranges(&self, shard: usize) -> Result<FileRanges<'_>, DatasetError> {
+        let group = self.group(shard)?;
+        let own = self.footers.file(&self.files, &self.columns, group.file)?;
+        let file = self.files.files.get(group.file);
+        let file =
+            file.ok_or_else(|| Problem::Corrupt.at(self.name(shard), "its file is not listed"))?;
+        Ok(FileRanges {
+            file,
+            ranges: own.ranges(group.group),
+        })
+    }
+
+    fn compute(&self, shard: usize, bytes: Vec<u8>) -> Result<Vec<u8>, DatasetError> {
+        let group = self.group(shard)?;
+        let own = self.footers.file(&self.files, &self.columns, group.file)?;
+        let (name, limits) = (self.name(shard), &self.files.limits);
+        Ok(own.shard(group.group, &name, bytes, &self.columns, limits)?)
+    }
+}

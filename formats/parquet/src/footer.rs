@@ -1,0 +1,201 @@
+//! Decodes footers, and checks every claim in them against the bytes of the file.
+
+use std::ops::Range;
+
+use arrow::datatypes::{DataType, Fields};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
+use shardmill_core::catch_panic::attempt;
+
+use crate::thrift::check_footer;
+
+/// The last bytes of a file: the length of the footer and the magic.
+pub const END_BYTES: u64 = 8;
+
+const MAGIC: &[u8; 4] = b"PAR1";
+const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
+
+/// Why bytes are not the footer of a Parquet file that can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FooterProblem {
+    /// The file does not end as a Parquet file does.
+    Magic,
+    /// The file is encrypted.
+    Encrypted,
+    /// The footer is damaged, or claims what the file does not have.
+    Damaged(String),
+}
+
+/// Returns the length of the footer, from the last [`END_BYTES`] bytes of a file.
+///
+/// # Errors
+///
+/// [`FooterProblem::Magic`] and [`FooterProblem::Encrypted`].
+pub fn footer_length(end: &[u8; 8]) -> Result<u64, FooterProblem> {
+    let [l0, l1, l2, l3, magic @ ..] = end;
+    match magic {
+        MAGIC => Ok(u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3]))),
+        MAGIC_ENCRYPTED => Err(FooterProblem::Encrypted),
+        _ => Err(FooterProblem::Magic),
+    }
+}
+
+/// Checks the first four bytes of a file.
+///
+/// # Errors
+///
+/// [`FooterProblem::Magic`] and [`FooterProblem::Encrypted`].
+pub fn check_start(start: &[u8; 4]) -> Result<(), FooterProblem> {
+    match start {
+        MAGIC => Ok(()),
+        MAGIC_ENCRYPTED => Err(FooterProblem::Encrypted),
+        _ => Err(FooterProblem::Magic),
+    }
+}
+
+/// Decodes a footer. `data_end` is the position of the footer in its file.
+///
+/// # Errors
+///
+/// [`FooterProblem::Encrypted`] and [`FooterProblem::Damaged`].
+pub fn decode_footer(footer: &[u8], data_end: u64) -> Result<ParquetMetaData, FooterProblem> {
+    let facts = check_footer(footer).map_err(|reason| FooterProblem::Damaged(reason.to_owned()))?;
+    if facts.encrypted {
+        return Err(FooterProblem::Encrypted);
+    }
+    let metadata = attempt(|| ParquetMetaDataReader::decode_metadata(footer));
+    let metadata = metadata.map_err(FooterProblem::Damaged)?;
+    check_metadata(&metadata, data_end).map_err(FooterProblem::Damaged)?;
+    Ok(metadata)
+}
+
+/// Checks that a footer's claims agree with each other and with the bytes before it.
+fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), String> {
+    let mut rows = 0_u64;
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let own = u64::try_from(group.num_rows())
+            .map_err(|_| format!("row group {number} has a negative number of rows"))?;
+        rows = rows.checked_add(own).ok_or("more rows than fit 64 bits")?;
+        if group.num_columns() != metadata.file_metadata().schema_descr().num_columns() {
+            return Err(format!("row group {number} lacks columns"));
+        }
+        for column in group.columns() {
+            let at = || {
+                format!(
+                    "row group {number} column `{}`",
+                    column.column_path().string()
+                )
+            };
+            let (start, length) =
+                chunk_range(column).ok_or_else(|| format!("{} has a negative place", at()))?;
+            if column.file_path().is_some() {
+                return Err(format!("{} lies in another file", at()));
+            }
+            // Row groups without rows have no pages, and their offsets are arbitrary.
+            if column.num_values() == 0 && length == 0 {
+                continue;
+            }
+            if start < 4 || start.checked_add(length).is_none_or(|end| end > data_end) {
+                return Err(format!(
+                    "{} claims bytes {start}+{length} of {data_end}",
+                    at()
+                ));
+            }
+            if column.uncompressed_size() < 0 || column.num_values() < 0 {
+                return Err(format!("{} has a negative size", at()));
+            }
+            // A column without lists has one value per row; anything else would add or lose rows.
+            if column.column_descr().max_rep_level() == 0 && column.num_values() != group.num_rows()
+            {
+                return Err(format!(
+                    "{} has {} values in {} rows",
+                    at(),
+                    column.num_values(),
+                    group.num_rows()
+                ));
+            }
+        }
+    }
+    let claimed = metadata.file_metadata().num_rows();
+    if u64::try_from(claimed) != Ok(rows) {
+        return Err(format!(
+            "claims {claimed} rows, and its row groups have {rows}"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the start and length in bytes of a column chunk.
+#[must_use]
+pub fn chunk_range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
+    let start = column
+        .dictionary_page_offset()
+        .unwrap_or_else(|| column.data_page_offset());
+    Some((
+        u64::try_from(start).ok()?,
+        u64::try_from(column.compressed_size()).ok()?,
+    ))
+}
+
+/// Returns the byte ranges of the chunks of some leaves of a row group.
+#[must_use]
+pub fn group_ranges(metadata: &ParquetMetaData, group: usize, leaves: &[usize]) -> Vec<Range<u64>> {
+    let Some(group) = metadata.row_groups().get(group) else {
+        return Vec::new();
+    };
+    let chunks = leaves.iter().filter_map(|leaf| group.columns().get(*leaf));
+    chunks
+        .filter_map(chunk_range)
+        .map(|(start, length)| start..start.saturating_add(length))
+        .collect()
+}
+
+/// Returns the rows and stored bytes of each row group.
+#[must_use]
+pub fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
+    let size = |group: &RowGroupMetaData| {
+        let bytes = group
+            .columns()
+            .iter()
+            .filter_map(|column| u64::try_from(column.compressed_size()).ok())
+            .sum();
+        (u64::try_from(group.num_rows()).unwrap_or(0), bytes)
+    };
+    metadata.row_groups().iter().map(size).collect()
+}
+
+/// Returns the nulls of a top-level column in a row group. A required column has none, and a column of the null type
+/// has one in each row. For a leaf, statistics record the number; for a nested column, it is unknown.
+#[must_use]
+pub fn group_null_count(
+    metadata: &ParquetMetaData,
+    group: &RowGroupMetaData,
+    fields: &Fields,
+    column: usize,
+) -> Option<u64> {
+    let rows = u64::try_from(group.num_rows()).ok();
+    match fields.get(column) {
+        // In columns with only nulls, writers count no nulls and may mark the column as required.
+        Some(field) if *field.data_type() == DataType::Null => return rows,
+        Some(field) if !field.is_nullable() => return Some(0),
+        _ if rows == Some(0) => return rows,
+        _ => {}
+    }
+    let leaf = leaf_of(metadata, column)?;
+    group.columns().get(leaf)?.statistics()?.null_count_opt()
+}
+
+/// Returns the leaf of a top-level column that is itself a leaf.
+#[must_use]
+pub fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
+    let schema = metadata.file_metadata().schema_descr();
+    let root = schema.root_schema().get_fields().get(column)?;
+    if !root.is_primitive()
+        || root.get_basic_info().has_repetition()
+            && root.get_basic_info().repetition() == parquet::basic::Repetition::REPEATED
+    {
+        return None;
+    }
+    (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == column)
+}

@@ -1,0 +1,399 @@
+//! Checks pages: the claims of a page header are compared with the available bytes before the page is decompressed or
+//! decoded.
+
+use std::io::{self, Read as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use parquet::arrow::arrow_reader::RowGroups;
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::ChunkReader;
+use parquet::file::serialized_reader::SerializedPageReader;
+
+use shardmill_core::catch_panic::one_line;
+use shardmill_core::{LimitExceeded, Limits};
+
+use crate::footer::chunk_range;
+use crate::thrift::{END, PageHeader, PageKind, delta_extent, page_header};
+
+/// Holds the first error that a page reader found in a row group. The Arrow reader reduces errors to text, so the error
+/// is passed around it.
+pub type ErrorSlot = Arc<Mutex<Option<PageError>>>;
+
+/// A page that is damaged or too large.
+#[derive(Debug)]
+pub struct PageError {
+    /// The path of its column.
+    pub column: String,
+    /// What is wrong with it.
+    pub problem: PageProblem,
+}
+
+/// What is wrong with a page.
+#[derive(Debug)]
+pub enum PageProblem {
+    /// It is damaged.
+    Damaged(String),
+    /// It is larger than a limit.
+    Large(LimitExceeded),
+}
+
+/// One row group of an open file, as the Arrow reader expects it.
+#[derive(Debug)]
+pub struct OneGroup<R> {
+    /// The file.
+    pub file: Arc<R>,
+    /// Its footer.
+    pub metadata: Arc<ParquetMetaData>,
+    /// The number of the row group.
+    pub group: usize,
+    /// The most bytes of a page, before and after decompression.
+    pub page_bytes: u64,
+    /// Where the first error is kept.
+    pub errors: ErrorSlot,
+}
+
+impl<R: ChunkReader + 'static> OneGroup<R> {
+    fn row_group(&self) -> Option<&RowGroupMetaData> {
+        self.metadata.row_groups().get(self.group)
+    }
+
+    /// Returns the pages of one leaf column.
+    pub fn pages(&self, leaf: usize) -> Result<CheckedPages<R>> {
+        let group = self.row_group().ok_or_else(|| missing("row group"))?;
+        let chunk = group.columns().get(leaf).ok_or_else(|| missing("column"))?;
+        let (offset, remaining) = chunk_range(chunk).ok_or_else(|| missing("column chunk"))?;
+        let rows = usize::try_from(group.num_rows()).map_err(|_| missing("row count"))?;
+        Ok(CheckedPages {
+            inner: SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, None)?,
+            file: Arc::clone(&self.file),
+            length: self.file.len(),
+            column: chunk.column_path().string(),
+            codec: chunk.compression(),
+            levels: (
+                chunk.column_descr().max_rep_level(),
+                chunk.column_descr().max_def_level(),
+            ),
+            offset,
+            remaining,
+            page_bytes: self.page_bytes,
+            values_left: u64::try_from(chunk.num_values()).unwrap_or(0),
+            header: None,
+            errors: Arc::clone(&self.errors),
+        })
+    }
+}
+
+fn missing(what: &str) -> ParquetError {
+    ParquetError::General(format!("no such {what}"))
+}
+
+impl<R: ChunkReader + 'static> RowGroups for OneGroup<R> {
+    fn num_rows(&self) -> usize {
+        self.row_group()
+            .and_then(|group| usize::try_from(group.num_rows()).ok())
+            .unwrap_or(0)
+    }
+
+    fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>> {
+        Ok(Box::new(OneChunk(Some(self.pages(leaf)?))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(self.row_group().into_iter())
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+}
+
+struct OneChunk<R: ChunkReader>(Option<CheckedPages<R>>);
+
+impl<R: ChunkReader + 'static> Iterator for OneChunk<R> {
+    type Item = Result<Box<dyn PageReader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0
+            .take()
+            .map(|pages| Ok(Box::new(pages) as Box<dyn PageReader>))
+    }
+}
+
+impl<R: ChunkReader + 'static> PageIterator for OneChunk<R> {}
+
+/// Iterates over the pages of a column chunk and checks each twice: its header before the `parquet` crate acts on it,
+/// and its content before it is decoded.
+pub struct CheckedPages<R: ChunkReader> {
+    inner: SerializedPageReader<R>,
+    file: Arc<R>,
+    length: u64,
+    column: String,
+    codec: Compression,
+    /// The maximum repetition and definition levels.
+    levels: (i16, i16),
+    /// The offset of the next page header, in step with `inner`.
+    offset: u64,
+    remaining: u64,
+    page_bytes: u64,
+    values_left: u64,
+    /// The header at `offset`, after it was checked.
+    header: Option<PageHeader>,
+    errors: ErrorSlot,
+}
+
+/// How many bytes are read for a page header at first. Nearly all headers fit.
+const HEADER_GUESS: u64 = 256;
+/// The most bytes of a header. Its statistics include a smallest and a largest value.
+const HEADER_BYTES: u64 = 16 << 20;
+
+impl<R: ChunkReader> CheckedPages<R> {
+    /// Keeps an error for the reader of the row group, and returns its text.
+    fn keep(&self, problem: PageProblem, text: String) -> ParquetError {
+        let column = self.column.clone();
+        self.errors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(PageError { column, problem });
+        ParquetError::General(text)
+    }
+
+    fn corrupt(&self, reason: impl Into<String>) -> ParquetError {
+        let reason = reason.into();
+        self.keep(PageProblem::Damaged(reason.clone()), reason)
+    }
+
+    /// Records the column in which the `parquet` crate found an error.
+    fn note(&self, error: ParquetError) -> ParquetError {
+        let reason = one_line(&error.to_string());
+        self.corrupt(reason);
+        error
+    }
+
+    /// Reads and checks the header of the next page; `None` at the end of the chunk.
+    fn check_next(&mut self) -> Result<Option<PageHeader>> {
+        if self.header.is_some() || self.remaining == 0 {
+            return Ok(self.header);
+        }
+        let header = self.read_header()?;
+        let room = self.remaining.saturating_sub(header.length as u64);
+        if header.length as u64 > self.remaining || header.compressed > room {
+            return Err(self.corrupt(format!(
+                "a page claims {} bytes where {room} are left",
+                header.compressed
+            )));
+        }
+        if let Err(limit) =
+            Limits::check("parquet-page-bytes", header.uncompressed, self.page_bytes)
+        {
+            return Err(self.keep(PageProblem::Large(limit), "a page is too large".to_owned()));
+        }
+        let most = most_expanded(self.codec, header.compressed);
+        if header.uncompressed > most {
+            return Err(self.corrupt(format!(
+                "a page claims to expand from {} to {} bytes, more than {} can",
+                header.compressed,
+                header.uncompressed,
+                codec_name(self.codec)
+            )));
+        }
+        match header.kind {
+            PageKind::Data | PageKind::DataV2 => {
+                self.values_left = self
+                    .values_left
+                    .checked_sub(header.values)
+                    .ok_or_else(|| self.corrupt("pages claim more values than the column chunk"))?;
+            }
+            PageKind::Dictionary if header.values > header.uncompressed.saturating_mul(8) => {
+                return Err(self.corrupt("a dictionary claims more values than it has bits"));
+            }
+            PageKind::Dictionary | PageKind::Index => {}
+        }
+        self.check_expansion(&header)?;
+        self.header = Some(header);
+        Ok(self.header)
+    }
+
+    fn read_header(&self) -> Result<PageHeader> {
+        let mut size = HEADER_GUESS;
+        loop {
+            let left = self.remaining.min(self.length.saturating_sub(self.offset));
+            let wanted = usize::try_from(size.min(left)).unwrap_or(0);
+            let bytes = self.file.get_bytes(self.offset, wanted)?;
+            match page_header(&bytes) {
+                Ok(header) => return Ok(header),
+                Err(END) if size < left && size < HEADER_BYTES => size *= 16,
+                Err(END) => {
+                    return Err(self.corrupt("a page header goes beyond the column chunk"));
+                }
+                Err(reason) => return Err(self.corrupt(reason)),
+            }
+        }
+    }
+
+    /// Checks that a page does not expand beyond its claimed size. The `parquet` crate lets gzip and Brotli write
+    /// without a limit before it compares sizes. A page that could exceed the page limit is therefore decompressed once
+    /// in advance, and the output discarded.
+    fn check_expansion(&self, header: &PageHeader) -> Result<()> {
+        let doubtful = match self.codec {
+            Compression::GZIP(_) => header.compressed.saturating_mul(GZIP_RATIO) > self.page_bytes,
+            Compression::BROTLI(_) => true,
+            _ => false,
+        };
+        if !doubtful || header.kind == PageKind::Index {
+            return Ok(());
+        }
+        let length = header.compressed.saturating_sub(header.levels);
+        let length = usize::try_from(length).map_err(|_| missing("memory"))?;
+        let start = self.offset + header.length as u64 + header.levels;
+        let body = self.file.get_bytes(start, length)?;
+        let most = header.uncompressed.saturating_add(1);
+        let expanded = match self.codec {
+            Compression::GZIP(_) => io::copy(
+                &mut flate2::read::MultiGzDecoder::new(&*body).take(most),
+                &mut io::sink(),
+            ),
+            _ => io::copy(
+                &mut brotli::Decompressor::new(&*body, 4096).take(most),
+                &mut io::sink(),
+            ),
+        };
+        // The reader reports a stream that does not decompress.
+        if expanded.is_ok_and(|expanded| expanded > header.uncompressed) {
+            return Err(self.corrupt(format!(
+                "a page expands beyond the {} bytes it claims",
+                header.uncompressed
+            )));
+        }
+        Ok(())
+    }
+
+    /// Skips the page whose header has just been checked.
+    fn advance(&mut self) -> Option<PageKind> {
+        let header = self.header.take()?;
+        let size = header.length as u64 + header.compressed;
+        self.offset = self.offset.saturating_add(size);
+        self.remaining = self.remaining.saturating_sub(size);
+        Some(header.kind)
+    }
+
+    /// Checks the content of a page. DELTA encodings begin with a count of lengths, for which the decoder allocates
+    /// memory.
+    fn check_content(&self, page: &Page) -> Result<()> {
+        let (encoding, values) = (page.encoding(), u64::from(page.num_values()));
+        if !matches!(
+            encoding,
+            Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY
+        ) {
+            return Ok(());
+        }
+        let start = match page {
+            Page::DataPage { buf, .. } => self.levels_length(buf),
+            Page::DataPageV2 {
+                def_levels_byte_len,
+                rep_levels_byte_len,
+                ..
+            } => usize::try_from(u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len))
+                .ok(),
+            Page::DictionaryPage { .. } => return Ok(()),
+        };
+        let data = start.and_then(|start| page.buffer().get(start..));
+        let data = data.ok_or_else(|| self.corrupt("levels go beyond their page"))?;
+        let wrong = |reason| match reason {
+            END => self.corrupt("delta lengths go beyond their page"),
+            reason => self.corrupt(reason),
+        };
+        let (end, _) = delta_extent(data, values).map_err(wrong)?;
+        if encoding == Encoding::DELTA_BYTE_ARRAY {
+            delta_extent(data.get(end..).unwrap_or_default(), values).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of the levels in a version 1 page, where a length precedes each kind of level.
+    fn levels_length(&self, page: &[u8]) -> Option<usize> {
+        let mut at = 0_usize;
+        for most in [self.levels.0, self.levels.1] {
+            if most > 0 {
+                let length = page.get(at..at.checked_add(4)?)?.first_chunk::<4>()?;
+                at = at
+                    .checked_add(4)?
+                    .checked_add(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+            }
+        }
+        Some(at)
+    }
+}
+
+/// The ratio of a page that consists of repetition only: deflate expands two bits to 258 bytes.
+const GZIP_RATIO: u64 = 1032;
+
+/// Returns the most bytes that a codec can expand this many bytes to.
+const fn most_expanded(codec: Compression, compressed: u64) -> u64 {
+    let ratio = match codec {
+        // A copy of 3 bytes expands to 64.
+        Compression::SNAPPY => 22,
+        Compression::LZ4 | Compression::LZ4_RAW => 255,
+        Compression::GZIP(_) => GZIP_RATIO,
+        _ => return u64::MAX,
+    };
+    compressed.saturating_mul(ratio).saturating_add(64)
+}
+
+/// Returns the codec's name without its level.
+#[must_use]
+pub fn codec_name(codec: Compression) -> String {
+    let name = codec.to_string();
+    name.split('(').next().unwrap_or_default().to_owned()
+}
+
+impl<R: ChunkReader> Iterator for CheckedPages<R> {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl<R: ChunkReader> PageReader for CheckedPages<R> {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        // The inner reader skips index pages as well.
+        while self.check_next()?.is_some() {
+            if self.advance() != Some(PageKind::Index) {
+                break;
+            }
+        }
+        let page = self
+            .inner
+            .get_next_page()
+            .map_err(|error| self.note(error))?;
+        if let Some(page) = &page {
+            self.check_content(page)?;
+        }
+        Ok(page)
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        self.check_next()?;
+        self.inner
+            .peek_next_page()
+            .map_err(|error| self.note(error))
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.check_next()?;
+        self.advance();
+        self.inner
+            .skip_next_page()
+            .map_err(|error| self.note(error))
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool> {
+        self.check_next()?;
+        self.inner
+            .at_record_boundary()
+            .map_err(|error| self.note(error))
+    }
+}

@@ -1,0 +1,17 @@
+"""Tables that are read in place."""
+
+from collections.abc import Sequence
+from typing import Optional
+
+class TableOptions:
+    """A table that is read in place.
+
+    Args:
+        columns: The columns to read; all if empty.
+        version: The version of a Delta table; ``None`` for a folder of Parquet files.
+    """
+
+    def __new__(cls, columns: Sequence[str], version: Optional[int] = None) -> TableOptions: ...
+
+def delta_version(location: str, settings: Optional[dict[str, str]] = None) -> int:
+    """Returns the number of the latest version of a Delta table."""
