@@ -46,8 +46,14 @@ test-rust: ## Rust tests and doc tests
 test-python: build install ## the Python package; the real mosaicml-streaming against this build, both ways
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) python/tests $(TEST_ARGS)
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/interop
+	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q tests/trainers
 	$(MAKE) docs-test
 	$(MAKE) test-webdataset
+
+.PHONY: trainers
+trainers: install ## every trainer, stopped and resumed in four worlds, with and without worker processes
+	@scripts/venv.sh .cache/venv-trainers tests/trainers/requirements.txt tests/trainers/overrides.txt
+	PYTHONPATH=$(CURDIR)/python .cache/venv-trainers/bin/python -m pytest -q tests/trainers --full
 
 .PHONY: docs-test
 docs-test: build install ## every example of the README and the guides; UPDATE_DOCS=1 writes what console blocks print into the pages
@@ -116,7 +122,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	scripts/crates.sh
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata crates/tokenize/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
+	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/trainers tests/webdataset crates/order/testdata crates/tokenize/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
 	cd python && ../.venv/bin/ruff check --quiet . ../examples && ../.venv/bin/ruff format --quiet --check . ../examples && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: fuzz

@@ -230,6 +230,15 @@ def test_ranks_that_share_samples() -> None:
     assert (found.num_ranks, found.rank, found.worker_of_rank) == (3, 1, 1)
 
 
+def test_a_batch_size_that_differs_is_warned_of(folder: Path) -> None:
+    from accelerate.data_loader import IterableDatasetShard
+
+    dataset = StreamingDataset(local=str(folder), batch_size=6)
+    shard = IterableDatasetShard(dataset, 8, num_processes=3, process_index=0)
+    with pytest.warns(UserWarning, match='of the loader is 8, and that of the dataset is 6'):
+        next(iter(shard))
+
+
 def test_own_wrappers_of_accelerate_are_recognized(folder: Path) -> None:
     from accelerate.data_loader import IterableDatasetShard
 
@@ -318,18 +327,20 @@ def test_the_guide_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setenv('ACCELERATE_USE_CPU', 'true')
     snippets = re.findall(r'^```python\n(.*?)^```$', GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 4
+    assert len(snippets) == 5
     launched = types.ModuleType('launched')
     vars(launched).update(folder=str(folder), output=str(tmp_path), model=Model())
     monkeypatch.setitem(sys.modules, 'launched', launched)
     names: dict[str, Any] = {}
-    steps = []
-    for snippet in snippets:
+    steps, firsts = [], []
+    for number, snippet in enumerate(snippets):
         exec(snippet, names)
         steps.append(names.get('step'))
+        if number > 2:
+            firsts.append(next(iter(names['loader']))['number'].tolist())
     # An epoch of one rank; torchdata stopped after its sixth batch, and continues with the next.
-    assert steps == [125, 125, 125, 5]
+    assert steps == [125, 125, 125, 5, 5]
     assert names['trainer'].state.global_step == 2 * 126
     plain = StreamingDataset(local=str(folder), batch_size=BATCH, shuffle=True)
     order = [int(sample['number']) for sample in plain]
-    assert next(iter(names['loader']))['number'].tolist() == order[6 * BATCH : 7 * BATCH]
+    assert firsts == [order[6 * BATCH : 7 * BATCH], order[3 * BATCH : 4 * BATCH]]

@@ -95,11 +95,16 @@ class Split(NamedTuple):
                 'leave out `replication`, or do not pass the loader to `accelerator.prepare`',
             )
 
-    def warn(self) -> None:
-        """Warns if this rank has to read more than its own samples."""
-        if self.processes == 1 or self.is_placed:
+    def warn(self, batch_size: Optional[int]) -> None:
+        """Warns if this rank has to read more than its own samples, or others than with the dataset's batch size."""
+        if self.is_placed and batch_size not in (None, self.batch_size):
+            text = (
+                f'the batch size of the loader is {self.batch_size}, and that of the dataset is {batch_size}: the '
+                f'order of samples is that of the loader. The Trainer of transformers takes it from its checkpoint.'
+            )
+        elif self.processes == 1 or self.is_placed:
             return
-        if self.is_dispatched:
+        elif self.is_dispatched:
             text = (
                 f'{self.name} of accelerate reads all samples on the first rank and sends the others their '
                 f'part. Pass `dispatch_batches=False`, so that every rank reads only its own samples.'

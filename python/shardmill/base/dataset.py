@@ -750,7 +750,7 @@ class StreamingDataset(
         split = find_split(self, is_plain) or self._starter_split
         if split is None:
             return samples_of(self)
-        split.warn()
+        split.warn(self.batch_size)
         if split.is_dispatched and split.number:
             # The library reads only on the first rank.
             return iter(())
