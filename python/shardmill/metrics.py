@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.server
-import json
-import os
 import pathlib
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
+from shardmill._loggers import (
+    Callback,
+    Observed,
+    lightning_callback,
+    log_to_mlflow,
+    log_to_transformers,
+)
 from shardmill._openmetrics import CONTENT_TYPE, openmetrics_text
+from shardmill._traces import otlp_trace, replace_file, trace
 from shardmill.base import _arguments as check
 from shardmill.stats import LoaderStats
 
@@ -25,15 +29,15 @@ __all__ = [
     'Callback',
     'Server',
     'Watch',
+    'lightning_callback',
     'log_to_mlflow',
+    'log_to_transformers',
     'openmetrics_text',
+    'otlp_trace',
     'serve',
     'trace',
     'write_textfile',
 ]
-
-#: Receives the result of `StreamingDataLoader.stats` and the number of batches since the loader was constructed.
-Callback = Callable[[LoaderStats, int], None]
 
 
 class Watch:
@@ -98,44 +102,8 @@ class Watch:
                 callback(reported, self.batches)
 
 
-class _Observed(Protocol):
-    """A loader that reports its statistics."""
-
-    dataset: Any
-
-    def stats(self) -> LoaderStats: ...
-
-    def on_stats(self, callback: Callback, every: int) -> None: ...
-
-
-def log_to_mlflow(loader: _Observed, every: int = 100, prefix: str = 'shardmill/') -> None:
-    """Logs the metrics of a loader to the active MLflow run, by batch number.
-
-    Args:
-        loader: The `StreamingDataLoader`.
-        every: The number of batches between log entries.
-        prefix: The prefix of metric names.
-
-    Raises:
-        ImportError: MLflow is not installed.
-        ValueError: `every` is not positive.
-    """
-    try:
-        import mlflow
-    except ImportError as error:
-        raise ImportError(
-            'logging to MLflow needs MLflow: run `pip install mlflow-skinny`', name='mlflow'
-        ) from error
-
-    def log(stats: LoaderStats, batch: int) -> None:
-        numbers = {f'{prefix}{name}': float(value) for name, value in stats.items()}
-        mlflow.log_metrics(numbers, step=batch)
-
-    loader.on_stats(log, every)
-
-
 def write_textfile(
-    loader: _Observed,
+    loader: Observed,
     file: Path,
     every: int = 100,
     labels: Optional[Mapping[str, Any]] = None,
@@ -156,22 +124,9 @@ def write_textfile(
     target = pathlib.Path(file)
 
     def write(stats: LoaderStats, _: int) -> None:
-        _replace(target, openmetrics_text(stats, labels))
+        replace_file(target, openmetrics_text(stats, labels))
 
     loader.on_stats(write, every)
-
-
-def _replace(file: pathlib.Path, text: str) -> None:
-    """Writes a file under another name, then renames it."""
-    number, name = tempfile.mkstemp(prefix=f'.{file.name}-', dir=file.parent)
-    try:
-        with os.fdopen(number, 'w', encoding='utf-8') as out:
-            out.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 class Server:
@@ -197,7 +152,7 @@ class Server:
 
 
 def serve(
-    loader: _Observed,
+    loader: Observed,
     port: int = 9400,
     host: str = '127.0.0.1',
     labels: Optional[Mapping[str, Any]] = None,
@@ -231,46 +186,3 @@ def serve(
 
     port = check.whole('port', port, 0)
     return Server(http.server.ThreadingHTTPServer((check.text('host', host), port), Handler))
-
-
-@contextlib.contextmanager
-def trace(loader: _Observed, file: Path, rank: int = 0) -> Iterator[None]:
-    """Records what the reader of a loader does, and writes it to a file for Perfetto or ``chrome://tracing``.
-
-    The file has a line for each fetch, hash check, decompression, write to the cache, batch that is filled and wait
-    for a batch. It covers what this process reads; worker processes are not recorded.
-
-    Args:
-        loader: The `StreamingDataLoader`.
-        file: The JSON file, written when the block ends.
-        rank: The number of this rank. Traces of several ranks can be concatenated.
-    """
-    reader = loader.dataset._here()
-    reader.start_trace()
-    try:
-        yield
-    finally:
-        steps = reader.end_trace()
-        lanes = {(name, lane) for name, lane, *_ in steps}
-        events: list[dict[str, Any]] = [
-            {'ph': 'M', 'name': 'process_name', 'pid': rank, 'args': {'name': f'rank {rank}'}}
-        ]
-        threads = {key: number for number, key in enumerate(sorted(lanes), start=1)}
-        for (name, lane), number in threads.items():
-            label = {'name': f'{name} {lane + 1}'}
-            events.append(
-                {'ph': 'M', 'name': 'thread_name', 'pid': rank, 'tid': number, 'args': label}
-            )
-        for name, lane, start, duration in steps:
-            events.append(
-                {
-                    'ph': 'X',
-                    'name': name,
-                    'cat': 'shardmill',
-                    'pid': rank,
-                    'tid': threads[name, lane],
-                    'ts': start * 1e6,
-                    'dur': duration * 1e6,
-                }
-            )
-        _replace(pathlib.Path(file), json.dumps({'displayTimeUnit': 'ms', 'traceEvents': events}))

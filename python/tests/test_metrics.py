@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import pickle
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
 
 from shardmill import MDSWriter, StreamingDataLoader, StreamingDataset, metrics
+from shardmill.errors import UsageError
 from shardmill.stats import DatasetStats, LoaderStats
 
 SAMPLES = 100
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    with MDSWriter(out=str(tmp_path / 'data'), columns={'x': 'ndarray:int32:4'}) as out:
+def write_numbers(path: Path) -> Path:
+    with MDSWriter(out=str(path), columns={'x': 'ndarray:int32:4'}) as out:
         for number in range(SAMPLES):
             out.write({'x': np.full(4, number, np.int32)})
-    return tmp_path / 'data'
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_numbers(tmp_path / 'data')
 
 
 def make_loader(folder: Path, workers: int = 0) -> StreamingDataLoader:
@@ -125,6 +133,86 @@ def test_without_mlflow_the_error_says_what_to_install(
         metrics.log_to_mlflow(make_loader(folder))
 
 
+def test_lightning(folder: Path) -> None:
+    lightning = pytest.importorskip('lightning.pytorch')
+    import torch
+    from lightning.pytorch.loggers.logger import DummyLogger
+
+    logged: list[tuple[int, float]] = []
+
+    class Logger(DummyLogger):
+        def log_metrics(self, metrics: dict[str, float], step: Optional[int] = None) -> None:
+            assert step is not None
+            logged.append((step, metrics['feed/num_samples_yielded']))
+
+    class Module(lightning.LightningModule):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, _: int) -> Any:
+            return self.layer(batch['x'].float()).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def fit(loader: Any) -> None:
+        trainer = lightning.Trainer(
+            accelerator='cpu',
+            max_epochs=1,
+            logger=Logger(),
+            callbacks=[metrics.lightning_callback(every=4, prefix='feed/')],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            log_every_n_steps=1000,
+        )
+        trainer.fit(Module(), loader)
+
+    fit(make_loader(folder))
+    assert logged == [(4, 32.0), (8, 64.0), (12, 96.0)]
+    with pytest.raises(UsageError, match='which has no statistics'):
+        fit(torch.utils.data.DataLoader(make_loader(folder).dataset, batch_size=8))
+
+
+def test_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip('transformers')
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {'loss': self.layer(x.float()).mean()}
+
+    data = write_numbers(tmp_path / 'data')
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path / 'out'),
+        per_device_train_batch_size=8,
+        num_train_epochs=1,
+        remove_unused_columns=False,
+        save_strategy='no',
+        logging_strategy='no',
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    dataset = StreamingDataset(local=str(data), batch_size=8)
+    trainer = transformers.Trainer(model=Model(), args=arguments, train_dataset=dataset)
+    metrics.log_to_transformers(trainer, every=5)
+    trainer.train()
+    logged = [
+        (each['step'], each['shardmill/batches'])
+        for each in trainer.state.log_history
+        if 'shardmill/batches' in each
+    ]
+    assert [step for step, _ in logged] == [5, 10]
+    # The Trainer reads a batch ahead.
+    assert all(step <= batches <= step + 1 for step, batches in logged)
+
+
 def test_metrics_are_openmetrics(folder: Path, tmp_path: Path) -> None:
     parser = pytest.importorskip('prometheus_client.openmetrics.parser')
     loader = make_loader(folder)
@@ -168,6 +256,46 @@ def test_metrics_are_served(folder: Path) -> None:
         urllib.request.urlopen(server.address, timeout=5)
 
 
+#: What Perfetto needs of the events used here: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+TRACE_SCHEMA: Any = {
+    'type': 'object',
+    'required': ['traceEvents'],
+    'properties': {
+        'displayTimeUnit': {'enum': ['ms', 'ns']},
+        'traceEvents': {
+            'type': 'array',
+            'items': {
+                'type': 'object',
+                'required': ['ph', 'name', 'pid'],
+                'properties': {'pid': {'type': 'integer'}, 'tid': {'type': 'integer'}},
+                'oneOf': [
+                    {
+                        'properties': {
+                            'ph': {'const': 'X'},
+                            'cat': {'type': 'string'},
+                            'ts': {'type': 'number', 'minimum': 0},
+                            'dur': {'type': 'number', 'minimum': 0},
+                        },
+                        'required': ['tid', 'ts', 'dur'],
+                    },
+                    {
+                        'properties': {
+                            'ph': {'const': 'M'},
+                            'name': {'enum': ['process_name', 'thread_name']},
+                            'args': {
+                                'properties': {'name': {'type': 'string'}},
+                                'required': ['name'],
+                            },
+                        },
+                        'required': ['args'],
+                    },
+                ],
+            },
+        },
+    },
+}
+
+
 def test_a_trace_names_every_step(folder: Path, tmp_path: Path) -> None:
     dataset = StreamingDataset(remote=str(folder), local=str(tmp_path / 'cache'), batch_size=8)
     loader = StreamingDataLoader(dataset, batch_size=8)
@@ -175,6 +303,8 @@ def test_a_trace_names_every_step(folder: Path, tmp_path: Path) -> None:
         for _ in loader:
             pass
     written = json.loads((tmp_path / 'trace.json').read_text())
+    jsonschema = pytest.importorskip('jsonschema')
+    jsonschema.validate(written, TRACE_SCHEMA)
     events = written['traceEvents']
     steps = [event for event in events if event['ph'] == 'X']
     assert {event['name'] for event in steps} >= {'fetch', 'hash', 'fill', 'wait'}
@@ -186,3 +316,69 @@ def test_a_trace_names_every_step(folder: Path, tmp_path: Path) -> None:
         own = sorted((each['ts'], each['dur']) for each in steps if each['tid'] == lane)
         assert all(a + b <= c + 1e-3 for (a, b), (c, _) in zip(own, own[1:]))
     assert named == {event['tid'] for event in steps}
+
+
+def test_spans_reach_a_collector(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip('opentelemetry.exporter.otlp.proto.http')
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    received = []
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers['Content-Length']))
+            received.append(ExportTraceServiceRequest.FromString(body))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Requests are not logged."""
+
+    server = http.server.HTTPServer(('127.0.0.1', 0), Collector)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        provider = TracerProvider()
+        exporter = OTLPSpanExporter(f'http://127.0.0.1:{server.server_port}/v1/traces')
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        dataset = StreamingDataset(remote=str(folder), local=str(tmp_path / 'cache'), batch_size=8)
+        loader = StreamingDataLoader(dataset, batch_size=8)
+        before = time.time_ns()
+        with metrics.otlp_trace(loader, rank=2, provider=provider):
+            for _ in loader:
+                pass
+        provider.shutdown()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    spans = [
+        span
+        for request in received
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    (parent,) = [span for span in spans if span.name == 'read']
+    steps = [span for span in spans if span is not parent]
+    assert {span.name for span in steps} >= {'fetch', 'hash', 'fill', 'wait'}
+    assert sum(span.name == 'fill' for span in steps) == 13
+    for span in steps:
+        assert span.parent_span_id == parent.span_id
+        assert before <= span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.end_time_unix_nano <= parent.end_time_unix_nano
+        assert ('shardmill.rank', 2) in {
+            (each.key, each.value.int_value) for each in span.attributes
+        }
+
+
+def test_without_opentelemetry_the_error_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, 'opentelemetry.trace', None)
+    with pytest.raises(ImportError, match=r'shardmill\[otlp\]'):
+        with metrics.otlp_trace(make_loader(folder)):
+            pass
