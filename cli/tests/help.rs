@@ -32,6 +32,7 @@ fn shardmill() {
                    extremes, means, histograms
       diff         Compare two datasets or sources: columns, shards, and samples
       cat          Print samples as JSON lines, or write their fields as files
+      add-column   Add the columns of a table to an MDS dataset that exists
       select       Select samples of a dataset, and write them to a small file, a view
       verify       Check a dataset: structure, lengths, hashes; with --deep every sample
       view         Show a dataset in the browser: samples, columns, shards, order and plan

@@ -1,6 +1,8 @@
 //! Tests the command line: exit status, standard output and standard error.
 
 #[cfg(test)]
+mod add_column;
+#[cfg(test)]
 mod advice;
 #[cfg(test)]
 mod again;

@@ -40,6 +40,7 @@ fn manual_pages_go_to_standard_output_or_into_files() {
         .map(|path| path.file_name().unwrap().to_str().unwrap())
         .collect();
     insta::assert_snapshot!(names.join("\n"), @r"
+    shardmill-add-column.1
     shardmill-bench.1
     shardmill-cat.1
     shardmill-commit.1

@@ -1,6 +1,7 @@
 //! The options and arguments, one file per verb. Values are parsed to the types of the libraries; the file of the same
 //! name in `commands` executes the verb.
 
+mod add_column;
 mod bench;
 mod cat;
 mod commit;
@@ -31,6 +32,7 @@ mod view;
 mod which;
 mod world;
 
+pub use add_column::AddColumnArgs;
 pub use bench::BenchArgs;
 pub use cat::CatArgs;
 pub use commit::CommitArgs;
@@ -153,6 +155,7 @@ pub enum Verb {
     #[command(hide = true)]
     Ls(LsArgs),
     Cat(CatArgs),
+    AddColumn(Box<AddColumnArgs>),
     Select(SelectArgs),
     Verify(VerifyArgs),
     View(ViewArgs),

@@ -1,5 +1,6 @@
 //! The commands, one file for each.
 
+mod add_column;
 mod bench;
 mod cat;
 mod commit;
@@ -53,6 +54,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Stats(args) => stats::run(args, limits, out),
         Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
+        Verb::AddColumn(args) => add_column::run(args, limits, out),
         Verb::Select(args) => select::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),
         Verb::View(args) => view::run(args, &cli.global, limits, out),

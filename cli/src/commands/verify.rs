@@ -141,6 +141,7 @@ fn one(
             expect_index: args.expect_index.clone(),
             // All stored samples are checked, and the side files as well.
             with_deleted: samples.with_deleted,
+            with_late: true,
             view: samples.view.clone(),
             ..OpenOptions::default()
         })?;

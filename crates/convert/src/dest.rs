@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use shardmill_core::{Progress, shell_word};
 use shardmill_dataset::{
-    Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, Videos, check_sides,
+    COLUMNS_FOLDER, COLUMNS_NAME, Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, Videos,
+    check_sides,
 };
 use shardmill_storage::{Place, PlaceEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
@@ -296,6 +297,7 @@ impl KnownFiles {
             || is_provenance(name)
             || name == RECORD_NAME
             || name == TOMBSTONES_NAME
+            || name == COLUMNS_NAME
             || Lengths::is_file_name(name)
             || Videos::is_file_name(name)
             || name == WORK_FOLDER
@@ -318,8 +320,7 @@ fn unknown_entry(
     let interrupted = Found::read(target, &options.source.limits)?;
     let interrupted = interrupted.map_or_else(Vec::new, |found| found.folders());
     for entry in target.entries("")? {
-        if is_state_folder(&entry) || (entry.is_folder && is_exported_folder(target, &entry.name)?)
-        {
+        if is_state_folder(&entry) || (entry.is_folder && is_side_folder(target, &entry.name)?) {
             continue;
         }
         if entry.is_folder {
@@ -327,7 +328,7 @@ fn unknown_entry(
             let ours = KnownFiles::of(target, &entry.name, options);
             for inner in &inner {
                 let known = if inner.is_folder {
-                    is_exported_folder(target, &in_folder(&entry.name, &inner.name))?
+                    is_side_folder(target, &in_folder(&entry.name, &inner.name))?
                 } else {
                     ours.has(&inner.name, options)
                 };
@@ -360,6 +361,39 @@ fn is_state_folder(entry: &PlaceEntry) -> bool {
     entry.is_folder && entry.name.starts_with('.') && entry.name.ends_with(WORK_FOLDER)
 }
 
+/// Returns whether a folder contains only the index of another reader, or shards of late columns.
+fn is_side_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
+    Ok(is_exported_folder(target, name)? || late_shards(target, name)?.is_some())
+}
+
+/// Returns the folders and files of late columns in a folder; `None` for any other folder.
+fn late_shards(
+    target: Target<'_>,
+    name: &str,
+) -> Result<Option<Vec<(String, Vec<String>)>>, StorageError> {
+    if name.rsplit('/').next() != Some(COLUMNS_FOLDER) {
+        return Ok(None);
+    }
+    let mut found = Vec::new();
+    for entry in target.entries(name)? {
+        let folder = in_folder(name, &entry.name);
+        let is_hash = entry.name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !entry.is_folder || !is_hash {
+            return Ok(None);
+        }
+        let shards = target.entries(&folder)?;
+        if shards
+            .iter()
+            .any(|file| file.is_folder || !is_shard_name(&file.name))
+        {
+            return Ok(None);
+        }
+        let shards = shards.iter().map(|file| in_folder(&folder, &file.name));
+        found.push((folder.clone(), shards.collect()));
+    }
+    Ok(Some(found))
+}
+
 /// Returns whether a folder contains only the index of another reader.
 fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
     if name.rsplit('/').next() != Some(export::ENERGON_FOLDER) {
@@ -379,7 +413,7 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
         .into_iter()
         .filter(|entry| entry.is_folder && !is_state_folder(entry))
         .map(|entry| entry.name)
-        .filter(|name| name != export::ENERGON_FOLDER);
+        .filter(|name| name != export::ENERGON_FOLDER && name != COLUMNS_FOLDER);
     folders.extend(inner);
     // The names in the indexes must be read before the indexes are removed.
     let names: Vec<KnownFiles> = folders
@@ -418,6 +452,14 @@ fn remove_ours(
         if entry.is_folder && entry.name == export::ENERGON_FOLDER {
             for inner in export::ENERGON_FILES {
                 target.remove(&in_folder(&name, inner))?;
+            }
+            target.place.remove_folder(&name)?;
+        } else if entry.is_folder
+            && let Some(folders) = late_shards(target, &name)?
+        {
+            for (folder, shards) in folders {
+                target.remove_all(&shards)?;
+                target.place.remove_folder(&folder)?;
             }
             target.place.remove_folder(&name)?;
         } else if ours.has(&entry.name, options) && !entry.is_folder {

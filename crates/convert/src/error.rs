@@ -72,6 +72,18 @@ pub enum ConvertError {
         /// A way to resolve it.
         hint: Cow<'static, str>,
     },
+    /// Columns cannot be added to a dataset.
+    #[error("{reason}")]
+    Late {
+        /// The dataset.
+        dataset: String,
+        /// The cause, such as a key without a row.
+        reason: String,
+        /// The stable id.
+        id: &'static str,
+        /// A way to add them.
+        hint: Option<&'static str>,
+    },
     /// The source cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -233,6 +245,7 @@ impl ConvertError {
             | Self::Uncommitted { .. }
             | Self::Manifest { .. }
             | Self::Database { .. }
+            | Self::Late { .. }
             | Self::Conflict { .. } => None,
         }
     }
@@ -245,6 +258,7 @@ impl Diagnostic for ConvertError {
             | Self::Encoding { .. }
             | Self::NoColumns { .. }
             | Self::NoSuchPart { .. }
+            | Self::Late { .. }
             | Self::NoParts { .. } => ErrorKind::InvalidInput,
             Self::Nulls { .. } | Self::Manifest { .. } => ErrorKind::Corrupt,
             Self::Conflict { .. } | Self::Uncommitted { .. } => ErrorKind::Conflict,
@@ -256,7 +270,7 @@ impl Diagnostic for ConvertError {
     fn id(&self) -> &'static str {
         match self {
             Self::Option { option, .. } => option_id(option),
-            Self::Encoding { id, .. } | Self::Conflict { id, .. } => id,
+            Self::Encoding { id, .. } | Self::Conflict { id, .. } | Self::Late { id, .. } => id,
             Self::Nulls { .. } => "value-null",
             Self::NoColumns { .. } => "config-no-columns",
             Self::NoParts { .. } => "parts-none",
@@ -275,7 +289,8 @@ impl Diagnostic for ConvertError {
             Self::Nulls { source_name, .. } | Self::NoColumns { source_name } => {
                 Some(escape(source_name).into_owned())
             }
-            Self::Conflict { dest, .. }
+            Self::Late { dataset: dest, .. }
+            | Self::Conflict { dest, .. }
             | Self::NoParts { dest }
             | Self::NoSuchPart { dest, .. }
             | Self::Uncommitted { dest } => Some(escape(dest).into_owned()),
@@ -306,6 +321,7 @@ impl Diagnostic for ConvertError {
                     .to_owned(),
             ),
             Self::Nulls { hint, .. } => Some(hint.clone()),
+            Self::Late { hint, .. } => hint.map(str::to_owned),
             Self::Conflict { hint, .. } => Some(hint.clone().into_owned()),
             Self::NoParts { dest } => Some(format!(
                 "write them with `shardmill convert SOURCE {} --part I/N`",

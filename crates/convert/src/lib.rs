@@ -14,6 +14,8 @@
 //! [`open_rows`] opens the rows of tables, trees and datasets alike. [`select_samples`] finds the samples of a dataset
 //! that meet a condition.
 //!
+//! [`add_columns`] adds the columns of a table to a dataset that exists.
+//!
 //! [`export`] writes the indexes of other readers for existing tar shards. [`rewrite_tars`] rewrites or repairs tar
 //! shards.
 //!
@@ -42,6 +44,7 @@ mod identity;
 mod increment;
 mod input;
 mod journal;
+mod late;
 mod lengths;
 mod mds_source;
 mod nulls;
@@ -72,6 +75,7 @@ pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};
 pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
+pub use late::{AddColumnsOptions, AddedColumns, add_columns};
 pub use lengths::{LengthsOptions, WrittenLengths, write_lengths};
 pub use open::open_rows;
 pub use options::{

@@ -1,6 +1,8 @@
 //! The bytes of a shard whose structure has been checked.
 
-use shardmill_mds::OwnedShard as MdsShard;
+use std::sync::Arc;
+
+use shardmill_mds::{LateConfigs, OwnedShard as MdsShard, ShardEntry};
 use shardmill_webdataset::{OwnedShard as TarShard, read_offsets};
 
 use crate::catalog::Catalog;
@@ -13,10 +15,22 @@ use crate::mapped::Piece;
 pub enum Body<B> {
     /// A shard of an MDS index.
     Mds(MdsShard<B>),
+    /// A shard of an MDS index, and the shard of its late columns.
+    Late(Box<LateShard<B>>),
     /// A tar file.
     Tar(TarShard<B>),
     /// The whole file is one sample.
     File(B),
+}
+
+/// A shard with late columns.
+#[derive(Debug)]
+pub struct LateShard<B> {
+    /// The file of the dataset.
+    pub base: MdsShard<B>,
+    /// The file with the late columns.
+    pub late: MdsShard<B>,
+    configs: Arc<LateConfigs>,
 }
 
 impl<B: AsRef<[u8]>> Body<B> {
@@ -42,9 +56,20 @@ impl<B: AsRef<[u8]>> Body<B> {
                     sized
                 });
                 let entry = sized.as_ref().unwrap_or(entry);
-                let owned = MdsShard::open(entry, data, meta, limits)
-                    .map_err(|source| DatasetError::shard(place(), first, source))?;
-                Ok(Self::Mds(owned))
+                let open = |entry: &ShardEntry, data, meta| {
+                    MdsShard::open(entry, data, meta, limits)
+                        .map_err(|source| DatasetError::shard(place(), first, source))
+                };
+                let (Some([base, late]), Some(configs)) = (entry.halves(), &entry.config.late)
+                else {
+                    return Ok(Self::Mds(open(entry, data, meta)?));
+                };
+                let meta = meta.ok_or_else(|| DatasetError::shard_changed(place()))?;
+                Ok(Self::Late(Box::new(LateShard {
+                    base: open(&base, data, None)?,
+                    late: open(&late, meta, None)?,
+                    configs: Arc::clone(configs),
+                })))
             }
             Entry::Tar(entry) => {
                 let opened = match meta {
@@ -77,22 +102,28 @@ impl<B: AsRef<[u8]>> Body<B> {
     pub fn data(&self) -> &B {
         match self {
             Self::Mds(owned) => owned.data(),
+            Self::Late(halves) => halves.base.data(),
             Self::Tar(owned) => owned.data(),
             Self::File(data) => data,
         }
     }
 
-    /// Returns the encoded bytes of a sample; `None` if it does not exist or its offsets are outside the data.
+    /// Returns the raw bytes of the late columns.
+    pub fn late_data(&self) -> Option<&B> {
+        match self {
+            Self::Late(halves) => Some(halves.late.data()),
+            Self::Mds(_) | Self::Tar(_) | Self::File(_) => None,
+        }
+    }
+
+    /// Returns the encoded bytes of a sample, without late columns; `None` if it does not exist or its offsets are outside
+    /// the data.
     #[inline]
     pub fn sample(&self, at: u64) -> Option<Piece<'_>> {
         let at = usize::try_from(at).ok()?;
         let (begin, end) = match self {
-            Self::Mds(owned) => {
-                let (begin, rest) = owned.table().get(4 + 4 * at..)?.split_first_chunk::<4>()?;
-                let end = rest.first_chunk::<4>()?;
-                let begin = u64::from(u32::from_le_bytes(*begin));
-                (begin, u64::from(u32::from_le_bytes(*end)))
-            }
+            Self::Mds(owned) => return mds_sample(owned, at),
+            Self::Late(halves) => return mds_sample(&halves.base, at),
             Self::Tar(owned) => {
                 let [begin, end] = owned.offsets().get(at..)?.first_chunk()?;
                 (*begin, *end)
@@ -106,4 +137,25 @@ impl<B: AsRef<[u8]>> Body<B> {
         let bytes = self.data().as_ref().get(range)?;
         Some(Piece { begin, bytes })
     }
+
+    /// Appends the encoded bytes of a sample with its late columns. Returns `None` if the shard has none, or if the sample
+    /// cannot be read.
+    pub fn join_sample(&self, at: u64, out: &mut Vec<u8>) -> Option<()> {
+        let (Self::Late(halves), at) = (self, usize::try_from(at).ok()?) else {
+            return None;
+        };
+        let (base, late) = (mds_sample(&halves.base, at)?, mds_sample(&halves.late, at)?);
+        halves.configs.join(base.bytes, late.bytes, out)
+    }
+}
+
+#[inline]
+fn mds_sample<B: AsRef<[u8]>>(owned: &MdsShard<B>, at: usize) -> Option<Piece<'_>> {
+    let (begin, rest) = owned.table().get(4 + 4 * at..)?.split_first_chunk::<4>()?;
+    let (begin, end) = (u32::from_le_bytes(*begin), rest.first_chunk::<4>()?);
+    let range = usize::try_from(begin).ok()?..usize::try_from(u32::from_le_bytes(*end)).ok()?;
+    Some(Piece {
+        begin: u64::from(begin),
+        bytes: owned.data().as_ref().get(range)?,
+    })
 }

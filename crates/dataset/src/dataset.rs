@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 use shardmill_core::{INDEX_NAME, Limits};
-use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry};
+use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry, join_shard};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
 use crate::entry::{Entry, Packing, Part, check_hashes_present};
 use crate::error::DatasetError;
 use crate::index_file::{expected_digest, open_index, read_index};
+use crate::late::{COLUMNS_NAME, LateColumns, if_present};
 use crate::live::LiveSamples;
 use crate::place::InPlace;
 use crate::problem::{DatasetProblem, Place};
@@ -32,8 +33,11 @@ pub struct OpenOptions {
     /// quickest hash of its index entry, if any. A single sample of an uncompressed shard is then read alone, without a
     /// hash.
     pub validate_hash: Option<HashAlgo>,
-    /// Whether deleted samples are read like all others. The side files of the index are then not read.
+    /// Whether deleted samples are read like all others. The side files of the index are then not read, and neither are late
+    /// columns.
     pub with_deleted: bool,
+    /// Whether late columns are read although deleted samples are, which may have values of others in them.
+    pub with_late: bool,
     /// The samples to read; `None` for all.
     pub view: Option<Arc<View>>,
 }
@@ -48,6 +52,8 @@ pub struct OpenOptions {
 pub struct Dataset {
     dir: Folder,
     index: Index,
+    /// The index without late columns, if the dataset has any.
+    base: Option<Index>,
     index_path: PathBuf,
     index_bytes: u64,
     /// The stored number of the first sample of each shard.
@@ -156,9 +162,10 @@ impl Dataset {
                 options.limits.index_bytes,
             )?,
         };
-        let dataset = Self {
+        let mut dataset = Self {
             dir,
             index,
+            base: None,
             index_path,
             index_bytes,
             starts,
@@ -168,10 +175,27 @@ impl Dataset {
             validate_hash: options.validate_hash,
             last: Mutex::default(),
         };
+        if has_sides && (options.with_late || !options.with_deleted) {
+            dataset.add_late()?;
+        }
         if let Some(algo) = options.validate_hash {
             check_hashes_present(dataset.index.shards.iter().map(Entry::Mds), algo)?;
         }
         Ok(dataset)
+    }
+
+    /// Adds the late columns, if there are any.
+    fn add_late(&mut self) -> Result<(), DatasetError> {
+        let most = self.limits.index_bytes;
+        let Some(text) = if_present(read_file(&self.dir, COLUMNS_NAME, most))? else {
+            return Ok(());
+        };
+        let path = self.dir.path_of(COLUMNS_NAME);
+        let late = LateColumns::parse(&text, &path, &self.limits)?;
+        let digest = self.view_target()?.digest;
+        let shards = late.join(&digest, &self.index.shards, &path)?;
+        self.base = Some(std::mem::replace(&mut self.index, Index { shards }));
+        Ok(())
     }
 
     /// Returns the dataset with the samples of a view only.
@@ -193,7 +217,7 @@ impl Dataset {
         let file = self.dir.open_file(name.unwrap_or(INDEX_NAME))?;
         let bytes = file.read_all(self.limits.index_bytes)?;
         let same = bytes.len() as u64 == self.index_bytes
-            && Index::parse(&bytes, &self.limits).is_ok_and(|index| index == self.index);
+            && Index::parse(&bytes, &self.limits).is_ok_and(|index| index == *self.base_index());
         if !same {
             return Err(DatasetError::file_changed(self.index_path.clone()));
         }
@@ -203,7 +227,17 @@ impl Dataset {
         })
     }
 
-    /// Returns the index.
+    fn base_index(&self) -> &Index {
+        self.base.as_ref().unwrap_or(&self.index)
+    }
+
+    /// Returns whether the dataset has late columns.
+    #[must_use]
+    pub const fn has_late(&self) -> bool {
+        self.base.is_some()
+    }
+
+    /// Returns the index. Late columns are columns of its shards.
     #[must_use]
     pub const fn index(&self) -> &Index {
         &self.index
@@ -483,7 +517,13 @@ impl<'a> Loader<'a> {
         let file = parts(entry)
             .next()
             .map_or("", |part| &part.stored().basename);
-        Shard::open(entry, shard, first, file, (data, meta), self.limits())
+        if entry.config.late.is_none() {
+            return Shard::open(entry, shard, first, file, (data, meta), self.limits());
+        }
+        let joined = join_shard(entry, &data, &meta.unwrap_or_default(), self.limits());
+        let (entry, data) =
+            joined.map_err(|source| DatasetError::shard(Place::file(file), first, source))?;
+        Shard::open(&entry, shard, first, file, (data, None), self.limits())
     }
 
     fn raw_bytes(

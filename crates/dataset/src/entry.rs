@@ -178,13 +178,18 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Returns the file with the offset table, if it is separate from the data.
+    /// Returns the second file: the offset table, if it is separate from the data, or the late columns.
     pub const fn table(self) -> Option<&'a FileInfo> {
         match self {
             Self::Mds(entry) => entry.raw_meta.as_ref(),
             Self::Tar(entry) => entry.offsets.as_ref(),
             Self::File(..) => None,
         }
+    }
+
+    /// Returns whether the second file holds late columns.
+    pub fn has_late(self) -> bool {
+        matches!(self, Self::Mds(entry) if entry.config.late.is_some())
     }
 
     /// Returns whether the data is stored compressed.
@@ -205,7 +210,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Returns the data, then the offset table if it has its own file.
+    /// Returns the data, then the offset table if it has its own file, or the late columns.
     pub fn parts(self) -> impl Iterator<Item = Part<'a>> {
         let (data, table) = match self {
             Self::Mds(entry) => {
@@ -273,6 +278,8 @@ impl<'a> Entry<'a> {
     /// the separate table if there is one. Returns `None` if only the whole shard can be read.
     pub fn place_of(self, at: u64) -> Option<std::ops::Range<u64>> {
         let (start, bytes) = match self {
+            // A sample with late columns is in two files.
+            Self::Mds(entry) if entry.config.late.is_some() => return None,
             Self::Mds(_) => (at.checked_mul(4)?.checked_add(4)?, 8),
             Self::Tar(entry) => {
                 entry.offsets.as_ref()?;

@@ -45,6 +45,7 @@ mod file_frame;
 mod files;
 mod index_file;
 mod keys;
+mod late;
 mod lengths;
 mod live;
 mod mapped;
@@ -70,7 +71,7 @@ mod videos;
 mod view;
 mod windows;
 
-pub use body::Body;
+pub use body::{Body, LateShard};
 pub use catalog::Catalog;
 pub use computed::{
     ComputeShards, Computed, ComputedStream, FileRanges, OpenComputed, StreamFiles,
@@ -83,6 +84,7 @@ pub use files::{
     PATH_COLUMN,
 };
 pub use keys::Keys;
+pub use late::{COLUMNS_FOLDER, COLUMNS_NAME, LateColumns};
 pub use lengths::{LengthUnit, Lengths};
 pub use live::LiveSamples;
 pub use mapped::{Piece, ShardBytes, map};

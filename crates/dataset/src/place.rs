@@ -29,6 +29,10 @@ impl InPlace {
         shard: usize,
         entry: &ShardEntry,
     ) -> Result<Option<Self>, DatasetError> {
+        // Late columns are joined with the whole shard.
+        if entry.config.late.is_some() {
+            return Ok(None);
+        }
         // PERF: a raw file next to a compressed one exists only in a local cache, never in a store.
         if dir.is_store() && entry.zip_data.is_some() {
             return Ok(None);

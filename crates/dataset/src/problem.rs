@@ -202,6 +202,10 @@ pub enum DatasetProblem {
     LengthsVersion,
     /// The column does not exist, or its lengths cannot be kept.
     LengthsColumn,
+    /// The late columns belong to another dataset.
+    ColumnsOther,
+    /// The list of late columns is damaged, or does not fit its dataset.
+    ColumnsDamaged,
     /// The index of videos of a dataset is damaged.
     VideoIndex,
     /// The column of videos does not exist, or the dataset has another format.
@@ -227,6 +231,9 @@ impl DatasetProblem {
             Some("fetch it again, or run convert --incremental, which restores it");
         const REINDEX: Option<&str> = Some("make the index anew from the shards");
         const REMEASURE: Option<&str> = Some("write it again with `shardmill index lengths`");
+        const READD: Option<&str> = Some(
+            "remove index.columns, which leaves the dataset without these columns, and run `shardmill add-column` again",
+        );
         const RELIST: Option<&str> =
             Some("list the files anew (`relist`), or name another local folder");
         match self {
@@ -392,6 +399,8 @@ impl DatasetProblem {
                 "lengths-column",
                 Some("name a column of text, bytes or arrays of an MDS dataset"),
             ),
+            Self::ColumnsOther => (Conflict, "columns-dataset", READD),
+            Self::ColumnsDamaged => (Corrupt, "columns-damaged", READD),
             Self::VideoIndex => (
                 Corrupt,
                 "video-index",

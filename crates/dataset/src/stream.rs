@@ -316,9 +316,9 @@ pub(crate) fn open_stream(
     // An index in the folder of a pattern may describe other files.
     let read = || stream_live::read_index(source, stream.with_deleted, &options.limits);
     let answer = stream.pattern.is_none().then(read);
-    let (bytes, provenance) = match answer {
-        Some(answer) => (Some(answer.index), answer.provenance),
-        None => (None, None),
+    let (bytes, provenance, columns) = match answer {
+        Some(answer) => (Some(answer.index), answer.provenance, answer.columns),
+        None => (None, None, Ok(None)),
     };
     let path = Path::new(&shown).join(INDEX_NAME);
     let is_none = |found: &Option<Result<Vec<u8>, StorageError>>| match found {
@@ -339,7 +339,7 @@ pub(crate) fn open_stream(
     let (bytes, shards, offsets) = match bytes {
         Some(Ok(bytes)) => {
             check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
-            let shards = Shards::parse(&bytes, &path, &options.limits)?;
+            let mut shards = Shards::parse(&bytes, &path, &options.limits)?;
             keep(&bytes, &shards)?;
             let indexed = IndexedStream {
                 source,
@@ -348,6 +348,10 @@ pub(crate) fn open_stream(
                 with_deleted: stream.with_deleted,
             };
             live = indexed.live(provenance, &options.limits)?;
+            let digest = Sha256::digest(&bytes).into();
+            if let Some(joined) = indexed.with_late(columns, &digest, &options.limits)? {
+                shards = joined;
+            }
             (bytes, shards, Vec::new())
         }
         Some(Err(error)) if error.is_no_bucket() => return Err(error.into()),

@@ -7,9 +7,10 @@ use shardmill_storage::{Dir, Folder, PublishMode, StorageError};
 
 use crate::entry::{Entry, Shards};
 use crate::error::DatasetError;
+use crate::late::{COLUMNS_NAME, LateColumns, if_present};
 use crate::live::LiveSamples;
 use crate::side_files::{
-    PROVENANCE_BYTES, PROVENANCE_NAME, SIDE_BYTES, SideFiles, Sides, TOMBSTONES_NAME, if_there,
+    PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, Sides, TOMBSTONES_NAME, if_there,
 };
 use crate::view::{View, ViewTarget};
 
@@ -18,16 +19,20 @@ pub struct IndexAnswer {
     pub index: Result<Vec<u8>, StorageError>,
     /// The provenance, if it was requested together with the index.
     pub provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
+    /// The list of late columns; `None` if there is none, or if deleted samples are wanted.
+    pub columns: Result<Option<Vec<u8>>, StorageError>,
 }
 
-/// Reads the index of a stream. From a store, it requests the provenance at the same time, unless deleted samples are
-/// wanted.
+/// Reads the index of a stream and the list of its late columns. From a store, it requests the provenance at the same
+/// time. If deleted samples are wanted, it reads only the index.
 pub fn read_index(source: &Folder, with_deleted: bool, limits: &Limits) -> IndexAnswer {
     let most = limits.index_bytes;
+    let columns = || if_present(if_there(source.read(COLUMNS_NAME, most)));
     if with_deleted || !source.is_store() {
         return IndexAnswer {
             index: source.read(INDEX_NAME, most),
             provenance: None,
+            columns: if with_deleted { Ok(None) } else { columns() },
         };
     }
     thread::scope(|scope| {
@@ -36,10 +41,18 @@ pub fn read_index(source: &Folder, with_deleted: bool, limits: &Limits) -> Index
             .spawn_scoped(scope, || {
                 if_there(source.read(PROVENANCE_NAME, PROVENANCE_BYTES))
             });
+        let late = thread::Builder::new()
+            .name("shardmill-columns".to_owned())
+            .spawn_scoped(scope, columns);
         let index = source.read(INDEX_NAME, most);
-        // If the thread cannot start, `IndexedStream::live` requests the provenance later.
+        // If a thread cannot start, `IndexedStream::live` requests the provenance later, and the list is read here.
         let provenance = provenance.ok().and_then(|thread| thread.join().ok());
-        IndexAnswer { index, provenance }
+        let late = late.ok().and_then(|thread| thread.join().ok());
+        IndexAnswer {
+            index,
+            provenance,
+            columns: late.unwrap_or_else(columns),
+        }
     })
 }
 
@@ -200,19 +213,49 @@ fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
         }
         return Ok(());
     };
-    let files = [
-        (TOMBSTONES_NAME, &sides.tombstones),
-        (PROVENANCE_NAME, &sides.provenance),
-    ];
-    for (name, text) in files {
-        let is_there = match dir.open_file(name) {
-            Ok(file) => file.len() == text.len() as u64 && file.read_all(SIDE_BYTES)? == *text,
-            Err(error) if error.is_not_found() => false,
-            Err(error) => return Err(error),
-        };
-        if !is_there {
-            dir.publish_bytes(None, name, text, PublishMode::Replace)?;
+    keep_file(dir, TOMBSTONES_NAME, &sides.tombstones)?;
+    keep_file(dir, PROVENANCE_NAME, &sides.provenance)
+}
+
+/// Writes a file into a folder that shards are fetched to, unless it already exists with these bytes.
+fn keep_file(dir: &Dir, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+    match dir.open_file(name) {
+        Ok(file) if file.len() == bytes.len() as u64 && file.read_all(file.len())? == bytes => {
+            Ok(())
         }
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => dir.publish_bytes(None, name, bytes, PublishMode::Replace),
     }
-    Ok(())
+}
+
+impl IndexedStream<'_> {
+    /// Returns the shards with their late columns. If shards are fetched to a folder, the list of late columns is copied
+    /// there.
+    pub fn with_late(
+        self,
+        columns: Result<Option<Vec<u8>>, StorageError>,
+        digest: &[u8; 32],
+        limits: &Limits,
+    ) -> Result<Option<Shards>, DatasetError> {
+        let Shards::Mds(base) = self.shards else {
+            return Ok(None);
+        };
+        let columns = columns?;
+        if let Some(cache) = self.cache {
+            match &columns {
+                Some(text) => keep_file(cache, COLUMNS_NAME, text)?,
+                None if self.with_deleted => {}
+                // The file describes an older state of the dataset.
+                None => {
+                    cache.remove(COLUMNS_NAME)?;
+                }
+            }
+        }
+        let Some(text) = columns else {
+            return Ok(None);
+        };
+        let path = self.source.path_of(COLUMNS_NAME);
+        let late = LateColumns::parse(&text, &path, limits)?;
+        Ok(Some(Shards::Mds(late.join(digest, base, &path)?)))
+    }
 }

@@ -13,6 +13,7 @@ use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 use crate::dataset::{Dataset, Loader, parts};
 use crate::entry::Part;
 use crate::error::DatasetError;
+use crate::late::COLUMNS_NAME;
 use crate::lengths::Lengths;
 use crate::problem::Place;
 use crate::report::{Findings, Found, Problem, ReadTotals, VerifyReport};
@@ -22,7 +23,8 @@ use crate::side_files::{
 use crate::videos::Videos;
 
 /// Files next to an index that the index does not list: its side files, and the work folder of a writer.
-const COMPANIONS: [&str; 5] = [
+const COMPANIONS: [&str; 6] = [
+    COLUMNS_NAME,
     INDEX_NAME,
     PROVENANCE_NAME,
     RECORD_NAME,
@@ -96,6 +98,7 @@ pub fn verify(
                 warnings: Found::default(),
                 converted: side_files.converted.as_ref(),
                 content: None,
+                file: stored_name(entry).to_owned(),
             };
             check.run(memory, options.deep)?;
             let ShardCheck {
@@ -221,6 +224,8 @@ struct ShardCheck<'a> {
     converted: Option<&'a Converted>,
     /// The content hash of the samples, if all of them were read.
     content: Option<Content>,
+    /// The file whose samples are checked.
+    file: String,
 }
 
 impl ShardCheck<'_> {
@@ -236,9 +241,29 @@ impl ShardCheck<'_> {
         if !data || meta == Some(false) {
             return Ok(());
         }
-        let entry = self.entry;
         let meta = meta.map(|_| memory.meta.as_slice());
-        let view = match ShardView::open(entry, &memory.data, meta, self.loader.dataset.limits()) {
+        let Some([base, late]) = self.entry.halves() else {
+            return self.samples(self.entry, (&memory.data, meta), deep);
+        };
+        self.samples(&base, (&memory.data, None), deep)?;
+        // The content hash does not cover late columns, and their samples are the same ones.
+        let (content, sound) = (self.content, self.counts.sound_samples);
+        self.converted = None;
+        self.file = stored_name(&late).to_owned();
+        self.samples(&late, (&memory.meta, None), deep)?;
+        self.content = content;
+        self.counts.sound_samples = self.counts.sound_samples.min(sound);
+        Ok(())
+    }
+
+    /// Checks the structure of a raw shard, and with `deep` its samples.
+    fn samples(
+        &mut self,
+        entry: &ShardEntry,
+        (data, meta): (&[u8], Option<&[u8]>),
+        deep: bool,
+    ) -> Result<(), DatasetError> {
+        let view = match ShardView::open(entry, data, meta, self.loader.dataset.limits()) {
             Ok(view) => view,
             Err(source) => {
                 self.shard_problem(None, source);
@@ -274,7 +299,7 @@ impl ShardCheck<'_> {
     }
 
     fn shard_problem(&mut self, at: Option<u64>, source: MdsError) {
-        let place = self.place(stored_name(self.entry), at, None);
+        let place = self.place(&self.file, at, None);
         let first_sample = self.loader.dataset.stored_samples(self.shard).start;
         self.problem(&DatasetError::shard(place, first_sample, source));
     }
@@ -419,7 +444,7 @@ impl ShardCheck<'_> {
             let Err(strict) = check_datum(field.encoding, field.datum, dataset.limits()) else {
                 continue;
             };
-            let place = self.place(stored_name(self.entry), Some(at), Some(field.name));
+            let place = self.place(&self.file, Some(at), Some(field.name));
             match decode(field.encoding, field.datum, dataset.limits()) {
                 Err(source) => self.problem(&DatasetError::Value {
                     place,

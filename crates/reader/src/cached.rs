@@ -321,9 +321,16 @@ impl ShardCache {
                 None => engine.whole(shard)?,
             };
             let piece = open.sample(at).ok_or_else(|| self.catalog.changed(shard))?;
+            let mut bytes = Vec::new();
+            if open.has_late() {
+                let joined = open.join_sample(at, &mut bytes);
+                joined.ok_or_else(|| self.catalog.changed(shard))?;
+            } else {
+                bytes.extend_from_slice(piece.bytes);
+            }
             let extract = Extract {
                 begin: piece.begin,
-                bytes: piece.bytes.to_vec(),
+                bytes,
             };
             if let Err(error) = open.check(&self.catalog) {
                 engine.distrust(shard);

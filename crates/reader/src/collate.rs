@@ -318,6 +318,7 @@ impl Collator {
         fill_context: &FillContext,
         alone: &[Extract],
     ) -> Result<BatchData, ReaderError> {
+        let joined = self.join_late(fill_context)?;
         let mut samples: Vec<Piece<'_>> = Vec::with_capacity(self.places.len());
         let mut schema: Option<&Arc<Schema>> = None;
         let mut same = true;
@@ -325,6 +326,7 @@ impl Collator {
             let slot = self.slots.get(*shard);
             let open = slot.and_then(|slot| slot.open.as_deref());
             let (piece, own) = match open {
+                Some(open) if open.has_late() => (joined.piece(number), Some(open.schema())),
                 Some(open) => (open.sample(*at), Some(open.schema())),
                 None => (
                     alone.get(number).map(Extract::piece),
@@ -364,6 +366,29 @@ impl Collator {
             },
             _ => self.rows(fill_context, &samples),
         }
+    }
+
+    /// Joins the samples of open shards with their late columns.
+    fn join_late(&self, fill_context: &FillContext) -> Result<Joined, ReaderError> {
+        let mut joined = Joined::default();
+        let open = |shard: &usize| self.slots.get(*shard)?.open.as_deref();
+        if !self
+            .used
+            .iter()
+            .filter_map(open)
+            .any(|open| open.has_late())
+        {
+            return Ok(joined);
+        }
+        for (shard, at) in &self.places {
+            if let Some(open) = open(shard).filter(|open| open.has_late())
+                && open.join_sample(*at, &mut joined.bytes).is_none()
+            {
+                return Err(fill_context.broken(Some(open), *shard, *at));
+            }
+            joined.ends.push(joined.bytes.len());
+        }
+        Ok(joined)
     }
 
     /// Copies the values of windows into one buffer per column.
@@ -623,6 +648,25 @@ impl Collator {
         let (shard, at) = self.places.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
         fill_context.broken(slot.and_then(|slot| slot.open.as_deref()), shard, at)
+    }
+}
+
+/// Samples that were joined with their late columns.
+#[derive(Default)]
+struct Joined {
+    bytes: Vec<u8>,
+    /// The end of each sample; an empty one for a sample without late columns.
+    ends: Vec<usize>,
+}
+
+impl Joined {
+    fn piece(&self, number: usize) -> Option<Piece<'_>> {
+        let start = match number.checked_sub(1) {
+            Some(before) => *self.ends.get(before)?,
+            None => 0,
+        };
+        let bytes = self.bytes.get(start..*self.ends.get(number)?)?;
+        Some(Piece { begin: 0, bytes })
     }
 }
 

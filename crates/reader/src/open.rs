@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use shardmill_dataset::{
-    Body, Catalog, DatasetError, Entry, KEY_COLUMN, Piece, Schema, ShardBytes, map,
+    Body, Catalog, DatasetError, DatasetProblem, Entry, KEY_COLUMN, Piece, Schema, ShardBytes, map,
 };
 use shardmill_storage::{Dir, FileHandle, FileIdentity};
 
@@ -24,8 +24,15 @@ pub(crate) struct OpenShard {
     schema: Arc<Schema>,
     samples: u64,
     body: Body<ShardBytes>,
+    /// One for the data, then one for late columns.
+    guards: Vec<Guard>,
+}
+
+/// Detects that a file changed while it is open.
+#[derive(Debug)]
+struct Guard {
     mark: Option<Mark>,
-    watch: Option<Watch>,
+    watch: Watch,
 }
 
 /// The last byte of the data that is not zero. If the file is truncated, and its missing bytes read as zeros, either
@@ -61,27 +68,38 @@ impl OpenShard {
         DatasetError::check_limit(("shard-bytes", limit), data.len(), || {
             data.path().to_owned()
         })?;
-        let meta = meta.map(|meta| meta.read_all(limit)).transpose()?;
-        let is_unread = catalog
+        let entry = catalog
             .entry(shard)
-            .is_some_and(|entry| matches!(entry, Entry::File(_, form) if !form.has_data()));
+            .ok_or_else(|| catalog.no_shard(shard))?;
+        let second = match meta {
+            Some(file) if entry.has_late() => Some(ShardBytes::Mapped(map(file)?)),
+            Some(file) => Some(ShardBytes::Memory(file.read_all(limit)?)),
+            None => None,
+        };
+        let is_unread = matches!(entry, Entry::File(_, form) if !form.has_data());
         let held = if is_unread {
             // Only the path of the file is used.
             ShardBytes::Memory(Vec::new())
         } else {
             ShardBytes::Mapped(map(data)?)
         };
-        let mut open = Self::new(catalog, shard, held, meta)?;
-        let name = catalog
-            .entry(shard)
-            .map(|entry| entry.data().basename.to_string());
-        open.watch = Some(Watch {
-            dir: dir.clone(),
-            name: name.unwrap_or_default(),
-            identity: data.identity()?,
-            opened: Instant::now(),
-            looked: AtomicU64::new(0),
+        let mut open = Self::new(catalog, shard, held, second)?;
+        let late = entry.table().zip(meta).filter(|_| entry.has_late());
+        let files = std::iter::once((entry.data(), data)).chain(late);
+        let bytes = std::iter::once(open.body.data()).chain(open.body.late_data());
+        let guards = files.zip(bytes).map(|((info, file), bytes)| {
+            Ok(Guard {
+                mark: Mark::of(bytes),
+                watch: Watch {
+                    dir: dir.clone(),
+                    name: info.basename.to_string(),
+                    identity: file.identity()?,
+                    opened: Instant::now(),
+                    looked: AtomicU64::new(0),
+                },
+            })
         });
+        open.guards = guards.collect::<Result<_, DatasetError>>()?;
         Ok(open)
     }
 
@@ -92,6 +110,7 @@ impl OpenShard {
         data: Vec<u8>,
         meta: Option<Vec<u8>>,
     ) -> Result<Self, DatasetError> {
+        let meta = meta.map(ShardBytes::Memory);
         Self::new(catalog, shard, ShardBytes::Memory(data), meta)
     }
 
@@ -99,32 +118,18 @@ impl OpenShard {
         catalog: &Catalog,
         shard: usize,
         data: ShardBytes,
-        meta: Option<Vec<u8>>,
+        meta: Option<ShardBytes>,
     ) -> Result<Self, DatasetError> {
         let (Some(entry), Some(schema)) = (catalog.entry(shard), catalog.schema(shard)) else {
             return Err(catalog.no_shard(shard));
         };
-        let mark = match &data {
-            ShardBytes::Mapped(mapping) => {
-                let bytes = mapping.bytes();
-                let at = bytes.iter().rposition(|byte| *byte != 0);
-                at.and_then(|at| {
-                    Some(Mark {
-                        at,
-                        byte: *bytes.get(at)?,
-                    })
-                })
-            }
-            ShardBytes::Memory(_) => None,
-        };
-        let body = Body::open(catalog, shard, data, meta.map(ShardBytes::Memory))?;
+        let body = Body::open(catalog, shard, data, meta)?;
         Ok(Self {
             shard,
             schema: Arc::clone(schema),
             samples: entry.samples(),
             body,
-            mark,
-            watch: None,
+            guards: Vec::new(),
         })
     }
 
@@ -139,6 +144,16 @@ impl OpenShard {
             return None;
         }
         self.body.sample(at)
+    }
+
+    /// Returns whether samples have late columns, which [`Self::sample`] does not return.
+    pub(crate) const fn has_late(&self) -> bool {
+        matches!(self.body, Body::Late(_))
+    }
+
+    /// Appends the encoded bytes of a sample with its late columns. Returns `None` if it cannot be read.
+    pub(crate) fn join_sample(&self, at: u64, out: &mut Vec<u8>) -> Option<()> {
+        self.body.join_sample(at, out)
     }
 
     /// Returns the value of a column of a sample; `None` if the sample does not have it.
@@ -158,6 +173,18 @@ impl OpenShard {
                 let mut fields = fields.into_iter();
                 let field = fields.find(|field| field.name == column);
                 Ok(field.map(|field| Cow::Borrowed(field.datum)))
+            }
+            Body::Late(halves) => {
+                let views = [halves.base.view(), halves.late.view()];
+                for view in &views {
+                    let fields = view.fields(at);
+                    let fields = fields
+                        .map_err(|source| DatasetError::shard_with(place(), number, source))?;
+                    if let Some(field) = fields.into_iter().find(|field| field.name == column) {
+                        return Ok(Some(Cow::Borrowed(field.datum)));
+                    }
+                }
+                Ok(None)
             }
             Body::Tar(owned) => {
                 let mut fields = Vec::new();
@@ -183,9 +210,14 @@ impl OpenShard {
         let Some(Cow::Borrowed(value)) = self.value(catalog, at, column)? else {
             return Ok(None);
         };
+        let data = self.body.data().as_ref().as_ptr_range();
+        if !data.contains(&value.as_ptr()) && self.has_late() {
+            let reason =
+                "it is in a late column, and only columns of the dataset itself are read in parts";
+            return Err(DatasetProblem::Indivisible.at(catalog.place(self.shard), reason));
+        }
         // INVARIANT: the value is a part of the data.
-        let start = self.body.data().as_ref().as_ptr().addr();
-        let offset = value.as_ptr().addr().saturating_sub(start);
+        let offset = value.as_ptr().addr().saturating_sub(data.start.addr());
         Ok(Some((offset as u64, value)))
     }
 
@@ -198,17 +230,11 @@ impl OpenShard {
     /// Checks that the bytes read so far are those of the shard: the file was neither truncated nor written to. Writes
     /// are detected as far as possible without reading the file again.
     pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), DatasetError> {
-        let Some(watch) = &self.watch else {
-            return Ok(());
-        };
-        let ShardBytes::Mapped(mapping) = self.body.data() else {
-            return Ok(());
-        };
-        let marked = self
-            .mark
-            .is_none_or(|mark| mapping.bytes().get(mark.at) == Some(&mark.byte));
-        if !marked || mapping.is_damaged() || !watch.is_unchanged()? {
-            return Err(catalog.changed(self.shard));
+        let files = std::iter::once(self.body.data()).chain(self.body.late_data());
+        for (guard, bytes) in self.guards.iter().zip(files) {
+            if !guard.is_unchanged(bytes)? {
+                return Err(catalog.changed(self.shard));
+            }
         }
         Ok(())
     }
@@ -222,12 +248,40 @@ impl OpenShard {
                 let source = owned.view().fields(at).err()?;
                 Some(DatasetError::shard_with(place, number, source))
             }
+            Body::Late(halves) => {
+                let base = halves.base.view().fields(at).err();
+                let source = base.or_else(|| halves.late.view().fields(at).err())?;
+                Some(DatasetError::shard_with(place, number, source))
+            }
             Body::Tar(owned) => {
                 let source = owned.view().fields(at).err()?;
                 Some(DatasetError::tar(place, number(at), source))
             }
             Body::File(_) => None,
         }
+    }
+}
+
+impl Mark {
+    fn of(bytes: &ShardBytes) -> Option<Self> {
+        let ShardBytes::Mapped(mapping) = bytes else {
+            return None;
+        };
+        let bytes = mapping.bytes();
+        let at = bytes.iter().rposition(|byte| *byte != 0)?;
+        let byte = *bytes.get(at)?;
+        Some(Self { at, byte })
+    }
+}
+
+impl Guard {
+    fn is_unchanged(&self, bytes: &ShardBytes) -> Result<bool, DatasetError> {
+        let ShardBytes::Mapped(mapping) = bytes else {
+            return Ok(true);
+        };
+        let mark = self.mark;
+        let marked = mark.is_none_or(|mark| mapping.bytes().get(mark.at) == Some(&mark.byte));
+        Ok(marked && !mapping.is_damaged() && self.watch.is_unchanged()?)
     }
 }
 

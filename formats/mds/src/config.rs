@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use shardmill_core::{Format, escape};
 
@@ -94,6 +95,17 @@ pub struct ShardConfig {
     pub hashes: Vec<HashAlgo>,
     /// The most raw bytes of a shard, as [`Cutter`](crate::Cutter) counts them; `None` for no limit.
     pub size_limit: Option<u64>,
+    /// The configs of the two files of the shard, if it has late columns.
+    pub late: Option<Arc<LateConfigs>>,
+}
+
+/// The configs of the two files of a shard with late columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateConfigs {
+    /// The config of the file of the dataset.
+    pub base: Arc<ShardConfig>,
+    /// The config of the file with the late columns.
+    pub late: Arc<ShardConfig>,
 }
 
 /// Returns the fixed separator of a format, if it has one.
@@ -112,7 +124,7 @@ pub(crate) fn is_json_blank(newline: &str) -> bool {
         .all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
 }
 
-fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), MdsError> {
+pub(crate) fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), MdsError> {
     let mut previous = None;
     for name in sorted {
         if previous == Some(name) {
@@ -156,6 +168,7 @@ impl ShardConfig {
                 compression,
                 hashes,
                 size_limit,
+                late: None,
             }),
         }
     }

@@ -40,6 +40,7 @@ mod error;
 mod frame;
 mod index;
 mod json;
+mod late;
 mod limits;
 mod merge;
 mod names;
@@ -62,7 +63,7 @@ pub use shardmill_codec::{
 };
 pub use text::{reaches_over, write_decimal, write_float, write_json_float, write_json_string};
 pub use value::{Image, NdArray, PilFrame, Value};
-pub use {config::*, index::*, shard::*};
+pub use {config::*, index::*, late::*, shard::*};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

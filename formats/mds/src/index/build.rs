@@ -49,6 +49,7 @@ impl RawConfig {
             compression: compression.map_err(at("compression"))?,
             hashes: hashes.collect::<Result<_, _>>().map_err(at("hashes"))?,
             size_limit: self.size_limit,
+            late: None,
         })
     }
 

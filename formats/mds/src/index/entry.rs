@@ -19,9 +19,9 @@ pub struct ShardEntry {
     pub raw_data: FileInfo,
     /// The compressed data; present exactly if the config has a compression.
     pub zip_data: Option<FileInfo>,
-    /// The uncompressed offsets; present for every format but MDS.
+    /// The uncompressed offsets; present for every format but MDS. In MDS: the uncompressed late columns, if there are any.
     pub raw_meta: Option<FileInfo>,
-    /// The compressed offsets; present for every format but MDS if the config has a compression.
+    /// The compressed form of `raw_meta`; present with it if the config has a compression.
     pub zip_meta: Option<FileInfo>,
 }
 
@@ -58,7 +58,7 @@ impl ShardEntry {
 
     fn write(&self, out: &mut Vec<u8>) {
         let mut object = ObjectWriter::new(out);
-        let split = self.config.format() != Format::Mds;
+        let split = self.config.format() != Format::Mds || self.raw_meta.is_some();
         self.config.write_columns(&mut object);
         self.config.write_storage(&mut object);
         object.key("raw_data");

@@ -1,0 +1,67 @@
+//! The command `shardmill add-column`: adds the columns of a table to a dataset.
+
+use serde::Serialize;
+use shardmill_convert::{AddColumnsOptions, AddedColumns, add_columns};
+use shardmill_core::{Limits, escape};
+use shardmill_source::SourceOptions;
+
+use super::options;
+use crate::args::AddColumnArgs;
+use crate::error::Stop;
+use crate::output::{Exit, Output, bytes, many};
+use crate::signals;
+
+#[derive(Serialize)]
+struct JsonAdded<'a> {
+    dataset: &'a str,
+    #[serde(flatten)]
+    added: &'a AddedColumns,
+}
+
+pub fn run(args: &AddColumnArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let mut source = SourceOptions {
+        limits,
+        remote: options::remote(&args.storage)?,
+        ..SourceOptions::default()
+    };
+    source.resources.jobs = args.jobs.count();
+    source.resources.temp_dir.clone_from(&args.temp_dir);
+    let options = AddColumnsOptions {
+        on: args.on.clone(),
+        columns: args.columns.clone(),
+        source,
+    };
+    let added = signals::with_progress("adding", out, |progress| {
+        add_columns(&args.dataset, args.sources.concat(), &options, progress)
+    })?;
+    let dataset = args.dataset.to_string();
+    if out.is_json() {
+        out.json(&JsonAdded {
+            dataset: &dataset,
+            added: &added,
+        })?;
+        return Ok(Exit::Done);
+    }
+    if out.is_quiet() {
+        return Ok(Exit::Done);
+    }
+    let columns = added.columns.iter();
+    let columns: Vec<String> = columns
+        .map(|(name, encoding)| format!("{} ({encoding})", escape(name)))
+        .collect();
+    out.line(format_args!(
+        "{}: added {} to {} in {} ({})",
+        escape(&dataset),
+        columns.join(", "),
+        many(added.samples, "sample"),
+        many(added.shards, "shard"),
+        bytes(added.stored_bytes),
+    ))?;
+    if let Some(replaced) = added.replaced.filter(|folder| *folder != added.folder) {
+        out.flush()?;
+        out.console().note(format_args!(
+            "{replaced} has the previous columns, for readers that are running; remove it when they have ended"
+        ));
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,253 @@
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
+
+use crate::common::{Place, rows};
+use crate::snapshot;
+
+/// Returns rows with the keys in this order, a number and a text for each.
+fn scores(keys: impl Iterator<Item = i64> + Clone) -> RecordBatch {
+    let columns: [(&str, ArrayRef, bool); 3] = [
+        (
+            "id",
+            Arc::new(Int64Array::from_iter_values(keys.clone())),
+            false,
+        ),
+        (
+            "quality",
+            Arc::new(Float32Array::from_iter_values(
+                keys.clone().map(|key| key as f32 / 2.0),
+            )),
+            false,
+        ),
+        (
+            "caption",
+            Arc::new(StringArray::from_iter_values(
+                keys.map(|key| format!("caption {key}")),
+            )),
+            false,
+        ),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+}
+
+/// Creates `shards` of 100 samples, and `scores.parquet` with their rows in another order.
+fn place(compression: &str) -> Place {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &rows(100));
+    let convert = ["convert", "data", "shards", "--samples-per-shard", "30"];
+    place.ok(&[&convert[..], &["--compression", compression]].concat());
+    place.parquet("scores.parquet", &scores((0..100).map(|n| n * 37 % 100)));
+    place
+}
+
+const ADD: [&str; 5] = ["add-column", "shards", "scores.parquet", "--on", "id"];
+
+fn samples(place: &Place) -> Vec<serde_json::Value> {
+    let text = place.ok(&["cat", "shards", "0..100"]);
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn samples_have_the_values_of_their_keys() {
+    for compression in ["none", "zstd:1"] {
+        let place = place(compression);
+        let before: Vec<Vec<u8>> = files(&place, "shards")
+            .iter()
+            .map(|name| place.read(name))
+            .collect();
+        let names = files(&place, "shards");
+        let added = place.ok(&ADD);
+        assert!(
+            added.contains("added caption (str), quality (float32)"),
+            "{added}"
+        );
+        for (number, sample) in samples(&place).iter().enumerate() {
+            assert_eq!(sample["id"], number);
+            assert_eq!(sample["name"], format!("row {number}"));
+            assert_eq!(sample["caption"], format!("caption {number}"));
+            assert_eq!(sample["quality"], number as f64 / 2.0);
+        }
+        // The files of the dataset are as they were.
+        let after: Vec<Vec<u8>> = names.iter().map(|name| place.read(name)).collect();
+        assert_eq!(before, after);
+        place.ok(&["verify", "shards", "--deep", "--strict"]);
+        let sample = place.ok(&["cat", "shards", "7", "--raw", "--column", "caption"]);
+        assert_eq!(sample, "caption 7");
+        let found = place.json(&["stats", "shards", "--json"]);
+        let columns = found["columns"].as_array().unwrap();
+        assert!(columns.iter().any(|column| column["name"] == "quality"));
+        // The dataset with its late columns is a source like any other.
+        place.ok(&["convert", "shards", "joined", "--where", "quality > 40"]);
+        assert_eq!(place.json(&["inspect", "joined", "--json"])["samples"], 19);
+        std::fs::remove_file(place.path().join("shards/index.columns")).unwrap();
+        assert!(samples(&place)[0].get("quality").is_none());
+    }
+}
+
+fn files(place: &Place, folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(place.path().join(folder)).unwrap();
+    let entries = entries.map(|entry| entry.unwrap());
+    let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    let name = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();
+    files
+        .map(|entry| format!("{folder}/{}", name(entry)))
+        .collect()
+}
+
+#[test]
+fn the_same_rows_in_any_order_give_the_same_bytes() {
+    let index = |keys: Vec<i64>, jobs: &str| {
+        let place = place("zstd:1");
+        place.parquet("scores.parquet", &scores(keys.into_iter()));
+        place.ok(&[&ADD[..], &["--jobs", jobs]].concat());
+        let text = String::from_utf8(place.read("shards/index.columns")).unwrap();
+        // The folder is named after the table.
+        let folder = text.split_once("columns/").unwrap().1;
+        let folder = folder.split_once('/').unwrap().0.to_owned();
+        text.replace(&folder, "")
+    };
+    let first = index((0..100).collect(), "1");
+    assert_eq!(first, index((0..100).rev().collect(), "3"));
+}
+
+#[test]
+fn columns_can_be_added_again() {
+    let place = place("zstd:1");
+    place.ok(&[&ADD[..], &["--column", "quality"]].concat());
+    let again = place.run(&[&ADD[..], &["--column", "quality"]].concat());
+    snapshot!(again.shown(), @r#"
+    exit 2
+    --- stderr
+    error[columns-exist]: shards: the dataset already has a column `quality`; name the columns to add with --column, or give the column another name
+    "#);
+    let added = place.ok(&[&ADD[..], &["--column", "words:str=caption"]].concat());
+    assert!(added.contains("added words (str)"), "{added}");
+    for (number, sample) in samples(&place).iter().enumerate() {
+        assert_eq!(sample["quality"], number as f64 / 2.0);
+        assert_eq!(sample["words"], format!("caption {number}"));
+    }
+    place.ok(&["verify", "shards", "--deep", "--strict"]);
+}
+
+#[test]
+fn keys_that_do_not_fit_are_named() {
+    let place = place("none");
+    let refused = |keys: Vec<i64>| {
+        place.parquet("scores.parquet", &scores(keys.into_iter()));
+        let ran = place.run(&ADD);
+        assert!(!place.exists("shards/index.columns"));
+        ran.shown()
+    };
+    snapshot!(refused((0..99).collect()), @r#"
+    exit 2
+    --- stderr
+    error[columns-key-missing]: shards: the table has no row with the key `99` of sample 99
+    "#);
+    snapshot!(refused((0..101).collect()), @r#"
+    exit 2
+    --- stderr
+    error[columns-key-extra]: shards: no sample has the key `100` of row 100 of the table; remove the row; the table may only have rows of samples that are not deleted
+    "#);
+    snapshot!(refused((0..100).chain([7]).collect()), @r#"
+    exit 2
+    --- stderr
+    error[columns-key-repeated]: shards: the rows 7 and 100 of the table have the key `7`
+    "#);
+    let other = place.run(&["add-column", "shards", "scores.parquet", "--on", "quality"]);
+    snapshot!(other.shown(), @r#"
+    exit 2
+    --- stderr
+    error[columns-key]: shards: the table has values of float32 in `quality`; name a column with texts or whole numbers that identify the samples, in both
+    "#);
+    place.ok(&[
+        "convert",
+        "data",
+        "twice",
+        "--column",
+        "id=id / 2",
+        "--column",
+        "name",
+    ]);
+    let twice = place.run(&["add-column", "twice", "scores.parquet", "--on", "id"]);
+    assert!(
+        twice.stderr.contains("columns-key-repeated"),
+        "{}",
+        twice.stderr
+    );
+}
+
+#[test]
+fn a_dataset_that_changed_is_refused() {
+    let place = place("none");
+    place.ok(&ADD);
+    place.ok(&["convert", "data", "other", "--samples-per-shard", "30"]);
+    let columns = place.read("shards/index.columns");
+    place.write("other/index.columns", columns);
+    for command in [
+        &["cat", "other", "0"][..],
+        &["verify", "other"],
+        &["inspect", "other"],
+    ] {
+        let ran = place.run(&[command, &["--json"]].concat());
+        assert_eq!(
+            (ran.code, &ran.error()["id"]),
+            (4, &"columns-dataset".into()),
+            "{command:?}"
+        );
+    }
+    // A new conversion replaces the dataset, and its late columns with it.
+    place.ok(&[
+        "convert",
+        "data",
+        "shards",
+        "--samples-per-shard",
+        "20",
+        "--overwrite",
+    ]);
+    assert!(!place.exists("shards/index.columns") && !place.exists("shards/columns"));
+}
+
+#[test]
+fn a_damaged_shard_of_late_columns_is_found() {
+    let place = place("none");
+    let added = place.json(&[&ADD[..], &["--json"]].concat());
+    let name = format!(
+        "shards/{}/shard.00001.mds",
+        added["folder"].as_str().unwrap()
+    );
+    let mut bytes = place.read(&name);
+    *bytes.last_mut().unwrap() ^= 1;
+    place.write(&name, bytes);
+    let ran = place.run(&["verify", "shards", "--json"]);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    assert!(ran.stdout.contains("shard.00001.mds"), "{}", ran.stdout);
+    std::fs::remove_file(place.path().join(&name)).unwrap();
+    let ran = place.run(&["cat", "shards", "40", "--json"]);
+    assert_eq!(ran.error()["id"], "shard-missing");
+}
+
+#[test]
+fn deleted_samples_need_no_row() {
+    let place = Place::new();
+    place.parquet("data/a.parquet", &rows(10));
+    place.ok(&["convert", "data", "shards"]);
+    let tombstones = r#"{"tombstones": 1, "count": 2, "samples": [[3, 5]]}"#;
+    place.write("shards/index.tombstones", tombstones);
+    let mut side: serde_json::Value =
+        serde_json::from_slice(&place.read("shards/index.provenance")).unwrap();
+    side["tombstones"] = serde_json::json!({"count": 2});
+    place.write("shards/index.provenance", side.to_string());
+    let keys = (0..10).filter(|key| ![3, 4].contains(key));
+    place.parquet("scores.parquet", &scores(keys));
+    place.ok(&ADD);
+    let text = place.ok(&["cat", "shards", "0..8"]);
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["id"], &last["quality"]), (&9.into(), &4.5.into()));
+    // Deleted samples are read without late columns.
+    let all = place.ok(&["cat", "shards", "3", "--with-deleted"]);
+    assert!(!all.contains("quality"), "{all}");
+}

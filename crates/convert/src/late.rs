@@ -1,0 +1,476 @@
+//! Adds late columns to an MDS dataset: shards of more columns, aligned with the shards of the dataset.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_core::{Format, Progress, escape, parallel};
+use shardmill_dataset::{
+    COLUMNS_FOLDER, COLUMNS_NAME, Dataset, DatasetError, LateColumns, OpenOptions, Place as Named,
+    Sample, Shard,
+};
+use shardmill_mds::{
+    Column, DType, Encoding, Field, FileHashes, FileInfo, HashAlgo, MdsError, ShardConfig,
+    ShardEntry, Value, basename, decode, encode_header, hash_hex,
+};
+use shardmill_source::SourceOptions;
+use shardmill_storage::{LEASE_PATIENCE, Location, Place, PublishMode, StorageError};
+use shardmill_writer::WriteError;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::error::ConvertError;
+use crate::options::{ColumnSpec, ConvertOptions};
+use crate::plan::plan;
+use crate::run::run;
+use crate::target::{OF_PARTS, Target, WORK_FOLDER};
+
+/// The options of [`add_columns`].
+#[derive(Clone, Debug)]
+pub struct AddColumnsOptions {
+    /// The column that identifies samples, in the dataset and in the table.
+    pub on: String,
+    /// The columns to add, and their encodings; empty for all columns of the table.
+    pub columns: Vec<ColumnSpec>,
+    /// How the table is read. The threads, the temporary directory, the limits and the access to stores also apply to the
+    /// dataset.
+    pub source: SourceOptions,
+}
+
+/// The result of [`add_columns`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AddedColumns {
+    /// The names and encodings of the added columns.
+    pub columns: Vec<(String, String)>,
+    /// The number of samples, deleted ones counted.
+    pub samples: u64,
+    /// The number of shards.
+    pub shards: u64,
+    /// The size of the stored files in bytes.
+    pub stored_bytes: u64,
+    /// The folder of the shards.
+    pub folder: String,
+    /// The folder of the previous late columns. The new shards contain them as well.
+    pub replaced: Option<String>,
+}
+
+/// Adds the columns of a table to an MDS dataset. The files of the dataset do not change.
+///
+/// The table is first converted to a temporary dataset, because its rows may have any order. Each live sample needs
+/// exactly one row, and each row one live sample. A deleted sample without a row gets the values of the first row.
+///
+/// # Errors
+///
+/// [`ConvertError::Late`] for a key that is missing, superfluous or repeated, and for columns that cannot be added; errors
+/// of reading the table and the dataset, and of writing.
+pub fn add_columns(
+    location: &Location,
+    sources: Vec<Location>,
+    options: &AddColumnsOptions,
+    progress: &Progress,
+) -> Result<AddedColumns, ConvertError> {
+    let remote = &options.source.remote;
+    let opened = OpenOptions {
+        limits: options.source.limits.clone(),
+        ..OpenOptions::default()
+    };
+    // A dataset that cannot be read is reported before the table is converted.
+    Dataset::open_at(location, &opened, remote)?;
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("shardmill-columns-");
+    let folder = match &options.source.resources.temp_dir {
+        Some(folder) => builder.tempdir_in(folder),
+        None => builder.tempdir(),
+    };
+    let folder = folder.map_err(|source| StorageError::Io {
+        action: "make the directory",
+        path: std::env::temp_dir(),
+        source,
+    })?;
+    let rows = Location::Local(folder.path().join("rows"));
+    let mut convert = ConvertOptions::new(sources, rows.clone());
+    convert.source = options.source.clone();
+    convert.columns.specs.clone_from(&options.columns);
+    let specs = &mut convert.columns.specs;
+    if !specs.is_empty() && specs.iter().all(|spec| spec.name != options.on) {
+        specs.push(ColumnSpec {
+            name: options.on.clone(),
+            encoding: None,
+            expr: None,
+        });
+    }
+    convert.shards.compression = None;
+    run(plan(convert)?, progress)?;
+
+    let rows = Dataset::open_at(&rows, &opened, remote)?;
+    let spool = options.source.resources.temp_dir.as_deref();
+    let place = Place::open(location, remote, spool)?;
+    let target = Target::new(&place, progress);
+    // An interrupted conversion keeps its journal there.
+    let is_idle = target.entries(WORK_FOLDER)?.is_empty();
+    let lease = target.lease(LEASE_PATIENCE)?;
+    let dataset = Dataset::open_at(location, &opened, remote)?;
+    let added = Addition {
+        dataset: &dataset,
+        rows: &rows,
+        location,
+        target,
+        options,
+        progress,
+    }
+    .write();
+    if is_idle {
+        lease.remove_folder(&OF_PARTS, &mut target.go_on())?;
+    }
+    added
+}
+
+/// Columns that are being added.
+struct Addition<'a> {
+    dataset: &'a Dataset,
+    /// The table as a dataset.
+    rows: &'a Dataset,
+    location: &'a Location,
+    target: Target<'a>,
+    options: &'a AddColumnsOptions,
+    progress: &'a Progress,
+}
+
+impl Addition<'_> {
+    fn write(&self) -> Result<AddedColumns, ConvertError> {
+        let columns = self.columns()?;
+        let rows_of = self.rows_of_samples()?;
+        let shards = &self.dataset.index().shards;
+        let digest = self.dataset.view_target()?.digest;
+        let mut identity = digest.to_vec();
+        for part in [self.dataset, self.rows] {
+            identity.extend_from_slice(part.index().to_json().as_bytes());
+        }
+        identity.extend_from_slice(self.options.on.as_bytes());
+        let identity = hash_hex(HashAlgo::Sha256, &identity);
+        let folder = format!(
+            "{COLUMNS_FOLDER}/{}",
+            identity.get(..16).unwrap_or(&identity)
+        );
+        self.target.place.make_folder(&folder)?;
+        self.progress
+            .set_totals(0, rows_of.len() as u64, shards.len() as u64);
+        let jobs = self.options.source.resources.jobs;
+        let entries = parallel::map(shards.len(), jobs, |shard| {
+            if self.progress.is_cancelled() {
+                return Err(DatasetError::Interrupted.into());
+            }
+            let entry = self.write_shard(shard, &columns, &rows_of, &folder)?;
+            self.progress.add_samples(entry.samples);
+            self.progress.add_shard(0);
+            Ok::<_, ConvertError>(entry)
+        })?;
+        let stored = entries.iter().flat_map(ShardEntry::stored);
+        let stored_bytes = stored.map(|file| file.bytes).sum();
+        let late = LateColumns::new(&digest, entries);
+        self.publish(COLUMNS_NAME, late.to_json().as_bytes())?;
+        self.target.place.sync()?;
+        let before = shards.first().and_then(|entry| entry.halves());
+        let before = before.and_then(|[_, late]| {
+            let (folder, _) = late.raw_data.basename.rsplit_once('/')?;
+            Some(folder.to_owned())
+        });
+        Ok(AddedColumns {
+            columns: columns
+                .into_iter()
+                .map(|column| (column.name, column.encoding.to_string()))
+                .collect(),
+            samples: rows_of.len() as u64,
+            shards: shards.len() as u64,
+            stored_bytes,
+            folder,
+            replaced: before,
+        })
+    }
+
+    /// Returns the columns to add, after checking that the dataset can have them.
+    fn columns(&self) -> Result<Vec<Column>, ConvertError> {
+        let on = &self.options.on;
+        let found = self.rows.index().shards.first();
+        let Some(found) = found.and_then(|entry| entry.config.mds_columns()) else {
+            return Err(self.refused("columns-none", "the table has no rows".to_owned(), None));
+        };
+        let added = found.iter().filter(|column| column.name != *on);
+        let added: Vec<Column> = added.cloned().collect();
+        if added.is_empty() {
+            let reason = format!("the table has no column beside `{}`", escape(on));
+            return Err(self.refused("columns-none", reason, None));
+        }
+        key_column(found, on).map_err(|reason| {
+            let reason = format!("the table {reason}");
+            self.refused("columns-key", reason, Some(KEY_HINT))
+        })?;
+        for entry in &self.dataset.index().shards {
+            let Some(columns) = entry.config.mds_columns() else {
+                let format = entry.config.format().name();
+                let reason = format!("only MDS can have late columns, not {format}");
+                return Err(self.refused("columns-format", reason, None));
+            };
+            key_column(columns, on).map_err(|reason| {
+                let reason = format!("the dataset {reason}");
+                self.refused("columns-key", reason, Some(KEY_HINT))
+            })?;
+            let is_known = |new: &&Column| columns.iter().any(|column| column.name == new.name);
+            if let Some(known) = added.iter().find(is_known) {
+                let reason = format!("the dataset already has a column `{}`", escape(&known.name));
+                let hint = "name the columns to add with --column, or give the column another name";
+                return Err(self.refused("columns-exist", reason, Some(hint)));
+            }
+        }
+        Ok(added)
+    }
+
+    /// Returns the row of the table for every stored sample.
+    fn rows_of_samples(&self) -> Result<Vec<u64>, ConvertError> {
+        let mut numbers = HashMap::new();
+        let keys = self.keys(self.rows)?;
+        for (row, key) in (0..).zip(&keys) {
+            if let Some(first) = numbers.insert(*key, row) {
+                let key = self.key_of_row(row)?;
+                let reason =
+                    format!("the rows {first} and {row} of the table have the key `{key}`");
+                return Err(self.refused("columns-key-repeated", reason, None));
+            }
+        }
+        let mut used = vec![None; keys.len()];
+        let keys = self.keys(self.dataset)?;
+        let live = self.dataset.live();
+        let mut rows_of = Vec::with_capacity(keys.len());
+        for (sample, key) in (0..).zip(&keys) {
+            let row = numbers.get(key).copied();
+            if !live.contains(sample) {
+                rows_of.push(row.unwrap_or(0));
+                continue;
+            }
+            let Some(row) = row else {
+                let key = self.key_of_sample(sample)?;
+                let reason =
+                    format!("the table has no row with the key `{key}` of sample {sample}");
+                return Err(self.refused("columns-key-missing", reason, None));
+            };
+            let slot = usize::try_from(row).ok().and_then(|row| used.get_mut(row));
+            if let Some(first) = slot.and_then(|slot| slot.replace(sample)) {
+                let key = self.key_of_sample(sample)?;
+                let reason =
+                    format!("the samples {first} and {sample} of the dataset have the key `{key}`");
+                return Err(self.refused("columns-key-repeated", reason, None));
+            }
+            rows_of.push(row);
+        }
+        if let Some(extra) = used.iter().position(Option::is_none) {
+            let key = self.key_of_row(extra as u64)?;
+            let reason = format!("no sample has the key `{key}` of row {extra} of the table");
+            let hint =
+                "remove the row; the table may only have rows of samples that are not deleted";
+            return Err(self.refused("columns-key-extra", reason, Some(hint)));
+        }
+        Ok(rows_of)
+    }
+
+    /// Returns a hash of the key of every stored sample of a dataset.
+    fn keys(&self, dataset: &Dataset) -> Result<Vec<u128>, ConvertError> {
+        let jobs = self.options.source.resources.jobs;
+        let keys = parallel::map(dataset.index().shards.len(), jobs, |number| {
+            if self.progress.is_cancelled() {
+                return Err(DatasetError::Interrupted.into());
+            }
+            let shard = dataset.shard(number)?;
+            let hash = |at| Ok(xxh3_128(self.key_of(&shard, at)?.as_bytes()));
+            (0..shard.len())
+                .map(hash)
+                .collect::<Result<Vec<u128>, ConvertError>>()
+        })?;
+        Ok(keys.concat())
+    }
+
+    fn key_of(&self, shard: &Shard, at: u64) -> Result<String, ConvertError> {
+        let fields = shard.fields(at)?;
+        let field = fields.iter().find(|field| field.name == self.options.on);
+        // INVARIANT: `columns` has checked that every shard has the column.
+        let field = field.ok_or(WriteError::Bug {
+            what: "a shard without the column of keys",
+        })?;
+        let value = decode(field.encoding, field.datum, &self.options.source.limits);
+        let value = value.map_err(|source| DatasetError::Value {
+            place: Named {
+                sample: Some(shard.first_sample() + at),
+                column: Some(self.options.on.clone()),
+                ..Named::file("")
+            },
+            source: Box::new(source),
+        })?;
+        Ok(text_of(&value).unwrap_or_default())
+    }
+
+    fn key_of_row(&self, row: u64) -> Result<String, ConvertError> {
+        self.stored_key(self.rows, row)
+    }
+
+    fn key_of_sample(&self, stored: u64) -> Result<String, ConvertError> {
+        self.stored_key(self.dataset, stored)
+    }
+
+    /// Returns the key of a stored sample, escaped.
+    fn stored_key(&self, dataset: &Dataset, stored: u64) -> Result<String, ConvertError> {
+        let is_after = |shard: &usize| dataset.stored_samples(*shard).end > stored;
+        let shard = (0..dataset.index().shards.len()).find(is_after);
+        let shard = dataset.shard(shard.unwrap_or_default())?;
+        let key = self.key_of(&shard, stored - shard.first_sample())?;
+        Ok(escape(&key).into_owned())
+    }
+
+    /// Writes the late columns of one shard.
+    fn write_shard(
+        &self,
+        number: usize,
+        columns: &[Column],
+        rows_of: &[u64],
+        folder: &str,
+    ) -> Result<ShardEntry, ConvertError> {
+        let Some(entry) = self.dataset.index().shards.get(number) else {
+            return Err(WriteError::Bug {
+                what: "late columns of a shard that does not exist",
+            }
+            .into());
+        };
+        let (base, mut all) = match &entry.config.late {
+            None => (&entry.config, Vec::new()),
+            Some(late) => (
+                &late.base,
+                late.late.mds_columns().cloned().unwrap_or_default(),
+            ),
+        };
+        let before = match all.is_empty() {
+            true => None,
+            false => Some((self.dataset.shard(number)?, all.clone())),
+        };
+        all.extend_from_slice(columns);
+        let hashes = base.hashes.clone();
+        let config = ShardConfig::new_mds(all, base.compression, hashes.clone(), None)?;
+        let (mut sizes, mut samples) = (Vec::new(), Vec::new());
+        let first = self.dataset.stored_samples(number).start;
+        for at in 0..entry.samples {
+            let row = usize::try_from(first + at)
+                .ok()
+                .and_then(|at| rows_of.get(at));
+            let row: Sample = self.rows.sample(row.copied().unwrap_or_default())?;
+            let mut fields = row.fields()?;
+            fields.retain(|field| field.name != self.options.on);
+            if let Some((shard, columns)) = &before {
+                let earlier = shard.fields(at)?.into_iter();
+                fields.extend(
+                    earlier.filter(|field| columns.iter().any(|column| column.name == field.name)),
+                );
+            }
+            sizes.push(push_sample(fields, &mut samples)?);
+        }
+        let mut raw = Vec::new();
+        encode_header(&config, &config.to_json(), sizes.into_iter(), &mut raw)?;
+        raw.append(&mut samples);
+        let file = |bytes: &[u8], compression| FileInfo {
+            basename: format!(
+                "{folder}/{}",
+                basename(number as u64, Format::Mds, false, compression)
+            )
+            .into(),
+            bytes: bytes.len() as u64,
+            hashes: FileHashes::of(&hashes, bytes),
+        };
+        let raw_data = file(&raw, None);
+        let mut stored = raw;
+        let zip_data = match &base.compression {
+            None => None,
+            Some(compression) => {
+                let mut packed = Vec::new();
+                let mut compressor = compression.compressor().map_err(MdsError::Codec)?;
+                compressor
+                    .compress(&stored, &mut packed)
+                    .map_err(MdsError::Codec)?;
+                stored = packed;
+                Some(file(&stored, Some(compression)))
+            }
+        };
+        let name = zip_data.as_ref().unwrap_or(&raw_data);
+        self.publish(&name.basename, &stored)?;
+        Ok(ShardEntry {
+            config: Arc::new(config),
+            samples: entry.samples,
+            raw_data,
+            zip_data,
+            raw_meta: None,
+            zip_meta: None,
+        })
+    }
+
+    fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+        let (place, go_on) = (self.target.place, &mut self.target.go_on());
+        place.publish_bytes(None, name, bytes, PublishMode::Replace, go_on)
+    }
+
+    fn refused(
+        &self,
+        id: &'static str,
+        reason: String,
+        hint: Option<&'static str>,
+    ) -> ConvertError {
+        ConvertError::Late {
+            dataset: self.location.to_string(),
+            reason,
+            id,
+            hint,
+        }
+    }
+}
+
+const KEY_HINT: &str =
+    "name a column with texts or whole numbers that identify the samples, in both";
+
+/// Checks that keys can be read from a column. The error continues a sentence about the dataset or the table.
+fn key_column(columns: &[Column], name: &str) -> Result<(), String> {
+    let Some(column) = columns.iter().find(|column| column.name == name) else {
+        return Err(format!("has no column `{}`", escape(name)));
+    };
+    match &column.encoding {
+        Encoding::Str | Encoding::Int | Encoding::StrInt => Ok(()),
+        Encoding::Number(dtype) if !matches!(dtype, DType::F16 | DType::F32 | DType::F64) => Ok(()),
+        encoding => Err(format!("has values of {encoding} in `{}`", escape(name))),
+    }
+}
+
+/// Returns a key as text, so that numbers of different types can be compared.
+fn text_of(value: &Value<'_>) -> Option<String> {
+    Some(match value {
+        Value::Str(text) | Value::BigInt(text) => (*text).to_owned(),
+        Value::Int(number) | Value::I64(number) => number.to_string(),
+        Value::U8(number) => number.to_string(),
+        Value::I8(number) => number.to_string(),
+        Value::U16(number) => number.to_string(),
+        Value::I16(number) => number.to_string(),
+        Value::U32(number) => number.to_string(),
+        Value::I32(number) => number.to_string(),
+        Value::U64(number) => number.to_string(),
+        _ => return None,
+    })
+}
+
+/// Appends a sample with these values, in the order of their names. Returns its size.
+fn push_sample(mut fields: Vec<Field<'_>>, out: &mut Vec<u8>) -> Result<u32, MdsError> {
+    fields.sort_unstable_by_key(|field| field.name);
+    let start = out.len();
+    for field in &fields {
+        if field.encoding.fixed_size().is_none() {
+            let bytes = field.datum.len() as u64;
+            let size = u32::try_from(bytes).map_err(|_| MdsError::ShardTooLarge { bytes })?;
+            out.extend_from_slice(&size.to_le_bytes());
+        }
+    }
+    for field in &fields {
+        out.extend_from_slice(field.datum);
+    }
+    let bytes = (out.len() - start) as u64;
+    u32::try_from(bytes).map_err(|_| MdsError::ShardTooLarge { bytes })
+}

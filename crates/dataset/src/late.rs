@@ -1,0 +1,163 @@
+//! Late columns: more columns of the samples of a dataset, in shards of their own.
+//!
+//! `index.columns`, beside `index.json`, lists a shard of late columns for every shard of the dataset, with the same
+//! samples.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use shardmill_core::{ErrorKind, Limits, escape};
+use shardmill_mds::{Index, LateConfigs, MdsError, ShardEntry};
+use shardmill_storage::StorageError;
+
+use crate::error::DatasetError;
+use crate::problem::DatasetProblem;
+use crate::view::shown_digest;
+
+/// The name of the file that lists the shards of late columns. It does not end in `.json`, because tools that merge the
+/// indexes of subdirectories take every nested `*.json` for an index.
+pub const COLUMNS_NAME: &str = "index.columns";
+
+/// The folder of the shards of late columns, beside the index.
+pub const COLUMNS_FOLDER: &str = "columns";
+
+/// The late columns of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateColumns {
+    /// The hash of the index of the dataset, as `sha256:` and 64 hexadecimal digits.
+    base: String,
+    /// The shards, whose names are relative to the folder of the index.
+    shards: Vec<ShardEntry>,
+}
+
+/// What `index.columns` has beside its shards.
+#[derive(Deserialize)]
+struct Head {
+    base: String,
+}
+
+impl LateColumns {
+    /// Makes the late columns of the dataset whose index has this SHA-256.
+    #[must_use]
+    pub fn new(digest: &[u8; 32], shards: Vec<ShardEntry>) -> Self {
+        let base = shown_digest(digest);
+        Self { base, shards }
+    }
+
+    /// Parses an `index.columns`. `path` is its name in messages.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetError::Index`]; [`DatasetProblem::ColumnsDamaged`].
+    pub fn parse(bytes: &[u8], path: &Path, limits: &Limits) -> Result<Self, DatasetError> {
+        let index = Index::parse(bytes, limits).map_err(|source| DatasetError::Index {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        match serde_json::from_slice(bytes) {
+            Ok(Head { base }) => Ok(Self {
+                base,
+                shards: index.shards,
+            }),
+            Err(_) => {
+                let reason = "it does not say which index it belongs to";
+                Err(DatasetProblem::ColumnsDamaged.at(path, reason))
+            }
+        }
+    }
+
+    /// Returns the text of the file. Other readers of MDS can read it as an index of these columns alone.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let index = Index {
+            shards: self.shards.clone(),
+        };
+        let json = index.to_json();
+        let rest = json.strip_prefix('{').unwrap_or_default();
+        format!("{{\"base\": \"{}\", {rest}", self.base)
+    }
+
+    /// Returns the shards of the late columns.
+    #[must_use]
+    pub fn shards(&self) -> &[ShardEntry] {
+        &self.shards
+    }
+
+    /// Returns the shards of the dataset whose index has this SHA-256, with the late columns. `path` is the name of
+    /// `index.columns` in messages.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::ColumnsOther`] for another dataset; [`DatasetProblem::ColumnsDamaged`] for shards of other sizes.
+    pub(crate) fn join(
+        &self,
+        digest: &[u8; 32],
+        base: &[ShardEntry],
+        path: &Path,
+    ) -> Result<Vec<ShardEntry>, DatasetError> {
+        let found = shown_digest(digest);
+        if self.base != found {
+            let reason = format!(
+                "its columns belong to the dataset whose index is {}, and the index of this one is {found}",
+                escape(&self.base)
+            );
+            return Err(DatasetProblem::ColumnsOther.at(path, reason));
+        }
+        let damaged = |reason: String| Err(DatasetProblem::ColumnsDamaged.at(path, reason));
+        if self.shards.len() != base.len() {
+            let (late, base) = (self.shards.len(), base.len());
+            return damaged(format!("it has {late} shards, and the dataset has {base}"));
+        }
+        let mut joined: Vec<ShardEntry> = Vec::with_capacity(base.len());
+        for (number, (base, late)) in base.iter().zip(&self.shards).enumerate() {
+            if base.samples != late.samples {
+                let (late, base) = (late.samples, base.samples);
+                return damaged(format!(
+                    "shard {number} has {late} samples, and the one of the dataset has {base}"
+                ));
+            }
+            if base.zip_data.is_some() != late.zip_data.is_some()
+                || base.config.compression != late.config.compression
+            {
+                return damaged(format!(
+                    "shard {number} is not compressed like the one of the dataset"
+                ));
+            }
+            // Consecutive shards share their configs.
+            let is_same = |configs: &&Arc<LateConfigs>| {
+                configs.base == base.config && configs.late == late.config
+            };
+            let before = joined.last().map(|entry| &entry.config);
+            let config =
+                match before.filter(|config| config.late.as_ref().filter(is_same).is_some()) {
+                    Some(config) => Arc::clone(config),
+                    None => match base.config.with_late(&late.config) {
+                        Ok(config) => Arc::new(config),
+                        Err(error) => return damaged(reason_of(number, &error)),
+                    },
+                };
+            joined.push(base.with_late(late, config));
+        }
+        Ok(joined)
+    }
+}
+
+fn reason_of(shard: usize, error: &MdsError) -> String {
+    format!(
+        "the columns of shard {shard} cannot be added: {}",
+        escape(&error.to_string())
+    )
+}
+
+/// Returns an `index.columns` that was read, or `None` if there is none. A store without the permission to list answers
+/// that a missing object is forbidden.
+pub(crate) fn if_present(
+    found: Result<Option<Vec<u8>>, StorageError>,
+) -> Result<Option<Vec<u8>>, StorageError> {
+    use shardmill_core::Diagnostic as _;
+    match found {
+        Err(error @ StorageError::At { .. }) if error.kind() == ErrorKind::Permission => Ok(None),
+        found => found,
+    }
+}
