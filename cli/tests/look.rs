@@ -83,10 +83,10 @@ fn an_mds_dataset_looks_the_same() {
     let shelf = Shelf::new(Place::with_shards());
     let (told, requests) = shelf.same("inspect", "shards", &[]);
     assert_eq!(told.0, 0, "{told:?}");
-    // The index, the provenance, and the note of an interrupted increment.
-    assert_eq!(requests, 3);
+    // The index, the provenance, the list of late columns, and the note of an interrupted increment.
+    assert_eq!(requests, 4);
     let (_, requests) = shelf.same("ls", "shards", &["--json"]);
-    assert_eq!(requests, 3);
+    assert_eq!(requests, 4);
     shelf.same("ls", "shards/index.json", &[]);
     let (_, requests) = shelf.same("cat", "shards", &["7"]);
     assert!(requests <= 6, "{requests}");
@@ -434,14 +434,15 @@ fn a_store_that_refuses_is_named() {
     assert!(told.2.contains("url-setting"), "{told:?}");
 }
 
-/// Verbs that need no shard read the index, the provenance and the note of an interrupted increment.
+/// Verbs that need no shard read the index, the provenance, the list of late columns and the note of an interrupted
+/// increment.
 #[test]
 fn orders_and_plans_are_the_same() {
     let shelf = Shelf::new(Place::with_shards());
     let (_, requests) = shelf.same("order", "shards", &["--shuffle", "--nodes", "2"]);
-    assert_eq!(requests, 3);
+    assert_eq!(requests, 4);
     let (_, requests) = shelf.same("plan", "shards", &["--shuffle", "--nodes", "2", "--json"]);
-    assert_eq!(requests, 3);
+    assert_eq!(requests, 4);
     let told = shelf.told(&["order", "s3://bucket/nowhere"]);
     assert!(told.2.contains("error[index-missing]"), "{told:?}");
 }
