@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
+use shardmill_testing::s3::{Objects, S3Server, Settings};
 
 use crate::common::{Place, rows};
 use crate::snapshot;
@@ -250,4 +251,36 @@ fn deleted_samples_need_no_row() {
     // Deleted samples are read without late columns.
     let all = place.ok(&["cat", "shards", "3", "--with-deleted"]);
     assert!(!all.contains("quality"), "{all}");
+}
+
+#[test]
+fn a_dataset_in_a_store_gets_columns_there() {
+    let place = place("zstd:1");
+    let objects = Objects::folder("bucket", place.path());
+    let server = S3Server::start(objects, Settings::default()).unwrap();
+    let ok = |args: &[&str]| {
+        let mut command = place.command();
+        let output = command.args(args).envs(server.environment());
+        let output = output.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let there = "s3://bucket/shards";
+    ok(&[
+        "add-column",
+        there,
+        "s3://bucket/scores.parquet",
+        "--on",
+        "id",
+    ]);
+    assert!(place.exists("shards/index.columns"));
+    ok(&["verify", there, "--deep", "--strict"]);
+    assert_eq!(
+        ok(&["cat", there, "0..100"]),
+        place.ok(&["cat", "shards", "0..100"])
+    );
+    let quality = ["select", there, "--where", "quality >= 49", "--out", "view"];
+    ok(&quality);
+    assert_eq!(ok(&["cat", there, "--view", "view"]).lines().count(), 2);
 }

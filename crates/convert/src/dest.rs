@@ -1,6 +1,6 @@
 //! Inspects the destination, and decides what a conversion may do with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use shardmill_core::{Progress, shell_word};
 use shardmill_dataset::{
@@ -370,11 +370,11 @@ fn is_side_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> 
 fn late_shards(
     target: Target<'_>,
     name: &str,
-) -> Result<Option<Vec<(String, Vec<String>)>>, StorageError> {
+) -> Result<Option<BTreeMap<String, Vec<String>>>, StorageError> {
     if name.rsplit('/').next() != Some(COLUMNS_FOLDER) {
         return Ok(None);
     }
-    let mut found = Vec::new();
+    let mut found = BTreeMap::new();
     for entry in target.entries(name)? {
         let folder = in_folder(name, &entry.name);
         let is_hash = entry.name.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -389,7 +389,7 @@ fn late_shards(
             return Ok(None);
         }
         let shards = shards.iter().map(|file| in_folder(&folder, &file.name));
-        found.push((folder.clone(), shards.collect()));
+        found.insert(folder.clone(), shards.collect());
     }
     Ok(Some(found))
 }
