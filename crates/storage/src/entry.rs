@@ -98,6 +98,8 @@ pub enum StoreKind {
     Volumes,
     /// A web server, read-only.
     Http,
+    /// A dataset repository of the Hugging Face Hub, read-only.
+    Hub,
 }
 
 impl fmt::Display for StoreKind {
@@ -108,6 +110,7 @@ impl fmt::Display for StoreKind {
             Self::Azure => "Azure Blob Storage",
             Self::Volumes => "Databricks Files API",
             Self::Http => "HTTP",
+            Self::Hub => "Hugging Face Hub",
         })
     }
 }

@@ -12,6 +12,9 @@ use crate::entry::{EntryKind, StoreKind};
 /// The hint for a text that is not a location.
 pub(crate) const FORMS: &str = "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME";
 
+/// The hint for a dataset of the Hugging Face Hub that may not be read.
+pub(crate) const HUB: &str = "check its name and revision; a private or gated dataset needs a token that may read it: set HF_TOKEN, or run `hf auth login`";
+
 /// An error of opening, reading, publishing or claiming.
 ///
 /// Errors of local files name the path. Errors of stores and settings name no place; [`StorageError::At`] adds it.
@@ -271,6 +274,8 @@ pub enum StorageError {
         status: u16,
         /// The error code in the answer, such as `AccessDenied`.
         code: Option<String>,
+        /// What to check, if it depends on the store.
+        hint: Option<&'static str>,
     },
     /// No credentials were found.
     #[error("no credentials were found: {reason}")]
@@ -499,7 +504,11 @@ impl StorageError {
 }
 
 fn is_no_bucket(code: Option<&str>) -> bool {
-    matches!(code, Some("NoSuchBucket" | "ContainerNotFound"))
+    matches!(code, Some("NoSuchBucket" | "ContainerNotFound")) || is_no_repository(code)
+}
+
+fn is_no_repository(code: Option<&str>) -> bool {
+    matches!(code, Some("RepoNotFound" | "RevisionNotFound"))
 }
 
 /// Formats an error code to follow a status.
@@ -632,6 +641,10 @@ impl Diagnostic for StorageError {
                 Self::ProfileCycle { .. } => {
                     "end the chain with a profile that has keys, a single sign-on or a credential_process"
                 }
+                Self::NotFound { code } if is_no_repository(code.as_deref()) => HUB,
+                Self::Credentials {
+                    hint: Some(hint), ..
+                } => hint,
                 _ if self.is_no_bucket() => "check the name of the bucket and the endpoint",
                 Self::Credentials { .. } => {
                     "check the credentials and what they allow (a store also answers so for objects that do not exist)"

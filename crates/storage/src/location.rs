@@ -11,7 +11,7 @@ use crate::entry::StoreKind;
 use crate::error::{FORMS, StorageError, has_user};
 
 /// Known schemes that are not supported, with what to write instead.
-const OTHER_SCHEMES: [(&str, &str); 10] = [
+const OTHER_SCHEMES: [(&str, &str); 9] = [
     ("s3a", "write s3://"),
     ("s3n", "write s3://"),
     ("abfs", "write abfss://"),
@@ -30,11 +30,12 @@ const OTHER_SCHEMES: [(&str, &str); 10] = [
         "oss",
         "write s3://BUCKET/PREFIX, and set AWS_ENDPOINT_URL=https://oss-REGION.aliyuncs.com",
     ),
-    ("hf", "copy the dataset to a directory or to a store"),
 ];
 
 /// Supported schemes.
-const SCHEMES: [&str; 8] = ["s3", "gs", "gcs", "az", "abfss", "https", "http", "file"];
+const SCHEMES: [&str; 9] = [
+    "s3", "gs", "gcs", "az", "abfss", "hf", "https", "http", "file",
+];
 
 /// The location of a dataset: a local directory or a prefix in a store.
 ///
@@ -69,6 +70,7 @@ impl Location {
     /// | `gs://BUCKET/PREFIX`, `gcs://…` | Google Cloud Storage |
     /// | `az://CONTAINER/PREFIX`, `abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX`, `https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX` | Azure |
     /// | `dbfs:/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`, `/Volumes/…` | a volume: a path where the catalog is mounted, else the Files API |
+    /// | `hf://datasets/OWNER/NAME[@REVISION]/PREFIX` | a dataset repository of the Hugging Face Hub, read-only |
     /// | `https://HOST/PATH`, `http://HOST/PATH` | a web server, read-only |
     ///
     /// Keys are used as written, except in `https://` and `http://` URLs, which are percent-decoded (`%20` is a space).
@@ -121,6 +123,7 @@ impl Location {
             "gs" | "gcs" => bucket(rest, StoreKind::Google, "gs").map(Self::Remote),
             "az" => bucket(rest, StoreKind::Azure, "az").map(Self::Remote),
             "abfss" => lake(rest).map(Self::Remote),
+            "hf" => hub(rest).map(Self::Remote),
             "https" | "http" => web(text).map(Self::Remote),
             "file" => local(text).map(Self::Local),
             other => Err(StorageError::UrlScheme {
@@ -182,7 +185,8 @@ impl RemoteLocation {
         self.kind
     }
 
-    /// Returns the name of the bucket, the container, the host, or the volume with its catalog and schema.
+    /// Returns the name of the bucket, the container, the host, the volume with its catalog and schema, or the repository
+    /// with its owner and revision.
     #[must_use]
     pub fn bucket(&self) -> &str {
         &self.bucket
@@ -460,6 +464,62 @@ fn volume(
         host: None,
         prefix: prefix_of(parts.next().unwrap_or_default())?,
     }))
+}
+
+/// Parses `datasets/OWNER/NAME[@REVISION]/PREFIX`. A revision is one part, or `refs/convert/NAME` or `refs/pr/NUMBER`.
+fn hub(rest: &str) -> Result<RemoteLocation, StorageError> {
+    let Some(path) = rest.strip_prefix("datasets/") else {
+        return Err(StorageError::UrlScheme {
+            scheme: "hf".to_owned(),
+            hint: "write hf://datasets/OWNER/NAME[@REVISION]/PREFIX",
+        });
+    };
+    refuse_if(rest.contains(['?', '#']), StorageError::UrlQuery)?;
+    let mut parts = path.split('/');
+    let (owner, name) = (parts.next(), parts.next());
+    let (Some(owner), Some(name)) = (owner, name.filter(|name| !name.is_empty())) else {
+        return Err(StorageError::UrlBucket);
+    };
+    let (name, revision) = match name.split_once('@') {
+        Some((name, revision)) => (name, Some(revision)),
+        None => (name, None),
+    };
+    refuse_if(
+        !is_repository(owner) || !is_repository(name),
+        StorageError::UrlBucket,
+    )?;
+    let mut bucket = format!("datasets/{owner}/{name}");
+    if let Some(first) = revision {
+        refuse_if(
+            is_odd(first) || first.contains('@'),
+            StorageError::UrlBucket,
+        )?;
+        bucket.push_str(&format!("@{first}"));
+        if first == "refs" {
+            for _ in 0..2 {
+                let part = parts.next().filter(|part| !is_odd(part));
+                bucket.push_str(&format!("/{}", part.ok_or(StorageError::UrlBucket)?));
+            }
+        }
+    }
+    let prefix: Vec<&str> = parts.collect();
+    Ok(RemoteLocation {
+        kind: StoreKind::Hub,
+        root: format!("hf://{bucket}"),
+        bucket,
+        host: None,
+        prefix: prefix_of(&prefix.join("/"))?,
+    })
+}
+
+/// Returns whether a text can be the name of an owner or a repository of the Hub.
+fn is_repository(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    !name.is_empty()
+        && name.len() <= 96
+        && name.chars().all(letter)
+        && !name.starts_with(['-', '.'])
+        && !name.contains("..")
 }
 
 /// Parses a URL that consists only of a scheme, a host and a path.

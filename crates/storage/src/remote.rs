@@ -38,6 +38,8 @@ mod live; // The state of a location in one process.
 mod handle; // The handle of a location.
 mod retry; // Attempts, waits and deadlines.
 
+mod hub; // Revisions and redirects of the Hugging Face Hub.
+
 mod send; // Requests with short answers.
 mod transfer; // Transfers of ranges.
 

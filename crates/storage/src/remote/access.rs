@@ -3,6 +3,7 @@
 pub(super) mod azure;
 pub(super) mod databricks;
 mod google;
+mod hub;
 mod s3;
 mod web;
 
@@ -26,6 +27,7 @@ pub(super) fn access(
         StoreKind::Azure => azure::access(location, &known),
         StoreKind::Volumes => databricks::access(location, &known),
         StoreKind::Http => web::access(location, &known),
+        StoreKind::Hub => hub::access(location, &known),
     }
 }
 

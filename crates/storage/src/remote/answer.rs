@@ -14,7 +14,7 @@ use shardmill_core::escape;
 
 use super::xml;
 use crate::entry::StoreKind;
-use crate::error::StorageError;
+use crate::error::{HUB, StorageError};
 
 /// The maximum number of bytes of an error body that are read to find its code.
 const ERROR_BODY: usize = 8 << 10;
@@ -31,6 +31,8 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     /// The error code, if a header has it.
     pub(super) header_code: Option<String>,
+    /// The header `Link`.
+    pub(super) link: Option<String>,
 }
 
 impl Answer {
@@ -101,6 +103,7 @@ pub(super) async fn refused(
         (_, Some(code)) => Some(code),
         _ => code_of(response, patience).await,
     };
+    let hint = (kind == StoreKind::Hub).then_some(HUB);
     let is = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
     match status {
         // Probably a page of a proxy: the store uses another status for success.
@@ -110,11 +113,13 @@ pub(super) async fn refused(
             region: head.region,
         }),
         400 | 401 | 403 if is(&["ExpiredToken", "ExpiredTokenException", "RequestExpired"]) => {
-            Failure::Expired(StorageError::Credentials { status, code })
+            Failure::Expired(StorageError::Credentials { status, code, hint })
         }
         // The token has expired.
-        401 if has_tokens(kind) => Failure::Expired(StorageError::Credentials { status, code }),
-        401 | 403 => Failure::Final(StorageError::Credentials { status, code }),
+        401 if has_tokens(kind) => {
+            Failure::Expired(StorageError::Credentials { status, code, hint })
+        }
+        401 | 403 => Failure::Final(StorageError::Credentials { status, code, hint }),
         404 | 410 => Failure::Final(StorageError::NotFound { code }),
         429 | 503 => Failure::Throttled {
             status,
@@ -219,7 +224,9 @@ impl Head {
                 .map(Duration::from_secs),
             redirect: text(&LOCATION).and_then(host),
             region: text_of(headers, "x-amz-bucket-region").filter(|value| is_code(value)),
-            code: text_of(headers, "x-ms-error-code").filter(|value| is_code(value)),
+            code: text_of(headers, "x-ms-error-code")
+                .or_else(|| text_of(headers, "x-error-code"))
+                .filter(|value| is_code(value)),
         }
     }
 }

@@ -29,7 +29,7 @@ use super::settings::Settings;
 use super::signing::{Access, Credential, Signing};
 use super::token::Tokens;
 use crate::entry::StoreKind;
-use crate::error::StorageError;
+use crate::error::{HUB, StorageError};
 
 /// A provider of credentials that are not in the settings.
 #[derive(Clone)]
@@ -334,6 +334,7 @@ const fn hint(kind: StoreKind) -> &'static str {
             "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_USE_AZURE_CLI=true after `az login`, or AZURE_SKIP_SIGNATURE=true for a public container"
         }
         StoreKind::Volumes | StoreKind::Http => databricks::HINT,
+        StoreKind::Hub => HUB,
     }
 }
 

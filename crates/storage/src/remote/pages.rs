@@ -2,6 +2,7 @@
 
 use chrono::DateTime;
 use serde_json::Value;
+use url::Url;
 
 use super::answer::{Answer, Failure, inside, other_root, protocol_error};
 
@@ -164,4 +165,46 @@ pub(super) fn volume_page(answer: &Answer, root: &str) -> Result<Page, Failure> 
         .filter(|token| !token.is_empty())
         .map(str::to_owned);
     Ok(page)
+}
+
+/// Parses the entries of a folder of a repository of the Hugging Face Hub.
+pub(super) fn hub_page(answer: &Answer) -> Result<Page, Failure> {
+    let mut page = Page::default();
+    if answer.status == 404 {
+        return Ok(page);
+    }
+    let json: Value =
+        serde_json::from_slice(&answer.body).map_err(|_| protocol_error("it is not JSON"))?;
+    let entries = json.as_array().ok_or(protocol_error("it is no listing"))?;
+    for entry in entries {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str);
+        let path = text("path").ok_or(protocol_error("an object without a key or a size"))?;
+        match text("type") {
+            Some("directory") => page.prefixes.push(format!("{path}/")),
+            Some("file") => {
+                let bytes = entry.get("size").and_then(Value::as_u64);
+                let large = entry.get("lfs").and_then(|lfs| lfs.get("oid")?.as_str());
+                page.objects.push(Listed {
+                    key: path.to_owned(),
+                    bytes: bytes.ok_or(protocol_error("an object without a key or a size"))?,
+                    tag: large.or(text("oid")).unwrap_or_default().to_owned(),
+                    modified_ms: None,
+                });
+            }
+            // A submodule has no bytes.
+            _ => {}
+        }
+    }
+    page.next = answer.link.as_deref().and_then(next_cursor);
+    Ok(page)
+}
+
+/// Returns the cursor of the next page in a `Link` header.
+fn next_cursor(link: &str) -> Option<String> {
+    let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
+    let (_, rest) = next.split_once('<')?;
+    let url = Url::parse(rest.split_once('>')?.0).ok()?;
+    let mut query = url.query_pairs();
+    let (_, cursor) = query.find(|(name, _)| name == "cursor")?;
+    Some(cursor.into_owned())
 }

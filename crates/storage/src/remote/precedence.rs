@@ -59,7 +59,7 @@ struct Logins {
     off: &'static str,
 }
 
-const LOGINS: [Logins; 4] = [
+const LOGINS: [Logins; 5] = [
     Logins {
         ways: &[
             &[
@@ -130,6 +130,10 @@ const LOGINS: [Logins; 4] = [
             &["DATABRICKS_CLIENT_ID", "DATABRICKS_CLIENT_SECRET"],
         ],
         off: "DATABRICKS_AUTH_TYPE",
+    },
+    Logins {
+        ways: &[&["HF_TOKEN"], &["HF_TOKEN_PATH"], &["HF_HOME"]],
+        off: "HF_HUB_DISABLE_IMPLICIT_TOKEN",
     },
 ];
 

@@ -9,7 +9,7 @@ use http::HeaderValue;
 use reqwest::Method;
 
 use super::answer::{Answer, Failure, inside, other_root, protocol_error};
-use super::pages::{Page, Paging, azure_page, s3_page, volume_page};
+use super::pages::{Page, Paging, azure_page, hub_page, s3_page, volume_page};
 use super::payload::{Digest, Payload};
 use super::signing::Access;
 use crate::entry::StoreKind;
@@ -30,6 +30,8 @@ pub(super) enum Place {
     Object,
     /// A folder, for stores where folders have their own addresses.
     Folder,
+    /// The revision that is read, for stores with revisions.
+    Revision,
 }
 
 /// A request without its address and signature.
@@ -131,7 +133,7 @@ pub(super) struct Part {
 
 impl StoreKind {
     pub(super) const fn can_write(self) -> bool {
-        !matches!(self, Self::Http)
+        !matches!(self, Self::Http | Self::Hub)
     }
 
     pub(super) const fn can_list(self) -> bool {
@@ -155,7 +157,7 @@ impl StoreKind {
 
     /// Returns whether a listing covers a single folder.
     pub(super) const fn has_folders(self) -> bool {
-        matches!(self, Self::Volumes)
+        matches!(self, Self::Volumes | Self::Hub)
     }
 
     /// Returns the maximum number of bytes of an object that is uploaded in one request.
@@ -186,6 +188,14 @@ impl StoreKind {
         }
     }
 
+    /// Returns the request for the commit of the revision, for stores with revisions.
+    pub(super) fn revision() -> RequestSpec {
+        let mut ask = RequestSpec::new(Method::GET, "", &[200]).query("expand", "sha");
+        ask.place = Place::Revision;
+        ask.most = PAGE;
+        ask
+    }
+
     /// Returns the request for the length and tag of an object.
     pub(super) fn stat(self, key: &str) -> RequestSpec {
         let mut ask = RequestSpec::new(Method::HEAD, key, &[200, 404]);
@@ -198,9 +208,10 @@ impl StoreKind {
 
     pub(super) fn stat_answer(self, answer: Answer) -> Result<Option<Stat>, Failure> {
         if answer.status == 404 {
+            check_repository(&answer)?;
             return Ok(None);
         }
-        if answer.etag.is_none() && !matches!(self, Self::Volumes | Self::Http) {
+        if answer.etag.is_none() && !matches!(self, Self::Volumes | Self::Http | Self::Hub) {
             return Err(protocol_error("it has no ETag"));
         }
         Ok(Some(Stat {
@@ -259,9 +270,11 @@ impl StoreKind {
                     None => ask.header("x-ms-blob-type", "BlockBlob"),
                 }
             }
-            Self::Volumes | Self::Http => RequestSpec::new(Method::PUT, key, &[200, 201, 204, 409])
-                .query("overwrite", if only_new { "false" } else { "true" })
-                .header("content-type", "application/octet-stream"),
+            Self::Volumes | Self::Http | Self::Hub => {
+                RequestSpec::new(Method::PUT, key, &[200, 201, 204, 409])
+                    .query("overwrite", if only_new { "false" } else { "true" })
+                    .header("content-type", "application/octet-stream")
+            }
         }
     }
 
@@ -433,13 +446,17 @@ impl StoreKind {
                 .query("restype", "container")
                 .query("comp", "list")
                 .query("maxresults", most),
-            Self::Volumes => {
+            Self::Volumes | Self::Hub => {
+                let name = match self {
+                    Self::Hub => "limit",
+                    _ => "page_size",
+                };
                 let mut ask = RequestSpec::new(
                     Method::GET,
                     paging.prefix.trim_end_matches('/'),
                     &[200, 404],
                 )
-                .query("page_size", most);
+                .query(name, most);
                 ask.place = Place::Folder;
                 ask
             }
@@ -448,7 +465,7 @@ impl StoreKind {
                 .query("max-keys", most),
         };
         ask.most = PAGE;
-        if self != Self::Volumes {
+        if !self.has_folders() {
             ask = ask.query("prefix", paging.prefix);
             if paging.folded {
                 ask = ask.query("delimiter", "/");
@@ -458,6 +475,7 @@ impl StoreKind {
             let name = match self {
                 Self::Azure => "marker",
                 Self::Volumes => "page_token",
+                Self::Hub => "cursor",
                 _ => "continuation-token",
             };
             return ask.query(name, token);
@@ -472,8 +490,23 @@ impl StoreKind {
         match self {
             Self::Azure => azure_page(answer),
             Self::Volumes => volume_page(answer, access.account.as_deref().unwrap_or_default()),
+            Self::Hub => {
+                check_repository(answer)?;
+                hub_page(answer)
+            }
             _ => s3_page(answer),
         }
+    }
+}
+
+/// Distinguishes a repository or a revision that does not exist from a file that does not.
+fn check_repository(answer: &Answer) -> Result<(), Failure> {
+    match &answer.header_code {
+        Some(code) if matches!(code.as_str(), "RepoNotFound" | "RevisionNotFound") => {
+            let code = Some(code.clone());
+            Err(Failure::Final(StorageError::NotFound { code }))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -557,6 +590,7 @@ mod tests {
             length: None,
             body: body.into(),
             header_code: None,
+            link: None,
         }
     }
 

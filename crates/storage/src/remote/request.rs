@@ -8,6 +8,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderName, HeaderValue};
 use object_store::client::HttpRequestBody;
 use reqwest::Request;
+use tokio::sync::OnceCell;
 use url::Url;
 
 use super::credential::{CredentialCache, authorize};
@@ -23,6 +24,8 @@ use crate::heartbeat::Leases;
 pub(super) struct Signer {
     pub(super) access: Access,
     pub(super) credentials: CredentialCache,
+    /// The commit that is read, for stores with revisions.
+    pub(super) commit: OnceCell<String>,
 }
 
 impl fmt::Debug for Signer {
@@ -36,6 +39,7 @@ impl Signer {
         Self {
             access,
             credentials: CredentialCache::default(),
+            commit: OnceCell::new(),
         }
     }
 
@@ -52,9 +56,18 @@ impl Signer {
         leases: &Arc<Leases>,
     ) -> Result<Request, StorageError> {
         let bug = || StorageError::NoAnswer;
-        let url = match ask.place {
-            Place::Object => self.access.url(&ask.key),
-            Place::Folder => self.access.folder_url(&ask.key),
+        let key = &ask.key;
+        let url = match (ask.place, self.commit.get()) {
+            (Place::Revision, _) => self.access.revision_url(),
+            (Place::Object, Some(commit)) => self.access.url(&format!("resolve/{commit}/{key}")),
+            (Place::Folder, Some(commit)) if key.is_empty() => {
+                self.access.folder_url(&format!("tree/{commit}"))
+            }
+            (Place::Folder, Some(commit)) => {
+                self.access.folder_url(&format!("tree/{commit}/{key}"))
+            }
+            (Place::Object, None) => self.access.url(key),
+            (Place::Folder, None) => self.access.folder_url(key),
         };
         let credential = self.credentials.credential(&self.access).await?;
         let mut signed = http::Request::builder()

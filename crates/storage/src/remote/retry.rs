@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Request, Response};
 use tokio::time::timeout;
 
-use super::answer::Failure;
+use super::answer::{Failure, Head, protocol_error};
 use super::client::root_of;
 use super::live::Live;
 use super::semaphore::{RequestPermit, RequestSemaphore};
@@ -220,6 +220,36 @@ pub(super) async fn exchange(
                 return Err(Failure::Stalled);
             }
             window = (Instant::now(), now);
+        }
+    }
+}
+
+/// Reads the body of an answer.
+pub(super) async fn body(
+    live: &Live,
+    mut response: Response,
+    head: &Head,
+    most: usize,
+    clock: &Clock,
+) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    loop {
+        let patience = live.options.request.idle_timeout.min(clock.left());
+        match timeout(patience, response.chunk()).await {
+            Ok(Ok(Some(piece))) => {
+                live.counters
+                    .bytes
+                    .fetch_add(piece.len() as u64, Ordering::Relaxed);
+                if piece.len() > most.saturating_sub(bytes.len()) {
+                    return Err(protocol_error("it is too long"));
+                }
+                bytes.extend_from_slice(&piece);
+            }
+            Ok(Ok(None)) => return Ok(bytes),
+            // The body is complete, so an error at the end of the connection does not matter.
+            Ok(Err(_)) if head.length == Some(bytes.len() as u64) => return Ok(bytes),
+            Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
+            Err(_) => return Err(Failure::Stalled),
         }
     }
 }

@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use reqwest::Response;
-use tokio::time::timeout;
-
-use super::answer::{Answer, Failure, Head, protocol_error, refused, text_of};
-use super::client::root_of;
+use super::answer::{Answer, Failure, Head, refused, text_of};
+use super::hub::{exchange, pin};
 use super::live::Live;
 use super::payload::Payload;
 use super::protocol::RequestSpec;
-use super::retry::{Attempts, Clock, exchange};
+use super::retry::{Attempts, Clock, body};
 use crate::error::StorageError;
 use crate::heartbeat::Sign;
 
@@ -74,6 +71,7 @@ async fn attempt(
     clock: &mut Clock,
 ) -> Result<Answer, Failure> {
     sent.store(0, Ordering::Relaxed);
+    pin(live, clock).await?;
     let signed = live.signer.sign(ask, payload, sent, &live.leases).await;
     let request = signed.map_err(Failure::Final)?;
     let bytes = payload.map_or(0, Payload::len);
@@ -84,6 +82,7 @@ async fn attempt(
         return Err(refused(kind, patience, response, head).await);
     }
     let sum = text_of(response.headers(), "x-amz-checksum-sha256");
+    let link = text_of(response.headers(), "link");
     Ok(Answer {
         status: head.status,
         body: body(live, response, &head, ask.most, clock).await?,
@@ -91,35 +90,6 @@ async fn attempt(
         sum,
         length: head.length,
         header_code: head.code,
+        link,
     })
-}
-
-/// Reads the body of an answer.
-async fn body(
-    live: &Live,
-    mut response: Response,
-    head: &Head,
-    most: usize,
-    clock: &Clock,
-) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    loop {
-        let patience = live.options.request.idle_timeout.min(clock.left());
-        match timeout(patience, response.chunk()).await {
-            Ok(Ok(Some(piece))) => {
-                live.counters
-                    .bytes
-                    .fetch_add(piece.len() as u64, Ordering::Relaxed);
-                if piece.len() > most.saturating_sub(bytes.len()) {
-                    return Err(protocol_error("it is too long"));
-                }
-                bytes.extend_from_slice(&piece);
-            }
-            Ok(Ok(None)) => return Ok(bytes),
-            // The body is complete, so an error at the end of the connection does not matter.
-            Ok(Err(_)) if head.length == Some(bytes.len() as u64) => return Ok(bytes),
-            Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
-            Err(_) => return Err(Failure::Stalled),
-        }
-    }
 }

@@ -11,7 +11,7 @@ use crate::location::{bare_url, has_control, refuse_if};
 
 /// The names of the settings that [`settings_of`] selects: those that the tools of each store use, and those of
 /// MosaicML Streaming.
-pub const SETTINGS: [&str; 80] = [
+pub const SETTINGS: [&str; 85] = [
     "ALLOW_HTTP",
     "AWS_ACCESS_KEY_ID",
     "AWS_ALLOW_HTTP",
@@ -86,6 +86,11 @@ pub const SETTINGS: [&str; 80] = [
     "GOOGLE_SERVICE_ACCOUNT_PATH",
     "GOOGLE_SKIP_SIGNATURE",
     "GOOGLE_USER_PROJECT",
+    "HF_ENDPOINT",
+    "HF_HOME",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
     "IDENTITY_ENDPOINT",
     "IDENTITY_HEADER",
     "S3_CANNED_ACL",

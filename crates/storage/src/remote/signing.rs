@@ -83,7 +83,8 @@ pub(super) struct Access {
     pub(super) request_payer: bool,
     /// The canned ACL for uploaded objects.
     pub(super) acl: Option<String>,
-    /// The account that signs requests (Azure), or the project that pays for them (Google).
+    /// The account that signs requests (Azure), the project that pays for them (Google), the path of the volume
+    /// (Databricks), or the revision (Hugging Face).
     pub(super) account: Option<String>,
     pub(super) signing: Signing,
     /// Where the credentials come from, as far as it is known before they are requested.
@@ -122,6 +123,13 @@ impl Access {
     /// Returns the URL of a folder.
     pub(super) fn folder_url(&self, key: &str) -> String {
         join(&self.folders, key)
+    }
+
+    /// Returns the URL of a revision, for stores with revisions.
+    pub(super) fn revision_url(&self) -> String {
+        let mut url = format!("{}/revision/", self.folders);
+        encode(&mut url, self.account.as_deref().unwrap_or_default(), false);
+        url
     }
 
     pub(super) fn is_plain(&self) -> bool {

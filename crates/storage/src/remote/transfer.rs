@@ -10,8 +10,9 @@ use tokio::time::timeout;
 
 use super::answer::{Failure, Head, refused};
 use super::client::root_of;
+use super::hub::{exchange, pin};
 use super::live::Live;
-use super::retry::{Attempts, Clock, exchange};
+use super::retry::{Attempts, Clock};
 use crate::entry::StoreKind;
 use crate::error::StorageError;
 
@@ -249,6 +250,7 @@ async fn attempt<S: Sink>(
     let etag = before.etag.filter(|etag| !etag.starts_with("W/"));
     let ask = StoreKind::get(wanted.key, range.as_ref(), etag.as_deref());
     let sent = Arc::default();
+    pin(live, clock).await?;
     let signed = live.signer.sign(&ask, None, &sent, &live.leases).await;
     let request = signed.map_err(Failure::Final)?;
     let response = exchange(live, request, &sent, 0, clock).await?;

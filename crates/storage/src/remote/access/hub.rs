@@ -1,0 +1,89 @@
+//! The address of a dataset repository of the Hugging Face Hub, and the token that reads it.
+
+use std::path::Path;
+
+use percent_encoding::percent_decode_str;
+
+use crate::entry::StoreKind;
+use crate::error::StorageError;
+use crate::file::FileHandle;
+use crate::location::RemoteLocation;
+use crate::remote::credential_source::CredentialSource;
+use crate::remote::profile::is_nowhere;
+use crate::remote::settings::{HOME, Settings, check_endpoint, setting};
+use crate::remote::signing::{Access, Signing};
+
+/// The revision that is read if the location names none.
+const DEFAULT: &str = "main";
+
+/// The maximum number of bytes of the file of a token.
+const MOST: u64 = 64 << 10;
+
+pub(super) fn access(
+    location: &RemoteLocation,
+    known: &Settings<'_>,
+) -> Result<Access, StorageError> {
+    let endpoint = known
+        .text("HF_ENDPOINT")
+        .unwrap_or("https://huggingface.co");
+    let url = check_endpoint(endpoint, known.flag("ALLOW_HTTP")?)?;
+    let host = url.as_str().trim_end_matches('/');
+    let bucket = location.bucket();
+    let (repository, revision) = bucket.split_once('@').unwrap_or((bucket, DEFAULT));
+    let revision = percent_decode_str(revision).decode_utf8();
+    let revision = revision.map_err(|_| StorageError::UrlSyntax.at(location.to_string()))?;
+    let (signing, source) = login(known)?;
+    Ok(Access {
+        folders: format!("{host}/api/{repository}"),
+        account: Some(revision.into_owned()),
+        ..Access::at(
+            StoreKind::Hub,
+            &format!("{host}/{repository}"),
+            signing,
+            source,
+        )?
+    })
+}
+
+/// Returns the token of the settings, or the one in the file where `hf auth login` writes it.
+fn login(known: &Settings<'_>) -> Result<(Signing, CredentialSource), StorageError> {
+    const OFF: &str = "HF_HUB_DISABLE_IMPLICIT_TOKEN";
+
+    if known.flag(OFF)? {
+        return Ok((Signing::ANONYMOUS, CredentialSource::anonymous(Some(OFF))));
+    }
+    if let Some(token) = known.header("HF_TOKEN")? {
+        return Ok((
+            Signing::bearer(token),
+            CredentialSource::setting("HF_TOKEN"),
+        ));
+    }
+    let anonymous = (Signing::ANONYMOUS, CredentialSource::anonymous(None));
+    let home = known.text(HOME).map(Path::new);
+    let given = |name: &str| {
+        let text = known.text(name)?;
+        Some(match (text.strip_prefix("~/"), home) {
+            (Some(beneath), Some(home)) => home.join(beneath),
+            _ => Path::new(text).to_owned(),
+        })
+    };
+    let beneath = given("HF_HOME").or_else(|| Some(home?.join(".cache/huggingface")));
+    let path = given("HF_TOKEN_PATH").or_else(|| Some(beneath?.join("token")));
+    let Some(path) = path else {
+        return Ok(anonymous);
+    };
+    let bytes = match FileHandle::open(&path) {
+        Ok(handle) => handle.read_all(MOST)?,
+        Err(error) if is_nowhere(&error) => return Ok(anonymous),
+        Err(error) => return Err(error),
+    };
+    let token = std::str::from_utf8(&bytes).map(str::trim);
+    match token {
+        Ok("") => Ok(anonymous),
+        Ok(token) if token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            let source = CredentialSource::new("file", path.display().to_string());
+            Ok((Signing::bearer(token.to_owned()), source))
+        }
+        _ => Err(setting("HF_TOKEN_PATH")),
+    }
+}

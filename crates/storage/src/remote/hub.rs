@@ -1,0 +1,126 @@
+//! The Hugging Face Hub: the commit of a revision, and the redirects to the files of a repository.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use http::HeaderValue;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, ETAG, IF_MATCH, LOCATION};
+use reqwest::{Method, Request, Response};
+use serde_json::Value;
+use url::Url;
+
+use super::answer::{Failure, Head, protocol_error, refused, text_of};
+use super::live::Live;
+use super::retry::{self, Clock, body};
+use crate::entry::StoreKind;
+use crate::error::StorageError;
+
+/// The maximum number of redirects of a request.
+const REDIRECTS: usize = 5;
+
+/// Determines the commit of the revision before the first request of a location. All later requests name the commit, so
+/// they read the same files even if the revision moves on. Other stores have no revisions.
+pub(super) async fn pin(live: &Live, clock: &mut Clock) -> Result<(), Failure> {
+    let signer = &live.signer;
+    if signer.kind() != StoreKind::Hub {
+        return Ok(());
+    }
+    let found = signer.commit.get_or_try_init(|| commit_of(live, clock));
+    found.await.map(drop)
+}
+
+async fn commit_of(live: &Live, clock: &mut Clock) -> Result<String, Failure> {
+    let signer = &live.signer;
+    let revision = signer.access.account.as_deref().unwrap_or_default();
+    if is_commit(revision) {
+        return Ok(revision.to_owned());
+    }
+    let ask = StoreKind::revision();
+    let sent = Arc::default();
+    let signed = signer.sign(&ask, None, &sent, &live.leases).await;
+    let request = signed.map_err(Failure::Final)?;
+    let response = exchange(live, request, &sent, 0, clock).await?;
+    let head = Head::of(&response);
+    if head.status != 200 {
+        let patience = live.options.request.idle_timeout;
+        return Err(refused(StoreKind::Hub, patience, response, head).await);
+    }
+    let bytes = body(live, response, &head, ask.most, clock).await?;
+    let json: Option<Value> = serde_json::from_slice(&bytes).ok();
+    let commit = json.as_ref().and_then(|json| json.get("sha")?.as_str());
+    let commit = commit.filter(|commit| is_commit(commit));
+    commit
+        .map(str::to_owned)
+        .ok_or(protocol_error("it names no commit"))
+}
+
+fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Sends a request as [`retry::exchange`] does, and follows the redirects of the Hub. Large files are on other hosts, which do
+/// not get the token. The answer has the tag that the Hub gives the file.
+pub(super) async fn exchange(
+    live: &Live,
+    mut request: Request,
+    sent: &AtomicU64,
+    bytes: u64,
+    clock: &mut Clock,
+) -> Result<Response, Failure> {
+    if live.signer.kind() != StoreKind::Hub {
+        return retry::exchange(live, request, sent, bytes, clock).await;
+    }
+    // The commit determines the bytes, and other hosts have other tags.
+    request.headers_mut().remove(IF_MATCH);
+    let mut tag = None;
+    for _ in 0..=REDIRECTS {
+        let again = request.try_clone();
+        let mut response = retry::exchange(live, request, sent, bytes, clock).await?;
+        tag = tag.or_else(|| text_of(response.headers(), "x-linked-etag"));
+        let (Some(mut next), Some(url)) = (again, target(&response)) else {
+            let own = || text_of(response.headers(), ETAG.as_str());
+            let tag = tag.or_else(own).and_then(|tag| strong(&tag));
+            if let Some(tag) = tag {
+                response.headers_mut().insert(ETAG, tag);
+            }
+            return Ok(response);
+        };
+        // The address of a file on another host is for one method.
+        if *next.method() == Method::HEAD
+            && let Some(size) = response.headers().get("x-linked-size")
+        {
+            return head_of(size, tag).ok_or(Failure::Final(StorageError::NoAnswer));
+        }
+        if url.origin() != next.url().origin() {
+            next.headers_mut().remove(AUTHORIZATION);
+        }
+        *next.url_mut() = url;
+        request = next;
+    }
+    Err(protocol_error("it redirects again and again"))
+}
+
+/// Returns the address that a redirect names. An address without TLS is followed only from another one.
+fn target(response: &Response) -> Option<Url> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let to = response.headers().get(LOCATION)?.to_str().ok()?;
+    let url = response.url().join(to).ok()?;
+    let is_safe = url.scheme() == "https" || url.scheme() == response.url().scheme();
+    is_safe.then_some(url)
+}
+
+/// Returns the answer to a request for the head of a file.
+fn head_of(size: &HeaderValue, tag: Option<String>) -> Option<Response> {
+    let mut head = http::Response::builder().header(CONTENT_LENGTH, size);
+    if let Some(tag) = tag.and_then(|tag| strong(&tag)) {
+        head = head.header(ETAG, tag);
+    }
+    Some(head.body(Vec::new()).ok()?.into())
+}
+
+/// Returns a tag without the mark of a weak one. The files of a commit do not change.
+fn strong(tag: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(tag.strip_prefix("W/").unwrap_or(tag)).ok()
+}
