@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # PyPI refuses files above 100 MB, unless it is asked for more.
 MOST_BYTES = 60_000_000
 OLDEST_GLIBC = (2, 28)
-EXTRAS = {"arrow", "hf", "images", "otlp", "ray", "spark", "torch", "video"}
+EXTRAS = {"arrow", "fsspec", "hf", "images", "otlp", "ray", "spark", "torch", "video"}
 URLS = {"Changelog", "Documentation", "Homepage", "Issues", "Repository"}
 
 
