@@ -86,18 +86,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         headers = {'X_Error_Code': code} if code else {}
         self._send(status, json.dumps({'error': 'as the test says'}).encode(), **headers)
 
-    def _file(self, data: bytes, tag: str) -> None:
+    def _file(self, data: bytes, tag: str, **headers: str) -> None:
         if self.headers.get('If-Match', tag) != tag:
             self._send(412)
             return
         asked = self.headers.get('Range')
         if asked is None:
-            self._send(200, data, ETag=tag)
+            self._send(200, data, ETag=tag, **headers)
             return
         first, _, last = asked.removeprefix('bytes=').partition('-')
         start, end = int(first), min(int(last), len(data) - 1) if last else len(data) - 1
         found = f'bytes {start}-{end}/{len(data)}'
-        self._send(206, data[start : end + 1], ETag=tag, Content_Range=found)
+        self._send(206, data[start : end + 1], ETag=tag, Content_Range=found, **headers)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Says nothing."""
@@ -207,10 +207,10 @@ class _Pages(_Handler):
         )
 
     def _small(self, path: str, query: str) -> None:
-        files, name, _ = self._files(path)
+        files, name, commit = self._files(path)
         tag = hashlib.sha1(files[name]).hexdigest()
         self.hub.requests.append('small')
-        self._file(files[name], f'"{tag}"')
+        self._file(files[name], f'"{tag}"', X_Repo_Commit=commit)
 
 
 @contextmanager
