@@ -63,7 +63,7 @@ def each(dataset: Trained, batches: _core.Batches) -> Iterator[Any]:
             return
         # COMPAT: streaming passes NumPy numbers, and subclasses depend on it.
         for number, sample in zip(np.asarray(batch[0], np.int64), batch[1]):
-            dataset._ready = (number, sample)
+            dataset._ready.sample = (number, sample)
             start = perf_counter()
             value = dataset[number]
             dataset._transform_seconds += perf_counter() - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional, Protocol
 
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from shardmill.base.world import World
     from shardmill.packing import Packing
     from shardmill.windows import Window
+
+
+class Ready(threading.local):
+    """A sample that the iteration of this thread has read, and its number."""
+
+    sample: Optional[tuple[int, Any]] = None
 
 
 class Stored(Array):
@@ -75,7 +82,7 @@ class Trained(Protocol):
     _parallel_rank_world: World
     _is_fetched_here: bool
     _as_batches: bool
-    _ready: Optional[tuple[int, Any]]
+    _ready: Ready
     _transform_seconds: float
 
     @property

@@ -13,6 +13,7 @@ from shardmill.base._iteration import Carried
 from shardmill.base._limits import Timed, Times, explain, times_here
 from shardmill.base._rows import packed
 from shardmill.base._sharding import find_split
+from shardmill.base._threads import check_threads, threaded
 from shardmill.base._typing import SampleT
 from shardmill.base.dataset import StreamingDataset
 from shardmill.metrics import Watch
@@ -73,6 +74,8 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         persistent_workers: Whether worker processes are kept after an epoch.
         pin_memory_device: The device of the page-locked memory.
         in_order: Whether batches of worker processes are returned in order. Requires torch 2.6.
+        worker_type: Where Python code runs if ``num_workers`` is not 0: ``processes`` or ``threads``. Threads share
+            the memory of this process. They help if `get_item` and `collate_fn` release the interpreter lock.
 
     Attributes:
         num_samples_yielded: Samples yielded on this rank since the iteration began.
@@ -107,6 +110,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         persistent_workers: bool = False,
         pin_memory_device: str = '',
         in_order: bool = True,
+        worker_type: str = 'processes',
     ) -> None:
         if not _torch.adopt(StreamingDataLoader, 'DataLoader', load=True):
             raise ImportError('StreamingDataLoader needs torch: pip install "shardmill[torch]"')
@@ -139,6 +143,9 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         self._times: dict[int, Times] = {}
         super().__init__(dataset, **options)
         self.num_samples_yielded = 0
+        self.worker_type = check.choice('worker_type', worker_type, ('processes', 'threads'))
+        if self.worker_type == 'threads':
+            check_threads(self)
 
     def _get_batch_size(self, batch: Any) -> int:
         """Returns the number of samples in a batch."""
@@ -176,7 +183,12 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         """Iterates over the batches of this rank in the next epoch."""
         self.num_samples_yielded = 0
         native = self._is_native() and (self.num_workers == 0 or self._is_threaded())
-        batches = self._batches() if native else self._others()
+        if native:
+            batches = self._pinned_if_asked(self._batches())
+        elif self.num_workers and self.worker_type == 'threads':
+            batches = self._pinned_if_asked(threaded(self))
+        else:
+            batches = self._others()
         watch = self._watch
         watch.begin()
         self._begin_times()
@@ -220,7 +232,6 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
 
         # torch's own loop draws a number here. Drawing it keeps the program's later random numbers the same.
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        pin = self.pin_memory and torch.cuda.is_available()
         size = cast(int, self.batch_size)
         batches = self.dataset._begin(self.num_workers or None)
         columns = self._is_default()
@@ -240,9 +251,20 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
                 if not samples or (self.drop_last and samples < size):
                     continue
                 batch = collate(batch) if columns else transform(batch)
-                yield samples, _pinned(batch) if pin else batch
+                yield samples, batch
         finally:
             batches.close()
+
+    def _pinned_if_asked(
+        self, batches: Generator[tuple[int, Any], None, None]
+    ) -> Generator[tuple[int, Any], None, None]:
+        """Yields batches in page-locked memory, if `pin_memory` is set and there is a GPU."""
+        import torch
+
+        is_pinned = self.pin_memory and torch.cuda.is_available()
+        with contextlib.closing(batches):
+            for samples, batch in batches:
+                yield samples, _pinned(batch) if is_pinned else batch
 
     def _is_default(self) -> bool:
         """Returns whether batches use torch's default collation."""

@@ -51,6 +51,7 @@ from shardmill.base._state import (
     own_state,
     take_own_state,
 )
+from shardmill.base._stored import Ready
 from shardmill.base._table_access import TableAccess
 from shardmill.base._training_batches import TrainingBatches
 from shardmill.base._typing import SampleT
@@ -389,7 +390,7 @@ class StreamingDataset(
         self._batches: Union[_core.Batches, TokenReader, None] = None
         self._known_rows: Optional[tuple[str, int]] = None
         self.__dict__.pop('_fetcher', None)
-        self._ready: Optional[tuple[int, Any]] = None
+        self._ready = Ready()
         self._as_batches = False
         self._transform_seconds = 0.0
         self._progress: Optional[Progress] = None
@@ -463,10 +464,10 @@ class StreamingDataset(
         Raises:
             IndexError: The sample does not exist.
         """
-        ready = self._ready
+        ready = self._ready.sample
         if ready is not None and ready[0] == sample_id:
             # The iteration already read this sample and called `get_item` only because a subclass overrides it.
-            self._ready = None
+            self._ready.sample = None
             return ready[1]
         number = check.sample_number(sample_id, self.num_samples)
         reader = self._here()

@@ -1,0 +1,140 @@
+"""Threads that call Python code, and batches without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.apart import until
+from support.samples import BATCH, SAMPLES, collate, flat, numbers
+
+from shardmill import StreamingDataLoader, StreamingDataset
+from shardmill.errors import UsageError
+
+
+class Transformed(StreamingDataset[Any]):
+    """A dataset with a transform."""
+
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+        sample = super().get_item(sample_id, retry)
+        assert int(sample['number']) == sample_id, 'a sample of another thread'
+        return sample
+
+
+def make(data: Path, **options: Any) -> StreamingDataLoader[Any]:
+    dataset = Transformed(local=str(data), batch_size=BATCH, shuffle=True)
+    return StreamingDataLoader(dataset, BATCH, collate_fn=collate, **options)
+
+
+def test_the_order_is_that_of_one_thread(data: Path) -> None:
+    def epochs(**options: Any) -> list[list[int]]:
+        loader = make(data, **options)
+        return [numbers(batch) for _ in range(2) for batch in loader]
+
+    alone = epochs()
+    assert sorted(flat(alone)) == sorted([*range(SAMPLES)] * 2)
+    assert epochs(num_workers=3, worker_type='threads') == alone
+    short = epochs(num_workers=3, worker_type='threads', drop_last=True)
+    assert short == [batch for batch in alone if len(batch) == BATCH]
+
+
+def test_a_run_resumes_with_another_number_of_threads(data: Path) -> None:
+    whole = [numbers(batch) for batch in make(data)]
+    loader = make(data, num_workers=4, worker_type='threads')
+    begun = []
+    for batch in loader:
+        begun.append(numbers(batch))
+        if len(begun) == 7:
+            break
+    resumed = make(data, num_workers=2, worker_type='threads')
+    # Batches that threads have made ahead do not count.
+    resumed.load_state_dict(loader.state_dict() or {})
+    assert begun + [numbers(batch) for batch in resumed] == whole
+
+
+def test_batches_are_made_at_the_same_time(data: Path) -> None:
+    both = threading.Barrier(2)
+
+    def meet(samples: list[Any]) -> Any:
+        # All but the last batch have a partner.
+        if len(samples) == BATCH:
+            both.wait(60)
+        return samples
+
+    dataset = StreamingDataset(local=str(data), batch_size=BATCH)
+    loader = StreamingDataLoader(
+        dataset, BATCH, num_workers=2, worker_type='threads', collate_fn=meet, drop_last=True
+    )
+    assert sum(len(batch) for batch in loader) == SAMPLES // BATCH * BATCH
+    assert SAMPLES // BATCH % 2 == 0
+
+
+def test_threads_end_with_the_iteration(data: Path) -> None:
+    def running() -> bool:
+        return any(each.name.startswith('shardmill-transform') for each in threading.enumerate())
+
+    iterator = iter(make(data, num_workers=2, worker_type='threads'))
+    next(iterator)
+    assert running()
+    iterator.close()  # type: ignore[attr-defined]
+    assert until(lambda: not running(), 30)
+
+
+def test_an_error_of_a_transform_reaches_the_program(data: Path) -> None:
+    def fail(samples: list[Any]) -> Any:
+        raise KeyError('from the transform')
+
+    dataset = StreamingDataset(local=str(data), batch_size=BATCH)
+    loader = StreamingDataLoader(
+        dataset, BATCH, num_workers=2, worker_type='threads', collate_fn=fail
+    )
+    with pytest.raises(KeyError, match='from the transform'):
+        next(iter(loader))
+
+
+def test_what_threads_cannot_read_is_refused(data: Path) -> None:
+    dataset = StreamingDataset(local=str(data), batch_size=BATCH)
+    for given, size, problem in (
+        (dataset, 4, '`batch_size` is 4, and 8 in the dataset'),
+        ([1, 2, 3], 4, 'list is no StreamingDataset'),
+    ):
+        with pytest.raises(UsageError, match=problem) as wrong:
+            StreamingDataLoader(given, size, num_workers=2, worker_type='threads')  # type: ignore[arg-type]
+        assert wrong.value.object == 'worker_type'
+    with pytest.raises(ValueError, match='worker_type'):
+        StreamingDataLoader(dataset, BATCH, worker_type='fibres')
+
+
+WITHOUT_TORCH = """
+import importlib.util
+import sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == 'torch' else find(name, *rest)
+import numpy as np
+from shardmill import StreamingDataset
+{imports}
+dataset = StreamingDataset(local={data!r}, batch_size=8)
+for number, batch in enumerate(dataset.batches(columns=['number', 'vector'])):
+    taken = {{name: {take}(values) for name, values in batch.items()}}
+    assert taken['number'].tolist() == batch['number'].tolist()
+    assert np.array_equal(np.asarray(taken['vector']), batch['vector'])
+assert number == 50, number
+assert 'torch' not in sys.modules
+"""
+
+
+@pytest.mark.parametrize(
+    ('package', 'imports', 'take'),
+    [('numpy', '', 'np.from_dlpack'), ('jax', 'import jax.numpy', 'jax.numpy.from_dlpack')],
+)
+def test_batches_go_to_other_frameworks_without_torch(
+    package: str, imports: str, take: str, data: Path
+) -> None:
+    pytest.importorskip(package)
+    program = WITHOUT_TORCH.format(data=str(data), imports=imports, take=take)
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
