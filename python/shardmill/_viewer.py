@@ -75,6 +75,10 @@ def view(
     *,
     height: int = 720,
     with_deleted: bool = False,
+    compare: Optional[Path] = None,
+    tokenizer: Optional[Path] = None,
+    cache: Optional[Path] = None,
+    metrics: Optional[str] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> Viewer:
     """Starts a server that shows a dataset in the browser. Notebooks show the page in a frame.
@@ -85,6 +89,10 @@ def view(
         location: A dataset, tar files or a source, in a directory or in a store.
         height: The height of the frame in a notebook, in pixels.
         with_deleted: Whether to also show deleted samples.
+        compare: A dataset or source to compare with on a page of its own.
+        tokenizer: A tokenizer file (``tokenizer.json``) that shows columns of token ids as text.
+        cache: The ``local`` folder of a run. The page shows which shards are in it.
+        metrics: The address of `shardmill.metrics.serve` in a running job, whose metrics the page shows.
         storage_options: Store settings that are not in the environment.
 
     Raises:
@@ -94,6 +102,13 @@ def view(
     place = check.path('location', location)
     pixels = check.whole('height', height, 1)
     options = ['--with-deleted'] if check.flag('with_deleted', with_deleted) else []
+    for name, value in (
+        ('compare', check.path_or_none('compare', compare)),
+        ('tokenizer', check.path_or_none('tokenizer', tokenizer)),
+        ('cache', check.path_or_none('cache', cache)),
+        ('metrics', None if metrics is None else check.text('metrics', metrics)),
+    ):
+        options += [] if value is None else [f'--{name}={value}']
     environment = dict(os.environ)
     if storage_options:
         environment[SETTINGS] = json.dumps(dict(storage_options))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import shardmill
 from shardmill import LocalDataset, MDSWriter, StreamingDataset, view
 from shardmill.errors import ShardmillError
 
@@ -20,10 +21,10 @@ def write(folder: Path) -> str:
     return str(folder)
 
 
-def facts(url: str) -> dict[str, object]:
+def facts(url: str, path: str = 'dataset') -> dict[str, object]:
     address, _, token = url.partition('/?token=')
     request = urllib.request.Request(
-        f'{address}/api/dataset', headers={'Authorization': f'Bearer {token}'}
+        f'{address}/api/{path}', headers={'Authorization': f'Bearer {token}'}
     )
     with urllib.request.urlopen(request, timeout=30) as response:
         found = json.load(response)
@@ -54,6 +55,43 @@ def test_datasets_show_themselves(tmp_path: Path) -> None:
         assert page.location == f'{place}/train'
         assert facts(page.address)['samples'] == 5
         page.close()
+
+
+def test_the_options_are_those_of_the_command(tmp_path: Path) -> None:
+    place = write(tmp_path / 'mds')
+    other = write(tmp_path / 'other')
+    cache = tmp_path / 'cache'
+    metrics = 'http://127.0.0.1:9/metrics'
+    with view(place, compare=other, cache=cache, metrics=metrics) as page:
+        shown = facts(page.address)
+        assert [shown[name] for name in ('compared', 'cache', 'metrics')] == [
+            other,
+            str(cache),
+            metrics,
+        ]
+    with LocalDataset(place).view(compare=Path(other)) as page:
+        shown = facts(page.address)
+        assert [shown[name] for name in ('compared', 'cache', 'metrics')] == [other, None, None]
+    # A value that begins like an option is a value.
+    with pytest.raises(ShardmillError) as caught:
+        view(place, compare='--port')
+    assert '--port' in str(caught.value)
+    with pytest.raises(ShardmillError, match='metrics'):
+        view(place, metrics='file:///etc/passwd')
+
+
+def test_tokens_are_shown_as_text(tmp_path: Path) -> None:
+    tokenizer = Path(__file__).parents[2] / 'crates/tokenize/testdata/bpe.json'
+    source = tmp_path / 'rows.jsonl'
+    source.write_text('{"text": "the quick brown fox"}\n')
+    shardmill.convert(source, tmp_path / 'out', tokenize=tokenizer)
+    dataset = LocalDataset(str(tmp_path / 'out'))
+    for given, is_shown in ((tokenizer, True), (None, False)):
+        with dataset.view(tokenizer=given) as page:
+            samples = json.dumps(facts(page.address, 'samples?start=0&count=1'))
+        assert ('the quick brown fox' in samples) is is_shown
+    with pytest.raises(ShardmillError, match=r'none\.json'):
+        view(tmp_path / 'out', tokenizer=tmp_path / 'none.json')
 
 
 def test_an_error_is_that_of_the_command(tmp_path: Path) -> None:

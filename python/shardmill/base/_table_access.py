@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shardmill._viewer import Viewer
+    from shardmill.base._typing import Path
     from shardmill.schema import Schema
 
 #: Bytes of samples in a record batch, by their average size.
@@ -161,17 +162,39 @@ class TableAccess(Stored):
         count = min(check.whole('samples', samples), self.num_samples)
         return read_preview(self, count)
 
-    def view(self, stream: int = 0, *, height: int = 720) -> Viewer:
+    def view(
+        self,
+        stream: int = 0,
+        *,
+        height: int = 720,
+        compare: Optional[Path] = None,
+        tokenizer: Optional[Path] = None,
+        cache: Optional[Path] = None,
+        metrics: Optional[str] = None,
+    ) -> Viewer:
         """Starts a server that shows the dataset in the browser, as `shardmill.view` does. Notebooks show the page.
 
         Args:
             stream: The number of the stream to show, in a mix.
             height: The height of the frame in a notebook, in pixels.
+            compare: A dataset or source to compare with on a page of its own.
+            tokenizer: A tokenizer file (``tokenizer.json``) that shows columns of token ids as text.
+            cache: The ``local`` folder of a run. The page shows which shards are in it.
+            metrics: The address of `shardmill.metrics.serve` in a running job, whose metrics the page shows.
         """
         from shardmill._viewer import view
 
         location, with_deleted, settings = self._place_of(stream)
-        return view(location, height=height, with_deleted=with_deleted, storage_options=settings)
+        return view(
+            location,
+            height=height,
+            with_deleted=with_deleted,
+            compare=compare,
+            tokenizer=tokenizer,
+            cache=cache,
+            metrics=metrics,
+            storage_options=settings,
+        )
 
     def _place_of(self, stream: int) -> tuple[str, bool, Optional[dict[str, str]]]:
         """Returns the location of a stream, whether it has its deleted samples, and its store settings."""
