@@ -8,6 +8,8 @@ batch's time.
 
 * `table` is `StreamingDataset(format='parquet')` without workers; `table, epoch 2` its second epoch.
 * `mds, epoch 2` is a dataset of MDS shards with the same samples in each shard, in its second epoch.
+* `start` opens the same table twice: without anything on the disk, and with the footers but without rows. Prints the seconds to
+  the first batch, and the requests of the first start.
 * `datasets` is `load_dataset('parquet', streaming=True).shuffle(buffer_size=10_000)`, over HTTP if it is remote.
 * `litdata` is `StreamingDataset(item_loader=ParquetLoader(), shuffle=True)` with its loader, over S3 if it is remote.
 * `parquet-rs` and `pyarrow` scan the local files on one thread, in stored order, without making samples.
@@ -53,6 +55,21 @@ def open_litdata():
     )
     return litdata.StreamingDataLoader(data, batch_size=BATCH)
 
+def measure_start():
+    import glob, os
+    found = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        loader = open_table()
+        next(iter(loader))
+        found.append(time.perf_counter() - begin)
+        requests = loader.dataset.stats()['requests']
+        found.append(requests)
+        del loader
+        for path in glob.glob(work + '/cache/row-group*'):
+            os.remove(path)
+    return found
+
 def rows_of(batch):
     return len(batch['id'])
 
@@ -81,6 +98,9 @@ else:
     local = os.environ['LOCAL_TABLE']
     os.makedirs(work + '/index', exist_ok=True)
     index_parquet_dataset(local, work + '/index', num_workers=1)
+if who == 'start':
+    print(json.dumps(measure_start()))
+    sys.exit()
 start = time.perf_counter()
 loader = globals()['open_' + who.split(',')[0]]()
 epochs = 2 if who.endswith('epoch 2') else 1
@@ -135,9 +155,11 @@ def main() -> None:
             os._exit(0)
         if os.waitpid(pid, 0)[1]:
             sys.exit("the table was not written")
+        wanted = args.only or ["mds, epoch 2"]
         per_shard = -(-(args.rows // args.files) // args.groups)
         convert = [sys.executable, "-m", "shardmill", "convert", str(table), str(data / "mds"), "--quiet"]
-        subprocess.run([*convert, "--samples-per-shard", str(per_shard), "--size-limit", "2GiB"], check=True)
+        if "mds, epoch 2" in wanted:
+            subprocess.run([*convert, "--samples-per-shard", str(per_shard), "--size-limit", "2GiB"], check=True)
         words = [args.server, "serve", str(data), str(args.latency_ms), "1000000000"]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
             endpoint = server.stdout.readline().strip()
@@ -148,7 +170,8 @@ def main() -> None:
             runs = [
                 ("table", str(table)), ("table, epoch 2", str(table)), ("mds, epoch 2", str(data / "mds")),
                 ("datasets", str(table)), ("litdata", str(table)), ("parquet-rs", str(table)), ("pyarrow", str(table)),
-                ("table", "s3://bucket/table"), ("datasets", f"{endpoint}/bucket/table"), ("litdata", "s3://bucket/table"),
+                ("table", "s3://bucket/table"), ("start", "s3://bucket/table"), ("datasets", f"{endpoint}/bucket/table"),
+                ("litdata", "s3://bucket/table"),
             ]
             runs = [run for run in runs if not args.only or run[0] in args.only]
             found: dict[tuple[str, str], list[tuple[float, float]]] = {run: [] for run in runs}
@@ -160,7 +183,12 @@ def main() -> None:
                     if done.returncode:
                         print(f"{who} {place}: failed\n{done.stderr[-1500:]}")
                         continue
-                    rows, first, seconds = json.loads(done.stdout.splitlines()[-1])
+                    result = json.loads(done.stdout.splitlines()[-1])
+                    if who == "start":
+                        cold, requests, warm, more = result
+                        print(f"start: cold {cold:.2f} s, {requests} requests; with footers {warm:.2f} s, {more} requests")
+                        continue
+                    rows, first, seconds = result
                     if rows < args.rows:
                         print(f"{who} {place}: returned {rows} of {args.rows} rows")
                     found[who, place].append((rows / seconds, first))

@@ -8,7 +8,7 @@ import os
 import random
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import numpy as np
 import polars
@@ -330,15 +330,30 @@ def test_tables_that_cannot_be_read(table: Path, tmp_path: Path) -> None:
     log.mkdir()
     assert fails(tmp_path / 'delta').id == 'table-delta'
     write_table(tmp_path / 'parts' / 'day=1', [[3]])
-    assert fails(tmp_path / 'parts').id == 'table-partitions'
-    named = StreamingDataset(
-        remote=str(tmp_path / 'parts'),
-        local=str(tmp_path / 'named'),
-        columns=['id'],
-        format='parquet',
-        batch_size=1,
+    write_table(tmp_path / 'parts' / 'hour=1', [[3]])
+    assert fails(tmp_path / 'parts').id == 'source-partition'
+    write_table(tmp_path / 'twice' / 'id=1', [[3]])
+    assert fails(tmp_path / 'twice').id == 'source-partition'
+
+
+def test_names_of_folders_are_columns_as_in_a_conversion(tmp_path: Path) -> None:
+    for number, folder in enumerate(('day=3/town=Bonn', 'day=-1/town=a%20b')):
+        path = tmp_path / 'table' / folder
+        path.mkdir(parents=True)
+        pq.write_table(rows(number * 10, 10).drop(['nested']), path / 'a.parquet', row_group_size=4)
+    shardmill.convert(tmp_path / 'table', tmp_path / 'shards')
+    converted = StreamingDataset(local=str(tmp_path / 'shards'))
+    dataset = StreamingDataset(
+        remote=str(tmp_path / 'table'), local=str(tmp_path / 'cache'), format='parquet'
     )
-    assert ids(named) == [0, 1, 2]
+    assert {(sample['day'], sample['town']) for sample in map(dataset.__getitem__, range(20))} == {
+        (3, 'Bonn'),
+        (-1, 'a b'),
+    }
+    for number in range(20):
+        found, expected = dataset[number], converted[number]
+        assert found.keys() == expected.keys()
+        assert all(same(found[name], value) for name, value in expected.items())
 
 
 def test_arguments_of_a_table_are_checked(table: Path) -> None:
@@ -448,6 +463,56 @@ def test_delta_tables_have_the_values_of_a_conversion(name: str, tmp_path: Path)
             assert_same_samples(DELTA / name, tmp_path / str(version), version, whole)
             compared += 1
     assert compared > 0
+
+
+@pytest.mark.skipif('SHARDMILL_DELTA_GOLDEN' not in os.environ, reason='fixtures/delta/README.md')
+def test_golden_tables_have_the_values_or_the_error_of_a_conversion(tmp_path: Path) -> None:
+    """Reads each column of each table alone, because the conversion refuses columns with nulls."""
+    equal = 0
+    for number, log in enumerate(Path(os.environ['SHARDMILL_DELTA_GOLDEN']).rglob('_delta_log')):
+        try:
+            report: Any = shardmill.inspect(log.parent)
+            names = [column.name for column in report.columns]
+        except ShardmillError as error:
+            with pytest.raises(ShardmillError) as caught:
+                StreamingDataset(
+                    remote=str(log.parent), local=str(tmp_path / 'none'), format='delta'
+                )
+            assert caught.value.id == error.id
+            continue
+        for place, name in enumerate(names):
+            folder = tmp_path / f'{number}-{place}'
+            found = outcome(log.parent, folder / 'cache', [name], format='delta')
+            try:
+                shardmill.convert(log.parent, folder / 'shards', columns=[name])
+                expected = outcome(folder / 'shards', None, None)
+            except ShardmillError as error:
+                expected = error.id
+            if isinstance(found, str) or isinstance(expected, str):
+                assert found == expected, (log.parent, name)
+                continue
+            assert len(found) == len(expected)
+            assert all(same(a[name], b[name]) for a, b in zip(found, expected)), (log.parent, name)
+            equal += 1
+    assert equal > 100
+
+
+def outcome(
+    remote: Path, local: Optional[Path], columns: Optional[list[str]], **options: Any
+) -> Union[list[Any], str]:
+    """Returns the samples of a dataset, or the id of its error."""
+    try:
+        dataset = StreamingDataset(
+            remote=str(remote),
+            local=None if local is None else str(local),
+            columns=columns,
+            **options,
+        )
+        return [dataset[number] for number in range(len(dataset))]
+    except ShardmillError as error:
+        return error.id
+    except RuntimeError as error:
+        return str(error).split(':')[0]
 
 
 def deletion_vector(rows: list[int]) -> str:

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow::array::{Array as _, ArrayRef};
 use arrow::datatypes::{Fields, Schema, SchemaRef};
-use datafusion::common::ScalarValue;
 use parquet::file::metadata::ParquetMetaData;
 use roaring::RoaringTreemap;
 use shardmill_core::{Diagnostic as _, ErrorKind};
@@ -36,7 +36,7 @@ pub(crate) struct DeltaTable {
 struct DataFile {
     input: InputFile,
     /// The values of the partition columns, in the table's order.
-    partition_values: Vec<ScalarValue>,
+    partition_values: Vec<ArrayRef>,
     /// The deleted rows.
     deleted: Option<RoaringTreemap>,
 }
@@ -229,11 +229,6 @@ impl Opening<'_> {
         let rows: u64 = groups.iter().map(|(rows, _)| rows).sum();
         let deleted = self.version.deleted(file, rows)?;
         let partition_values = self.version.partition_values(file)?;
-        let partition_values: Vec<ScalarValue> = partition_values
-            .iter()
-            .map(|value| ScalarValue::try_from_array(value, 0))
-            .collect::<Result<_, _>>()
-            .map_err(|error| SourceError::bug(error.to_string()))?;
         let fields = file_fields(&input.shown, &metadata)?;
         let finder = self.version.finder(&input.shown, &fields)?;
         let is_whole = deleted.as_ref().is_none_or(RoaringTreemap::is_empty);
@@ -244,7 +239,7 @@ impl Opening<'_> {
             if let Some(partition) = self.version.partition(number) {
                 let is_null = partition_values
                     .get(partition)
-                    .is_none_or(ScalarValue::is_null);
+                    .is_none_or(|value| value.null_count() > 0);
                 null_counts.push(Some(if is_null { live } else { 0 }));
                 continue;
             }
@@ -340,7 +335,7 @@ impl DeltaTable {
             .ok_or_else(|| SourceError::bug(format!("there is no file {number}")))
     }
 
-    fn partition_value(&self, file: &DataFile, column: usize) -> Option<ScalarValue> {
+    fn partition_value(&self, file: &DataFile, column: usize) -> Option<ArrayRef> {
         let partition = self.version.partition(column)?;
         file.partition_values.get(partition).cloned()
     }

@@ -63,7 +63,6 @@ mod prefetch; // Downloads of row groups ahead of their use.
 mod files; // The files of a location.
 
 mod detect; // What a location holds.
-mod hive; // Columns from names of directories.
 mod input; // Text files, compressed or not.
 mod unite; // The columns of several files as those of one table.
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Fields, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use parquet::file::metadata::RowGroupMetaData;
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Column, Encoding, Layout, ShardConfig};
@@ -79,33 +79,6 @@ impl TableColumns {
         })
     }
 
-    /// Returns the position of each column among the columns of a file.
-    ///
-    /// # Errors
-    ///
-    /// [`Problem::Drift`] if the file lacks a column, or has it with another type.
-    pub(crate) fn roots(&self, file: &str, fields: &Fields) -> Result<Vec<usize>, TableError> {
-        let mut roots = Vec::with_capacity(self.schema.fields().len());
-        for field in self.schema.fields() {
-            let name = escape(field.name());
-            let Some((root, own)) = fields.find(field.name()) else {
-                let reason =
-                    format!("it has no column `{name}`, and other files of the table have");
-                return Err(Problem::Drift.at(file, reason));
-            };
-            if own.data_type() != field.data_type() {
-                let reason = format!(
-                    "column `{name}` has the type {}, and {} in other files of the table",
-                    own.data_type(),
-                    field.data_type()
-                );
-                return Err(Problem::Drift.at(file, reason));
-            }
-            roots.push(root);
-        }
-        Ok(roots)
-    }
-
     /// Returns the expected length of the shard of a row group. `leaves` has the leaf columns of each column.
     ///
     /// Statistics tell the lengths of texts and bytes. Without them, the length is a generous estimate, as values may be
@@ -163,4 +136,26 @@ impl TableColumns {
             .collect();
         format!("{} {types:?}", self.config.to_json())
     }
+}
+
+/// Returns the number of a column in a file.
+///
+/// # Errors
+///
+/// [`Problem::Drift`] if the file lacks the column, or has it with another type.
+pub(crate) fn column_of(file: &str, fields: &Fields, field: &Field) -> Result<usize, TableError> {
+    let name = escape(field.name());
+    let Some((root, own)) = fields.find(field.name()) else {
+        let reason = format!("it has no column `{name}`, and other files of the table have");
+        return Err(Problem::Drift.at(file, reason));
+    };
+    if own.data_type() != field.data_type() {
+        let reason = format!(
+            "column `{name}` has the type {}, and {} in other files of the table",
+            own.data_type(),
+            field.data_type()
+        );
+        return Err(Problem::Drift.at(file, reason));
+    }
+    Ok(root)
 }

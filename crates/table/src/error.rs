@@ -18,7 +18,7 @@ pub(crate) enum Problem {
     Drift,
     Columns,
     Delta,
-    Partitions,
+    Partition,
     List,
 }
 
@@ -117,7 +117,7 @@ impl Problem {
                 "table-delta",
                 Some("open it with the format `delta`"),
             ),
-            Self::Partitions => (Unsupported, "table-partitions", Some(CONVERT)),
+            Self::Partition => (InvalidInput, "source-partition", None),
             Self::List => (
                 Corrupt,
                 "table-list",
@@ -126,8 +126,6 @@ impl Problem {
         }
     }
 }
-
-const CONVERT: &str = "convert it with shardmill convert";
 
 impl Diagnostic for TableError {
     fn kind(&self) -> ErrorKind {

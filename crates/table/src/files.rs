@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::FieldRef;
 use parquet::file::metadata::ParquetMetaData;
-use shardmill_core::Limits;
+use shardmill_core::{Limits, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, FileEntry, Place};
-use shardmill_parquet::{END_BYTES, FooterProblem, arrow_fields, decode_footer, footer_length};
+use shardmill_parquet::{
+    END_BYTES, FooterProblem, Partitions, arrow_fields, decode_footer, footer_length,
+};
 use shardmill_storage::{Dir, Folder, StorageError};
 
 use crate::columns::TableColumns;
@@ -16,12 +19,14 @@ use crate::error::{Problem, TableError};
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// The files of a table.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct TableFiles {
     pub(crate) source: Folder,
     pub(crate) files: Vec<FileEntry>,
     /// The version of the table, if it is a Delta table. It has the same files in the same order.
     pub(crate) delta: Option<Arc<DeltaFiles>>,
+    /// The columns that the names of folders form, if it is not a Delta table.
+    pub(crate) partitions: Partitions,
     pub(crate) limits: Limits,
 }
 
@@ -186,6 +191,17 @@ impl TableFiles {
         let name = self.name(0);
         let fields =
             arrow_fields(&metadata).map_err(|problem| TableError::fields(&name, problem))?;
-        Ok(TableColumns::new(&name, &fields, wanted, &self.limits)?)
+        let mut all: Vec<FieldRef> = fields.iter().map(Arc::clone).collect();
+        for field in &self.partitions.fields {
+            if fields.find(field.name()).is_some() {
+                let reason = format!(
+                    "the column `{}` is both in the files and in the names of directories",
+                    escape(field.name())
+                );
+                return Err(Problem::Partition.at(name, reason).into());
+            }
+            all.push(Arc::clone(field));
+        }
+        Ok(TableColumns::new(&name, &all.into(), wanted, &self.limits)?)
     }
 }

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-use arrow::array::{Array as _, ArrayRef, BooleanArray, UInt32Array, new_null_array};
-use arrow::compute::{filter_record_batch, take};
+use arrow::array::{Array as _, ArrayRef, BooleanArray, new_null_array};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{FieldRef, Fields};
 use arrow::record_batch::RecordBatch;
 use bytes::{Buf as _, Bytes};
@@ -19,11 +19,11 @@ use shardmill_core::Limits;
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 use shardmill_delta::{Shape, file_fields};
 use shardmill_parquet::{
-    ErrorSlot, OneGroup, PageProblem, arrow_fields, batch_rows, fixed_bytes, group_ranges,
+    ErrorSlot, OneGroup, PageProblem, arrow_fields, batch_rows, fixed_bytes, group_ranges, repeated,
 };
 use shardmill_writer::MemoryShard;
 
-use crate::columns::TableColumns;
+use crate::columns::{TableColumns, column_of};
 use crate::delta::DeltaFiles;
 use crate::error::{Problem, TableError};
 use crate::files::TableFiles;
@@ -72,18 +72,24 @@ impl FileColumns {
         }
         let fields =
             arrow_fields(&metadata).map_err(|problem| TableError::fields(file, problem))?;
-        let roots = columns.roots(file, &fields)?;
         let descr = metadata.file_metadata().schema_descr();
-        let column = |root: usize| {
+        let mut found = Vec::with_capacity(columns.schema().fields().len());
+        for field in columns.schema().fields() {
+            let mut folders = files.partitions.fields.iter();
+            if let Some(place) = folders.position(|own| own.name() == field.name()) {
+                let value = files.partitions.value(number, place);
+                found.push((Origin::Constant(value), Vec::new()));
+                continue;
+            }
+            let root = column_of(file, &fields, field)?;
             let leaves = 0..descr.num_columns();
             let own = leaves.filter(|leaf| descr.get_column_root_idx(*leaf) == root);
-            (Origin::Column(root), own.collect())
-        };
-        let columns = roots.into_iter().map(column).collect();
+            found.push((Origin::Column(root), own.collect()));
+        }
         Ok(Self {
             metadata,
             fields,
-            columns,
+            columns: found,
             deleted: None,
         })
     }
@@ -301,10 +307,7 @@ impl FileColumns {
                 let shaped = catch(|| shape.apply(column))?;
                 shaped.map_err(|error| error.to_string())
             }
-            Origin::Constant(value) => {
-                let first = UInt32Array::from(vec![0; rows]);
-                take(value, &first, None).map_err(|error| error.to_string())
-            }
+            Origin::Constant(value) => repeated(value, rows).map_err(|error| error.to_string()),
             Origin::Missing => Ok(new_null_array(field.data_type(), rows)),
         };
         self.columns.iter().zip(fields).map(column).collect()

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{Limits, escape};
+use shardmill_core::Limits;
 use shardmill_dataset::{
     ChosenFiles, ComputeShards, Computed, ComputedStream, DatasetError, FileEntry, FileForm,
     FileList, FileOptions, FileRanges, OpenComputed, StreamFiles,
 };
 use shardmill_delta::VersionChoice;
 use shardmill_mds::{FileHashes, FileInfo, ShardEntry};
+use shardmill_parquet::Partitions;
 use shardmill_storage::{Dir, Folder};
 
 use crate::columns::TableColumns;
@@ -64,25 +65,6 @@ impl TableOptions {
             computed: Some(Arc::new(self.clone())),
         }
     }
-
-    /// Refuses files whose folders have values of columns that are read, as in `day=2024-01-01/part-0.parquet`.
-    fn check_partitions(&self, shown: &str, files: &[FileEntry]) -> Result<(), TableError> {
-        let Some(first) = files.first() else {
-            return Err(Problem::Columns.at(shown, "there are no Parquet files"));
-        };
-        let key = partition_key(&first.info.basename);
-        match key.filter(|key| self.columns.is_empty() || self.columns.iter().any(|own| own == key))
-        {
-            None => Ok(()),
-            Some(key) => {
-                let reason = format!(
-                    "the column `{}` is in the names of folders, and only columns of files are read",
-                    escape(key)
-                );
-                Err(Problem::Partitions.at(shown, reason))
-            }
-        }
-    }
 }
 
 impl OpenComputed for TableOptions {
@@ -102,14 +84,14 @@ impl OpenComputed for TableOptions {
                 }
                 let list = list(None)?;
                 let files = table_files(&list);
-                self.check_partitions(&shown, &files)?;
+                if files.is_empty() {
+                    let reason = "there are no Parquet files";
+                    return Err(Problem::Columns.at(shown, reason).into());
+                }
                 (list, files, None)
             }
             TableForm::Delta(choice) => {
                 let delta = DeltaFiles::open(source, choice)?;
-                if delta.version.files().is_empty() {
-                    return Err(Problem::Columns.at(shown, "the table has no rows").into());
-                }
                 let list = list(Some(delta.chosen()))?;
                 let files = delta.entries(&list)?;
                 (list, files, Some(Arc::new(delta)))
@@ -119,10 +101,15 @@ impl OpenComputed for TableOptions {
             let pins = files.iter().map(|file| (&*file.info.basename, &*file.tag));
             store.remote().pin(pins)?;
         }
+        let partitions = match &delta {
+            Some(_) => Partitions::default(),
+            None => partitions_of(source, &files)?,
+        };
         let files = TableFiles {
             source: source.clone(),
             files,
             delta,
+            partitions,
             limits: limits.clone(),
         };
         let columns = files.columns(&self.columns)?;
@@ -184,12 +171,13 @@ fn is_delta(source: &Folder) -> Result<bool, DatasetError> {
     })
 }
 
-/// Returns the first column in the folder names of a path, as in `day=2024-01-01/part-0.parquet`.
-fn partition_key(path: &str) -> Option<&str> {
-    let (folders, _) = path.rsplit_once('/')?;
-    folders
-        .split('/')
-        .find_map(|folder| Some(folder.split_once('=')?.0))
+/// Returns the columns that the names of folders form, as in `day=2024-01-01/part-0.parquet`.
+fn partitions_of(source: &Folder, files: &[FileEntry]) -> Result<Partitions, TableError> {
+    let name = |number: usize| files.get(number).map_or("", |file| &*file.info.basename);
+    Partitions::of(files.iter().map(|file| &*file.info.basename)).map_err(|problem| {
+        let file = source.path_of(name(problem.file));
+        Problem::Partition.at(file.to_string_lossy(), problem.reason)
+    })
 }
 
 /// The row groups of a table as shards.

@@ -14,6 +14,7 @@ mod fields;
 mod footer;
 mod int96;
 mod pages;
+mod partitions;
 mod sizing;
 mod thrift;
 
@@ -26,6 +27,7 @@ pub use footer::{
 };
 pub use int96::{in_microseconds, leaf_count, leaves_of};
 pub use pages::{CheckedPages, ErrorSlot, OneGroup, PageError, PageProblem, codec_name};
+pub use partitions::{PartitionProblem, Partitions, repeated};
 pub use sizing::{batch_rows, fixed_bytes};
 
 /// The examples of the README are tests.

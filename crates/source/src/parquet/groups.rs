@@ -162,7 +162,7 @@ impl<T: GroupTable> Base for T {
         let unit = self.groups().units.get(unit)?;
         let file = statistics(self, place.file)?;
         match file.origins.get(column)? {
-            Origin::Constant(value) if !value.is_null() => Some(0),
+            Origin::Constant(value) if value.null_count() == 0 => Some(0),
             Origin::Constant(_) | Origin::Missing => unit.rows,
             Origin::Decoded(own, _) => {
                 let group = file.metadata.row_groups().get(place.group)?;

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use parquet::file::metadata::ParquetMetaData;
-use shardmill_parquet::{group_null_count, group_sizes};
+use shardmill_parquet::{Partitions, group_null_count, group_sizes};
 use shardmill_storage::Location;
 
 use crate::files::{InputFile, describe, list_tables};
-use crate::hive::Partitions;
 use crate::unite::{Form as Conform, United, Uniter};
 use crate::walk::on_pool;
 use crate::{SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem};
@@ -52,9 +51,18 @@ pub(crate) fn open(
     on_pool(options.resources.jobs, || open_here(locations, options))?
 }
 
+/// Returns the columns that directories form.
+fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
+    let paths = files.iter().map(|file| &*file.relative);
+    Partitions::of(paths).map_err(|problem| {
+        let file = files.get(problem.file).map_or("", |file| &*file.shown);
+        SourceProblem::Partition.at(file, problem.reason)
+    })
+}
+
 fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
-    let partitions = Partitions::of(&files)?;
+    let partitions = partitions_of(&files)?;
     let footer_bytes = options.limits.parquet.footer_bytes;
     let mut fold = Fold::new(options);
     fold_in_order(

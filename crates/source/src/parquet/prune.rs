@@ -12,7 +12,7 @@ use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::rows::Origin;
-use shardmill_parquet::{group_null_count, leaf_of};
+use shardmill_parquet::{group_null_count, leaf_of, repeated};
 
 /// The statistics of the row groups of one file.
 pub(super) struct FileStatistics<'a> {
@@ -30,7 +30,7 @@ impl FileStatistics<'_> {
         let column = self.table.index_of(name).ok()?;
         let groups = self.num_containers();
         match self.origins.get(column)? {
-            Origin::Constant(value) => value.to_array_of_size(groups).ok(),
+            Origin::Constant(value) => repeated(value, groups).ok(),
             Origin::Missing => Some(new_null_array(self.table.field(column).data_type(), groups)),
             Origin::Decoded(..) => None,
         }

@@ -6,14 +6,13 @@ use std::sync::{Arc, PoisonError};
 use arrow::array::{Array as _, ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::{Fields, SchemaRef};
 use arrow::error::ArrowError;
-use datafusion::common::ScalarValue;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use shardmill_core::catch_panic::{catch, one_line};
 use shardmill_parquet::{
-    ErrorSlot, OneGroup, PageError, PageProblem, batch_rows, codec_name, fixed_bytes,
+    ErrorSlot, OneGroup, PageError, PageProblem, batch_rows, codec_name, fixed_bytes, repeated,
 };
 
 use super::metadata::levels;
@@ -27,8 +26,8 @@ use shardmill_core::escape;
 pub(crate) enum Origin {
     /// A column of the decoder's batches, by its position in the file's schema, and its conversion.
     Decoded(usize, Form),
-    /// The same value in every row.
-    Constant(ScalarValue),
+    /// The same value in every row, as an array of one value.
+    Constant(ArrayRef),
     /// A column that the file lacks.
     Missing,
 }
@@ -274,9 +273,8 @@ impl GroupRows {
                             .map_err(|error| self.in_column(field.name(), &error.to_string()))?,
                     }
                 }
-                Origin::Constant(value) => value.to_array_of_size(rows).map_err(|error| {
-                    SourceError::bug(format!("a constant column: {}", error.strip_backtrace()))
-                })?,
+                Origin::Constant(value) => repeated(value, rows)
+                    .map_err(|error| SourceError::bug(format!("a constant column: {error}")))?,
                 Origin::Missing => new_null_array(field.data_type(), rows),
             };
             columns.push(column);

@@ -3,46 +3,62 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int64Array, StringArray, UInt32Array};
+use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::ScalarValue;
-
-use crate::files::InputFile;
-use crate::{SourceError, SourceProblem};
+use arrow::error::ArrowError;
+use shardmill_core::escape;
 
 /// The directory name that Hive and Spark use for a null key.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The columns that directories form, sorted by name, and their values for each file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Partitions {
+pub struct Partitions {
+    /// The columns: integers if all values are, else texts.
     pub fields: Vec<FieldRef>,
     /// For each file, a value for each field.
-    pub values: Vec<Vec<Option<String>>>,
+    values: Vec<Vec<Option<String>>>,
+}
+
+/// A file whose directories form no columns, or other ones than those of the first file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionProblem {
+    /// The number of the file.
+    pub file: usize,
+    /// What is wrong.
+    pub reason: String,
 }
 
 impl Partitions {
-    /// Reads the partitions of files whose relative paths have `key=value` directories.
-    pub(crate) fn of(files: &[InputFile]) -> Result<Self, SourceError> {
-        let mut all = Vec::with_capacity(files.len());
-        for file in files {
-            all.push(keys_of(file)?);
+    /// Reads the partitions of files, by their paths in the table.
+    ///
+    /// # Errors
+    ///
+    /// A [`PartitionProblem`] if a directory is no valid partition, or files have different ones.
+    pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<Self, PartitionProblem> {
+        let mut all: Vec<BTreeMap<String, Option<String>>> = Vec::new();
+        let mut first_path = "";
+        for (file, path) in paths.into_iter().enumerate() {
+            let problem = |reason: String| PartitionProblem { file, reason };
+            let own = keys_of(path).map_err(|reason| problem(reason.to_owned()))?;
+            match all.first() {
+                None => first_path = path,
+                Some(first) if !own.keys().eq(first.keys()) => {
+                    return Err(problem(format!(
+                        "has the partitions {}, and {} has {}",
+                        names(&own),
+                        escape(first_path),
+                        names(first)
+                    )));
+                }
+                Some(_) => {}
+            }
+            all.push(own);
         }
-        let Some((first, first_file)) = all.first().zip(files.first()) else {
+        let Some(first) = all.first() else {
             return Ok(Self::default());
         };
-        for (own, file) in all.iter().zip(files) {
-            if !own.keys().eq(first.keys()) {
-                return Err(SourceProblem::Partition.at(
-                    file.shown.clone(),
-                    format!(
-                        "has the partitions {}, and {} has {}",
-                        names(own),
-                        shardmill_core::escape(&first_file.shown),
-                        names(first)
-                    ),
-                ));
-            }
-        }
         let fields = first
             .keys()
             .map(|key| {
@@ -70,26 +86,26 @@ impl Partitions {
         Ok(Self { fields, values })
     }
 
-    /// Returns the value that a field has in all rows of a file.
-    pub(crate) fn value(&self, file: usize, field: usize) -> ScalarValue {
-        let value = self
-            .values
-            .get(file)
-            .and_then(|values| values.get(field))
-            .and_then(Option::as_deref);
+    /// Returns the value that a field has in all rows of a file, as an array of one value.
+    #[must_use]
+    pub fn value(&self, file: usize, field: usize) -> ArrayRef {
+        let value = self.values.get(file).and_then(|values| values.get(field));
+        let value = value.and_then(Option::as_deref);
         let is_integer = self
             .fields
             .get(field)
             .is_some_and(|field| field.data_type() == &DataType::Int64);
         if is_integer {
-            ScalarValue::Int64(value.map(|value| integer(value).unwrap_or_default()))
+            let value = value.map(|value| integer(value).unwrap_or_default());
+            Arc::new(Int64Array::from(vec![value]))
         } else {
-            ScalarValue::Utf8(value.map(str::to_owned))
+            Arc::new(StringArray::from(vec![value]))
         }
     }
 
     /// Returns whether a field is null in all rows of a file.
-    pub(crate) fn is_null(&self, file: usize, field: usize) -> bool {
+    #[must_use]
+    pub fn is_null(&self, file: usize, field: usize) -> bool {
         self.values
             .get(file)
             .and_then(|values| values.get(field))
@@ -97,12 +113,21 @@ impl Partitions {
     }
 }
 
+/// Returns a column with the same value in all rows. `value` has one row.
+///
+/// # Errors
+///
+/// An error of Arrow if `value` has no rows.
+pub fn repeated(value: &ArrayRef, rows: usize) -> Result<ArrayRef, ArrowError> {
+    take(value, &UInt32Array::from(vec![0; rows]), None)
+}
+
 fn names(own: &BTreeMap<String, Option<String>>) -> String {
     if own.is_empty() {
         return "none".to_owned();
     }
     own.keys()
-        .map(|key| format!("`{}`", shardmill_core::escape(key)))
+        .map(|key| format!("`{}`", escape(key)))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -114,31 +139,26 @@ fn integer(value: &str) -> Option<i64> {
     value.parse().ok()
 }
 
-fn keys_of(file: &InputFile) -> Result<BTreeMap<String, Option<String>>, SourceError> {
-    let error = |reason: &str| SourceProblem::Partition.at(file.shown.clone(), reason);
+fn keys_of(path: &str) -> Result<BTreeMap<String, Option<String>>, &'static str> {
     let mut keys = BTreeMap::new();
-    let directories = file
-        .relative
+    let directories = path
         .rsplit_once('/')
         .map_or("", |(directories, _)| directories);
     for directory in directories.split('/') {
         let Some((key, value)) = directory.split_once('=') else {
             continue;
         };
-        let key = decode(key).ok_or_else(|| error("a partition's key is not URL-encoded UTF-8"))?;
+        let key = decode(key).ok_or("a partition's key is not URL-encoded UTF-8")?;
         if key.is_empty() {
-            return Err(error("a partition has no key"));
+            return Err("a partition has no key");
         }
         let value = if value == NULL {
             None
         } else {
-            Some(
-                decode(value)
-                    .ok_or_else(|| error("a partition's value is not URL-encoded UTF-8"))?,
-            )
+            Some(decode(value).ok_or("a partition's value is not URL-encoded UTF-8")?)
         };
         if keys.insert(key, value).is_some() {
-            return Err(error("a partition's key appears twice"));
+            return Err("a partition's key appears twice");
         }
     }
     Ok(keys)
@@ -153,20 +173,6 @@ fn decode(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Origin;
-    use crate::walk::FileVersion;
-    use shardmill_core::Diagnostic as _;
-
-    fn files(paths: &[&str]) -> Vec<InputFile> {
-        let file = |path: &&str| InputFile {
-            origin: Origin::Local(path.into()),
-            shown: (*path).to_owned(),
-            relative: (*path).to_owned(),
-            file_version: FileVersion::default(),
-        };
-        paths.iter().map(file).collect()
-    }
-
     fn types(partitions: &Partitions) -> Vec<(&str, &DataType, bool)> {
         partitions
             .fields
@@ -183,11 +189,11 @@ mod tests {
 
     #[test]
     fn directories_become_columns() {
-        let partitions = Partitions::of(&files(&[
+        let partitions = Partitions::of([
             "year=2024/lang=en/x",
             "lang=a%20b%2Fc/year=02/x",
             "year=__HIVE_DEFAULT_PARTITION__/lang=100%/x",
-        ]))
+        ])
         .unwrap();
         assert_eq!(
             types(&partitions),
@@ -196,19 +202,20 @@ mod tests {
                 ("year", &DataType::Int64, true)
             ]
         );
-        let text = |value: &str| ScalarValue::Utf8(Some(value.to_owned()));
-        assert_eq!(partitions.value(1, 0), text("a b/c"));
-        assert_eq!(partitions.value(1, 1), ScalarValue::Int64(Some(2)));
-        assert_eq!(partitions.value(2, 0), text("100%"));
-        assert_eq!(partitions.value(2, 1), ScalarValue::Int64(None));
+        let text = |value: &str| -> ArrayRef { Arc::new(StringArray::from(vec![value])) };
+        let number = |value: Option<i64>| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
+        assert_eq!(&partitions.value(1, 0), &text("a b/c"));
+        assert_eq!(&partitions.value(1, 1), &number(Some(2)));
+        assert_eq!(&partitions.value(2, 0), &text("100%"));
+        assert_eq!(&partitions.value(2, 1), &number(None));
         assert!(partitions.is_null(2, 1) && !partitions.is_null(1, 1));
     }
 
     #[test]
     fn one_value_that_is_no_integer_makes_text() {
-        let partitions = Partitions::of(&files(&["k=1/x", "k=1.5/x"])).unwrap();
+        let partitions = Partitions::of(["k=1/x", "k=1.5/x"]).unwrap();
         assert_eq!(types(&partitions), [("k", &DataType::Utf8, false)]);
-        let partitions = Partitions::of(&files(&["k=__HIVE_DEFAULT_PARTITION__/x"])).unwrap();
+        let partitions = Partitions::of(["k=__HIVE_DEFAULT_PARTITION__/x"]).unwrap();
         assert_eq!(types(&partitions), [("k", &DataType::Utf8, true)]);
     }
 
@@ -221,16 +228,12 @@ mod tests {
             &["=1/x"],
             &["k=%ff/x"],
         ] {
-            let error = Partitions::of(&files(paths)).unwrap_err();
-            assert_eq!(error.id(), "source-partition", "{paths:?}");
+            assert!(Partitions::of(paths.iter().copied()).is_err(), "{paths:?}");
         }
-        let error = Partitions::of(&files(&["k=1/x", "y"])).unwrap_err();
+        let error = Partitions::of(["k=1/x", "y"]).unwrap_err();
+        assert_eq!(error.reason, "has the partitions none, and k=1/x has `k`");
         assert_eq!(
-            error.to_string(),
-            "has the partitions none, and k=1/x has `k`"
-        );
-        assert_eq!(
-            Partitions::of(&files(&["a/x", "y"])).unwrap(),
+            Partitions::of(["a/x", "y"]).unwrap(),
             Partitions {
                 fields: vec![],
                 values: vec![vec![], vec![]]
