@@ -8,6 +8,7 @@
 
 mod limits;
 mod mds;
+mod records;
 mod seeds;
 mod tar;
 mod target;
@@ -38,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     target("tar-index", &[], tar::index),
     target("tar-offsets", &[], tar::offsets),
     target("tar-value", &[], tar::value),
+    target("tfrecord", &[".tfrecord"], records::tfrecord),
     target("npz", &[], tar::npz),
     target("braces", &[], text::braces),
     target("tar-pattern", &[], text::tar_pattern),

@@ -49,6 +49,7 @@ const ORDER: &str = "shardmill-order";
 const MDS: &str = "shardmill-mds";
 const WEBDATASET: &str = "shardmill-webdataset";
 const PARQUET: &str = "shardmill-parquet";
+const RECORDS: &str = "shardmill-records";
 const STORAGE: &str = "shardmill-storage";
 const DATASET: &str = "shardmill-dataset";
 const SOURCE: &str = "shardmill-source";
@@ -75,12 +76,13 @@ pub const ROOMS: &[Room] = &[
     room(MDS, Floor::Part, &[CORE, CODEC]),
     room(WEBDATASET, Floor::Part, &[CORE, CODEC]),
     room(PARQUET, Floor::Part, &[CORE, CODEC]),
+    room(RECORDS, Floor::Part, &[]),
     room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
     room(DELTA, Floor::Dataset, &[CORE, PARQUET, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
-    room(SOURCE, Floor::Engine, &[CORE, STORAGE, PARQUET, DELTA]),
+    room(SOURCE, Floor::Engine, &[CORE, STORAGE, PARQUET, RECORDS, DELTA]),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(
         DATASET,
@@ -142,7 +144,7 @@ pub const ROOMS: &[Room] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, STORAGE, DATASET, SOURCE, WRITER,
+    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, STORAGE, DATASET, SOURCE, WRITER,
     READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
 ];
 

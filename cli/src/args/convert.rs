@@ -19,7 +19,7 @@ use super::{FileArgs, JobsArgs, StorageArgs, TakeoverArgs};
 ///
 /// The same input and options give the same bytes, whatever the number of jobs. An interrupted conversion resumes when
 /// the same command is run again. A finished conversion is left unchanged. A directory with `_delta_log` is read as a
-/// Delta table, one with Parquet, Arrow, CSV or JSON lines files as a table, tar files as WebDataset. Anything else is
+/// Delta table, one with Parquet, Arrow, CSV, JSON lines or TFRecord files as a table, tar files as WebDataset. Anything else is
 /// read as a tree in which files that share a stem are one sample.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
@@ -126,7 +126,7 @@ pub struct CsvArgs {
     #[arg(long)]
     pub csv_no_header: bool,
 
-    /// In CSV and JSON lines: rows of each file above 64 MiB from which column types are inferred
+    /// In CSV, JSON lines and TFRecord: rows of each file above 64 MiB from which column types are inferred
     #[arg(long, value_name = "N", default_value = "100000", value_parser = values::infer_rows)]
     pub infer_rows: usize,
 }

@@ -277,8 +277,8 @@ pub(crate) fn check_source_options(
         &[
             (
                 "infer-rows",
-                infers_rows && !is_text,
-                "CSV files and JSON lines",
+                infers_rows && !is_text && kind != SourceKind::Tfrecord,
+                "CSV files, JSON lines and TFRecord files",
             ),
             (
                 "schema",

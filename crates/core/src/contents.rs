@@ -28,6 +28,8 @@ pub enum FileClass {
     Tsv,
     /// JSON lines: one object per line.
     JsonLines,
+    /// A TFRecord file.
+    Tfrecord,
     /// A tar file of samples.
     Tar,
     /// A shard of an MDS dataset.
@@ -47,6 +49,7 @@ impl FileClass {
             Self::Csv => "CSV files",
             Self::Tsv => "TSV files",
             Self::JsonLines => "JSON lines files",
+            Self::Tfrecord => "TFRecord files",
             Self::Tar => "tar files",
             Self::MdsShard => "MDS shards",
             Self::Plain => "plain files",
@@ -59,7 +62,7 @@ impl FileClass {
         if name.starts_with("_delta_log/") || name.contains("/_delta_log/") {
             return Self::DeltaLog;
         }
-        let name = file_name(name);
+        let name = without_number(file_name(name));
         let found = RULES.iter().find(|rule| {
             let plain = match extension(name) {
                 Some((stem, last)) if rule.packed.iter().any(|known| is(last, known)) => stem,
@@ -105,6 +108,11 @@ const RULES: &[Rule] = &[
     rule(FileClass::Csv, &["csv"], TEXT),
     rule(FileClass::Tsv, &["tsv"], TEXT),
     rule(FileClass::JsonLines, &["jsonl", "ndjson"], TEXT),
+    rule(
+        FileClass::Tfrecord,
+        &["tfrecord", "tfrecords", "tfrec"],
+        TEXT,
+    ),
     rule(FileClass::Tar, &["tar"], &["gz", "zst"]),
     rule(FileClass::Tar, &["tgz"], &[]),
     rule(
@@ -150,8 +158,9 @@ const BESIDE_ANY: &[&str] = &[
     "desktop.ini",
 ];
 
-/// Written by Hugging Face `datasets` next to Arrow and Parquet files.
+/// Written by Hugging Face `datasets` next to Arrow and Parquet files, and by TensorFlow Datasets next to TFRecord files.
 const BESIDE_SAVED: &[&str] = &[
+    "features.json",
     "dataset_info.json",
     "dataset_infos.json",
     "state.json",
@@ -204,6 +213,19 @@ fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
+/// Returns a name without the number of a TFRecord file, as in `mnist-train.tfrecord-00000-of-00001`.
+fn without_number(name: &str) -> &str {
+    let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.rsplit_once("-of-").and_then(|(rest, files)| {
+        let (stem, file) = rest.rsplit_once('-')?;
+        Some((stem, file, files))
+    });
+    match parts {
+        Some((stem, file, files)) if is_number(file) && is_number(files) => stem,
+        _ => name,
+    }
+}
+
 /// Splits a name at its last dot.
 fn extension(name: &str) -> Option<(&str, &str)> {
     name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty())
@@ -218,7 +240,7 @@ const fn is(extension: &str, known: &str) -> bool {
 pub struct Contents {
     /// The smallest path of each class, in byte order.
     examples: BTreeMap<FileClass, String>,
-    /// The smallest path of the files that accompany only Arrow and Parquet files.
+    /// The smallest path of the files that accompany only Arrow, Parquet and TFRecord files.
     saved: Option<String>,
     /// The smallest path of the files that accompany only tar files.
     beside_tars: Option<String>,
@@ -298,7 +320,7 @@ impl Contents {
     #[must_use]
     pub fn verdict(mut self) -> Verdict {
         let has_tars = self.examples.contains_key(&FileClass::Tar);
-        let has_saved = [FileClass::Arrow, FileClass::Parquet]
+        let has_saved = [FileClass::Arrow, FileClass::Parquet, FileClass::Tfrecord]
             .iter()
             .any(|class| self.examples.contains_key(class));
         let mut plain = Vec::new();
@@ -408,6 +430,10 @@ mod tests {
             ("x.tgz", FileClass::Tar),
             ("shard.00000.mds.zstd", FileClass::MdsShard),
             ("t/_delta_log/0.json", FileClass::DeltaLog),
+            ("x.tfrecord", FileClass::Tfrecord),
+            ("d/x.tfrecords.gz", FileClass::Tfrecord),
+            ("mnist-train.tfrecord-00000-of-00001", FileClass::Tfrecord),
+            ("train-00000-of-00001", FileClass::Plain),
             ("x.json", FileClass::Plain),
             ("x.tar.gz.txt", FileClass::Plain),
             ("x.parquet.gz", FileClass::Plain),
@@ -478,6 +504,10 @@ mod tests {
                 mixed(MdsShard, "a.mds", Plain, "b.txt"),
             ),
             (&["a.arrow", "state.json"], one(Arrow, "a.arrow")),
+            (
+                &["a.tfrecord", "features.json", "dataset_info.json"],
+                one(FileClass::Tfrecord, "a.tfrecord"),
+            ),
             (
                 &["a.csv", "state.json"],
                 mixed(Csv, "a.csv", Plain, "state.json"),

@@ -178,6 +178,7 @@ const fn wanted(kind: SourceKind) -> &'static str {
         SourceKind::Csv => "CSV file",
         SourceKind::Tsv => "TSV file",
         SourceKind::JsonLines => "JSON lines file",
+        SourceKind::Tfrecord | SourceKind::TfrecordRaw => "TFRecord file",
         SourceKind::Delta | SourceKind::Tree | SourceKind::Mds | SourceKind::Webdataset => "file",
     }
 }
@@ -309,7 +310,7 @@ fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceE
 /// Returns whether an object below a prefix is of a kind.
 fn is_wanted(name: &str, kind: SourceKind) -> bool {
     let file = file_of(name);
-    let fits = kind_of_name(file) == Some(kind)
+    let fits = kind_of_name(file) == Some(kind.of_names())
         || (kind == SourceKind::JsonLines && has_extension(file, &["json"]));
     fits && !is_hidden(name)
 }
@@ -331,7 +332,7 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
         follow_links: true,
         skip_hidden: true,
         wanted: &|name| {
-            kind_of_name(name) == Some(kind)
+            kind_of_name(name) == Some(kind.of_names())
                 || (kind == SourceKind::JsonLines && has_extension(name, &["json"]))
         },
     };

@@ -70,14 +70,24 @@ impl Text {
 
     /// Opens a range of a file. If the file is compressed, the range must be the whole file.
     pub(crate) fn open_range(input: &InputFile, start: u64, end: u64) -> Result<Self, SourceError> {
-        let failed = |source| SourceError::io("read", &input.shown, source);
         let file = Arc::new(input.open()?);
         let packing = if start == 0 {
-            packing(&file).map_err(failed)?
+            packing(&file).map_err(|source| SourceError::io("read", &input.shown, source))?
         } else {
             Packing::None
         };
-        let range = Range::new(Arc::clone(&file), start, end);
+        Self::unpack(input, file, packing, start..end)
+    }
+
+    /// Reads a range of an open file with this compression.
+    pub(crate) fn unpack(
+        input: &InputFile,
+        file: Arc<File>,
+        packing: Packing,
+        range: std::ops::Range<u64>,
+    ) -> Result<Self, SourceError> {
+        let failed = |source| SourceError::io("read", &input.shown, source);
+        let range = Range::new(Arc::clone(&file), range.start, range.end);
         let reader: Box<dyn BufRead + Send> = match packing {
             Packing::None => Box::new(BufReader::with_capacity(BUFFER, range)),
             Packing::Gzip => {

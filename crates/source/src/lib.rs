@@ -1,8 +1,8 @@
 //! Reads tables and file trees as ordered Arrow record batches.
 //!
 //! This crate decides which files a location refers to, in which order they are read and which columns they have. It
-//! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines and trees of plain
-//! files. It selects, computes and filters columns with SQL expressions, or runs a whole query. Files are in
+//! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines, TFRecord and trees of
+//! plain files. It selects, computes and filters columns with SQL expressions, or runs a whole query. Files are in
 //! directories or in stores. Objects in a store are listed once, and downloaded before they are read. The crate does
 //! not know shards and writes only temporary files.
 //!
@@ -33,7 +33,7 @@
 //! ```
 //!
 //! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC
-//! 4180, JSON lines. The limits are L4 and L9 of the reliability rules.
+//! 4180, JSON lines, TensorFlow's TFRecord. The limits are L4 and L9 of the reliability rules.
 
 // The modules, from the bottom up: each uses only modules above it in this list.
 
@@ -69,6 +69,7 @@ mod unite; // The columns of several files as those of one table.
 mod csv_fields; // Nulls and numbers of CSV fields.
 mod csv_scanner; // Quotes of CSV files.
 mod csv_values; // Types of CSV values.
+mod feature_columns; // Features of examples as columns.
 mod json_pairs; // Escaped surrogate pairs of JSON.
 mod raw_json_fields; // Fields of JSON objects as their text.
 mod shape; // Types of JSON values.
@@ -78,6 +79,7 @@ mod csv; // CSV files.
 mod ipc; // Arrow IPC files and streams.
 mod json; // JSON lines files.
 mod parquet; // Parquet files.
+mod tfrecord; // TFRecord files.
 mod tree; // Trees of plain files.
 
 mod delta; // Delta tables.
@@ -148,6 +150,9 @@ pub fn open(
         SourceKind::Arrow => Arc::new(ipc::open(locations, options)?),
         SourceKind::Csv | SourceKind::Tsv => Arc::new(csv::open(locations, kind, options)?),
         SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
+        SourceKind::Tfrecord | SourceKind::TfrecordRaw => {
+            Arc::new(tfrecord::open(locations, kind, options)?)
+        }
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),
         SourceKind::Mds | SourceKind::Webdataset => {
             return Err(SourceProblem::Unsupported

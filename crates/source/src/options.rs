@@ -27,6 +27,10 @@ pub enum SourceKind {
     Tsv,
     /// JSON lines: one JSON object on each line.
     JsonLines,
+    /// TFRecord files, whose records are `tf.train.Example`s with a column for each feature.
+    Tfrecord,
+    /// TFRecord files as one column of bytes, whatever their records are.
+    TfrecordRaw,
     /// A directory of plain files.
     Tree,
     /// MDS shards with an `index.json`. Recognised by [`detect`](crate::detect), opened by the caller.
@@ -37,13 +41,15 @@ pub enum SourceKind {
 
 impl SourceKind {
     /// All kinds, in declaration order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Delta,
         Self::Parquet,
         Self::Arrow,
         Self::Csv,
         Self::Tsv,
         Self::JsonLines,
+        Self::Tfrecord,
+        Self::TfrecordRaw,
         Self::Tree,
         Self::Mds,
         Self::Webdataset,
@@ -57,8 +63,17 @@ impl SourceKind {
             FileClass::Csv => Some(Self::Csv),
             FileClass::Tsv => Some(Self::Tsv),
             FileClass::JsonLines => Some(Self::JsonLines),
+            FileClass::Tfrecord => Some(Self::Tfrecord),
             FileClass::Tar => Some(Self::Webdataset),
             FileClass::DeltaLog | FileClass::MdsShard | FileClass::Plain => None,
+        }
+    }
+
+    /// Returns the kind that names of files of this kind indicate.
+    pub(crate) const fn of_names(self) -> Self {
+        match self {
+            Self::TfrecordRaw => Self::Tfrecord,
+            kind => kind,
         }
     }
 
@@ -72,6 +87,8 @@ impl SourceKind {
             Self::Csv => "csv",
             Self::Tsv => "tsv",
             Self::JsonLines => "jsonl",
+            Self::Tfrecord => "tfrecord",
+            Self::TfrecordRaw => "tfrecord-raw",
             Self::Tree => "tree",
             Self::Mds => "mds",
             Self::Webdataset => "webdataset",
@@ -332,7 +349,7 @@ pub struct TextOptions {
     pub raw_objects: bool,
     /// Columns that [`raw_objects`](Self::raw_objects) does not affect.
     pub typed_columns: Vec<String>,
-    /// How many rows of a large file are examined to infer column types. Files of up to 64 MiB are always examined
+    /// How many rows of a large file, also of TFRecord, are examined to infer column types. Files of up to 64 MiB are always examined
     /// completely.
     pub infer_rows: usize,
 }

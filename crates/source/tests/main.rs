@@ -19,4 +19,5 @@ mod schemas;
 mod shuffle;
 mod sql;
 mod text;
+mod tfrecord;
 mod tree;

@@ -9,7 +9,7 @@ use shardmill_source::{SelectColumn, SourceKind, SourceOptions};
 
 use crate::help::{Place, batches, check_error, open_one, open_with, read, refused};
 
-fn types(source: &dyn shardmill_source::Source) -> Vec<String> {
+pub fn types(source: &dyn shardmill_source::Source) -> Vec<String> {
     let show = |field: &std::sync::Arc<arrow::datatypes::Field>| {
         format!(
             "{} {}{}",
