@@ -1,4 +1,4 @@
-//! Targets for formats of other training stacks.
+//! Targets for TFRecord files.
 
 use shardmill_records::{FRAME_HEAD, FRAME_TAIL, check_data, example, frame_length, masked_crc};
 

@@ -82,7 +82,11 @@ pub const ROOMS: &[Room] = &[
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
     room(DELTA, Floor::Dataset, &[CORE, PARQUET, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
-    room(SOURCE, Floor::Engine, &[CORE, STORAGE, PARQUET, RECORDS, DELTA]),
+    room(
+        SOURCE,
+        Floor::Engine,
+        &[CORE, STORAGE, PARQUET, RECORDS, DELTA],
+    ),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(
         DATASET,
@@ -144,8 +148,8 @@ pub const ROOMS: &[Room] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, STORAGE, DATASET, SOURCE, WRITER,
-    READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
+    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, STORAGE, DATASET, SOURCE,
+    WRITER, READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.

@@ -45,8 +45,19 @@ pub struct StoreDatasetLocation {
 impl StoreDatasetLocation {
     /// Returns whether the location is a pattern or has the extension of a table file. Then nothing below it is listed.
     pub fn is_source(&self) -> bool {
-        const ENDINGS: [&str; 9] = [
-            "parquet", "arrow", "arrows", "feather", "csv", "jsonl", "ndjson", "gz", "zst",
+        const ENDINGS: [&str; 12] = [
+            "parquet",
+            "arrow",
+            "arrows",
+            "feather",
+            "csv",
+            "jsonl",
+            "ndjson",
+            "tfrecord",
+            "tfrecords",
+            "tfrec",
+            "gz",
+            "zst",
         ];
         let Location::Remote(location) = &self.location else {
             return false;

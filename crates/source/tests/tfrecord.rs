@@ -63,13 +63,9 @@ fn checks_examples(source: &dyn Source) {
         &[-2, -1, 0, 1, 2]
     );
     let tokens = found.column(3).as_list::<i32>();
-    assert_eq!(
-        (
-            tokens.value_length(0),
-            tokens.value(4).as_primitive::<Int64Type>().values()
-        ),
-        (0, &[0, 1, 2, 3].into())
-    );
+    assert_eq!(tokens.value_length(0), 0);
+    let last = tokens.value(4);
+    assert_eq!(last.as_primitive::<Int64Type>().values(), &[0, 1, 2, 3]);
     let words = found.column(4).as_list::<i32>().value(3);
     assert_eq!(words.as_binary::<i32>().value(1), b"bc");
 }

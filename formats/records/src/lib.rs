@@ -1,4 +1,4 @@
-//! Formats of other training stacks: bytes in, values out.
+//! TFRecord files and their examples: bytes in, values out.
 //!
 //! Every length in the bytes is checked against the bytes that exist. The caller opens files, bounds the length of a
 //! record before it allocates memory, and says where in a file an error is.
