@@ -348,3 +348,23 @@ fn a_hint_about_csv_is_about_the_mistake() {
         assert_eq!(says_quote, is_about_quotes, "{shown}");
     }
 }
+
+#[test]
+fn features_of_tfrecord_files_are_columns() {
+    let place = Place::new();
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/tfrecord-1.14.6");
+    for name in ["examples.tfrecord", "missing.tfrecord", "flipped-data.tfrecord"] {
+        place.write(name, std::fs::read(format!("{fixtures}/{name}")).unwrap());
+    }
+    let columns = ["--column", "label", "--column", "box", "--column", "words"];
+    let found = converted(&place, "examples.tfrecord", &columns);
+    insta::assert_snapshot!(found, @"");
+    let shown = refused(&place, "missing.tfrecord", &[]);
+    assert!(shown.contains("error[value-null]"), "{shown}");
+    let found = converted(&place, "missing.tfrecord", &["--nulls", "mask", "--column", "id", "--column", "score"]);
+    insta::assert_snapshot!(found, @"");
+    let shown = refused(&place, "flipped-data.tfrecord", &[]);
+    insta::assert_snapshot!(shown, @"");
+    let raw = converted(&place, "examples.tfrecord", &["--from", "tfrecord-raw"]);
+    assert_eq!(raw.lines().count(), 5);
+}

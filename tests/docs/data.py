@@ -7,6 +7,7 @@
     texts/     text files
     tars/      WebDataset shards without an index: train-000000.tar to train-000002.tar
     events/    a Delta table of several versions
+    records/   a TFRecord file of 5 examples: box, image, label, tokens, words
     tokenizer.json
 """
 
@@ -83,4 +84,6 @@ def make(folder: Path):
                 add(archive, f"{number:06}.jpg", image(number))
                 add(archive, f"{number:06}.cls", b"%d" % (number % 10))
     shutil.copytree(ROOT / "fixtures/delta/versions", folder / "events")
+    (folder / "records").mkdir()
+    shutil.copy(ROOT / "fixtures/tfrecord-1.14.6/examples.tfrecord", folder / "records/train.tfrecord")
     shutil.copy(ROOT / "crates/tokenize/testdata/bpe.json", folder / "tokenizer.json")

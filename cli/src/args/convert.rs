@@ -19,8 +19,8 @@ use super::{FileArgs, JobsArgs, StorageArgs, TakeoverArgs};
 ///
 /// The same input and options give the same bytes, whatever the number of jobs. An interrupted conversion resumes when
 /// the same command is run again. A finished conversion is left unchanged. A directory with `_delta_log` is read as a
-/// Delta table, one with Parquet, Arrow, CSV, JSON lines or TFRecord files as a table, tar files as WebDataset. Anything else is
-/// read as a tree in which files that share a stem are one sample.
+/// Delta table, one with Parquet, Arrow, CSV, JSON lines or TFRecord files as a table, tar files as WebDataset. Anything
+/// else is read as a tree in which files that share a stem are one sample.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 pub struct ConvertArgs {

@@ -7,8 +7,8 @@ use super::{StorageArgs, values};
 
 /// Show the first samples of a dataset, or the first rows of a source, as a table
 ///
-/// A dataset is MDS shards or tar files; a source is a Delta table, Parquet, Arrow, CSV, JSON lines or TFRecord files, or a tree of
-/// files. The table fits the width of the terminal: long values are cut, bytes are shown as type and size, and control
+/// A dataset is MDS shards or tar files; a source is a Delta table, Parquet, Arrow, CSV, JSON lines or TFRecord files, or
+/// a tree of files. The table fits the width of the terminal: long values are cut, bytes are shown as type and size, and control
 /// characters are escaped. With `--json`, every sample is one line with its whole values, in the form of `cat`. Only the
 /// shards or files with these samples are read.
 #[derive(Args, Debug)]

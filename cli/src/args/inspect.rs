@@ -7,8 +7,8 @@ use super::{FileArgs, SampleArgs, StorageArgs, values};
 /// Show the contents of a dataset, or how a source would be converted
 ///
 /// For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and provenance. For a
-/// directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV, JSON lines or TFRecord source or a tree of
-/// files: its columns, rows and files, and the default encodings of `convert`. For a Delta table also: versions,
+/// directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV, JSON lines or TFRecord source or a
+/// tree of files: its columns, rows and files, and the default encodings of `convert`. For a Delta table also: versions,
 /// features, deleted rows and file sizes.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]

@@ -349,8 +349,8 @@ pub struct TextOptions {
     pub raw_objects: bool,
     /// Columns that [`raw_objects`](Self::raw_objects) does not affect.
     pub typed_columns: Vec<String>,
-    /// How many rows of a large file, also of TFRecord, are examined to infer column types. Files of up to 64 MiB are always examined
-    /// completely.
+    /// How many rows of a large file, also of TFRecord, are examined to infer column types. Files of up to 64 MiB are
+    /// always examined completely.
     pub infer_rows: usize,
 }
 
