@@ -117,9 +117,9 @@ fn convert() {
 
     The same input and options give the same bytes, whatever the number of jobs. An interrupted
     conversion resumes when the same command is run again. A finished conversion is left unchanged. A
-    directory with `_delta_log` is read as a Delta table, one with Parquet, Arrow, CSV or JSON lines
-    files as a table, tar files as WebDataset. Anything else is read as a tree in which files that share
-    a stem are one sample.
+    directory with `_delta_log` is read as a Delta table, one with Parquet, Arrow, CSV, JSON lines or
+    TFRecord files as a table, tar files as WebDataset. Anything else is read as a tree in which files
+    that share a stem are one sample.
 
     Usage: shardmill convert [OPTIONS] <SOURCE>... <DEST>
 
@@ -136,7 +136,8 @@ fn convert() {
               Kind of the source; `auto` detects it
 
               [default: auto]
-              [possible values: auto, delta, parquet, arrow, csv, tsv, jsonl, tree, mds, webdataset]
+              [possible values: auto, delta, parquet, arrow, csv, tsv, jsonl, tfrecord, tfrecord-raw,
+              tree, mds, webdataset]
 
           --to <FORMAT>
               Format of the shards
@@ -202,7 +203,8 @@ fn convert() {
               In CSV: the first line is data; columns are called column_1, column_2, …
 
           --infer-rows <N>
-              In CSV and JSON lines: rows of each file above 64 MiB from which column types are inferred
+              In CSV, JSON lines and TFRecord: rows of each file above 64 MiB from which column types
+              are inferred
 
               [default: 100000]
 
@@ -466,9 +468,9 @@ fn inspect() {
     Show the contents of a dataset, or how a source would be converted
 
     For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and
-    provenance. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV
-    or JSON lines source or a tree of files: its columns, rows and files, and the default encodings of
-    `convert`. For a Delta table also: versions, features, deleted rows and file sizes.
+    provenance. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV,
+    JSON lines or TFRecord source or a tree of files: its columns, rows and files, and the default
+    encodings of `convert`. For a Delta table also: versions, features, deleted rows and file sizes.
 
     Usage: shardmill inspect [OPTIONS] <DATASET>
 
