@@ -71,6 +71,9 @@ class CacheStats(Stats):
         retries: How many of them were repetitions.
         throttled: Answers of stores that asked for fewer requests.
         received_bytes: Bytes received from stores.
+        peer_files: Files fetched from the caches of other nodes.
+        peer_bytes: Their bytes.
+        peer_failures: Requests to other nodes that did not return the file, which was then fetched from the store.
         fetch_seconds: How long at least one file was being fetched.
         hash_seconds: How long at least one hash was being checked.
         decompress_seconds: How long at least one file was being decompressed.
@@ -94,6 +97,9 @@ class CacheStats(Stats):
     retries: int = 0
     throttled: int = 0
     received_bytes: int = 0
+    peer_files: int = 0
+    peer_bytes: int = 0
+    peer_failures: int = 0
     fetch_seconds: float = 0.0
     hash_seconds: float = 0.0
     decompress_seconds: float = 0.0

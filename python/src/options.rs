@@ -14,7 +14,7 @@ use shardmill_mds::HashAlgo;
 use shardmill_order::{
     EpochConfig, Mixture, SamplingOptions, ShuffleOptions, Skip, State, StreamConfig, Weight, World,
 };
-use shardmill_reader::{CacheOptions, Peers, ReaderOptions, Window};
+use shardmill_reader::{CacheOptions, ClusterOptions, Peers, ReaderOptions, Window};
 use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
 use crate::errors::{raise_with, raised};
@@ -272,12 +272,13 @@ impl PyWindow {
 }
 
 /// The cache and the stores of a reader: `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`,
-/// `cache_timeout`, `download_retry`, `download_timeout`, `settings`; and the `window` of each sample.
+/// `cache_timeout`, `download_retry`, `download_timeout`, `settings`; the `cluster`; and the `window` of each sample.
 #[pyclass(frozen, name = "ReaderOptions", module = "shardmill._core")]
 pub(crate) struct PyReaderOptions {
     pub(crate) cache: CacheOptions,
     pub(crate) remote: RemoteOptions,
     pub(crate) window: Option<Arc<Window>>,
+    pub(crate) cluster: Option<ClusterOptions>,
 }
 
 impl PyReaderOptions {
@@ -289,6 +290,7 @@ impl PyReaderOptions {
             cache: self.cache.clone(),
             validate_hash: None,
             window: self.window.clone(),
+            cluster: self.cluster.clone(),
         }
     }
 }
@@ -305,6 +307,14 @@ impl PyReaderOptions {
             window: given
                 .take::<Py<PyWindow>>("window")?
                 .map(|window| Arc::clone(&window.get().0)),
+            cluster: given
+                .take::<(Vec<String>, u64, u64, String)>("cluster")?
+                .map(|(peers, node, nodes, token)| ClusterOptions {
+                    peers,
+                    node,
+                    nodes,
+                    token,
+                }),
         };
         given.end()?;
         Ok(options)

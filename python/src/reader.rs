@@ -533,6 +533,10 @@ impl Reader {
         dict.set_item("retries", remote.retries)?;
         dict.set_item("throttled", remote.throttled)?;
         dict.set_item("received_bytes", remote.bytes)?;
+        let cluster = self.here()?.cluster_stats();
+        dict.set_item("peer_files", cluster.files)?;
+        dict.set_item("peer_bytes", cluster.bytes)?;
+        dict.set_item("peer_failures", cluster.failures)?;
         Ok(dict)
     }
 

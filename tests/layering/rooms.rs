@@ -45,6 +45,8 @@ const CORE: &str = "shardmill-core";
 const CACHE: &str = "shardmill-cache";
 const CODEC: &str = "shardmill-codec";
 const MMAP: &str = "shardmill-mmap";
+const HTTP: &str = "shardmill-http";
+const PEERS: &str = "shardmill-peers";
 const ORDER: &str = "shardmill-order";
 const MDS: &str = "shardmill-mds";
 const WEBDATASET: &str = "shardmill-webdataset";
@@ -79,6 +81,9 @@ pub const ROOMS: &[Room] = &[
     room(RECORDS, Floor::Part, &[]),
     room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
+    room(HTTP, Floor::Part, &[]),
+    // It knows addresses and names of files, and no datasets.
+    room(PEERS, Floor::Cache, &[CORE, CODEC, HTTP]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
     room(DELTA, Floor::Dataset, &[CORE, PARQUET, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
@@ -96,7 +101,9 @@ pub const ROOMS: &[Room] = &[
     room(
         READER,
         Floor::Engine,
-        &[CORE, MMAP, STORAGE, ORDER, CACHE, MDS, WEBDATASET, DATASET],
+        &[
+            CORE, MMAP, STORAGE, ORDER, CACHE, PEERS, MDS, WEBDATASET, DATASET,
+        ],
     ),
     // A finished dataset can be a source.
     room(
@@ -118,7 +125,7 @@ pub const ROOMS: &[Room] = &[
     room(
         VIEW,
         Floor::Job,
-        &[CORE, MDS, WEBDATASET, STORAGE, DATASET, TOKENIZE],
+        &[CORE, HTTP, MDS, WEBDATASET, STORAGE, DATASET, TOKENIZE],
     ),
     room(
         CLI,
@@ -149,7 +156,8 @@ pub const ROOMS: &[Room] = &[
 
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, STORAGE, DATASET, SOURCE,
-    WRITER, READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
+    WRITER, READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE, HTTP,
+    PEERS,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.

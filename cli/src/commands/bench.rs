@@ -150,6 +150,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
         },
         validate_hash: args.cache.validate_hash,
         window: None,
+        cluster: None,
     };
     let failed = match Reader::open(&opened, &options) {
         Ok(reader) => return Ok(reader),

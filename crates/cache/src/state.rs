@@ -46,6 +46,8 @@ pub(crate) struct Work<B: BlobCatalog> {
     pub(crate) pause: Duration,
     /// Where the blob will be stored, with its reservation.
     pub(crate) place: Place,
+    /// Whether another node waits for the blob.
+    pub(crate) is_for_peer: bool,
 }
 
 impl<B: BlobCatalog> Work<B> {
@@ -287,8 +289,23 @@ impl<B: Blobs> State<B> {
             since: None,
             pause: Duration::from_millis(1),
             place: Place::Unknown,
+            is_for_peer: false,
         };
         self.set(blob, Slot::Busy(Box::new(work)));
+    }
+
+    /// Queues a blob that another node waits for. Its fetch may exceed the limit of bytes in flight: those may wait for that
+    /// node, which would wait for this one.
+    pub(crate) fn begin_for_peer(&mut self, blob: usize) {
+        if matches!(
+            self.slots.get(blob),
+            Some(Slot::Absent | Slot::Uncached { .. })
+        ) {
+            self.begin(blob, true, self.now, 0);
+        }
+        if let Some(work) = self.work(blob) {
+            work.is_for_peer = true;
+        }
     }
 
     /// Queues another job of a busy blob.
@@ -346,8 +363,10 @@ impl<B: Blobs> State<B> {
                 key.1 == Job::Start && work.flight == 0 && !self.checks.known.contains_key(&blob);
             let bytes = if fetches { flight(blob) } else { 0 };
             let in_flight = self.budget.in_flight;
-            let fits =
-                !fetches || in_flight == 0 || in_flight.saturating_add(bytes) <= most_in_flight;
+            let fits = !fetches
+                || in_flight == 0
+                || work.is_for_peer
+                || in_flight.saturating_add(bytes) <= most_in_flight;
             fits.then_some((key, blob, bytes))
         };
         let may_run = |(key, _): &(JobKey, usize)| !only_needed || key.0 == Urgency::Needed;

@@ -61,6 +61,16 @@ impl<B: Blobs> Engine<B> {
         Ok(found.into_iter().next().unwrap_or(Access::Uncached))
     }
 
+    /// As [`Engine::need_now`], for another node that waits for the blob.
+    pub fn need_for_peer(
+        self: &Arc<Self>,
+        blob: usize,
+        cancel: &Cancel,
+    ) -> BlobResult<Access<B::Open>, B::Error> {
+        self.lock().begin_for_peer(blob);
+        self.need_now(blob, cancel)
+    }
+
     fn uncached(&self) -> MutexGuard<'_, UncachedBlobs<B::Open>> {
         self.uncached.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,10 @@
 //! The cache of shards: what the cache needs to know about shards, and samples of shards that are not cached.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_cache::{Activity, Timings};
 use shardmill_cache::{
@@ -12,12 +13,14 @@ use shardmill_cache::{
 };
 use shardmill_dataset::{Catalog, DatasetError, DatasetProblem, Entry, Piece, Stream, samples_of};
 use shardmill_mds::{Digest, FileInfo};
+use shardmill_peers::{Cluster, ClusterStats, PeerFiles};
 use shardmill_storage::{Dir, FileHandle};
 
 use crate::check::{self, Trust};
 use crate::error::ReaderError;
 use crate::open::OpenShard;
 use crate::origin::{self, FileRange};
+use crate::served::ServedShards;
 
 /// An open shard that the cache keeps.
 pub(crate) type SharedShard = Arc<CachedBlob<OpenShard>>;
@@ -27,6 +30,16 @@ pub(crate) type SharedShard = Arc<CachedBlob<OpenShard>>;
 pub(crate) struct ShardBlobs {
     catalog: Arc<Catalog>,
     timings: Arc<Timings>,
+    /// The nodes that share their caches.
+    cluster: Option<Arc<Cluster>>,
+    /// Shards whose fetched files were damaged. They are fetched from the store, because a peer may be the cause.
+    doubted: Mutex<BTreeSet<usize>>,
+}
+
+impl ShardBlobs {
+    fn doubted(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Returns the shards of a stream as a set of blobs.
@@ -75,7 +88,9 @@ impl BlobCatalog for ShardBlobs {
         let Some((stream, number)) = self.catalog.stream_of(blob) else {
             return false;
         };
-        stream.origin.is_some()
+        // Nodes exchange whole shards, which costs the store less than parts.
+        self.cluster.is_none()
+            && stream.origin.is_some()
             && stream.computed().is_none()
             && stream.validate.is_none()
             && stream
@@ -115,14 +130,36 @@ impl Blobs for ShardBlobs {
 
     fn fetch(&self, blob: usize, part: BlobPart, done: Done<DatasetError>) -> Pending {
         let step = self.timings.start(Activity::Fetch);
-        origin::fetch(&self.catalog, blob, part, |result| {
+        let done = |result: Result<Vec<u8>, DatasetError>| {
             drop(step);
             done(result.map_err(cache_error));
-        })
+        };
+        if let Some(cluster) = &self.cluster
+            && let Some((file, info)) = origin::peer_file(&self.catalog, blob, part)
+            && !cluster.is_own(&file)
+            && !self.doubted().contains(&blob)
+        {
+            let catalog = Arc::clone(&self.catalog);
+            return Box::new(cluster.fetch(file, info.bytes, move |found| match found {
+                Some(bytes) => {
+                    done(Ok(bytes));
+                    Box::new(())
+                }
+                None => origin::fetch(&catalog, blob, part, done),
+            }));
+        }
+        origin::fetch(&self.catalog, blob, part, done)
     }
 
     fn unpack(&self, blob: usize, files: Vec<Vec<u8>>) -> BlobResult<RawBlob, DatasetError> {
-        check::unpack(&self.catalog, &self.timings, blob, files).map_err(cache_error)
+        let unpacked = check::unpack(&self.catalog, &self.timings, blob, files);
+        if self.cluster.is_some() {
+            match unpacked {
+                Ok(_) => self.doubted().remove(&blob),
+                Err(_) => self.doubted().insert(blob),
+            };
+        }
+        unpacked.map_err(cache_error)
     }
 
     fn demands(&self, blob: usize, file: &FileInfo) -> Vec<Digest> {
@@ -241,8 +278,17 @@ impl Extract {
 /// The cache of a reader's shards.
 pub(crate) struct ShardCache {
     catalog: Arc<Catalog>,
-    timings: Arc<Timings>,
-    cache: Cache<ShardBlobs>,
+    blobs: Arc<ShardBlobs>,
+    cache: Arc<Cache<ShardBlobs>>,
+    /// The server of this node has a weak reference to it.
+    _served: Option<Arc<dyn PeerFiles>>,
+}
+
+impl Drop for ShardCache {
+    fn drop(&mut self) {
+        // The server of this node may hold the cache for a moment longer.
+        self.cache.stop();
+    }
 }
 
 impl fmt::Debug for ShardCache {
@@ -264,17 +310,37 @@ impl ShardCache {
         catalog: Arc<Catalog>,
         timings: Arc<Timings>,
         options: &CacheOptions,
+        cluster: Option<Cluster>,
     ) -> Result<Self, ReaderError> {
-        let blobs = ShardBlobs {
+        let blobs = Arc::new(ShardBlobs {
             catalog: Arc::clone(&catalog),
-            timings: Arc::clone(&timings),
-        };
-        let cache = Cache::new(Arc::new(blobs), options)?;
+            timings,
+            cluster: cluster.map(Arc::new),
+            doubted: Mutex::default(),
+        });
+        let cache = Arc::new(Cache::new(Arc::clone(&blobs), options)?);
+        let mut served = None;
+        if let Some(cluster) = &blobs.cluster {
+            let files: Arc<dyn PeerFiles> = Arc::new(ServedShards {
+                catalog: Arc::clone(&catalog),
+                cache: Arc::clone(&cache),
+                cluster: Arc::clone(cluster),
+            });
+            cluster.serve(Arc::downgrade(&files))?;
+            served = Some(files);
+        }
         Ok(Self {
             catalog,
-            timings,
+            blobs,
             cache,
+            _served: served,
         })
+    }
+
+    /// Returns the counters of the fetches from other nodes in this process.
+    pub(crate) fn cluster_stats(&self) -> ClusterStats {
+        let cluster = self.blobs.cluster.as_ref();
+        cluster.map_or_else(ClusterStats::default, |cluster| cluster.stats())
     }
 
     /// Discards what is known about a shard whose files changed. The next use verifies it again.
@@ -289,17 +355,13 @@ impl ShardCache {
     /// The whole shard is fetched if it is compressed or if hashes have to be checked.
     pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Extract>, ReaderError> {
         let engine = self.engine()?;
-        let blobs = ShardBlobs {
-            catalog: Arc::clone(&self.catalog),
-            timings: Arc::clone(&self.timings),
-        };
         let mut found: Vec<Extract> = vec![Extract::default(); wanted.len()];
         let mut ranges = Vec::new();
         let mut whole = Vec::new();
         for (place, &(shard, at)) in wanted.iter().enumerate() {
             let entry = self.catalog.entry(shard);
             let entry = entry.ok_or_else(|| self.catalog.no_shard(shard))?;
-            if blobs.is_divisible(shard)
+            if self.blobs.is_divisible(shard)
                 && let Some(range) = entry.place_of(at)
                 && !engine.is_at_hand(shard)
             {
@@ -343,7 +405,7 @@ impl ShardCache {
         }
         if !ranges.is_empty() {
             engine.count_parts(ranges.len() as u64);
-            let _step = self.timings.start(Activity::Fetch);
+            let _step = self.blobs.timings.start(Activity::Fetch);
             self.read_individually(ranges, &mut found)?;
         }
         Ok(found)

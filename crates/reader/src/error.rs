@@ -3,6 +3,7 @@
 use shardmill_core::{Diagnostic, ErrorKind, escape};
 use shardmill_dataset::{DatasetError, Place};
 use shardmill_order::OrderError;
+use shardmill_peers::PeersError;
 use shardmill_storage::StorageError;
 
 use shardmill_cache::CacheError;
@@ -53,6 +54,9 @@ pub enum ReaderError {
     /// An error of the cache of fetched shards.
     #[error(transparent)]
     Cache(CacheError<DatasetError>),
+    /// The nodes of the run cannot share their caches.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// The state is too long.
     #[error("it has {bytes} bytes, more than the {most} of the longest state")]
     StateSize { bytes: u64, most: u64 },
@@ -143,6 +147,7 @@ impl ReaderError {
             Self::Dataset(source) => Some(source),
             Self::Cache(source) => Some(source),
             Self::Order(source) => Some(source),
+            Self::Peers(source) => Some(source),
             _ => None,
         }
     }

@@ -21,6 +21,7 @@ mod packed;
 mod prefetch_planner;
 mod ranges;
 mod reader;
+mod served;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ pub use shardmill_cache::{
     ForecastOptions, MOST_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost, TraceStep, forecast,
 };
 pub use shardmill_dataset::Window;
+pub use shardmill_peers::{ClusterOptions, ClusterStats};
 pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState, continued_mixture};
 pub use values::StoredPlace;
 

@@ -6,7 +6,8 @@ use shardmill_cache::{BlobPart, Pending};
 use shardmill_dataset::{
     Catalog, DatasetError, DatasetProblem, Entry, FileEntry, FileRanges, Part, Place, Stream,
 };
-use shardmill_mds::FileInfo;
+use shardmill_mds::{FileInfo, HashAlgo, Hasher};
+use shardmill_peers::PeerFile;
 use shardmill_storage::{Dir, FileHandle, Folder, StorageError};
 
 /// A byte range of an uncompressed file.
@@ -25,6 +26,37 @@ fn stored(catalog: &Catalog, shard: usize, part: BlobPart) -> Option<&FileInfo> 
         BlobPart::Table => files.nth(1),
     };
     file.as_ref().map(Part::stored)
+}
+
+/// Returns the name of a shard's file between nodes, with its description. `None` for a shard that nodes do not exchange: one
+/// that is read in place, one that is computed, or a raw file, whose version only the store knows.
+pub(crate) fn peer_file(
+    catalog: &Catalog,
+    shard: usize,
+    part: BlobPart,
+) -> Option<(PeerFile, &FileInfo)> {
+    let (stream, number) = catalog.stream_of(shard)?;
+    let (origin, entry) = (stream.origin.as_ref()?, catalog.entry(shard)?);
+    if entry.raw_file().is_some() || stream.computed().is_some() {
+        return None;
+    }
+    // Two datasets without hashes may have the same index, and the files of a shard may be replaced during a run.
+    let mut set = Hasher::new(HashAlgo::Sha256);
+    set.update(&stream.index_digest);
+    set.update(origin.path_of("").as_os_str().as_encoded_bytes());
+    for part in entry.parts() {
+        set.update(b"\0");
+        set.update(part.stored().basename.as_bytes());
+    }
+    let file = PeerFile {
+        set: set.finish().as_bytes().try_into().ok()?,
+        number: number as u64,
+        part: match part {
+            BlobPart::Data => 0,
+            BlobPart::Table => 1,
+        },
+    };
+    Some((file, stored(catalog, shard, part)?))
 }
 
 /// Starts fetching the stored form of a file. Calls `done` once, on any thread, immediately or later, unless the

@@ -1,5 +1,6 @@
 //! Opens streams for training: returns epochs of batches, and single samples.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +11,7 @@ use shardmill_core::Limits;
 use shardmill_mds::{DType, HashAlgo};
 use shardmill_mmap::Pool;
 use shardmill_order::{Entry as OrderEntry, EpochConfig, SampleId, Skip, World};
+use shardmill_peers::{Cluster, ClusterOptions, ClusterStats};
 use shardmill_storage::{Folder, RemoteOptions, RemoteStats};
 
 use crate::batch::{Batch, Held};
@@ -46,6 +48,9 @@ pub struct ReaderOptions {
     pub validate_hash: Option<HashAlgo>,
     /// The neighbours that are returned with each sample.
     pub window: Option<Arc<Window>>,
+    /// The nodes that share their caches. Compressed shards are then kept compressed as well, because the nodes exchange
+    /// them in this form.
+    pub cluster: Option<ClusterOptions>,
 }
 
 /// Streams that are read together. A reader can be shared between threads.
@@ -104,8 +109,15 @@ impl Reader {
     pub fn open(streams: &[StreamOptions], options: &ReaderOptions) -> Result<Self, ReaderError> {
         let timings = Arc::new(Timings::default());
         let step = timings.start(Activity::Open);
+        let cluster = options.cluster.clone().map(Cluster::new).transpose()?;
+        let mut streams = Cow::Borrowed(streams);
+        if cluster.is_some() {
+            for stream in streams.to_mut() {
+                stream.keep_zip = true;
+            }
+        }
         let catalog = Arc::new(Catalog::open(
-            streams,
+            &streams,
             &CatalogOptions {
                 limits: options.limits.clone(),
                 remote: options.remote.clone(),
@@ -119,6 +131,7 @@ impl Reader {
                 Arc::clone(&catalog),
                 Arc::clone(&timings),
                 &options.cache,
+                cluster,
             )?,
             catalog,
             pool: Pool::new(POOL_BYTES),
@@ -608,6 +621,12 @@ impl Reader {
             }
         }
         all
+    }
+
+    /// Returns the statistics of the fetches from other nodes so far.
+    #[must_use]
+    pub fn cluster_stats(&self) -> ClusterStats {
+        self.fill_context.shard_cache.cluster_stats()
     }
 
     /// Returns the statistics of the cache so far.

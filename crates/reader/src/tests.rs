@@ -4,6 +4,7 @@ mod cached;
 mod deleted;
 mod files;
 mod growing;
+mod peers;
 mod streaming;
 mod tars;
 mod values;

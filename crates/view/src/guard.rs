@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
+use shardmill_http::{Request, Response, is_equal, is_token};
+
 use crate::error::ViewError;
-use crate::http::{Request, Response};
 
 /// The bytes of a random token.
 const TOKEN_BYTES: usize = 16;
-
-/// The fewest characters of a token that the user chooses.
-const FEWEST_CHARACTERS: usize = 16;
 
 /// The secret that every request must carry.
 #[derive(Debug)]
@@ -24,10 +22,7 @@ impl Token {
     pub fn new(chosen: Option<&str>, port: u16) -> Result<Self, ViewError> {
         let text = match chosen {
             Some(chosen) => {
-                let is_plain = chosen
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-                if chosen.len() < FEWEST_CHARACTERS || !is_plain {
+                if !is_token(chosen) {
                     return Err(ViewError::Token);
                 }
                 chosen.to_owned()
@@ -91,8 +86,8 @@ impl Token {
     }
 
     fn header_token<'a>(&self, request: &'a Request) -> Option<&'a str> {
-        if let Some(value) = request.header("authorization") {
-            return value.strip_prefix("Bearer ");
+        if request.header("authorization").is_some() {
+            return request.bearer();
         }
         let pairs = request.header("cookie")?.split(';');
         let mut pairs = pairs.filter_map(|pair| pair.trim().split_once('='));
@@ -106,13 +101,6 @@ fn host_name(host: &str) -> &str {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     }
-}
-
-/// Compares in a time that does not depend on the position of the first difference.
-fn is_equal(found: &str, expected: &str) -> bool {
-    let pairs = found.bytes().zip(expected.bytes());
-    let differences = pairs.fold(0, |all, (one, other)| all | (one ^ other));
-    found.len() == expected.len() && differences == 0
 }
 
 /// Adds the headers that every response has. `policy` is its content security policy.

@@ -16,7 +16,6 @@
 // The modules, from the bottom up: each uses only modules above it in this list.
 
 mod error; // Errors of starting.
-mod http; // Requests and responses.
 mod media; // Types of images, sounds and videos.
 mod metrics; // The metrics of a running job.
 

@@ -1,19 +1,21 @@
 //! The metrics of a running job, from the one address that the command line names.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Duration;
+
+use shardmill_http::{Bounds, connect, get};
 
 use crate::error::ViewError;
-
-/// The most bytes of an answer.
-const MOST_BYTES: u64 = 4 << 20;
 
 /// The time in which the whole answer must arrive.
 const MOST_TIME: Duration = Duration::from_secs(5);
 
-/// The most headers of an answer.
-const HEADERS: usize = 64;
+/// What an answer may take.
+const BOUNDS: Bounds = Bounds {
+    body_bytes: 4 << 20,
+    idle: MOST_TIME,
+    total: MOST_TIME,
+};
 
 /// The address of an endpoint of Prometheus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,51 +69,13 @@ impl Metrics {
 
     /// Requests the metrics, and returns them as text. A redirection is an error, because the address is fixed.
     pub fn fetch(&self) -> io::Result<String> {
-        let deadline = Instant::now() + MOST_TIME;
-        let address = self.host.to_socket_addrs()?.next();
-        let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let mut stream = TcpStream::connect_timeout(&address, MOST_TIME)?;
-        stream.set_write_timeout(Some(MOST_TIME))?;
-        // A server answers HTTP/1.0 without chunks, and closes the connection at the end.
-        let (path, host) = (&self.path, &self.host);
-        let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nAccept: text/plain\r\n\r\n");
-        stream.write_all(request.as_bytes())?;
-        let (mut answer, mut buffer) = (Vec::new(), [0; 16 << 10]);
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            stream.set_read_timeout(Some(left))?;
-            match stream.read(&mut buffer)? {
-                0 => break,
-                read => answer.extend_from_slice(buffer.get(..read).unwrap_or_default()),
-            }
-            if answer.len() as u64 > MOST_BYTES {
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
+        let stream = connect(&self.host, MOST_TIME)?;
+        let accept = [("Accept", "text/plain")];
+        let answer = get(&stream, &self.host, &self.path, &accept, BOUNDS)?;
+        match answer.status {
+            200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
+            status => Err(io::Error::other(format!("the endpoint answered {status}"))),
         }
-        body(&answer)
-    }
-}
-
-/// Returns the body of a response.
-fn body(answer: &[u8]) -> io::Result<String> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-    let mut response = httparse::Response::new(&mut headers);
-    let parsed = response.parse(answer).map_err(io::Error::other)?;
-    let httparse::Status::Complete(head) = parsed else {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    };
-    match response.code {
-        Some(200) => {
-            let body = answer.get(head..).unwrap_or_default();
-            Ok(String::from_utf8_lossy(body).into_owned())
-        }
-        code => Err(io::Error::other(format!(
-            "the endpoint answered {}",
-            code.unwrap_or_default()
-        ))),
     }
 }
 
@@ -137,21 +101,6 @@ mod tests {
             "http://node/a b",
         ] {
             assert!(Metrics::parse(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn only_a_complete_answer_has_a_body() {
-        assert_eq!(
-            body(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nx 1\n").unwrap(),
-            "x 1\n"
-        );
-        for wrong in [
-            &b"HTTP/1.0 302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n"[..],
-            b"HTTP/1.0 200 OK\r\nA: b\r\n",
-            b"no HTTP\r\n\r\n",
-        ] {
-            assert!(body(wrong).is_err(), "{wrong:?}");
         }
     }
 }

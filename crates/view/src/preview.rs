@@ -4,9 +4,9 @@ use serde_json::{Map, Value as Json, json};
 use shardmill_mds::{DType, NdArray, Value, f16};
 use shardmill_tokenize::Tokenizer;
 
-use crate::http::UNKNOWN;
 use crate::media::{MediaKind, bitmap, image_size, media_type};
 use crate::samples::{FieldValue, images};
+use shardmill_http::UNKNOWN;
 
 /// How much of a value the page receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,11 @@
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
+
+use shardmill_http::{Request, Response, accept, read_request, write_response};
 
 use crate::error::ViewError;
 use crate::guard::{Token, protect};
-use crate::http::{Request, Response, read_request, write_response};
 use crate::page::{page, policy};
 use crate::viewed::Viewed;
 
@@ -33,7 +31,6 @@ struct Shared {
     token: Token,
     page: String,
     policy: String,
-    connections: AtomicUsize,
 }
 
 impl Server {
@@ -57,7 +54,6 @@ impl Server {
                 token: Token::new(token, port)?,
                 page: page(None),
                 policy: policy(false),
-                connections: AtomicUsize::new(0),
             }),
         })
     }
@@ -71,26 +67,11 @@ impl Server {
 
     /// Answers requests until the process ends.
     pub fn run(&self) {
-        for stream in self.listener.incoming() {
-            let Ok(stream) = stream else {
-                // Mostly too many open files: connections that end make room.
-                thread::sleep(Duration::from_millis(50));
-                continue;
-            };
-            if self.shared.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
-                self.shared.connections.fetch_sub(1, Ordering::AcqRel);
-                continue;
-            }
-            let shared = Arc::clone(&self.shared);
-            let started = thread::Builder::new().spawn(move || {
-                // A client that closes its connection early gets no response.
-                let _ = shared.serve(&stream);
-                shared.connections.fetch_sub(1, Ordering::AcqRel);
-            });
-            if started.is_err() {
-                self.shared.connections.fetch_sub(1, Ordering::AcqRel);
-            }
-        }
+        let shared = Arc::clone(&self.shared);
+        accept(&self.listener, CONNECTIONS, move |stream| {
+            // A client that closes its connection early gets no response.
+            let _ = shared.serve(stream);
+        });
     }
 }
 

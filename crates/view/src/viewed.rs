@@ -15,13 +15,13 @@ use shardmill_dataset::DatasetError;
 use shardmill_tokenize::Tokenizer;
 
 use crate::cached::cached;
-use crate::http::{Request, Response, UNKNOWN};
 use crate::media::{MediaKind, media_type};
 use crate::metrics::Metrics;
 use crate::preview::{PreviewSize, preview, raw, short_text};
 use crate::program::Program;
 use crate::samples::{SampleError, Samples};
 use crate::selections::{Selection, Selections};
+use shardmill_http::{Request, Response, UNKNOWN};
 
 /// The most samples of one response.
 const MOST_SAMPLES: u64 = 200;

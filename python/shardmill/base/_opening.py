@@ -8,6 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
+from shardmill.base._cluster import cluster_of
 from shardmill.base._folders import check_same, folders_of
 from shardmill.base._lines import decode_line
 from shardmill.base._own_world import OwnWorld
@@ -33,6 +34,7 @@ class Opening(OwnWorld):
     batch_size: Optional[int]
     cache_limit: Optional[int]
     window: Optional[Window]
+    peers: Optional[list[str]]
     max_shard_size_across_all_streams: int
     _reader: _core.Reader
     _batches: Union[_core.Batches, TokenReader, None]
@@ -77,6 +79,13 @@ class Opening(OwnWorld):
             if self._lookahead is not None:
                 options['lookahead'] = ceil(self._lookahead / (self.batch_size or 1))
             options['peers'] = self._peers()
+        if self.peers is not None:
+            if self._is_fetched_here:
+                text = (
+                    'peers exchange shards that Rust fetches, and a stream has methods of its own'
+                )
+                raise UsageError(text, 'config-streams', 'peers')
+            options['cluster'] = cluster_of(self.peers, self._detect_world())
         before: Optional[_core.Reader] = getattr(self, '_reader', None)
         streams = [
             stream._describe(self._is_fetched_here, **as_listed(number, self._files_digest, before))

@@ -80,3 +80,4 @@ class DatasetOptions(TypedDict, total=False):
     skip: Optional[Iterable[SkippedStep]]
     skip_samples: Optional[Iterable[int]]
     storage_options: Optional[Mapping[str, str]]
+    peers: Optional[Sequence[str]]

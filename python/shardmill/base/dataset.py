@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
 from shardmill.base import _arguments as check
+from shardmill.base._cluster import given_peers
 from shardmill.base._counts import Counts
 from shardmill.base._data_ranks import data_rank_of
 from shardmill.base._fetching import Fetcher
@@ -190,6 +191,9 @@ class StreamingDataset(
         mixture: Weights of the ``streams`` that change over the run. Streams then have no weights of their own.
         storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``, for
             streams that have none of their own.
+        peers: The addresses of all nodes, such as ``['node0:7300', 'node1:7300']``, if they share their caches.
+            Defaults to the environment variable ``SHARDMILL_PEERS``. All nodes need the same secret in
+            ``SHARDMILL_PEERS_TOKEN``.
 
     Attributes:
         num_samples: Total samples of all streams.
@@ -255,6 +259,7 @@ class StreamingDataset(
         skip_samples: Optional[Iterable[int]] = None,
         mixture: Optional[Mixture] = None,
         storage_options: Optional[Mapping[str, str]] = None,
+        peers: Optional[Sequence[str]] = None,
     ) -> None:
         # Not in `__new__`, whose signature would hide these arguments from introspection.
         _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
@@ -362,6 +367,7 @@ class StreamingDataset(
             ]
         default_live(streams, with_deleted, given_view(view))
         self.window = given_window(window)
+        self.peers = given_peers(peers)
         #: The first samples of the episodes of each stream, once they are found.
         self._episodes: Optional[list[Optional[View]]] = None
         Stream.validate_weights(streams)

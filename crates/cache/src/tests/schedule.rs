@@ -131,6 +131,30 @@ fn prefetching_keeps_to_the_lookahead_and_the_bytes_in_flight() {
 }
 
 #[test]
+fn another_node_does_not_wait_for_the_bytes_in_flight() {
+    let set = Set::new(6);
+    let script = Script::new();
+    script.hold(true);
+    let one = CacheOptions {
+        in_flight: 1,
+        ..options(None)
+    };
+    let cache = open(&set, &one, &script);
+    cache.set_plan(access_plan(6, &[SCAN]), Some(0));
+    while cache.turn() {}
+    assert_eq!(script.waiting(), [0]);
+    // The fetch in flight may wait for the node that waits for this blob.
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| cache.need_for_peer(4, &Cancel::default()));
+        script.wait_for(2);
+        assert_eq!(script.waiting(), [0, 4]);
+        script.answer(4);
+        assert!(matches!(other.join().unwrap(), Ok(Access::Open(_))));
+    });
+    assert_eq!(script.calls(), [0, 4]);
+}
+
+#[test]
 fn what_is_needed_now_comes_first() {
     let set = Set::new(6);
     let script = Script::new();

@@ -64,7 +64,13 @@ fn read(cache: &ShardCache, wanted: &[(usize, u64)]) -> Vec<Vec<u8>> {
 #[test]
 fn samples_are_read_individually_if_no_hash_has_to_be_checked() {
     let root = tempfile::tempdir().unwrap();
-    let cache = ShardCache::new(catalog(&root, 2, None, None), Arc::default(), &options()).unwrap();
+    let cache = ShardCache::new(
+        catalog(&root, 2, None, None),
+        Arc::default(),
+        &options(),
+        None,
+    )
+    .unwrap();
     let expected = encoded(1, 2);
     assert_eq!(
         read(&cache, &[(1, 2), (1, 2)]),
@@ -78,6 +84,7 @@ fn samples_are_read_individually_if_no_hash_has_to_be_checked() {
         catalog(&root, 2, None, Some("xxh64")),
         Arc::default(),
         &options(),
+        None,
     )
     .unwrap();
     assert_eq!(read(&cache, &[(1, 2)]), [expected]);
@@ -90,13 +97,13 @@ fn samples_of_shards_without_space_fetch_each_shard_once() {
     let root = tempfile::tempdir().unwrap();
     let catalog = catalog(&root, 5, Some("zstd:3"), None);
     // The smallest limit has space for one shard.
-    let roomy = ShardCache::new(Arc::clone(&catalog), Arc::default(), &options()).unwrap();
+    let roomy = ShardCache::new(Arc::clone(&catalog), Arc::default(), &options(), None).unwrap();
     let tight = CacheOptions {
         memory: 0,
         limit: Some(roomy.engine().unwrap().minimum()),
         ..options()
     };
-    let cache = ShardCache::new(catalog, Arc::default(), &tight).unwrap();
+    let cache = ShardCache::new(catalog, Arc::default(), &tight, None).unwrap();
     // Mixed, like the samples of a batch.
     let wanted: Vec<(usize, u64)> = (0..SAMPLES as u64)
         .flat_map(|at| (0..5).map(move |shard| (shard, at)))

@@ -47,6 +47,11 @@ impl Request {
         found.next().is_none().then_some(value)
     }
 
+    /// Returns the token of an `Authorization: Bearer` header.
+    pub fn bearer(&self) -> Option<&str> {
+        self.header("authorization")?.strip_prefix("Bearer ")
+    }
+
     /// Returns the first value of a name in the query.
     pub fn value(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(known, _)| known == name);

@@ -1,0 +1,336 @@
+//! The nodes of a run, the owners of files, and fetching from them.
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use shardmill_codec::{HashAlgo, digest, hash_hex};
+use shardmill_http::{Bounds, connect, get, is_token};
+
+use crate::error::PeersError;
+use crate::file::PeerFile;
+use crate::server::{HASH_HEADER, PeerFiles, serve};
+
+/// The time in which a peer must accept a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(2);
+
+/// The longest time without new bytes. It includes the fetch of the owner from the store.
+const IDLE_TIME: Duration = Duration::from_secs(30);
+
+/// The longest time of one fetch.
+const TOTAL_TIME: Duration = Duration::from_secs(300);
+
+/// How long a peer that could not be reached is not used again.
+const AVOID_TIME: Duration = Duration::from_secs(60);
+
+/// The nodes of a run.
+#[derive(Clone)]
+pub struct ClusterOptions {
+    /// The addresses of all nodes, `host:port`, in the order of the nodes.
+    pub peers: Vec<String>,
+    /// The number of this node.
+    pub node: u64,
+    /// The number of nodes.
+    pub nodes: u64,
+    /// The secret that all nodes share.
+    pub token: String,
+}
+
+impl fmt::Debug for ClusterOptions {
+    /// Leaves out the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterOptions")
+            .field("peers", &self.peers)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counters of the fetches from other nodes in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterStats {
+    /// Files fetched from peers.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Requests to peers that did not return the file. Each was followed by a fetch from the store.
+    pub failures: u64,
+}
+
+/// The nodes of a run, as one of them sees them.
+#[derive(Debug)]
+pub struct Cluster {
+    options: ClusterOptions,
+    own: usize,
+    /// When a peer may be used again.
+    avoided: Mutex<Vec<Option<Instant>>>,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Cluster {
+    /// Checks the options.
+    ///
+    /// # Errors
+    ///
+    /// [`PeersError::Token`], [`PeersError::Peer`], [`PeersError::Count`].
+    pub fn new(options: ClusterOptions) -> Result<Self, PeersError> {
+        let peers = &options.peers;
+        for (number, peer) in peers.iter().enumerate() {
+            let reason = if peers.iter().take(number).any(|other| other == peer) {
+                "is in the list twice"
+            } else if !is_address(peer) {
+                "is not `host:port`"
+            } else {
+                continue;
+            };
+            let peer = peer.clone();
+            return Err(PeersError::Peer { peer, reason });
+        }
+        let own = usize::try_from(options.node).unwrap_or(usize::MAX);
+        if peers.len() as u64 != options.nodes || own >= peers.len() {
+            return Err(PeersError::Count {
+                peers: peers.len() as u64,
+                node: options.node,
+                nodes: options.nodes,
+            });
+        }
+        if !is_token(&options.token) {
+            return Err(PeersError::Token);
+        }
+        Ok(Self {
+            own,
+            avoided: Mutex::new(vec![None; peers.len()]),
+            options,
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the number of the node that owns a file. All parts of a file have the same owner. Every node owns about as
+    /// many files, and only the files of an address that is replaced get another owner.
+    #[must_use]
+    pub fn owner(&self, file: &PeerFile) -> usize {
+        let key = PeerFile { part: 0, ..*file }.to_string();
+        let score = |peer: &str| {
+            let text = format!("{peer}{key}");
+            let hash = digest(HashAlgo::Xxh3_64, text.as_bytes());
+            hash.as_bytes().to_vec()
+        };
+        let peers = self.options.peers.iter().enumerate();
+        let best = peers.max_by_key(|(_, peer)| score(peer));
+        best.map_or(0, |(number, _)| number)
+    }
+
+    /// Returns whether this node owns a file.
+    #[must_use]
+    pub fn is_own(&self, file: &PeerFile) -> bool {
+        self.owner(file) == self.own
+    }
+
+    /// Serves files to the other nodes while `files` exists, on threads of this process. If another process of this node
+    /// does so already, this does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PeersError::Listen`].
+    pub fn serve(&self, files: Weak<dyn PeerFiles>) -> Result<(), PeersError> {
+        match self.options.peers.get(self.own) {
+            Some(own) => serve(own, &self.options.token, files),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts fetching a file of `bytes` bytes from its owner, on a thread of its own. Calls `then` once with the bytes, or
+    /// with `None` if the owner did not return them, unless the returned value was dropped before. `then` returns a fetch that
+    /// follows; the returned value keeps it. The bytes are as the owner has them: their content is not checked.
+    pub fn fetch(
+        self: &Arc<Self>,
+        file: PeerFile,
+        bytes: u64,
+        then: impl FnOnce(Option<Vec<u8>>) -> Box<dyn Send> + Send + 'static,
+    ) -> Fetching {
+        let fetching = Fetching {
+            process: std::process::id(),
+            stage: Arc::new(Mutex::new(Stage::Running(None))),
+        };
+        let owner = self.owner(&file);
+        let then = Box::new(then);
+        if self.is_avoided(owner) {
+            follow(&fetching.stage, then, None);
+            return fetching;
+        }
+        let (cluster, stage) = (Arc::clone(self), Arc::clone(&fetching.stage));
+        // Shared, so that it can still be called if the thread cannot be started.
+        let then: Arc<Mutex<Option<Box<Then>>>> = Arc::new(Mutex::new(Some(then)));
+        let of_thread = Arc::clone(&then);
+        let take = |then: &Mutex<Option<Box<Then>>>| {
+            then.lock().unwrap_or_else(PoisonError::into_inner).take()
+        };
+        let started = std::thread::Builder::new()
+            .name("shardmill-peer".to_owned())
+            .spawn(move || {
+                let found = cluster.fetch_now(owner, &file, bytes, &stage);
+                if let Some(then) = take(&of_thread) {
+                    follow(&stage, then, found);
+                }
+            });
+        if started.is_err()
+            && let Some(then) = take(&then)
+        {
+            follow(&fetching.stage, then, None);
+        }
+        fetching
+    }
+
+    fn fetch_now(
+        &self,
+        owner: usize,
+        file: &PeerFile,
+        bytes: u64,
+        stage: &Mutex<Stage>,
+    ) -> Option<Vec<u8>> {
+        match self.request(owner, file, bytes, stage) {
+            Ok(found) => {
+                self.files.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                Some(found)
+            }
+            Err(error) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                let is_gone = matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionRefused
+                        | io::ErrorKind::HostUnreachable
+                        | io::ErrorKind::NetworkUnreachable
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::PermissionDenied
+                );
+                if is_gone && let Some(avoided) = self.avoided().get_mut(owner) {
+                    *avoided = Some(Instant::now() + AVOID_TIME);
+                }
+                None
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        owner: usize,
+        file: &PeerFile,
+        bytes: u64,
+        stage: &Mutex<Stage>,
+    ) -> io::Result<Vec<u8>> {
+        let peer = self.options.peers.get(owner);
+        let peer = peer.ok_or(io::ErrorKind::NotFound)?;
+        let stream = connect(peer, CONNECT_TIME)?;
+        match &mut *lock(stage) {
+            Stage::Running(socket) => *socket = Some(stream.try_clone()?),
+            Stage::Ended { .. } => return Err(io::ErrorKind::Interrupted.into()),
+        }
+        let token = format!("Bearer {}", self.options.token);
+        let bounds = Bounds {
+            body_bytes: bytes,
+            idle: IDLE_TIME,
+            total: TOTAL_TIME,
+        };
+        let path = file.to_string();
+        let answer = get(&stream, peer, &path, &[("Authorization", &token)], bounds)?;
+        match answer.status {
+            200 => {}
+            401 => return Err(io::ErrorKind::PermissionDenied.into()),
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        }
+        let hash = hash_hex(HashAlgo::Xxh3_128, &answer.body);
+        if answer.body.len() as u64 != bytes || answer.header(HASH_HEADER) != Some(&hash) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(answer.body)
+    }
+
+    fn avoided(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
+        self.avoided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_avoided(&self, peer: usize) -> bool {
+        let until = self.avoided().get(peer).copied().flatten();
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn stats(&self) -> ClusterStats {
+        ClusterStats {
+            files: self.files.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn is_address(peer: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte);
+    peer.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty()
+            && host.bytes().all(is_plain)
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+/// What follows the answer of a peer.
+type Then = dyn FnOnce(Option<Vec<u8>>) -> Box<dyn Send> + Send;
+
+enum Stage {
+    /// The request is in flight, with its connection.
+    Running(Option<TcpStream>),
+    /// It was cancelled, or was followed by another fetch.
+    Ended { _next: Option<Box<dyn Send>> },
+}
+
+fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
+    stage.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `then` unless the fetch was cancelled, and keeps the fetch that follows.
+fn follow(stage: &Mutex<Stage>, then: Box<Then>, found: Option<Vec<u8>>) {
+    if matches!(*lock(stage), Stage::Ended { .. }) {
+        return;
+    }
+    // Without the lock, because `then` may drop the fetch.
+    let next = then(found);
+    let mut stage = lock(stage);
+    if matches!(*stage, Stage::Running(_)) {
+        *stage = Stage::Ended { _next: Some(next) };
+    }
+}
+
+/// A fetch from a peer, and the fetch that may follow it. Dropping it cancels both.
+pub struct Fetching {
+    process: u32,
+    stage: Arc<Mutex<Stage>>,
+}
+
+impl fmt::Debug for Fetching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetching").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        // A forked child has a copy, but the connection belongs to its parent.
+        if self.process != std::process::id() {
+            return;
+        }
+        let old = std::mem::replace(&mut *lock(&self.stage), Stage::Ended { _next: None });
+        if let Stage::Running(Some(stream)) = &old {
+            // An error means that the connection has ended.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
