@@ -120,7 +120,7 @@ def convert(
         csv_delimiter: The character between two values of CSV. Defaults to a comma, in ``.tsv`` files to a tab.
         csv_nulls: Unquoted texts of CSV that mean null. Defaults to an empty text.
         csv_header: Whether the first line of CSV has the names of the columns.
-        infer_rows: The number of rows from which types are inferred, in CSV, JSON lines and TFRecord files above 64 MiB.
+        infer_rows: The rows from which types are inferred, in CSV, JSON lines and TFRecord files above 64 MiB.
         nulls: What to do with nulls: ``error``, ``mask``, ``drop``, or ``omit`` for WebDataset.
         null_as: The values to store for nulls, by column.
         lengths: The columns whose lengths are kept beside the index, for `shardmill.lengths`.

@@ -152,10 +152,10 @@ def test_a_copy_and_a_child_open_the_dataset_again(tmp_path: Path) -> None:
 
 
 def test_a_dataset_in_a_store(tmp_path: Path, served: Path, store: Store) -> None:
-    _data(served / 'files')
+    _data(served / 'samples')
     fs = ShardmillFileSystem(skip_instance_cache=True, settings=store.environment)
-    assert fs.cat_file('shardmill://s3://bucket/files!/64/text') == 'größe 64'.encode()
-    assert len(fs.ls('s3://bucket/files')) == 120
+    assert fs.cat_file('shardmill://s3://bucket/samples!/64/text') == 'größe 64'.encode()
+    assert len(fs.ls('s3://bucket/samples')) == 120
 
 
 class TestAbstractGet(AbstractFixtures, AbstractGetTests):  # type: ignore[misc]

@@ -57,6 +57,12 @@ def as_listed(number: int, digest: Optional[str], before: Optional[_core.Reader]
     return {'relist': False, 'expect': digest, 'known': known}
 
 
+def versions_of(streams: Sequence[Stream]) -> dict[str, Any]:
+    """Returns the versions of the Delta tables among some streams, for a state."""
+    versions = [getattr(stream, 'version', None) for stream in streams]
+    return {'versions': versions} if any(version is not None for version in versions) else {}
+
+
 def check_files(state: dict[str, Any], digest: Optional[str]) -> None:
     """Rejects a state made with another list of files."""
     files = state.get('files')

@@ -31,11 +31,7 @@ from shardmill.base._packed import (
     rows_of,
     with_lengths,
 )
-from shardmill.base._raw import (
-    check_files,
-    gives_files,
-    holding,
-)
+from shardmill.base._raw import check_files, gives_files, holding, versions_of
 from shardmill.base._representation import dataset_representation
 from shardmill.base._shard_access import ShardAccess
 from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
@@ -585,9 +581,7 @@ class StreamingDataset(
         state['shardmill'] = mark_order(self, order)
         if self._files_digest is not None:
             state['files'] = self._files_digest
-            versions = [getattr(stream, 'version', None) for stream in self.streams]
-            if any(version is not None for version in versions):
-                state['versions'] = versions
+            state.update(versions_of(self.streams))
         if self.packing is not None:
             state['packing'] = self.packing._identity()
         return state
