@@ -149,6 +149,8 @@ def run(seed: int, folder: Path) -> None:
         [chance.randrange(1, 14) for _ in range(chance.randrange(1, 5))]
         for _ in range(chance.randrange(1, 4))
     ]
+    # Fewer samples cannot be divided among four nodes.
+    files[0][0] += 12
     write_table(folder / 'table', files)
     is_mixed = chance.random() < 0.4
     if is_mixed:
