@@ -73,36 +73,49 @@ impl Footers {
         }
         let mut text = format!("{MAGIC}\n");
         let mut footers = Vec::new();
-        for start in (0..files.files.len()).step_by(TOGETHER) {
-            let end = files.files.len().min(start + TOGETHER);
-            let tails: Vec<_> = files
-                .tails(start..end)
-                .into_iter()
-                .map(|tail| Mutex::new(Some(tail)))
-                .collect();
-            let read = parallel::map(end - start, 0, |number| {
-                let tail = tails
-                    .get(number)
-                    .and_then(|tail| tail.lock().unwrap_or_else(PoisonError::into_inner).take());
-                let footer =
-                    files.footer(start + number, tail.unwrap_or_else(|| Ok(Vec::new()))?)?;
-                let metadata = files.decode(start + number, &footer.bytes, footer.start)?;
-                let own = FileColumns::new(files, start + number, metadata, columns)?;
-                let groups = own.metadata.row_groups().iter().enumerate();
-                let facts = groups.map(|(number, group)| {
-                    (
-                        own.live_rows(number),
-                        columns.shard_bytes(group, &own.leaves()),
-                    )
-                });
-                Ok::<_, DatasetError>((facts.collect::<Vec<_>>(), footer))
-            })?;
-            for (facts, footer) in read {
-                let line = serde_json::json!([footer.bytes.len(), footer.start, facts]);
-                let _ = writeln!(text, "{line}");
-                footers.extend_from_slice(&footer.bytes);
+        let decode = |file: usize, tail: Vec<u8>| {
+            let footer = files.footer(file, tail)?;
+            let metadata = files.decode(file, &footer.bytes, footer.start)?;
+            let own = FileColumns::new(files, file, metadata, columns)?;
+            let groups = own.metadata.row_groups().iter().enumerate();
+            let facts = groups.map(|(number, group)| {
+                let bytes = columns.shard_bytes(group, &own.leaves());
+                (own.live_rows(number), bytes)
+            });
+            Ok::<_, DatasetError>((facts.collect::<Vec<_>>(), footer))
+        };
+        let end_of = |start: usize| files.files.len().min(start + TOGETHER);
+        std::thread::scope(|scope| {
+            // The next ends are fetched while the footers of these are decoded.
+            let fetch = |start: usize| scope.spawn(move || files.tails(start..end_of(start)));
+            let mut next = Some(fetch(0));
+            for start in (0..files.files.len()).step_by(TOGETHER) {
+                let fetched = next.take().map(|fetching| fetching.join());
+                let end = end_of(start);
+                next = (end < files.files.len()).then(|| fetch(end));
+                let Some(Ok(tails)) = fetched else {
+                    return Err(Problem::Footer
+                        .at(files.name(start), "the fetch failed")
+                        .into());
+                };
+                let tails: Vec<_> = tails
+                    .into_iter()
+                    .map(|tail| Mutex::new(Some(tail)))
+                    .collect();
+                let read = parallel::map(end - start, 0, |number| {
+                    let tail = tails.get(number).and_then(|tail| {
+                        tail.lock().unwrap_or_else(PoisonError::into_inner).take()
+                    });
+                    decode(start + number, tail.unwrap_or_else(|| Ok(Vec::new()))?)
+                })?;
+                for (facts, footer) in read {
+                    let line = serde_json::json!([footer.bytes.len(), footer.start, facts]);
+                    let _ = writeln!(text, "{line}");
+                    footers.extend_from_slice(&footer.bytes);
+                }
             }
-        }
+            Ok::<_, DatasetError>(())
+        })?;
         let _ = writeln!(text, "end {}", files.files.len());
         own.publish_bytes(None, &footers_name, &footers, PublishMode::Replace)?;
         own.publish_bytes(None, &list_name, text.as_bytes(), PublishMode::Replace)?;
