@@ -13,6 +13,7 @@ mod seeds;
 mod tar;
 mod target;
 mod text;
+mod zarr;
 
 pub use seeds::seeds;
 pub use target::{Seeds, Target};
@@ -40,6 +41,15 @@ pub const TARGETS: &[Target] = &[
     target("tar-offsets", &[], tar::offsets),
     target("tar-value", &[], tar::value),
     target("tfrecord", &[".tfrecord"], records::tfrecord),
+    target("litdata-chunk", &["-0.bin"], records::litdata_chunk),
+    target("arrayrecord", &["cut.array_record"], records::arrayrecord),
+    target("megatron-index", &[".idx"], records::megatron_index),
+    target("zarr-metadata", &["zarr.json", ".zarray"], zarr::metadata),
+    target(
+        "zarr-chunk",
+        &["shuffle/c/0/0", "blosc-zlib/c/0/0"],
+        zarr::chunk,
+    ),
     target("npz", &[], tar::npz),
     target("braces", &[], text::braces),
     target("tar-pattern", &[], text::tar_pattern),

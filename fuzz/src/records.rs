@@ -1,6 +1,10 @@
-//! Targets for TFRecord files.
+//! Targets for files of records.
 
-use shardmill_records::{FRAME_HEAD, FRAME_TAIL, check_data, example, frame_length, masked_crc};
+use shardmill_records::{
+    CHUNK_HEAD, Chunk, ChunkHead, FRAME_HEAD, FRAME_TAIL, IndexHead, Leaf, LeafKind, check_data,
+    chunk, decode_leaf, example, footer_place, frame_length, leaves, masked_crc, record_sizes,
+    simple_chunk, without_block_headers,
+};
 
 /// Reads the features of a record.
 pub(crate) fn tf_example(bytes: &[u8]) {
@@ -36,5 +40,92 @@ pub(crate) fn tfrecord(bytes: &[u8]) {
         let crc = u32::from_le_bytes(*crc);
         assert_eq!(check_data(record, crc).is_ok(), masked_crc(record) == crc);
         rest = after;
+    }
+}
+
+/// Reads the head of an index of Megatron. The parts of the index must lie within it, one after the other.
+pub(crate) fn megatron_index(bytes: &[u8]) {
+    let Some(head) = bytes.first_chunk() else {
+        return;
+    };
+    let Ok(parts) = IndexHead::decode(head).and_then(|head| head.parts(bytes.len() as u64)) else {
+        return;
+    };
+    let places = [parts.lengths, parts.places, parts.bounds];
+    assert!(places.is_sorted() && places.iter().all(|place| *place <= bytes.len() as u64));
+    assert!(
+        parts
+            .modes
+            .is_none_or(|modes| (parts.bounds..=bytes.len() as u64).contains(&modes))
+    );
+}
+
+/// Finds the items of a chunk of LitData and decodes their leaves, whatever the index says about them.
+pub(crate) fn litdata_chunk(bytes: &[u8]) {
+    for at in [0, 12] {
+        let count = bytes.get(at..).and_then(|rest| rest.first_chunk());
+        let items = count.map_or(0, |count| u32::from_le_bytes(*count));
+        let Ok(Chunk::Items(bounds, frames)) = chunk(bytes, u64::from(items)) else {
+            continue;
+        };
+        assert!(bounds.is_sorted());
+        for frame in frames {
+            assert!(frame.bytes.len() <= bytes.len());
+            for count in 1..12 {
+                let Ok(found) = leaves(frame.bytes, count) else {
+                    continue;
+                };
+                for leaf in found {
+                    litdata_leaf(leaf);
+                }
+            }
+        }
+    }
+}
+
+/// Decodes a leaf of LitData as every kind.
+fn litdata_leaf(bytes: &[u8]) {
+    for format in [
+        "int",
+        "float",
+        "bool",
+        "str",
+        "bytes",
+        "no_header_numpy:2",
+        "numpy",
+        "tensor",
+    ] {
+        let leaf = LeafKind::of(format).map(|kind| decode_leaf(kind, bytes));
+        if let Some(Ok(Leaf::Array(array))) = leaf {
+            let count: usize = array.shape.iter().product();
+            assert_eq!(count * array.number.bytes(), array.data.len());
+        }
+    }
+}
+
+/// Reads the chunks of an ArrayRecord file. Chunks with a wrong hash are parsed, too.
+pub(crate) fn arrayrecord(bytes: &[u8]) {
+    let mut place = 0;
+    while let Some(rest) = usize::try_from(place).ok().and_then(|at| bytes.get(at..)) {
+        let content = without_block_headers(rest, place);
+        let Some((head, data)) = content.split_first_chunk::<CHUNK_HEAD>() else {
+            return;
+        };
+        let Ok(head) = ChunkHead::decode(head) else {
+            return;
+        };
+        let length = usize::try_from(head.data_bytes).unwrap_or(usize::MAX);
+        if let Some(chunk) = data.get(..length).and_then(|data| simple_chunk(data).ok()) {
+            if let Ok(sizes) = record_sizes(chunk.sizes.0, &head) {
+                assert_eq!(sizes.len() as u64, head.records);
+            }
+            let record = chunk.values.0;
+            assert!(footer_place(record).is_none() || !record.is_empty());
+        }
+        let Some(end) = head.end(place) else {
+            return;
+        };
+        assert!(end > place);
+        place = end;
     }
 }

@@ -32,6 +32,9 @@ impl Base for SourceAdapter {
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        if let Some(rows) = self.source.open_columns(unit, columns)? {
+            return Ok(rows);
+        }
         Ok(Box::new(Picked {
             rows: self.source.open_unit(unit)?,
             schema: project(&self.schema, columns),

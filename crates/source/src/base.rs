@@ -81,6 +81,25 @@ pub(crate) trait Base: Send + Sync {
     fn description(&self) -> &SourceDescription;
 }
 
+/// Implements [`Base::schema`], [`Base::units`] and [`Base::description`] for a reader with fields of these names.
+macro_rules! described_by_fields {
+    () => {
+        fn schema(&self) -> &SchemaRef {
+            &self.schema
+        }
+
+        fn units(&self) -> &[Unit] {
+            &self.units
+        }
+
+        fn description(&self) -> &SourceDescription {
+            &self.description
+        }
+    };
+}
+
+pub(crate) use described_by_fields;
+
 /// Finds the first null of a column: skips units whose statistics rule nulls out, and reads the others.
 fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlace>, SourceError> {
     if base.null_count(column) == Some(0) {

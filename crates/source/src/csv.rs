@@ -8,19 +8,17 @@ use arrow::array::{Array as _, AsArray as _, RecordBatch, StringArray};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::{Decoder, Format};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
-use rayon::prelude::*;
 use shardmill_core::escape;
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, by_name, project};
+use crate::base::{Base, batch, by_name, described_by_fields, project};
 use crate::csv_fields::{mark_nulls, parse};
 use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
 use crate::exact::{inexact, is_exact_text};
-use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
+use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
 use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
-use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 
@@ -113,12 +111,8 @@ pub(crate) fn open(
     }
     let options = &Arc::new(options);
     let files = list_tables(locations, kind, options)?;
-    let scanned: Vec<Result<Scanned, SourceError>> =
-        on_pool(inspect_threads(&files, options.resources.jobs), || {
-            let files = files.par_iter();
-            files.map(|input| scan(input, options)).collect()
-        })?;
-    let scanned = scanned.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let jobs = options.resources.jobs;
+    let scanned = inspect_each(&files, jobs, |_, input| scan(input, options))?;
     // An empty file among others has no rows. If all files are empty, that is an error.
     if let (Some(first), true) = (files.first(), scanned.iter().all(Scanned::is_empty)) {
         return Err(header_error(first, "the file is empty"));
@@ -615,13 +609,7 @@ fn number_after(message: &str, marker: &str) -> Option<u64> {
 }
 
 impl Base for CsvTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
+    described_by_fields!();
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let found = self.files.get(unit).zip(self.headers.get(unit));
@@ -658,10 +646,6 @@ impl Base for CsvTable {
 
     fn null_count(&self, column: usize) -> Option<u64> {
         self.null_counts.get(column).copied().flatten()
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }
 

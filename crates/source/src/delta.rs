@@ -10,13 +10,13 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_delta::{
     DeltaFile, DeltaHistory, DeltaSummary, Found, LogFile, Version, file_fields,
 };
-use shardmill_parquet::{group_null_count, group_sizes};
+use shardmill_parquet::{GroupPart, group_null_count, group_sizes};
 use shardmill_storage::Location;
 
 use crate::files::{Fingerprint, InputFile, Origin as FileOrigin, check_overlap, describe, stat};
 use crate::objects::{Object, Store};
 use crate::parquet::{
-    Form, GroupPlan, GroupTable, Origin, RowGroups, Tail, add_nulls, fold_in_order, read_footer,
+    Form, GroupPlan, GroupTable, Origin, RowGroups, Tail, add_nulls, fold_in_order, read_groups,
     read_tails,
 };
 use crate::walk::{FileVersion, on_pool};
@@ -44,10 +44,9 @@ struct DataFile {
 /// What is kept of a file's footer even if the footer is not cached.
 struct Summary {
     file: DataFile,
-    /// For each row group, its rows (including deleted ones) and its stored bytes.
-    groups: Vec<(u64, u64)>,
     null_counts: Vec<Option<u64>>,
     metadata: Arc<ParquetMetaData>,
+    parts: Vec<GroupPart>,
 }
 
 /// Reads the log and every footer.
@@ -223,10 +222,8 @@ impl Opening<'_> {
             }
             tail => tail,
         };
-        let footer = read_footer(&input, options.limits.parquet.footer_bytes, tail)?;
-        let metadata = Arc::new(footer);
-        let groups = group_sizes(&metadata);
-        let rows: u64 = groups.iter().map(|(rows, _)| rows).sum();
+        let (metadata, parts) = read_groups(&input, options, tail)?;
+        let rows: u64 = group_sizes(&metadata).iter().map(|(rows, _)| rows).sum();
         let deleted = self.version.deleted(file, rows)?;
         let partition_values = self.version.partition_values(file)?;
         let fields = file_fields(&input.shown, &metadata)?;
@@ -261,7 +258,7 @@ impl Opening<'_> {
                 partition_values,
                 deleted,
             },
-            groups,
+            parts,
             null_counts,
             metadata,
         })
@@ -296,9 +293,7 @@ impl Fold {
         }
         let deleted = summary.file.deleted.as_ref();
         let deleted_in = |rows| deleted.map_or(0, |deleted| deleted.range_cardinality(rows));
-        let (rows, gone) = self
-            .groups
-            .add(summary.metadata, &summary.groups, deleted_in);
+        let (rows, gone) = self.groups.add(summary.metadata, summary.parts, deleted_in);
         self.rows += rows;
         self.deleted_rows += gone;
         self.files_with_deletions += u64::from(summary.file.deleted.is_some());

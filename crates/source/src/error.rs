@@ -16,58 +16,106 @@ use crate::options::SourceKind;
 /// The most columns that a message lists.
 const SHOWN_COLUMNS: usize = 20;
 
-/// What is wrong with an input. The page of errors of the manual describes each problem under its id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SourceProblem {
-    NotFound,
-    Changed,
-    Option,
-    Unsupported,
-    Empty,
-    Duplicate,
-    Mixed,
-    Compression,
-    Overlap,
-    Column,
-    DuplicateColumn,
-    Partition,
-    Conversion,
-    Type,
-    SchemaMismatch(SourceKind),
-    MissingColumn(SourceKind),
-    ExtraColumn(SourceKind),
-    ParquetMagic,
-    ParquetTruncated,
-    ParquetFooter,
-    ParquetEncrypted,
-    ParquetCodec,
-    ParquetLimit,
-    ParquetCorrupt,
-    ArrowFormat,
-    ArrowCorrupt,
-    CsvHeader,
-    CsvRow,
-    JsonRow,
-    TfrecordTruncated,
-    TfrecordChecksum,
-    TfrecordExample,
-    TfrecordFeature,
-    TreeSymlink,
-    TreeLoop,
-    TreeSpecial,
-    TreeName,
-    TreeDepth,
-    TreeEmpty,
-    TreeCollision,
-    TreeText,
-    SqlSyntax,
-    SqlPlan,
-    SqlRun,
-    SqlMemory,
-    SqlRefused,
+shardmill_core::problems! {
+    /// What is wrong with an input. The page of errors of the manual describes each problem under its id.
+    pub(crate) enum SourceProblem {
+        NotFound => (NotFound, "source-not-found"),
+        Changed => (Corrupt, "source-changed", "run again when nothing writes to the source"),
+        Option => (InvalidInput, "source-option"),
+        Unsupported => (Unsupported, "source-unsupported"),
+        Empty => (InvalidInput, "source-empty"),
+        Duplicate => (InvalidInput, "source-duplicate"),
+        Mixed => (InvalidInput, "source-mixed"),
+        Compression => (Corrupt, "source-compression"),
+        Overlap => (InvalidInput, "tree-overlap", "choose a destination outside the source"),
+        Column => (InvalidInput, "source-column"),
+        DuplicateColumn => (InvalidInput, "source-duplicate-column"),
+        Partition => (InvalidInput, "source-partition"),
+        Conversion => (Corrupt, "source-conversion"),
+        Type => (Unsupported, "type-unsupported"),
+        ArrowSchemaMismatch => (Corrupt, "arrow-schema-mismatch"),
+        CsvSchemaMismatch => (Corrupt, "csv-schema-mismatch"),
+        JsonlSchemaMismatch => (Corrupt, "jsonl-schema-mismatch"),
+        ParquetSchemaMismatch => (Corrupt, "parquet-schema-mismatch"),
+        ArrowMissingColumn => (Corrupt, "arrow-missing-column"),
+        CsvMissingColumn => (Corrupt, "csv-missing-column"),
+        JsonlMissingColumn => (Corrupt, "jsonl-missing-column"),
+        ParquetMissingColumn => (Corrupt, "parquet-missing-column"),
+        ArrowExtraColumn => (Corrupt, "arrow-extra-column"),
+        CsvExtraColumn => (Corrupt, "csv-extra-column"),
+        JsonlExtraColumn => (Corrupt, "jsonl-extra-column"),
+        ParquetExtraColumn => (Corrupt, "parquet-extra-column"),
+        ParquetMagic => (Corrupt, "parquet-magic"),
+        ParquetTruncated => (Corrupt, "parquet-truncated", "the copy or the writer did not finish: fetch or write the file again"),
+        ParquetFooter => (Corrupt, "parquet-footer"),
+        ParquetEncrypted => (Unsupported, "parquet-encrypted"),
+        ParquetCodec => (Unsupported, "parquet-codec"),
+        ParquetLimit => (Corrupt, "parquet-limit"),
+        ParquetCorrupt => (Corrupt, "parquet-corrupt"),
+        ArrowFormat => (Corrupt, "arrow-format"),
+        ArrowCorrupt => (Corrupt, "arrow-corrupt"),
+        CsvHeader => (Corrupt, "csv-header"),
+        CsvRow => (Corrupt, "csv-row"),
+        JsonRow => (Corrupt, "jsonl-row"),
+        TfrecordTruncated => (Corrupt, "tfrecord-truncated", "the copy or the writer did not finish: fetch or write the file again"),
+        TfrecordChecksum => (Corrupt, "tfrecord-checksum"),
+        TfrecordExample => (Unsupported, "tfrecord-example", "pass --from tfrecord-raw to read records as bytes"),
+        TfrecordFeature => (Corrupt, "tfrecord-feature"),
+        MegatronIndex => (Corrupt, "megatron-index"),
+        MegatronTruncated => (Corrupt, "megatron-truncated", "the copy or the writer did not finish: fetch or write both files again"),
+        LitdataIndex => (Corrupt, "litdata-index"),
+        LitdataChunk => (Corrupt, "litdata-chunk"),
+        ArrayrecordChunk => (Corrupt, "arrayrecord-chunk"),
+        ArrayrecordTruncated => (Corrupt, "arrayrecord-truncated", "the copy or the writer did not finish: fetch or write the file again"),
+        ZarrVariable => (NotFound, "zarr-variable"),
+        ZarrWindow => (InvalidInput, "zarr-window"),
+        ZarrMetadata => (Corrupt, "zarr-metadata"),
+        ZarrCodec => (Unsupported, "zarr-codec", "write the array again with a codec such as zstd"),
+        ZarrChunk => (Corrupt, "zarr-chunk"),
+        TreeSymlink => (InvalidInput, "tree-symlink", "pass --follow-links to read what it points to"),
+        TreeLoop => (InvalidInput, "tree-loop"),
+        TreeSpecial => (InvalidInput, "tree-special"),
+        TreeName => (InvalidInput, "tree-name"),
+        TreeDepth => (InvalidInput, "tree-depth"),
+        TreeEmpty => (InvalidInput, "tree-empty"),
+        TreeCollision => (InvalidInput, "tree-collision", "`convert --group file` makes each file a sample with the columns `__key__` and `data`"),
+        TreeText => (Corrupt, "tree-text", "leave the field out with --column, or write --to webdataset, which takes files as they are"),
+        SqlSyntax => (InvalidInput, "sql-syntax"),
+        SqlPlan => (InvalidInput, "sql-plan"),
+        SqlRun => (Corrupt, "sql-run"),
+        SqlMemory => (Resource, "sql-memory", "raise --memory-limit"),
+        SqlRefused => (InvalidInput, "sql-refused"),
+    }
 }
 
 impl SourceProblem {
+    /// Returns the problem of a format, from those of Arrow, CSV, JSON lines and Parquet files.
+    const fn of_format(kind: SourceKind, problems: [Self; 4]) -> Self {
+        let [arrow, csv, jsonl, parquet] = problems;
+        match kind {
+            SourceKind::Arrow => arrow,
+            SourceKind::Csv | SourceKind::Tsv => csv,
+            SourceKind::JsonLines => jsonl,
+            _ => parquet,
+        }
+    }
+
+    /// Returns the problem of a column whose type differs between the files of a format.
+    pub(crate) const fn schema_mismatch(kind: SourceKind) -> Self {
+        use SourceProblem::{
+            ArrowSchemaMismatch, CsvSchemaMismatch, JsonlSchemaMismatch, ParquetSchemaMismatch,
+        };
+        Self::of_format(
+            kind,
+            [
+                ArrowSchemaMismatch,
+                CsvSchemaMismatch,
+                JsonlSchemaMismatch,
+                ParquetSchemaMismatch,
+            ],
+        )
+    }
+
     /// Builds the error with this problem about an object.
     pub(crate) fn at(self, object: impl AsRef<str>, message: impl Into<String>) -> SourceError {
         let (kind, id, hint) = self.facts();
@@ -79,122 +127,6 @@ impl SourceProblem {
             hint: hint.map(str::to_owned),
         }
     }
-
-    /// Returns the kind, the stable id and the hint of the problem.
-    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
-        use ErrorKind::{Corrupt, InvalidInput, NotFound, Resource, Unsupported};
-        match self {
-            Self::NotFound => (NotFound, "source-not-found", None),
-            Self::Changed => (
-                Corrupt,
-                "source-changed",
-                Some("run again when nothing writes to the source"),
-            ),
-            Self::Option => (InvalidInput, "source-option", None),
-            Self::Unsupported => (Unsupported, "source-unsupported", None),
-            Self::Empty => (InvalidInput, "source-empty", None),
-            Self::Duplicate => (InvalidInput, "source-duplicate", None),
-            Self::Mixed => (InvalidInput, "source-mixed", None),
-            Self::Compression => (Corrupt, "source-compression", None),
-            Self::Overlap => (
-                InvalidInput,
-                "tree-overlap",
-                Some("choose a destination outside the source"),
-            ),
-            Self::Column => (InvalidInput, "source-column", None),
-            Self::DuplicateColumn => (InvalidInput, "source-duplicate-column", None),
-            Self::Partition => (InvalidInput, "source-partition", None),
-            Self::Conversion => (Corrupt, "source-conversion", None),
-            Self::Type => (Unsupported, "type-unsupported", None),
-            Self::SchemaMismatch(kind) => (
-                Corrupt,
-                match kind {
-                    SourceKind::Arrow => "arrow-schema-mismatch",
-                    SourceKind::Csv | SourceKind::Tsv => "csv-schema-mismatch",
-                    SourceKind::JsonLines => "jsonl-schema-mismatch",
-                    _ => "parquet-schema-mismatch",
-                },
-                None,
-            ),
-            Self::MissingColumn(kind) => (
-                Corrupt,
-                match kind {
-                    SourceKind::Arrow => "arrow-missing-column",
-                    SourceKind::Csv | SourceKind::Tsv => "csv-missing-column",
-                    SourceKind::JsonLines => "jsonl-missing-column",
-                    _ => "parquet-missing-column",
-                },
-                None,
-            ),
-            Self::ExtraColumn(kind) => (
-                Corrupt,
-                match kind {
-                    SourceKind::Arrow => "arrow-extra-column",
-                    SourceKind::Csv | SourceKind::Tsv => "csv-extra-column",
-                    SourceKind::JsonLines => "jsonl-extra-column",
-                    _ => "parquet-extra-column",
-                },
-                None,
-            ),
-            Self::ParquetMagic => (Corrupt, "parquet-magic", None),
-            Self::ParquetTruncated => (
-                Corrupt,
-                "parquet-truncated",
-                Some("the copy or the writer did not finish: fetch or write the file again"),
-            ),
-            Self::ParquetFooter => (Corrupt, "parquet-footer", None),
-            Self::ParquetEncrypted => (Unsupported, "parquet-encrypted", None),
-            Self::ParquetCodec => (Unsupported, "parquet-codec", None),
-            Self::ParquetLimit => (Corrupt, "parquet-limit", None),
-            Self::ParquetCorrupt => (Corrupt, "parquet-corrupt", None),
-            Self::ArrowFormat => (Corrupt, "arrow-format", None),
-            Self::ArrowCorrupt => (Corrupt, "arrow-corrupt", None),
-            Self::CsvHeader => (Corrupt, "csv-header", None),
-            Self::CsvRow => (Corrupt, "csv-row", None),
-            Self::JsonRow => (Corrupt, "jsonl-row", None),
-            Self::TfrecordTruncated => (
-                Corrupt,
-                "tfrecord-truncated",
-                Some("the copy or the writer did not finish: fetch or write the file again"),
-            ),
-            Self::TfrecordChecksum => (Corrupt, "tfrecord-checksum", None),
-            Self::TfrecordExample => (
-                Unsupported,
-                "tfrecord-example",
-                Some("pass --from tfrecord-raw to read records as bytes"),
-            ),
-            Self::TfrecordFeature => (Corrupt, "tfrecord-feature", None),
-            Self::TreeSymlink => (
-                InvalidInput,
-                "tree-symlink",
-                Some("pass --follow-links to read what it points to"),
-            ),
-            Self::TreeLoop => (InvalidInput, "tree-loop", None),
-            Self::TreeSpecial => (InvalidInput, "tree-special", None),
-            Self::TreeName => (InvalidInput, "tree-name", None),
-            Self::TreeDepth => (InvalidInput, "tree-depth", None),
-            Self::TreeEmpty => (InvalidInput, "tree-empty", None),
-            Self::TreeCollision => (
-                InvalidInput,
-                "tree-collision",
-                Some(
-                    "`convert --group file` makes each file a sample with the columns `__key__` and `data`",
-                ),
-            ),
-            Self::TreeText => (
-                Corrupt,
-                "tree-text",
-                Some(
-                    "leave the field out with --column, or write --to webdataset, which takes files as they are",
-                ),
-            ),
-            Self::SqlSyntax => (InvalidInput, "sql-syntax", None),
-            Self::SqlPlan => (InvalidInput, "sql-plan", None),
-            Self::SqlRun => (Corrupt, "sql-run", None),
-            Self::SqlMemory => (Resource, "sql-memory", Some("raise --memory-limit")),
-            Self::SqlRefused => (InvalidInput, "sql-refused", None),
-        }
-    }
 }
 
 /// An error that occurs when a source is opened or read.
@@ -202,19 +134,17 @@ impl SourceProblem {
 /// Paths are as opened. Rows and row groups count from 0, lines from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum SourceError {
     /// An input that is not valid, not supported or not found, or any failure of a source of another crate.
     #[error("{message}")]
     Described {
-        /// The kind of the error.
         kind: ErrorKind,
-        /// Its stable id.
         id: &'static str,
         /// The location, file, column, option or clause, escaped.
         object: Option<String>,
         /// What is wrong, with the facts and the causes.
         message: String,
-        /// What to do about it.
         hint: Option<String>,
     },
     /// The operating system reported an error.
@@ -222,9 +152,7 @@ pub enum SourceError {
     Io {
         /// What was attempted: `open`, `read`, `list`.
         action: &'static str,
-        /// The path.
         path: String,
-        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -233,10 +161,7 @@ pub enum SourceError {
     Storage(#[from] StorageError),
     /// A broken invariant inside this crate.
     #[error("{what}")]
-    Bug {
-        /// What went wrong.
-        what: String,
-    },
+    Bug { what: String },
 }
 
 impl SourceError {
@@ -297,9 +222,17 @@ impl SourceError {
         let [lacking, having] = files;
         let name = escape(column);
         let reason = format!("lacks the column `{name}` of {}", escape(having));
-        SourceProblem::MissingColumn(kind)
-            .at(lacking, reason)
-            .with_hint(missing_hint(kind, column))
+        SourceProblem::of_format(
+            kind,
+            [
+                SourceProblem::ArrowMissingColumn,
+                SourceProblem::CsvMissingColumn,
+                SourceProblem::JsonlMissingColumn,
+                SourceProblem::ParquetMissingColumn,
+            ],
+        )
+        .at(lacking, reason)
+        .with_hint(missing_hint(kind, column))
     }
 
     /// Builds the error about a column of a file that the first file does not have.
@@ -307,9 +240,17 @@ impl SourceError {
         let [having, first] = files;
         let name = escape(column);
         let reason = format!("has a column `{name}` that {} does not have", escape(first));
-        SourceProblem::ExtraColumn(kind)
-            .at(having, reason)
-            .with_hint(missing_hint(kind, column))
+        SourceProblem::of_format(
+            kind,
+            [
+                SourceProblem::ArrowExtraColumn,
+                SourceProblem::CsvExtraColumn,
+                SourceProblem::JsonlExtraColumn,
+                SourceProblem::ParquetExtraColumn,
+            ],
+        )
+        .at(having, reason)
+        .with_hint(missing_hint(kind, column))
     }
 
     /// Builds the error about a column whose type is not supported.

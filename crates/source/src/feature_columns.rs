@@ -16,6 +16,8 @@ use shardmill_records::{Feature, FeatureKind, RecordError, Value, example};
 pub(crate) enum FeatureError {
     Record(RecordError),
     Feature(String),
+    /// A feature that differs from its column, which was inferred from other records.
+    Unexamined(String),
 }
 
 impl From<RecordError> for FeatureError {
@@ -25,8 +27,8 @@ impl From<RecordError> for FeatureError {
 }
 
 /// Names a feature in a message.
-fn about(name: &str, fact: &str) -> FeatureError {
-    FeatureError::Feature(format!("feature `{}` {fact}", escape(name)))
+fn about(name: &str, fact: &str) -> String {
+    format!("feature `{}` {fact}", escape(name))
 }
 
 const fn name_of(kind: FeatureKind) -> &'static str {
@@ -39,10 +41,8 @@ const fn name_of(kind: FeatureKind) -> &'static str {
 
 fn differs(name: &str, here: FeatureKind, before: FeatureKind) -> FeatureError {
     let (here, before) = (name_of(here), name_of(before));
-    about(
-        name,
-        &format!("has {here} values here and {before} values elsewhere"),
-    )
+    let fact = format!("has {here} values here and {before} values elsewhere");
+    FeatureError::Feature(about(name, &fact))
 }
 
 /// What records have of one feature.
@@ -106,7 +106,7 @@ impl FeatureShapes {
                 return Err(differs(name, kind, seen.kind));
             }
             if seen.last == self.records {
-                return Err(about(name, "occurs twice"));
+                return Err(FeatureError::Feature(about(name, "occurs twice")));
             }
             seen.last = self.records;
             seen.most = seen.most.max(count);
@@ -242,10 +242,8 @@ impl ColumnBuilder {
             (None, 0) => return Ok(()),
             (None, 1) => {}
             (None, _) => {
-                return Err(about(
-                    name,
-                    &format!("has {count} values, but one in the records that were examined"),
-                ));
+                let fact = format!("has {count} values, but one in the records that were examined");
+                return Err(FeatureError::Unexamined(about(name, &fact)));
             }
             (Some(_), _) => {
                 self.lengths.push(count);
@@ -317,12 +315,15 @@ impl FeatureReader {
                         continue;
                     };
                     if column.rows == rows {
-                        return Err(about(name, "occurs twice"));
+                        return Err(FeatureError::Feature(about(name, "occurs twice")));
                     }
                     column.push(name, &feature)?;
                 }
                 None if feature.kind().is_none() => {}
-                None => return Err(about(name, "is in none of the records that were examined")),
+                None => {
+                    let fact = "is in none of the records that were examined";
+                    return Err(FeatureError::Unexamined(about(name, fact)));
+                }
             }
         }
         for column in &mut self.columns {

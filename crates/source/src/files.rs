@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use shardmill_core::escape;
 use shardmill_storage::{Location, RemoteLocation};
 use xxhash_rust::xxh3::Xxh3;
@@ -14,7 +15,7 @@ use crate::file_names::{
     PATTERN_RULES, bad_pattern, file_of, has_extension, is_hidden, is_pattern, join, kind_of_name,
 };
 use crate::objects::{self, Found, Holds, Match, Object, Store};
-use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, special, walk};
+use crate::walk::{FileVersion, Listing, WalkOptions, on_pool, resolve, shown, special, walk};
 use crate::{SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem};
 
 /// The fewest threads that inspect files in stores.
@@ -93,13 +94,22 @@ pub(crate) fn fetch_early(files: &[InputFile], number: usize) {
     }
 }
 
-/// Returns the number of threads to inspect files with. Files in stores get more, because their threads mostly wait.
-pub(crate) fn inspect_threads(files: &[InputFile], jobs: usize) -> usize {
-    if files.iter().any(|file| file.object().is_some()) {
-        jobs.max(INSPECT_THREADS)
-    } else {
-        jobs
-    }
+/// Inspects files on several threads, in order. Files in stores get more threads, because these mostly wait.
+pub(crate) fn inspect_each<T: Send>(
+    files: &[InputFile],
+    jobs: usize,
+    inspect: impl Fn(usize, &InputFile) -> Result<T, SourceError> + Sync,
+) -> Result<Vec<T>, SourceError> {
+    let jobs = match files.iter().any(|file| file.object().is_some()) {
+        true => jobs.max(INSPECT_THREADS),
+        false => jobs,
+    };
+    // The first error in the order of the files is returned, so that it does not depend on the threads.
+    let found: Vec<Result<T, SourceError>> = on_pool(jobs, || {
+        let files = files.par_iter().enumerate();
+        files.map(|(number, file)| inspect(number, file)).collect()
+    })?;
+    found.into_iter().collect()
 }
 
 /// Lists the files of a table in the order of the dataset: locations as given, and the files of each location sorted by
@@ -179,7 +189,14 @@ const fn wanted(kind: SourceKind) -> &'static str {
         SourceKind::Tsv => "TSV file",
         SourceKind::JsonLines => "JSON lines file",
         SourceKind::Tfrecord | SourceKind::TfrecordRaw => "TFRecord file",
-        SourceKind::Delta | SourceKind::Tree | SourceKind::Mds | SourceKind::Webdataset => "file",
+        SourceKind::Megatron | SourceKind::MegatronDocuments => ".bin and .idx file",
+        SourceKind::Litdata => "index.json of LitData",
+        SourceKind::Arrayrecord => "ArrayRecord file",
+        SourceKind::Delta
+        | SourceKind::Zarr
+        | SourceKind::Tree
+        | SourceKind::Mds
+        | SourceKind::Webdataset => "file",
     }
 }
 
@@ -309,10 +326,24 @@ fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceE
 
 /// Returns whether an object below a prefix is of a kind.
 fn is_wanted(name: &str, kind: SourceKind) -> bool {
-    let file = file_of(name);
-    let fits = kind_of_name(file) == Some(kind.of_names())
-        || (kind == SourceKind::JsonLines && has_extension(file, &["json"]));
-    fits && !is_hidden(name)
+    fits(file_of(name), kind) && !is_hidden(name)
+}
+
+/// Returns whether the name of a file indicates a kind that the caller has specified.
+fn fits(file: &str, kind: SourceKind) -> bool {
+    match kind {
+        SourceKind::Megatron | SourceKind::MegatronDocuments => {
+            has_extension(file, &["bin", "idx"])
+        }
+        SourceKind::Litdata => has_extension(file, &["bin"]) || file == "index.json",
+        SourceKind::Arrayrecord => {
+            has_extension(file, &["array_record", "arrayrecord", "riegeli"])
+                || file.contains(".array_record-")
+                || file.contains(".arrayrecord-")
+        }
+        SourceKind::JsonLines if has_extension(file, &["json"]) => true,
+        _ => kind_of_name(file) == Some(kind.of_names()),
+    }
 }
 
 /// Returns whether the name of an object below a prefix does not rule out a kind.
@@ -331,10 +362,7 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
     let options = WalkOptions {
         follow_links: true,
         skip_hidden: true,
-        wanted: &|name| {
-            kind_of_name(name) == Some(kind.of_names())
-                || (kind == SourceKind::JsonLines && has_extension(name, &["json"]))
-        },
+        wanted: &|name| fits(name, kind),
     };
     let listing = walk(path, options)?;
     if listing.len() > 0 {

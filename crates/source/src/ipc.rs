@@ -1,6 +1,7 @@
 //! Reads the Arrow IPC file and stream formats; each record batch is a unit.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,14 +15,12 @@ use arrow::ipc::{
     Block, MessageHeader, MetadataVersion, RecordBatch as BatchHeader, root_as_footer,
     root_as_message,
 };
-use rayon::prelude::*;
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, by_name, project};
-use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
+use crate::base::{Base, batch, by_name, described_by_fields, project};
+use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
-use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 use shardmill_parquet::plain_field;
@@ -79,11 +78,7 @@ pub(crate) fn open(
     options: &SourceOptions,
 ) -> Result<ArrowTable, SourceError> {
     let files = list_tables(locations, SourceKind::Arrow, options)?;
-    let found: Vec<Result<Layout, SourceError>> =
-        on_pool(inspect_threads(&files, options.resources.jobs), || {
-            files.par_iter().map(layout).collect()
-        })?;
-    let layouts = found.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let layouts = inspect_each(&files, options.resources.jobs, |_, input| layout(input))?;
     let mut uniter = Uniter::new(options);
     for (number, layout) in layouts.iter().enumerate() {
         let own: Fields = layout.schema.fields().iter().map(own_field).collect();
@@ -496,6 +491,48 @@ impl ArrowTable {
     }
 }
 
+/// Reads all record batches of an Arrow file that is a part of another file, through a temporary file.
+pub(crate) fn read_embedded(
+    input: &InputFile,
+    bytes: &[u8],
+    options: &SourceOptions,
+) -> Result<Vec<RecordBatch>, SourceError> {
+    let failed = |source| SourceError::io("read", &input.shown, source);
+    let mut file = match &options.resources.temp_dir {
+        Some(folder) => tempfile::tempfile_in(folder),
+        None => tempfile::tempfile(),
+    }
+    .map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    let mut input = input.clone();
+    input.file_version.bytes = bytes.len() as u64;
+    let reader = Reader {
+        input: &input,
+        file,
+    };
+    let layout = reader.file_layout()?;
+    let mut decoder = FileDecoder::new(Arc::clone(&layout.schema), layout.version);
+    for frame in &layout.dictionaries {
+        let (block, buffer) = load(&reader, *frame)?;
+        reader.guarded(|| {
+            check_buffers(&buffer, *frame)?;
+            let read = decoder.read_dictionary(&block, &buffer);
+            read.map_err(|error| error.to_string())
+        })?;
+    }
+    let mut batches = Vec::with_capacity(layout.batches.len());
+    for batch in &layout.batches {
+        let (block, buffer) = load(&reader, batch.frame)?;
+        let decoded = reader.guarded(|| {
+            check_buffers(&buffer, batch.frame)?;
+            let read = decoder.read_record_batch(&block, &buffer);
+            read.map_err(|error| error.to_string())
+        })?;
+        batches.extend(decoded);
+    }
+    Ok(batches)
+}
+
 /// Loads a message and its body in the form that the decoder needs.
 fn load(reader: &Reader<'_>, frame: Frame) -> Result<(Block, Buffer), SourceError> {
     let total = frame.metadata.checked_add(frame.body);
@@ -563,13 +600,7 @@ fn check_buffers(bytes: &Buffer, frame: Frame) -> Result<(), String> {
 }
 
 impl Base for ArrowTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
+    described_by_fields!();
 
     fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
         self.united.check(columns, SourceKind::Arrow, &self.files)
@@ -631,10 +662,6 @@ impl Base for ArrowTable {
         let (_, _, layout, _, batch) = self.place(unit).ok()?;
         let field = self.schema.fields().get(column)?;
         batch_nulls(layout, batch, field.name())
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }
 

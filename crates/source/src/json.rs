@@ -8,19 +8,17 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
-use rayon::prelude::*;
 use shardmill_storage::Location;
 
-use crate::base::{Base, pick, project};
+use crate::base::{Base, described_by_fields, pick, project};
 use crate::exact::EXACT_DIGITS;
-use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
+use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
 use crate::hints::column_of;
 use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::json_pairs::with_plain_pairs;
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
-use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use shardmill_core::catch_panic::{attempt, one_line};
 
@@ -56,20 +54,15 @@ pub(crate) fn open(
 ) -> Result<JsonTable, SourceError> {
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
     let taken = |name: &str| taken(name, options);
-    let scanned: Vec<Result<Scanned, SourceError>> =
-        on_pool(inspect_threads(&files, options.resources.jobs), || {
-            let files = files.par_iter().enumerate();
-            files
-                .map(|(number, input)| scan(input, number, &taken, options))
-                .collect()
-        })?;
+    let scanned = inspect_each(&files, options.resources.jobs, |number, input| {
+        scan(input, number, &taken, options)
+    })?;
     let mut all = Object::default();
     let mut whole = true;
     let mut rows = Some(0_u64);
     let mut units = Vec::new();
     let mut ranges = Vec::new();
     for (number, (scanned, input)) in scanned.into_iter().zip(&files).enumerate() {
-        let scanned = scanned?;
         whole &= scanned.whole;
         let own_rows = scanned.whole.then_some(scanned.object.objects);
         rows = rows.zip(own_rows).map(|(rows, own)| rows + own);
@@ -264,13 +257,7 @@ fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
 }
 
 impl Base for JsonTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
+    described_by_fields!();
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let found = self
@@ -315,10 +302,6 @@ impl Base for JsonTable {
             let start = self.ranges.get(unit).map_or(0, |(start, _)| *start);
             input.map_or(0, |input| count_lines(input, start, |line| !is_blank(line)))
         })
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }
 

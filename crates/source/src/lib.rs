@@ -1,8 +1,9 @@
 //! Reads tables and file trees as ordered Arrow record batches.
 //!
 //! This crate decides which files a location refers to, in which order they are read and which columns they have. It
-//! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines, TFRecord and trees of
-//! plain files. It selects, computes and filters columns with SQL expressions, or runs a whole query. Files are in
+//! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines, TFRecord, LitData,
+//! ArrayRecord, Megatron, windows of Zarr arrays, and trees of plain files. It selects, computes and filters columns
+//! with SQL expressions, or runs a whole query. Files are in
 //! directories or in stores. Objects in a store are listed once, and downloaded before they are read. The crate does
 //! not know shards and writes only temporary files.
 //!
@@ -33,7 +34,7 @@
 //! ```
 //!
 //! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC
-//! 4180, JSON lines, TensorFlow's TFRecord. The limits are L4 and L9 of the reliability rules.
+//! 4180, JSON lines, TensorFlow's TFRecord, Megatron's indexed datasets, Zarr. The limits are L4 and L9 of the reliability rules.
 
 // The modules, from the bottom up: each uses only modules above it in this list.
 
@@ -46,6 +47,7 @@ mod error; // The error of this crate.
 mod source; // A source, its units and its rows.
 
 mod base; // The interface of the readers of this crate.
+mod lists; // Nested lists of numbers.
 mod slices; // Large batches in slices.
 
 mod conform; // Arrays as another type.
@@ -75,12 +77,16 @@ mod raw_json_fields; // Fields of JSON objects as their text.
 mod shape; // Types of JSON values.
 mod shape_reader; // Types of the values of one line.
 
+mod arrayrecord; // ArrayRecord files.
 mod csv; // CSV files.
 mod ipc; // Arrow IPC files and streams.
 mod json; // JSON lines files.
+mod litdata; // Chunks of LitData.
+mod megatron; // Tokens of Megatron.
 mod parquet; // Parquet files.
 mod tfrecord; // TFRecord files.
 mod tree; // Trees of plain files.
+mod zarr; // Windows of Zarr arrays.
 
 mod delta; // Delta tables.
 
@@ -88,6 +94,7 @@ mod adapter; // Sources of other crates as readers.
 mod direct; // Selected columns of a reader.
 mod ignored; // Clauses that the query engine ignores.
 mod media; // Images and audio.
+mod numbered; // The numbers of rows as a column.
 mod query; // Parsing and checks of expressions and queries.
 
 mod expr; // Computed columns and filtered rows.
@@ -105,17 +112,18 @@ use shardmill_storage::{Location, RemoteOptions};
 pub use delta::history as delta_history;
 pub use detect::detect;
 pub use error::SourceError;
+pub use megatron::token_data_type;
 pub use options::{
     CsvOptions, DeltaOptions, FileOptions, ParseSourceKindError, QueryOptions, ReadAs,
     ResourceOptions, SampleOptions, SchemaOptions, SchemaRule, SelectColumn, SourceKind,
-    SourceOptions, TextOptions, TreeGroup, TreeOptions,
+    SourceOptions, TextOptions, TreeGroup, TreeOptions, ZarrOptions,
 };
 pub use shardmill_delta::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice,
 };
 pub use source::{
     ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary,
-    Unit,
+    Unit, unit_rows,
 };
 
 use base::Base;
@@ -153,6 +161,12 @@ pub fn open(
         SourceKind::Tfrecord | SourceKind::TfrecordRaw => {
             Arc::new(tfrecord::open(locations, kind, options)?)
         }
+        SourceKind::Megatron | SourceKind::MegatronDocuments => {
+            Arc::new(megatron::open(locations, kind, options)?)
+        }
+        SourceKind::Litdata => Arc::new(litdata::open(locations, options)?),
+        SourceKind::Arrayrecord => Arc::new(arrayrecord::open(locations, options)?),
+        SourceKind::Zarr => Arc::new(zarr::open(locations, options)?),
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),
         SourceKind::Mds | SourceKind::Webdataset => {
             return Err(SourceProblem::Unsupported
@@ -243,6 +257,10 @@ fn with_options(
     base: Arc<dyn Base>,
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, SourceError> {
+    let base: Arc<dyn Base> = match &options.query.number {
+        Some(name) => Arc::new(numbered::Numbered::new(base, name)?),
+        None => base,
+    };
     if options.query.sql.is_some() {
         return Ok(Arc::new(sql::Query::new(base, options)?));
     }

@@ -1,7 +1,6 @@
 //! The options of sources, nested by meaning.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,50 +10,46 @@ use shardmill_core::{FileClass, Limits};
 use shardmill_delta::VersionChoice;
 use shardmill_storage::{Location, RemoteOptions};
 
-/// What a location holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum SourceKind {
-    /// A Delta table: a directory with a `_delta_log`.
-    Delta,
-    /// Parquet files, with hive partitions if directories are called `key=value`.
-    Parquet,
-    /// Arrow IPC files (`.arrow`, `.feather`) or streams (`.arrows`).
-    Arrow,
-    /// Comma-separated values with a header line.
-    Csv,
-    /// Tab-separated values with a header line.
-    Tsv,
-    /// JSON lines: one JSON object on each line.
-    JsonLines,
-    /// TFRecord files, whose records are `tf.train.Example`s with a column for each feature.
-    Tfrecord,
-    /// TFRecord files as one column of bytes, whatever their records are.
-    TfrecordRaw,
-    /// A directory of plain files.
-    Tree,
-    /// MDS shards with an `index.json`. Recognised by [`detect`](crate::detect), opened by the caller.
-    Mds,
-    /// Tar files of samples. Recognised by [`detect`](crate::detect), opened by the caller.
-    Webdataset,
+shardmill_core::named_enum! {
+    /// What a location holds.
+    #[non_exhaustive]
+    pub enum SourceKind {
+        /// A Delta table: a directory with a `_delta_log`.
+        Delta = "delta",
+        /// Parquet files, with hive partitions if directories are called `key=value`.
+        Parquet = "parquet",
+        /// Arrow IPC files (`.arrow`, `.feather`) or streams (`.arrows`).
+        Arrow = "arrow",
+        /// Comma-separated values with a header line.
+        Csv = "csv",
+        /// Tab-separated values with a header line.
+        Tsv = "tsv",
+        /// JSON lines: one JSON object on each line.
+        JsonLines = "jsonl",
+        /// TFRecord files, whose records are `tf.train.Example`s with a column for each feature.
+        Tfrecord = "tfrecord",
+        /// TFRecord files as one column of bytes, whatever their records are.
+        TfrecordRaw = "tfrecord-raw",
+        /// Tokens of Megatron, a row for each sequence: `.bin` files with an index of the same name, `.idx`.
+        Megatron = "megatron",
+        /// Tokens of Megatron, a row for each document.
+        MegatronDocuments = "megatron-documents",
+        /// Chunks of LitData, with an `index.json`.
+        Litdata = "litdata",
+        /// ArrayRecord files as one column of bytes.
+        Arrayrecord = "arrayrecord",
+        /// Windows of the arrays of a Zarr store. Never detected.
+        Zarr = "zarr",
+        /// A directory of plain files.
+        Tree = "tree",
+        /// MDS shards with an `index.json`. Recognised by [`detect`](crate::detect), opened by the caller.
+        Mds = "mds",
+        /// Tar files of samples. Recognised by [`detect`](crate::detect), opened by the caller.
+        Webdataset = "webdataset",
+    }
 }
 
 impl SourceKind {
-    /// All kinds, in declaration order.
-    pub const ALL: [Self; 11] = [
-        Self::Delta,
-        Self::Parquet,
-        Self::Arrow,
-        Self::Csv,
-        Self::Tsv,
-        Self::JsonLines,
-        Self::Tfrecord,
-        Self::TfrecordRaw,
-        Self::Tree,
-        Self::Mds,
-        Self::Webdataset,
-    ];
-
     /// Returns the kind that files of a class are read as on their own.
     pub(crate) const fn of_class(class: FileClass) -> Option<Self> {
         match class {
@@ -76,30 +71,6 @@ impl SourceKind {
             kind => kind,
         }
     }
-
-    /// Returns the name used on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Delta => "delta",
-            Self::Parquet => "parquet",
-            Self::Arrow => "arrow",
-            Self::Csv => "csv",
-            Self::Tsv => "tsv",
-            Self::JsonLines => "jsonl",
-            Self::Tfrecord => "tfrecord",
-            Self::TfrecordRaw => "tfrecord-raw",
-            Self::Tree => "tree",
-            Self::Mds => "mds",
-            Self::Webdataset => "webdataset",
-        }
-    }
-}
-
-impl fmt::Display for SourceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// A name that is not a known kind of source.
@@ -114,12 +85,9 @@ impl FromStr for SourceKind {
     type Err = ParseSourceKindError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| ParseSourceKindError {
-                name: name.to_owned(),
-            })
+        Self::from_name(name).ok_or_else(|| ParseSourceKindError {
+            name: name.to_owned(),
+        })
     }
 }
 
@@ -150,28 +118,18 @@ impl SelectColumn {
     }
 }
 
-/// How the columns of several files are combined into those of one table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum SchemaRule {
-    /// All files have the same columns. A column gets the smallest type that holds the values of all files.
-    #[default]
-    Widen,
-    /// As [`Widen`](Self::Widen), but a column or struct field that a file lacks is null in its rows.
-    Union,
-    /// All files have the same columns with the same types. Only the order of columns, their nullability, and the
-    /// storage layout of texts, bytes and lists may differ.
-    Strict,
-}
-
-impl SchemaRule {
-    /// Returns the name used on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Widen => "widen",
-            Self::Union => "union",
-            Self::Strict => "strict",
-        }
+shardmill_core::named_enum! {
+    /// How the columns of several files are combined into those of one table.
+    #[derive(Default)]
+    pub enum SchemaRule {
+        /// All files have the same columns. A column gets the smallest type that holds the values of all files.
+        #[default]
+        Widen = "widen",
+        /// As [`Widen`](Self::Widen), but a column or struct field that a file lacks is null in its rows.
+        Union = "union",
+        /// All files have the same columns with the same types. Only the order of columns, their nullability, and the
+        /// storage layout of texts, bytes and lists may differ.
+        Strict = "strict",
     }
 }
 
@@ -207,7 +165,7 @@ pub struct SourceOptions {
     pub kind: Option<SourceKind>,
     /// Which files are read.
     pub files: FileOptions,
-    /// Which samples of a dataset are read.
+    /// Which samples are read.
     pub samples: SampleOptions,
     /// The rows and columns of the result.
     pub query: QueryOptions,
@@ -229,13 +187,15 @@ pub struct SourceOptions {
     pub remote: RemoteOptions,
 }
 
-/// Which samples of a dataset are read. The default reads all of them that are not deleted.
+/// Which samples are read. The default reads all samples of a dataset that are not deleted.
 #[derive(Clone, Debug, Default)]
 pub struct SampleOptions {
     /// Whether to include samples that were deleted from the table of the dataset.
     pub with_deleted: bool,
     /// A view of the dataset, which selects samples; `None` for all.
     pub view: Option<Location>,
+    /// The windows of a Zarr store.
+    pub zarr: ZarrOptions,
 }
 
 /// Which files are read. The default reads all of them.
@@ -270,6 +230,8 @@ pub struct QueryOptions {
     pub filter: Option<String>,
     /// A whole query over the table `source`. Excludes `select` and `filter`.
     pub sql: Option<String>,
+    /// The name of an additional column with the number of each row, before any filter.
+    pub number: Option<String>,
 }
 
 impl QueryOptions {
@@ -338,6 +300,18 @@ impl Default for TreeOptions {
     }
 }
 
+/// Which windows of which arrays of a Zarr store are rows.
+#[derive(Clone, Debug, Default)]
+pub struct ZarrOptions {
+    /// The names of the arrays.
+    pub variables: Vec<String>,
+    /// The dimensions that windows move along, and the size of a window. The last one moves first. Of other dimensions, a
+    /// window has all.
+    pub window: Vec<(String, u64)>,
+    /// How far a window moves along a dimension; by default its size.
+    pub stride: Vec<(String, u64)>,
+}
+
 /// How the columns of CSV and JSON lines get their types.
 #[derive(Clone, Debug)]
 pub struct TextOptions {
@@ -394,6 +368,8 @@ pub struct ResourceOptions {
     pub jobs: usize,
     /// The approximate number of bytes of decoded data in a batch.
     pub batch_bytes: usize,
+    /// Whether a large row group of a Parquet file is several units, as it is several shards of a stream over the table.
+    pub divide_row_groups: bool,
     /// The most bytes of memory that a query may use before it spills to disk.
     pub memory_limit: Option<u64>,
     /// The directory for spilled data of queries and downloaded objects; `None` for the system's temporary directory.
@@ -405,6 +381,7 @@ impl Default for ResourceOptions {
         Self {
             jobs: 0,
             batch_bytes: 1 << 20,
+            divide_row_groups: false,
             memory_limit: None,
             temp_dir: None,
         }

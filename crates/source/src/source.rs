@@ -41,6 +41,21 @@ pub trait Source: Send + Sync {
     /// [`SourceError`] when the unit does not exist, or when its file is missing, has changed or cannot be read.
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError>;
 
+    /// Starts to read some columns of a unit, whose positions are ascending and distinct. Without columns, batches only
+    /// have a number of rows. Returns `None` if the source can only read all columns.
+    ///
+    /// # Errors
+    ///
+    /// As [`Source::open_unit`].
+    fn open_columns(
+        &self,
+        unit: usize,
+        columns: &[usize],
+    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
+        let _ = (unit, columns);
+        Ok(None)
+    }
+
     /// Returns how many nulls a column has in all units together, if that is known exactly without reading rows.
     fn null_count(&self, column: usize) -> Option<u64> {
         let _ = column;
@@ -208,6 +223,30 @@ pub struct TreeField {
     pub name: String,
     /// The number of samples that have it.
     pub samples: u64,
+}
+
+/// Returns the number of rows of each unit. Units whose rows are not known, such as those of text files, are read to count
+/// them.
+///
+/// # Errors
+///
+/// As [`Source::open_unit`] and [`Rows::next_batch`].
+pub fn unit_rows(source: &dyn Source) -> Result<Vec<u64>, SourceError> {
+    let units = source.units().iter().enumerate();
+    let rows = units.map(|(number, unit)| match unit.rows {
+        Some(rows) => Ok(rows),
+        None => count_rows(source.open_unit(number)?.as_mut()),
+    });
+    rows.collect()
+}
+
+/// Reads the rest of a unit, and returns how many rows it has.
+pub(crate) fn count_rows(rows: &mut dyn Rows) -> Result<u64, SourceError> {
+    let mut count = 0;
+    while let Some(batch) = rows.next_batch()? {
+        count += batch.num_rows() as u64;
+    }
+    Ok(count)
 }
 
 /// Finds the first null of a column by reading one unit after the other.

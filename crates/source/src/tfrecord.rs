@@ -7,15 +7,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use rayon::prelude::*;
 use shardmill_records::{FRAME_HEAD, FRAME_TAIL, RecordError, check_data, frame_length};
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, batch, described_by_fields, project};
 use crate::feature_columns::{FeatureError, FeatureReader, FeatureShapes};
-use crate::files::{InputFile, describe, fetch_early, inspect_threads, list_tables};
+use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
 use crate::input::{Packing, Text, WHOLE_BYTES, packing};
-use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 /// A large file is read in ranges of about this size, each by its own thread.
@@ -48,20 +46,15 @@ pub(crate) fn open(
 ) -> Result<TfrecordTable, SourceError> {
     let files = list_tables(locations, kind, options)?;
     let has_features = kind == SourceKind::Tfrecord;
-    let scanned: Vec<Result<Scanned, SourceError>> =
-        on_pool(inspect_threads(&files, options.resources.jobs), || {
-            let files = files.par_iter();
-            files
-                .map(|input| scan(input, has_features, options))
-                .collect()
-        })?;
+    let scanned = inspect_each(&files, options.resources.jobs, |_, input| {
+        scan(input, has_features, options)
+    })?;
     let mut shapes = FeatureShapes::default();
     let mut is_whole = true;
     let mut rows = Some(0_u64);
     let mut units = Vec::new();
     let mut ranges = Vec::new();
     for (number, (scanned, input)) in scanned.into_iter().zip(&files).enumerate() {
-        let scanned = scanned?;
         is_whole &= scanned.is_whole;
         rows = rows.zip(scanned.cuts.rows()).map(|(rows, own)| rows + own);
         scanned
@@ -92,19 +85,22 @@ pub(crate) fn open(
 
 /// Returns the error about a file, at an offset of its records if it is known.
 fn feature_error(input: &InputFile, offset: Option<u64>, error: FeatureError) -> SourceError {
+    let is_unexamined = matches!(error, FeatureError::Unexamined(_));
     let (problem, reason) = match error {
         FeatureError::Record(error @ RecordError::Crc { .. }) => {
             (SourceProblem::TfrecordChecksum, error.to_string())
         }
         FeatureError::Record(error) => (SourceProblem::TfrecordExample, error.to_string()),
-        FeatureError::Feature(reason) => (SourceProblem::TfrecordFeature, reason),
+        FeatureError::Feature(reason) | FeatureError::Unexamined(reason) => {
+            (SourceProblem::TfrecordFeature, reason)
+        }
     };
     let place = offset.map(|offset| format!("at byte {offset}: "));
     let error = problem.at(
         &input.shown,
         format!("{}{reason}", place.unwrap_or_default()),
     );
-    if reason.ends_with("examined") {
+    if is_unexamined {
         return error.with_hint("examine more records with --infer-rows");
     }
     error
@@ -232,6 +228,11 @@ fn packing_of(input: &InputFile, file: &File) -> Result<Packing, SourceError> {
     match file.read_exact_at(&mut head, 0) {
         Ok(()) if frame_length(&head).is_ok() => Ok(Packing::None),
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(failed(error)),
+        // The head of ZLIB: a compression and flags, which are a multiple of 31.
+        Ok(()) if matches!(head, [0x78, flags, ..] if (0x7800 + u32::from(flags)) % 31 == 0) => {
+            let error = SourceProblem::Unsupported.at(&input.shown, "is compressed with ZLIB");
+            Err(error.with_hint("write it again with GZIP, or without a compression"))
+        }
         _ => packing(file).map_err(failed),
     }
 }
@@ -360,13 +361,7 @@ impl Frames {
 }
 
 impl Base for TfrecordTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
+    described_by_fields!();
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let found = self.units.get(unit).and_then(|unit| unit.file);
@@ -397,10 +392,6 @@ impl Base for TfrecordTable {
 
     fn null_count(&self, column: usize) -> Option<u64> {
         self.null_counts.get(column).copied().flatten()
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }
 

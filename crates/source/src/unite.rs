@@ -277,7 +277,7 @@ impl United {
                     "column `{name}` is {found}, but {expected} in {}",
                     escape(first)
                 );
-                SourceProblem::SchemaMismatch(kind)
+                SourceProblem::schema_mismatch(kind)
                     .at(shown(*file), reason)
                     .with_hint(hint)
             }

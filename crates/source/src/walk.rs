@@ -108,6 +108,14 @@ impl Listing {
         entry.map_or_else(FileVersion::default, |entry| entry.file_version)
     }
 
+    /// Returns the state of the file with this path, in a sorted listing.
+    pub(crate) fn find(&self, path: &str) -> Option<FileVersion> {
+        let found = self
+            .entries
+            .binary_search_by(|entry| slice(&self.paths, entry).cmp(path));
+        Some(self.file_version(found.ok()?))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, FileVersion)> {
         let entries = self.entries.iter();
         entries.map(|entry| (slice(&self.paths, entry), entry.file_version))

@@ -7,12 +7,15 @@
     clippy::cast_possible_truncation
 )]
 
+mod arrayrecord;
 mod delta;
 mod expr;
 mod help;
 mod hostile;
 mod ipc;
+mod litdata;
 mod measure;
+mod megatron;
 mod parquet;
 mod remote;
 mod schemas;
@@ -21,3 +24,4 @@ mod sql;
 mod text;
 mod tfrecord;
 mod tree;
+mod zarr;

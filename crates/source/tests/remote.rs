@@ -238,6 +238,44 @@ fn text_and_arrow_are_the_same() {
 }
 
 #[test]
+fn record_files_are_the_same() {
+    let shelf = Shelf::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    for (from, to) in [
+        ("tfrecord-1.14.6/examples.tfrecord", "records/a.tfrecord"),
+        (
+            "tfrecord-1.14.6/examples.tfrecord.gz",
+            "records/b.tfrecord.gz",
+        ),
+        ("megatron-core-0.16.1/sentences.bin", "tokens/x.bin"),
+        ("megatron-core-0.16.1/sentences.idx", "tokens/x.idx"),
+        ("litdata-0.2.76/batch/index.json", "chunks/index.json"),
+        ("litdata-0.2.76/batch/chunk-0-0.bin", "chunks/chunk-0-0.bin"),
+        ("litdata-0.2.76/batch/chunk-0-1.bin", "chunks/chunk-0-1.bin"),
+        (
+            "array_record-0.8.6/zstd.array_record",
+            "arrays/x.array_record",
+        ),
+    ] {
+        let bytes = std::fs::read(fixtures.join(from)).unwrap();
+        shelf.place.write(to, bytes);
+    }
+    for (name, kind, rows) in [
+        ("records", SourceKind::Tfrecord, 10),
+        ("records", SourceKind::TfrecordRaw, 10),
+        ("tokens", SourceKind::Megatron, 6),
+        ("chunks", SourceKind::Litdata, 5),
+        ("arrays", SourceKind::Arrayrecord, 20),
+        ("tokens/x", SourceKind::MegatronDocuments, 3),
+        ("tokens/x.idx", SourceKind::Megatron, 6),
+    ] {
+        let found = shelf.compare(name, |options| options.kind = Some(kind));
+        let count: usize = found.iter().map(RecordBatch::num_rows).sum();
+        assert_eq!(count, rows, "{name}");
+    }
+}
+
+#[test]
 fn large_lines_are_read_in_ranges() {
     let shelf = Shelf::new();
     let lines: String = (0..300_000)

@@ -209,6 +209,21 @@ fn features_that_differ_are_errors() {
     assert_eq!(refused(&place.path("d"), |_| {}).id(), "tfrecord-feature");
 }
 
+#[test]
+fn zlib_is_refused_with_a_hint() {
+    let place = Place::new();
+    let zlib = b"\x78\x9c\x0b\x49\xad\x28\x01\x00\x03\xe8\x01\x9c";
+    let error = refused(&place.write("x.tfrecord", zlib), |_| {});
+    assert_eq!(
+        (error.id(), error.to_string().as_str()),
+        ("source-unsupported", "is compressed with ZLIB")
+    );
+    assert_eq!(
+        error.hint().unwrap(),
+        "write it again with GZIP, or without a compression"
+    );
+}
+
 /// A first record of 35,615 bytes begins with the magic number of gzip.
 #[test]
 fn a_length_is_no_magic_number() {

@@ -72,6 +72,31 @@ impl DType {
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.code() == code)
     }
+
+    /// Returns the type of the same numbers in NumPy files.
+    #[must_use]
+    pub const fn numpy(self) -> shardmill_core::DType {
+        use shardmill_core::DType as Npy;
+        match self {
+            Self::U8 => Npy::UInt8,
+            Self::I8 => Npy::Int8,
+            Self::U16 => Npy::UInt16,
+            Self::I16 => Npy::Int16,
+            Self::F16 => Npy::Float16,
+            Self::U32 => Npy::UInt32,
+            Self::I32 => Npy::Int32,
+            Self::F32 => Npy::Float32,
+            Self::U64 => Npy::UInt64,
+            Self::I64 => Npy::Int64,
+            Self::F64 => Npy::Float64,
+        }
+    }
+
+    /// Returns the type of the same numbers as in a NumPy file; `None` for truth values.
+    #[must_use]
+    pub fn from_numpy(numpy: shardmill_core::DType) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.numpy() == numpy)
+    }
 }
 
 shardmill_core::named_enum! {

@@ -29,84 +29,85 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a value, a shard or an index, if a sentence says all that is known about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MdsProblem {
-    /// An invalid array shape in the name of an encoding.
-    EncodingShape,
-    /// A name that is not an encoding of the JSON and XSV formats.
-    TextEncoding,
-    /// Two columns with the same name.
-    DuplicateColumn,
-    /// A separator that cannot separate values, that differs from the fixed one, or that the format does not have.
-    Separator,
-    /// A newline that cannot end a line of a CSV, TSV or XSV shard.
-    Newline,
-    /// A newline that cannot end a line of a JSON shard.
-    JsonNewline,
-    /// A column name that would break the header line.
-    ColumnName,
-    /// A size limit beyond the range of the format's offsets.
-    SizeLimit,
-    /// A datum of another length than its encoding has, or a number that does not fit 32 bits.
-    Size,
-    /// Text that is not UTF-8.
-    Utf8,
-    /// Text that is not a number of the kind that its encoding requires.
-    NumberText,
-    /// An integer text longer than CPython converts.
-    NumberDigits,
-    /// An array of a type that the format does not have.
-    ArrayDtype,
-    /// An array that ends within its header.
-    ArrayHeader,
-    /// An array without numbers, or whose shape does not match its bytes.
-    ArrayShape,
-    /// A file that does not begin with the magic bytes of its kind.
-    ImageMagic,
-    /// A `pil` image of a mode that PIL does not have.
-    ImageMode,
-    /// A `pil` image that ends within its header, or whose size does not match its bytes.
-    ImageFrame,
-    /// A list that ends within its header, does not match its lengths, or does not start with 0.
-    List,
-    /// Anything but JSON text in UTF-8.
-    NotJson,
-    /// JSON that is truncated.
-    IndexTruncated,
-    /// Bytes after the JSON.
-    Trailing,
-    /// A version other than 2.
-    Version,
-    /// A file that belongs to two shards, or twice to one shard.
-    DuplicateShard,
-    /// More samples than 32 bits can count.
-    TooManySamples,
-    /// A header or `.meta` file of a format that does not have one.
-    Part,
-    /// A file whose length differs from the index.
-    Length,
-    /// A file that ends within its header.
-    Truncated,
-    /// A number of samples that differs from the index.
-    Count,
-    /// Samples that do not start or end at the required offset.
-    Offsets,
-    /// A sample that does not end with the newline of the shard.
-    SampleNewline,
-    /// An MDS sample that ends within its list of lengths.
-    SampleHead,
-    /// An MDS sample with bytes after its last column.
-    SampleTrailing,
-    /// A line that is not a sample of the JSON or XSV format.
-    Line,
-    /// A line whose columns differ from those of the shard.
-    LineColumns,
-    /// A config in the shard that differs from the one in the index.
-    Config,
-    /// A header line that does not name the columns of the index.
-    HeaderLine,
+shardmill_core::problems! {
+    /// What is wrong with a value, a shard or an index, if a sentence says all that is known about it.
+    #[non_exhaustive]
+    pub enum MdsProblem {
+        /// An invalid array shape in the name of an encoding.
+        EncodingShape => (Unsupported, "encoding-shape", "write the shape as in ndarray:uint8:28,28"),
+        /// A name that is not an encoding of the JSON and XSV formats.
+        TextEncoding => (Unsupported, "encoding-unknown", "columns of this format are str, int or float"),
+        /// Two columns with the same name.
+        DuplicateColumn => (InvalidInput, "config-duplicate-column", "rename the column"),
+        /// A separator that cannot separate values, that differs from the fixed one, or that the format does not have.
+        Separator => (InvalidInput, "config-separator"),
+        /// A newline that cannot end a line of a CSV, TSV or XSV shard.
+        Newline => (InvalidInput, "config-newline"),
+        /// A newline that cannot end a line of a JSON shard.
+        JsonNewline => (InvalidInput, "config-newline", "a JSON line ends with spaces, tabs, carriage returns or line feeds"),
+        /// A column name that would break the header line.
+        ColumnName => (InvalidInput, "config-column-name", "rename the column"),
+        /// A size limit beyond the range of the format's offsets.
+        SizeLimit => (InvalidInput, "config-size-limit", "64mb is the usual limit; 0 means none"),
+        /// A datum of another length than its encoding has, or a number that does not fit 32 bits.
+        Size => (Corrupt, "sample-size"),
+        /// Text that is not UTF-8.
+        Utf8 => (Corrupt, "sample-utf8"),
+        /// Text that is not a number of the kind that its encoding requires.
+        NumberText => (Corrupt, "number-text"),
+        /// An integer text longer than CPython converts.
+        NumberDigits => (Corrupt, "number-digits"),
+        /// An array of a type that the format does not have.
+        ArrayDtype => (Corrupt, "array-dtype"),
+        /// An array that ends within its header.
+        ArrayHeader => (Corrupt, "array-header"),
+        /// An array without numbers, or whose shape does not match its bytes.
+        ArrayShape => (Corrupt, "array-shape"),
+        /// A file that does not begin with the magic bytes of its kind.
+        ImageMagic => (Corrupt, "image-magic"),
+        /// A `pil` image of a mode that PIL does not have.
+        ImageMode => (Corrupt, "image-mode"),
+        /// A `pil` image that ends within its header, or whose size does not match its bytes.
+        ImageFrame => (Corrupt, "image-frame"),
+        /// A list that ends within its header, does not match its lengths, or does not start with 0.
+        List => (Corrupt, "list-frame"),
+        /// Anything but JSON text in UTF-8.
+        NotJson => (Corrupt, "index-not-json"),
+        /// JSON that is truncated.
+        IndexTruncated => (Corrupt, "index-truncated", "fetch the index again, or rebuild it from the shards"),
+        /// Bytes after the JSON.
+        Trailing => (Corrupt, "index-trailing"),
+        /// A version other than 2.
+        Version => (Unsupported, "index-version"),
+        /// A file that belongs to two shards, or twice to one shard.
+        DuplicateShard => (Corrupt, "index-duplicate-shard"),
+        /// More samples than 32 bits can count.
+        TooManySamples => (InvalidInput, "shard-too-many-samples", "set a size limit for shards"),
+        /// A header or `.meta` file of a format that does not have one.
+        Part => (Corrupt, "shard-format"),
+        /// A file whose length differs from the index.
+        Length => (Corrupt, "shard-length"),
+        /// A file that ends within its header.
+        Truncated => (Corrupt, "shard-truncated"),
+        /// A number of samples that differs from the index.
+        Count => (Corrupt, "shard-count"),
+        /// Samples that do not start or end at the required offset.
+        Offsets => (Corrupt, "shard-offsets"),
+        /// A sample that does not end with the newline of the shard.
+        SampleNewline => (Corrupt, "sample-newline"),
+        /// An MDS sample that ends within its list of lengths.
+        SampleHead => (Corrupt, "sample-truncated"),
+        /// An MDS sample with bytes after its last column.
+        SampleTrailing => (Corrupt, "sample-trailing"),
+        /// A line that is not a sample of the JSON or XSV format.
+        Line => (Corrupt, "sample-line"),
+        /// A line whose columns differ from those of the shard.
+        LineColumns => (Corrupt, "sample-columns"),
+        /// A config in the shard that differs from the one in the index.
+        Config => (Corrupt, "shard-config"),
+        /// A header line that does not name the columns of the index.
+        HeaderLine => (Corrupt, "shard-header"),
+    }
 }
 
 impl MdsProblem {
@@ -126,82 +127,6 @@ impl MdsProblem {
             reason: reason.into(),
         }
     }
-
-    /// Returns the kind, the stable id and the hint of the problem.
-    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
-        use ErrorKind::{Corrupt, InvalidInput, Unsupported};
-        match self {
-            Self::EncodingShape => (
-                Unsupported,
-                "encoding-shape",
-                Some("write the shape as in ndarray:uint8:28,28"),
-            ),
-            Self::TextEncoding => (
-                Unsupported,
-                "encoding-unknown",
-                Some("columns of this format are str, int or float"),
-            ),
-            Self::DuplicateColumn => (
-                InvalidInput,
-                "config-duplicate-column",
-                Some("rename the column"),
-            ),
-            Self::Separator => (InvalidInput, "config-separator", None),
-            Self::Newline => (InvalidInput, "config-newline", None),
-            Self::JsonNewline => (
-                InvalidInput,
-                "config-newline",
-                Some("a JSON line ends with spaces, tabs, carriage returns or line feeds"),
-            ),
-            Self::ColumnName => (
-                InvalidInput,
-                "config-column-name",
-                Some("rename the column"),
-            ),
-            Self::SizeLimit => (
-                InvalidInput,
-                "config-size-limit",
-                Some("64mb is the usual limit; 0 means none"),
-            ),
-            Self::Size => (Corrupt, "sample-size", None),
-            Self::Utf8 => (Corrupt, "sample-utf8", None),
-            Self::NumberText => (Corrupt, "number-text", None),
-            Self::NumberDigits => (Corrupt, "number-digits", None),
-            Self::ArrayDtype => (Corrupt, "array-dtype", None),
-            Self::ArrayHeader => (Corrupt, "array-header", None),
-            Self::ArrayShape => (Corrupt, "array-shape", None),
-            Self::ImageMagic => (Corrupt, "image-magic", None),
-            Self::ImageMode => (Corrupt, "image-mode", None),
-            Self::ImageFrame => (Corrupt, "image-frame", None),
-            Self::List => (Corrupt, "list-frame", None),
-            Self::NotJson => (Corrupt, "index-not-json", None),
-            Self::IndexTruncated => (
-                Corrupt,
-                "index-truncated",
-                Some("fetch the index again, or rebuild it from the shards"),
-            ),
-            Self::Trailing => (Corrupt, "index-trailing", None),
-            Self::Version => (Unsupported, "index-version", None),
-            Self::DuplicateShard => (Corrupt, "index-duplicate-shard", None),
-            Self::TooManySamples => (
-                InvalidInput,
-                "shard-too-many-samples",
-                Some("set a size limit for shards"),
-            ),
-            Self::Part => (Corrupt, "shard-format", None),
-            Self::Length => (Corrupt, "shard-length", None),
-            Self::Truncated => (Corrupt, "shard-truncated", None),
-            Self::Count => (Corrupt, "shard-count", None),
-            Self::Offsets => (Corrupt, "shard-offsets", None),
-            Self::SampleNewline => (Corrupt, "sample-newline", None),
-            Self::SampleHead => (Corrupt, "sample-truncated", None),
-            Self::SampleTrailing => (Corrupt, "sample-trailing", None),
-            Self::Line => (Corrupt, "sample-line", None),
-            Self::LineColumns => (Corrupt, "sample-columns", None),
-            Self::Config => (Corrupt, "shard-config", None),
-            Self::HeaderLine => (Corrupt, "shard-header", None),
-        }
-    }
 }
 
 /// The reason why a value, a shard or an index cannot be written or read.
@@ -209,11 +134,11 @@ impl MdsProblem {
 /// Samples are numbered from 0 within their shard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum MdsError {
     /// A sentence says all that is known about the problem.
     #[error("{reason}")]
     Input {
-        /// What is wrong.
         problem: MdsProblem,
         /// What is wrong, with the facts.
         reason: String,
@@ -222,22 +147,14 @@ pub enum MdsError {
     // Names of encodings.
     /// A name that the format does not have, or parameters that the encoding does not take.
     #[error("unknown encoding `{}`", escape(encoding))]
-    UnknownEncoding {
-        /// The text as given.
-        encoding: String,
-    },
+    UnknownEncoding { encoding: String },
     /// An array of a type that the format does not have.
     #[error(
         "unknown number type `{}` in encoding `{}`",
         escape(dtype),
         escape(encoding)
     )]
-    UnknownDtype {
-        /// The text as given.
-        encoding: String,
-        /// The part of it that should be a number type.
-        dtype: String,
-    },
+    UnknownDtype { encoding: String, dtype: String },
 
     // Configurations to write.
     /// No columns: samples would have no bytes, and the original reader cannot read them.
@@ -254,19 +171,14 @@ pub enum MdsError {
     /// A text that is not JSON.
     #[error("a JSON text has {} at byte {offset} where {expected} should be", Found(*found))]
     JsonSyntax {
-        /// The offset from the start of the text.
         offset: u64,
-        /// What is expected instead.
         expected: &'static str,
         /// The byte at the offset; `None` at the end of the text.
         found: Option<u8>,
     },
     /// A JSON object with a repeated key, of which readers keep only one.
     #[error("a JSON object has the key `{}` twice", escape(key))]
-    JsonKeyTwice {
-        /// The key.
-        key: String,
-    },
+    JsonKeyTwice { key: String },
 
     // Indexes, and configs in shards.
     /// No bytes, or only whitespace.
@@ -274,20 +186,10 @@ pub enum MdsError {
     IndexEmpty,
     /// Reading the bytes failed.
     #[error("the index cannot be read: {reason}")]
-    Read {
-        /// The kind of the error.
-        kind: ErrorKind,
-        /// The reader's message.
-        reason: String,
-    },
+    Read { kind: ErrorKind, reason: String },
     /// An error at a position in an index, or in the config of a shard.
     #[error("{problem}")]
-    At {
-        /// The position.
-        place: Place,
-        /// What is wrong.
-        problem: Box<Self>,
-    },
+    At { place: Place, problem: Box<Self> },
     /// A value of the wrong type, or one that does not match another field.
     #[error("{_0}")]
     Field(String),
@@ -314,7 +216,6 @@ pub enum MdsError {
     Path {
         /// The name, shortened if it is long.
         name: String,
-        /// What is wrong with it.
         problem: NameError,
     },
     /// A limit is exceeded.
@@ -324,60 +225,40 @@ pub enum MdsError {
     // Shards.
     /// More bytes than 32-bit offsets can address.
     #[error("the shard would have {bytes} bytes, but its offsets end at 4294967295")]
-    ShardTooLarge {
-        /// The bytes of the file.
-        bytes: u64,
-    },
+    ShardTooLarge { bytes: u64 },
     /// A shard without the `.meta` file that its format needs.
     #[error("the .meta file of the shard is missing")]
     NoMeta,
     /// A sample that is not valid.
     #[error("sample {sample} {reason}")]
     Sample {
-        /// The sample.
         sample: u64,
-        /// What is wrong with it.
         problem: MdsProblem,
         /// What is wrong with it, with the facts.
         reason: String,
     },
     /// A config in the shard that is not valid.
     #[error("the config in the shard is wrong{}: {problem}", config_place(problem))]
-    ShardConfig {
-        /// What is wrong.
-        problem: Box<Self>,
-    },
+    ShardConfig { problem: Box<Self> },
     /// A sample number beyond the end of the shard.
     #[error("there is no sample {sample} in a shard of {samples}")]
-    NoSample {
-        /// The requested sample.
-        sample: u64,
-        /// The number of samples in the shard.
-        samples: u64,
-    },
+    NoSample { sample: u64, samples: u64 },
     /// An MDS sample that ends within the value of a column.
     #[error(
         "column `{}` of sample {sample} needs {needed} bytes, but {left} are left",
         escape(column)
     )]
     SampleEnd {
-        /// The sample.
         sample: u64,
-        /// The column.
         column: String,
-        /// Bytes of its value.
         needed: u64,
-        /// Bytes left in the sample.
         left: u64,
     },
     /// A value that is not valid for its encoding.
     #[error("column `{}` of sample {sample}: {problem}", escape(column))]
     Value {
-        /// The sample.
         sample: u64,
-        /// The column.
         column: String,
-        /// What is wrong.
         problem: Box<Self>,
     },
 }

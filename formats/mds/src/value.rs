@@ -53,6 +53,25 @@ pub enum Value<'a> {
     Pickle(&'a [u8]),
 }
 
+impl Value<'_> {
+    /// Returns a text or an integer as text, so that keys of different types can be compared; `None` for other values.
+    #[must_use]
+    pub fn key_text(&self) -> Option<String> {
+        Some(match self {
+            Self::Str(text) | Self::BigInt(text) => (*text).to_owned(),
+            Self::Int(number) | Self::I64(number) => number.to_string(),
+            Self::U8(number) => number.to_string(),
+            Self::I8(number) => number.to_string(),
+            Self::U16(number) => number.to_string(),
+            Self::I16(number) => number.to_string(),
+            Self::U32(number) => number.to_string(),
+            Self::I32(number) => number.to_string(),
+            Self::U64(number) => number.to_string(),
+            _ => return None,
+        })
+    }
+}
+
 /// An array of numbers in row-major (C) order, little-endian.
 ///
 /// INVARIANT: `shape` has at least one dimension, none of them is 0, and their product times the size of

@@ -1,19 +1,30 @@
-//! TFRecord files and their examples: bytes in, values out.
+//! Files of records in memory: TFRecord files and their examples, chunks of LitData and of
+//! ArrayRecord, and the indexes of Megatron.
 //!
 //! Every length in the bytes is checked against the bytes that exist. The caller opens files, bounds the length of a
 //! record before it allocates memory, and says where in a file an error is.
 //!
-//! Formats: the frames of TensorFlow's `record_writer.h`, and the messages of its `example.proto` and `feature.proto`.
+//! Formats: the frames of TensorFlow's `record_writer.h`, the messages of its `example.proto` and `feature.proto`, and the
+//! index of Megatron's `indexed_dataset.py`, the chunks of LitData's `writer.py`, and the specification of Riegeli/records.
 
 mod error; // The error of this crate.
 
 mod protobuf; // Fields of messages of protocol buffers.
 
 mod example; // Features of examples.
+mod litdata; // Chunks of LitData.
+mod megatron; // Indexes of Megatron.
+mod riegeli; // Chunks of Riegeli records.
 mod tfrecord; // Frames of TFRecord files.
 
 pub use error::RecordError;
 pub use example::{Example, Feature, FeatureKind, Value, example};
+pub use litdata::{Chunk, Frame, Leaf, LeafArray, LeafKind, Number, chunk, decode_leaf, leaves};
+pub use megatron::{INDEX_HEAD, IndexBuilder, IndexHead, IndexParts, TokenType};
+pub use riegeli::{
+    CHUNK_HEAD, ChunkHead, ChunkKind, PackedPart, RecordPacking, SimpleChunk, footer_place,
+    record_sizes, simple_chunk, stored_end, without_block_headers,
+};
 pub use tfrecord::{FRAME_HEAD, FRAME_TAIL, check_data, frame_length, masked_crc};
 
 /// The examples of the README are tests.

@@ -5,79 +5,9 @@ mod npy;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use shardmill_core::Limits;
+use shardmill_core::{DType, Limits};
 
 use self::npy::{Descr, Head, Item};
-
-/// The type of the numbers of an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it all")]
-pub enum DType {
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    UInt8,
-    UInt16,
-    UInt32,
-    UInt64,
-    Float16,
-    Float32,
-    Float64,
-}
-
-impl DType {
-    /// All types.
-    pub const ALL: [Self; 12] = [
-        Self::Bool,
-        Self::Int8,
-        Self::Int16,
-        Self::Int32,
-        Self::Int64,
-        Self::UInt8,
-        Self::UInt16,
-        Self::UInt32,
-        Self::UInt64,
-        Self::Float16,
-        Self::Float32,
-        Self::Float64,
-    ];
-
-    /// Returns NumPy's short name: `f4`, `u1`, `b1`.
-    #[must_use]
-    pub const fn short(self) -> &'static str {
-        match self {
-            Self::Bool => "b1",
-            Self::Int8 => "i1",
-            Self::Int16 => "i2",
-            Self::Int32 => "i4",
-            Self::Int64 => "i8",
-            Self::UInt8 => "u1",
-            Self::UInt16 => "u2",
-            Self::UInt32 => "u4",
-            Self::UInt64 => "u8",
-            Self::Float16 => "f2",
-            Self::Float32 => "f4",
-            Self::Float64 => "f8",
-        }
-    }
-
-    /// Returns the bytes of one number.
-    #[must_use]
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Self::Bool | Self::Int8 | Self::UInt8 => 1,
-            Self::Int16 | Self::UInt16 | Self::Float16 => 2,
-            Self::Int32 | Self::UInt32 | Self::Float32 => 4,
-            Self::Int64 | Self::UInt64 | Self::Float64 => 8,
-        }
-    }
-
-    fn from_short(short: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.short() == short)
-    }
-}
 
 /// An array that borrows its numbers, which are little-endian and in row-major (C) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,9 +23,9 @@ pub struct Array<'a> {
 impl Array<'_> {
     /// Returns the bytes that the shape requires; `None` if they are more than 2⁶⁴.
     fn needed(dtype: DType, shape: &[u64]) -> Option<u64> {
-        shape
-            .iter()
-            .try_fold(dtype.bytes(), |product, dim| product.checked_mul(*dim))
+        shape.iter().try_fold(dtype.size() as u64, |product, dim| {
+            product.checked_mul(*dim)
+        })
     }
 
     /// Returns whether shape and data match.
@@ -140,7 +70,7 @@ pub fn npy_header(
 }
 
 fn write_npy_header(dtype: DType, shape: &[u64], out: &mut Vec<u8>) -> Result<(), String> {
-    let order = if dtype.bytes() == 1 { '|' } else { '<' };
+    let order = if dtype.size() == 1 { '|' } else { '<' };
     let mut header = format!(
         "{{'descr': '{order}{}', 'fortran_order': False, 'shape': (",
         dtype.short()
@@ -232,7 +162,7 @@ pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Npy<'a>, 
     }
     let plain = match name.split_at_checked(1) {
         Some(("<" | "=", short)) => DType::from_short(short),
-        Some(("|", short)) => DType::from_short(short).filter(|dtype| dtype.bytes() == 1),
+        Some(("|", short)) => DType::from_short(short).filter(|dtype| dtype.size() == 1),
         _ => None,
     };
     let is_turned = is_fortran && shape.iter().filter(|dim| **dim > 1).count() > 1;

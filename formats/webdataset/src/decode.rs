@@ -166,8 +166,8 @@ mod tests {
     use shardmill_core::Diagnostic;
 
     use super::*;
-    use crate::array::DType;
     use crate::encode::{Datum, encode};
+    use shardmill_core::DType;
 
     fn array<'a>(dtype: DType, shape: &[u64], data: &'a [u8]) -> Array<'a> {
         Array {

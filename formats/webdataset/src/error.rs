@@ -1,51 +1,27 @@
 //! Errors of shards, fields and indexes.
 
-use std::fmt;
-
 use shardmill_codec::CodecError;
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, NameError, escape};
 
-/// The kind of a tar member, from the type in its header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum MemberKind {
-    /// A regular file, or a contiguous one.
-    File,
-    /// A directory, which has no content.
-    Directory,
-    /// Another name for a member.
-    HardLink,
-    /// A symbolic link.
-    SymbolicLink,
-    /// A character or block device.
-    Device,
-    /// A named pipe.
-    Pipe,
-    /// A sparse file, in one of the GNU formats.
-    Sparse,
-    /// Any other type, such as volumes and dumps of GNU tar.
-    Other,
-}
-
-impl MemberKind {
-    /// Returns a name for messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Directory => "directory",
-            Self::HardLink => "hard link",
-            Self::SymbolicLink => "symbolic link",
-            Self::Device => "device",
-            Self::Pipe => "named pipe",
-            Self::Sparse => "sparse file",
-            Self::Other => "member of a vendor's type",
-        }
-    }
-}
-
-impl fmt::Display for MemberKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+shardmill_core::named_enum! {
+    /// The kind of a tar member, from the type in its header.
+    pub enum MemberKind {
+        /// A regular file, or a contiguous one.
+        File = "file",
+        /// A directory, which has no content.
+        Directory = "directory",
+        /// Another name for a member.
+        HardLink = "hard link",
+        /// A symbolic link.
+        SymbolicLink = "symbolic link",
+        /// A character or block device.
+        Device = "device",
+        /// A named pipe.
+        Pipe = "named pipe",
+        /// A sparse file, in one of the GNU formats.
+        Sparse = "sparse file",
+        /// Any other type, such as volumes and dumps of GNU tar.
+        Other = "member of a vendor's type",
     }
 }
 

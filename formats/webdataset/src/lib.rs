@@ -51,7 +51,7 @@ mod tar;
 #[cfg(test)]
 mod testdata;
 
-pub use array::{Array, DType, npy_header};
+pub use array::{Array, npy_header};
 pub use braces::{MOST_NAMES, expand_braces};
 pub use decode::{Value, decode, inflate};
 pub use encode::{Datum, deflate, encode};
@@ -72,6 +72,7 @@ pub use shardmill_codec::seekable::*;
 pub use shardmill_codec::{
     CodecError, Content, Digest, FileHashes, FileInfo, HashAlgo, Hasher, digest, hash_hex,
 };
+pub use shardmill_core::DType;
 pub use survey::{Survey, Surveyor};
 pub use tar::{
     Dialect, KEY_DIGITS, Member, Scanner, Step, TRAILER_BYTES, TarStyle, check_member,

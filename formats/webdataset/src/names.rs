@@ -1,52 +1,29 @@
 //! Splits member names into key and field by the rules of each reader.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::str::FromStr;
 
 use crate::error::WebdatasetError;
 
-/// A reader of WebDataset shards, with its own rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Consumer {
-    /// The package `webdataset`, and this crate.
-    Webdataset,
-    /// The `webdataset` builder of Hugging Face `datasets`.
-    Hf,
-    /// NVIDIA DALI with `wds2idx`.
-    Dali,
-    /// Megatron-Energon.
-    Energon,
-    /// The package `wids`.
-    Wids,
-    /// `open_clip`.
-    OpenClip,
+shardmill_core::named_enum! {
+    /// A reader of WebDataset shards, with its own rules.
+    pub enum Consumer {
+        /// The package `webdataset`, and this crate.
+        Webdataset = "webdataset",
+        /// The `webdataset` builder of Hugging Face `datasets`.
+        Hf = "hf",
+        /// NVIDIA DALI with `wds2idx`.
+        Dali = "dali",
+        /// Megatron-Energon.
+        Energon = "energon",
+        /// The package `wids`.
+        Wids = "wids",
+        /// `open_clip`.
+        OpenClip = "open_clip",
+    }
 }
 
 impl Consumer {
-    /// All readers.
-    pub const ALL: [Self; 6] = [
-        Self::Webdataset,
-        Self::Hf,
-        Self::Dali,
-        Self::Energon,
-        Self::Wids,
-        Self::OpenClip,
-    ];
-
-    /// Returns its name: `webdataset`, `hf`, `dali`, `energon`, `wids`, `open_clip`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Webdataset => "webdataset",
-            Self::Hf => "hf",
-            Self::Dali => "dali",
-            Self::Energon => "energon",
-            Self::Wids => "wids",
-            Self::OpenClip => "open_clip",
-        }
-    }
-
     /// Returns key and field of a member; `None` if this reader skips it.
     ///
     /// ```
@@ -95,23 +72,14 @@ impl Consumer {
     }
 }
 
-impl fmt::Display for Consumer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl FromStr for Consumer {
     type Err = WebdatasetError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|consumer| consumer.name() == name)
-            .ok_or_else(|| WebdatasetError::UnknownConsumer {
-                name: name.to_owned(),
-                known: Self::ALL.map(Self::name).join(", "),
-            })
+        Self::from_name(name).ok_or_else(|| WebdatasetError::UnknownConsumer {
+            name: name.to_owned(),
+            known: Self::ALL.map(Self::name).join(", "),
+        })
     }
 }
 

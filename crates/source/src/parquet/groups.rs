@@ -1,5 +1,6 @@
 //! Opens the row groups of a table of Parquet files, and prunes those that cannot match a condition.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
@@ -10,7 +11,7 @@ use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 use roaring::RoaringTreemap;
 use shardmill_core::catch_panic::attempt;
-use shardmill_parquet::{group_null_count, group_ranges};
+use shardmill_parquet::{GroupPages, GroupPart, group_null_count, group_ranges, group_sizes};
 
 use super::metadata::FooterCache;
 use super::prune::FileStatistics;
@@ -20,7 +21,7 @@ use crate::files::InputFile;
 use crate::prefetch::{Prefetch, Wanted};
 use crate::{Rows, SourceDescription, SourceError, SourceOptions, Unit};
 
-/// The row groups of a table; each is a unit.
+/// The row groups of a table; each is a unit, or several if large ones are divided.
 pub(crate) struct RowGroups {
     pub units: Vec<Unit>,
     places: Vec<GroupPlace>,
@@ -29,15 +30,20 @@ pub(crate) struct RowGroups {
     sizes: Sizes,
 }
 
-/// Where a row group is.
-#[derive(Clone, Copy, Debug)]
+/// Where a row group is, or a part of one.
+#[derive(Clone, Debug)]
 pub(crate) struct GroupPlace {
     /// The number of the file.
     pub file: usize,
-    /// The number of the row group within the file.
-    pub group: usize,
-    /// Its first row within the file.
-    pub first_row: u64,
+    /// The row group within the file, and its rows.
+    pub part: GroupPart,
+}
+
+impl GroupPlace {
+    /// Returns the rows within the file.
+    fn file_rows(&self) -> Range<u64> {
+        self.part.before + self.part.rows.start..self.part.before + self.part.rows.end
+    }
 }
 
 /// How the columns of a unit are built from its file.
@@ -98,40 +104,41 @@ impl RowGroups {
         }
     }
 
-    /// Adds the row groups of the next file, each with its rows and its stored bytes. `deleted` returns how many rows
-    /// of a range do not exist. Returns the number of rows and of deleted rows.
+    /// Adds the row groups of the next file. `deleted` returns how many rows of a range do not exist. Returns the number of
+    /// rows and of deleted rows.
     pub(crate) fn add(
         &mut self,
         metadata: Arc<ParquetMetaData>,
-        sizes: &[(u64, u64)],
-        deleted: impl Fn(std::ops::Range<u64>) -> u64,
+        parts: Vec<GroupPart>,
+        deleted: impl Fn(Range<u64>) -> u64,
     ) -> (u64, u64) {
         let file = self.footers.files();
-        let (mut first_row, mut gone) = (0, 0);
-        for (group, (rows, bytes)) in sizes.iter().enumerate() {
-            let end = first_row + rows;
-            let own = deleted(first_row..end);
+        let sizes = group_sizes(&metadata);
+        let (mut live, mut gone) = (0, 0);
+        for part in parts {
+            let (all_rows, all_bytes) = sizes.get(part.group).copied().unwrap_or((0, 0));
+            let place = GroupPlace { file, part };
+            let own = place.file_rows();
+            let rows = own.end - own.start;
+            let deleted = deleted(own.clone());
+            let bytes = u128::from(all_bytes) * u128::from(rows) / u128::from(all_rows.max(1));
             self.units.push(Unit {
                 file: Some(file),
-                first_row: (own == 0).then_some(first_row),
-                rows: Some(rows - own),
-                bytes: *bytes,
+                first_row: (deleted == 0).then_some(own.start),
+                rows: Some(rows - deleted),
+                bytes: u64::try_from(bytes).unwrap_or(all_bytes),
             });
-            self.places.push(GroupPlace {
-                file,
-                group,
-                first_row,
-            });
-            gone += own;
-            first_row = end;
+            self.places.push(place);
+            gone += deleted;
+            live += rows - deleted;
         }
         self.footers.add(metadata);
-        (first_row - gone, gone)
+        (live, gone)
     }
 
     /// Returns the place of a unit.
-    pub(crate) fn place(&self, unit: usize) -> Result<GroupPlace, SourceError> {
-        let place = self.places.get(unit).copied();
+    pub(crate) fn place(&self, unit: usize) -> Result<&GroupPlace, SourceError> {
+        let place = self.places.get(unit);
         place.ok_or_else(|| SourceError::no_unit(unit))
     }
 }
@@ -165,23 +172,24 @@ impl<T: GroupTable> Base for T {
             Origin::Constant(value) if value.null_count() == 0 => Some(0),
             Origin::Constant(_) | Origin::Missing => unit.rows,
             Origin::Decoded(own, _) => {
-                let group = file.metadata.row_groups().get(place.group)?;
+                let group = file.metadata.row_groups().get(place.part.group)?;
                 group_null_count(&file.metadata, group, file.own.fields(), *own)
-                    // The deleted rows may have been those with nulls.
-                    .filter(|count| unit.first_row.is_some() || *count == 0)
+                    // The deleted rows, or those of other parts, may be those with nulls.
+                    .filter(|count| {
+                        let is_whole = unit.first_row.is_some() && place.part.pages.is_none();
+                        is_whole || *count == 0
+                    })
             }
         }
     }
 
     fn file_row(&self, unit: usize, row: u64) -> u64 {
-        let Ok(GroupPlace {
-            file, first_row, ..
-        }) = self.groups().place(unit)
-        else {
+        let Ok(own) = self.groups().place(unit) else {
             return row;
         };
+        let first_row = own.file_rows().start;
         let mut place = first_row + row;
-        if let Some(deleted) = self.deleted(file) {
+        if let Some(deleted) = self.deleted(own.file) {
             // Each deleted row at or before this place shifts it by one.
             let mut iter = deleted.iter();
             iter.advance_to(first_row);
@@ -208,24 +216,33 @@ impl<T: GroupTable> Base for T {
     }
 }
 
-/// Returns the rows of a row group that are not deleted; `None` if all are.
-fn selection(deleted: &RoaringTreemap, first_row: u64, rows: u64) -> Option<RowSelection> {
-    let end = first_row.checked_add(rows)?;
+/// Returns the rows of a unit that are not deleted; `None` if it is a whole row group without deleted rows. Deleted rows are
+/// numbered within the file.
+fn selection(
+    deleted: Option<&RoaringTreemap>,
+    part: &GroupPart,
+    all_rows: u64,
+) -> Option<RowSelection> {
+    let (mut next, rows) = (part.rows.start, part.rows.end);
     let mut left = Vec::new();
-    let mut next = first_row;
-    let mut iter = deleted.iter();
-    iter.advance_to(first_row);
-    for row in iter.take_while(|row| *row < end) {
+    let mut gone = Vec::new();
+    if let Some(deleted) = deleted {
+        let mut iter = deleted.iter();
+        iter.advance_to(part.before + next);
+        let own = iter.map(|row| row - part.before);
+        gone.extend(own.take_while(|row| *row < rows));
+    }
+    if gone.is_empty() && part.pages.is_none() {
+        return None;
+    }
+    for row in gone {
         if row > next {
-            left.push((next - first_row, row - first_row));
+            left.push((next, row));
         }
         next = row + 1;
     }
-    if next == first_row {
-        return None;
-    }
-    if next < end {
-        left.push((next - first_row, rows));
+    if next < rows {
+        left.push((next, rows));
     }
     let as_range = |(start, end): (u64, u64)| {
         let place = |row| usize::try_from(row).unwrap_or(usize::MAX);
@@ -233,7 +250,7 @@ fn selection(deleted: &RoaringTreemap, first_row: u64, rows: u64) -> Option<RowS
     };
     Some(RowSelection::from_consecutive_ranges(
         left.into_iter().map(as_range),
-        usize::try_from(rows).unwrap_or(usize::MAX),
+        usize::try_from(all_rows).unwrap_or(usize::MAX),
     ))
 }
 
@@ -248,24 +265,24 @@ fn open_group(
     let input = input_of(table, place.file)?;
     let metadata = groups.footers.metadata(place.file, input)?;
     let plan = table.plan(place.file, &metadata, columns)?;
-    let file = match wanted_ranges(input, &metadata, place, &plan) {
+    let file = match wanted_ranges(table, &metadata, place, &plan) {
         None => input.open()?,
         Some(wanted) => {
             let next = |unit| prefetched(table, unit, columns);
             groups.prefetch.open(unit, columns, &wanted, next)?
         }
     };
-    let group = metadata.row_groups().get(place.group);
+    let group = metadata.row_groups().get(place.part.group);
     let rows = group.and_then(|group| u64::try_from(group.num_rows()).ok());
+    let deleted = table.deleted(place.file);
     GroupRows::open(Task {
         input,
         file,
-        group: place.group,
+        group: place.part.group,
+        pages: only_pages(table, place).cloned(),
         fields: plan.fields,
         leaves: plan.leaves,
-        selection: table
-            .deleted(place.file)
-            .and_then(|deleted| selection(deleted, place.first_row, rows.unwrap_or(0))),
+        selection: selection(deleted, &place.part, rows.unwrap_or(0)),
         origins: plan.origins,
         schema: project(table.schema(), columns),
         sizes: groups.sizes,
@@ -286,20 +303,33 @@ fn prefetched(table: &dyn GroupTable, unit: usize, columns: &[usize]) -> Option<
     input.object()?;
     let metadata = table.groups().footers.held(place.file)?;
     let plan = table.plan(place.file, &metadata, columns).ok()?;
-    wanted_ranges(input, &metadata, place, &plan)
+    wanted_ranges(table, &metadata, place, &plan)
 }
 
-/// Returns what a row group reads of its object; `None` for a file on this machine.
+/// Returns where the pages of a unit are, if it needs no others of its row group. With deleted rows, the decoder may read
+/// all rows of the row group and drop those that are not selected.
+fn only_pages<'a>(table: &dyn GroupTable, place: &'a GroupPlace) -> Option<&'a Arc<GroupPages>> {
+    let deleted = table.deleted(place.file);
+    let is_whole = deleted.is_none_or(|deleted| deleted.range_cardinality(place.file_rows()) == 0);
+    place.part.pages.as_ref().filter(|_| is_whole)
+}
+
+/// Returns what a unit reads of its object; `None` for a file on this machine.
 fn wanted_ranges(
-    input: &InputFile,
+    table: &dyn GroupTable,
     metadata: &ParquetMetaData,
-    place: GroupPlace,
+    place: &GroupPlace,
     plan: &GroupPlan,
 ) -> Option<Wanted> {
+    let input = table.input(place.file)?;
+    let group = metadata.row_groups().get(place.part.group);
     Some(Wanted {
         object: input.object()?.clone(),
         file_version: input.file_version,
-        ranges: group_ranges(metadata, place.group, &plan.leaves),
+        ranges: match group.zip(only_pages(table, place)) {
+            Some((group, pages)) => pages.ranges(group, &plan.leaves, &place.part.rows),
+            None => group_ranges(metadata, place.part.group, &plan.leaves),
+        },
     })
 }
 
@@ -321,7 +351,7 @@ fn may_match(table: &dyn GroupTable, condition: &Arc<dyn PhysicalExpr>) -> Optio
         .collect();
     let of_unit = |place: &GroupPlace| {
         let groups = by_file.get(place.file);
-        let found = groups.and_then(|groups| groups.get(place.group));
+        let found = groups.and_then(|groups| groups.get(place.part.group));
         found.copied().unwrap_or(true)
     };
     Some(table.groups().places.iter().map(of_unit).collect())

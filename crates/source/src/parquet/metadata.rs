@@ -10,12 +10,13 @@ use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 use shardmill_core::catch_panic::attempt;
 use shardmill_parquet::{
-    END_BYTES, FieldsProblem, FooterProblem, check_start, decode_footer, footer_length,
+    END_BYTES, FieldsProblem, FooterProblem, GroupPart, check_start, decode_footer, divide_groups,
+    footer_length, index_range,
 };
 
 use crate::files::InputFile;
 use crate::objects::Object;
-use crate::{SourceError, SourceProblem};
+use crate::{SourceError, SourceOptions, SourceProblem};
 use shardmill_core::Limits;
 
 /// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
@@ -57,7 +58,17 @@ enum Bytes<'a> {
     Object(&'a Object, Vec<u8>),
 }
 
-impl Bytes<'_> {
+impl<'a> Bytes<'a> {
+    fn of(input: &'a InputFile, tail: Option<Tail>) -> Result<Self, SourceError> {
+        Ok(match input.object() {
+            None => Self::File(input.open()?),
+            Some(object) => {
+                let tail = tail.or_else(|| read_tails(&[input]).into_iter().next().flatten());
+                Self::Object(object, tail.unwrap_or_else(|| Ok(Vec::new()))?)
+            }
+        })
+    }
+
     fn read(&self, input: &InputFile, into: &mut [u8], at: u64) -> Result<(), SourceError> {
         let (object, tail) = match self {
             Self::File(file) => {
@@ -92,20 +103,35 @@ impl Bytes<'_> {
     }
 }
 
-/// Reads and checks the footer of a file; it may have up to `most_bytes` bytes. `tail` is the end of the file, if
-/// already fetched.
-pub(crate) fn read_footer(
+/// Reads and checks the footer of a file, and divides large row groups if the options say so. `tail` is the end of the
+/// file, if already fetched.
+pub(crate) fn read_groups(
     input: &InputFile,
-    most_bytes: u64,
+    options: &SourceOptions,
     tail: Option<Tail>,
-) -> Result<ParquetMetaData, SourceError> {
-    let bytes = match input.object() {
-        None => Bytes::File(input.open()?),
-        Some(object) => {
-            let tail = tail.or_else(|| read_tails(&[input]).into_iter().next().flatten());
-            Bytes::Object(object, tail.unwrap_or_else(|| Ok(Vec::new()))?)
-        }
+) -> Result<(Arc<ParquetMetaData>, Vec<GroupPart>), SourceError> {
+    let bytes = Bytes::of(input, tail)?;
+    let most_bytes = options.limits.parquet.footer_bytes;
+    let (metadata, data_end) = read_footer(input, &bytes, most_bytes)?;
+    let range = match options.resources.divide_row_groups {
+        true => index_range(&metadata, data_end, most_bytes),
+        false => None,
     };
+    let range = range.unwrap_or(0..0);
+    let mut index = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+    if !range.is_empty() {
+        bytes.read(input, &mut index, range.start)?;
+    }
+    let parts = divide_groups(&metadata, &index, range.start);
+    Ok((Arc::new(metadata), parts))
+}
+
+/// Reads and checks the footer of a file; it may have up to `most_bytes` bytes. Returns where it begins, too.
+fn read_footer(
+    input: &InputFile,
+    bytes: &Bytes<'_>,
+    most_bytes: u64,
+) -> Result<(ParquetMetaData, u64), SourceError> {
     let name = || input.shown.clone();
     let read = |buffer: &mut [u8], at| bytes.read(input, buffer, at);
     let size = input.file_version.bytes;
@@ -141,7 +167,8 @@ pub(crate) fn read_footer(
     let mut footer = vec![0; usize::try_from(length).map_err(|_| damaged("too large"))?];
     let data_end = size - END_BYTES - length;
     read(&mut footer, data_end)?;
-    decode_footer(&footer, data_end).map_err(refused)
+    let metadata = decode_footer(&footer, data_end).map_err(refused)?;
+    Ok((metadata, data_end))
 }
 
 /// Returns the error for a footer that cannot be used.
@@ -283,7 +310,8 @@ impl FooterCache {
             }
             return Ok(metadata);
         }
-        let metadata = Arc::new(read_footer(input, self.most_bytes, None)?);
+        let (metadata, _) = read_footer(input, &Bytes::of(input, None)?, self.most_bytes)?;
+        let metadata = Arc::new(metadata);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.len() >= RECENT {
             recent.remove(0);

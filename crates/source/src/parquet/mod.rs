@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use parquet::file::metadata::ParquetMetaData;
-use shardmill_parquet::{Partitions, group_null_count, group_sizes};
+use shardmill_parquet::{GroupPart, Partitions, group_null_count};
 use shardmill_storage::Location;
 
 use crate::files::{InputFile, describe, list_tables};
@@ -20,7 +20,7 @@ use metadata::arrow_fields;
 
 use groups::input_of;
 pub(crate) use groups::{GroupPlan, GroupTable, RowGroups};
-pub(crate) use metadata::{Tail, add_nulls, fold_in_order, read_footer, read_tails};
+pub(crate) use metadata::{Tail, add_nulls, fold_in_order, read_groups, read_tails};
 pub(crate) use rows::{Form, Origin};
 
 /// A table of Parquet files.
@@ -41,6 +41,7 @@ struct Summary {
     fields: Fields,
     null_counts: Vec<Option<u64>>,
     metadata: Arc<ParquetMetaData>,
+    parts: Vec<GroupPart>,
 }
 
 /// Lists the files and reads every footer.
@@ -63,23 +64,22 @@ fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
 fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = partitions_of(&files)?;
-    let footer_bytes = options.limits.parquet.footer_bytes;
     let mut fold = Fold::new(options);
     fold_in_order(
         &files,
         |inputs| read_tails(&inputs.iter().collect::<Vec<_>>()),
-        |input, tail| summarise(input, footer_bytes, tail),
-        |summary| fold.add(&summary),
+        |input, tail| summarise(input, options, tail),
+        |summary| fold.add(summary),
     )?;
     fold.finish(files, partitions)
 }
 
 fn summarise(
     input: &InputFile,
-    footer_bytes: u64,
+    options: &SourceOptions,
     tail: Option<Tail>,
 ) -> Result<Summary, SourceError> {
-    let metadata = Arc::new(read_footer(input, footer_bytes, tail)?);
+    let (metadata, parts) = read_groups(input, options, tail)?;
     let fields = arrow_fields(&input.shown, &metadata)?;
     let null_counts = (0..fields.len())
         .map(|column| {
@@ -94,6 +94,7 @@ fn summarise(
         fields,
         null_counts,
         metadata,
+        parts,
     })
 }
 
@@ -116,11 +117,8 @@ impl Fold {
         }
     }
 
-    fn add(&mut self, summary: &Summary) {
-        let sizes = group_sizes(&summary.metadata);
-        let (rows, _) = self
-            .groups
-            .add(Arc::clone(&summary.metadata), &sizes, |_| 0);
+    fn add(&mut self, summary: Summary) {
+        let (rows, _) = self.groups.add(summary.metadata, summary.parts, |_| 0);
         let places = self.uniter.add(&summary.fields);
         for (place, own) in places.iter().zip(&summary.null_counts) {
             if *place >= self.counts.len() {

@@ -12,7 +12,8 @@ use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use shardmill_core::catch_panic::{catch, one_line};
 use shardmill_parquet::{
-    ErrorSlot, OneGroup, PageError, PageProblem, batch_rows, codec_name, fixed_bytes, repeated,
+    ErrorSlot, GroupPages, OneGroup, PageError, PageProblem, batch_rows, codec_name, fixed_bytes,
+    repeated,
 };
 
 use super::metadata::levels;
@@ -70,6 +71,8 @@ pub(crate) struct Task<'a> {
     pub file: File,
     pub metadata: Arc<ParquetMetaData>,
     pub group: usize,
+    /// Where its pages are, if the pages of rows that are not selected may be missing.
+    pub pages: Option<Arc<GroupPages>>,
     /// All columns of the file, as the decoder should return them.
     pub fields: Fields,
     /// The leaves of the file to decode, ascending.
@@ -102,6 +105,7 @@ impl GroupRows {
             file,
             metadata,
             group,
+            pages,
             fields,
             leaves,
             selection,
@@ -141,6 +145,7 @@ impl GroupRows {
             file: Arc::clone(&file),
             metadata: Arc::clone(&metadata),
             group,
+            pages: pages.clone(),
             page_bytes: sizes.page_bytes,
             errors,
         };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_storage::{Location, RemoteLocation};
 
-use crate::base::{Base, project};
+use crate::base::{Base, described_by_fields, project};
 use crate::file_filter::FileFilter;
 use crate::files::{Expanded, Fingerprint, check_overlap, expand, place as place_of, stat};
 use crate::objects::{self, Found, Holds, Match};
@@ -319,13 +319,7 @@ impl Tree {
 }
 
 impl Base for Tree {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
+    described_by_fields!();
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         Ok(Box::new(rows::SampleRows::new(
@@ -369,9 +363,5 @@ impl Base for Tree {
         let start = *self.starts.get(unit)?;
         let sample = start.checked_add(usize::try_from(row).ok()?)?;
         Some(self.shared.key(sample).to_owned())
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }

@@ -7,26 +7,15 @@ use crate::error::WebdatasetError;
 use crate::member::MemberEntry;
 use crate::names::Consumer;
 
-/// How serious a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Severity {
-    /// Information only.
-    Note,
-    /// Some reader returns something other than the author intended.
-    Warning,
-    /// Samples are lost, truncated, mixed up or refused.
-    Error,
-}
-
-impl Severity {
-    /// Returns `note`, `warning` or `error`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
+shardmill_core::named_enum! {
+    /// How serious a finding is.
+    pub enum Severity {
+        /// Information only.
+        Note = "note",
+        /// Some reader returns something other than the author intended.
+        Warning = "warning",
+        /// Samples are lost, truncated, mixed up or refused.
+        Error = "error",
     }
 }
 

@@ -1,0 +1,340 @@
+//! Reads ArrayRecord files: chunks of Riegeli records.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use shardmill_core::catch_panic::one_line;
+use shardmill_records::{
+    CHUNK_HEAD, ChunkHead, ChunkKind, RecordError, RecordPacking, footer_place, record_sizes,
+    simple_chunk, stored_end, without_block_headers,
+};
+use shardmill_storage::Location;
+
+use crate::base::{Base, batch, described_by_fields, project};
+use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+
+/// A large file is read in units of about this size.
+const UNIT_BYTES: u64 = 16 << 20;
+
+/// The length of the end of a file, whose first chunk has the place of the footer.
+const END_BYTES: u64 = 64 << 10;
+
+/// The most bytes of records in a chunk and in a batch: the offsets of a column have 32 bits.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// The column of records.
+const RECORD: &str = "record";
+
+/// A table of ArrayRecord files.
+pub(crate) struct ArrayrecordTable {
+    files: Arc<Vec<InputFile>>,
+    schema: SchemaRef,
+    units: Vec<Unit>,
+    /// The ranges of the units.
+    ranges: Vec<(u64, u64)>,
+    options: Arc<SourceOptions>,
+    description: SourceDescription,
+}
+
+/// A run of chunks: where it begins and ends, and the number of its records.
+type Run = (u64, u64, u64);
+
+/// Lists the files and finds their chunks.
+pub(crate) fn open(
+    locations: &[Location],
+    options: &SourceOptions,
+) -> Result<ArrayrecordTable, SourceError> {
+    let files = list_tables(locations, SourceKind::Arrayrecord, options)?;
+    let scanned = inspect_each(&files, options.resources.jobs, |_, input| {
+        scan(input, options)
+    })?;
+    let (mut units, mut ranges, mut all) = (Vec::new(), Vec::new(), 0);
+    for (number, runs) in scanned.into_iter().enumerate() {
+        let mut first_row = 0;
+        for (begin, end, rows) in runs {
+            units.push(Unit {
+                file: Some(number),
+                first_row: Some(first_row),
+                rows: Some(rows),
+                bytes: end - begin,
+            });
+            ranges.push((begin, end));
+            first_row += rows;
+        }
+        all += first_row;
+    }
+    let field = Field::new(RECORD, DataType::Binary, false);
+    Ok(ArrayrecordTable {
+        description: describe(SourceKind::Arrayrecord, &files, Some(all)),
+        files: Arc::new(files),
+        schema: Arc::new(Schema::new(vec![field])),
+        units,
+        ranges,
+        options: Arc::new(options.clone()),
+    })
+}
+
+/// Finds the chunks of records of a file.
+fn scan(input: &InputFile, options: &SourceOptions) -> Result<Vec<Run>, SourceError> {
+    let chunks = Chunks::new(input, options)?;
+    let first = chunks.head(0)?;
+    if first.kind != ChunkKind::Other || first.data_bytes != 0 {
+        return Err(chunks.wrong(0, "the file does not begin with the signature of Riegeli"));
+    }
+    let end = chunks.data_end()?;
+    let (mut runs, mut run) = (Vec::new(), (0, 0, 0));
+    let mut place = 0;
+    while place < end {
+        let head = chunks.head(place)?;
+        let next = chunks.end(place, &head, end)?;
+        match head.kind {
+            ChunkKind::Other => {}
+            ChunkKind::Simple => run.2 += head.records,
+            ChunkKind::Transposed => {
+                let reason = format!("the chunk at byte {place} is transposed");
+                let error = SourceProblem::Unsupported.at(&input.shown, reason);
+                return Err(error.with_hint("write the file again without `transpose`"));
+            }
+        }
+        place = next;
+        run.1 = next;
+        if run.1 - run.0 >= UNIT_BYTES || place >= end {
+            if run.2 > 0 {
+                runs.push(run);
+            }
+            run = (next, next, 0);
+        }
+    }
+    input.check(&chunks.file)?;
+    Ok(runs)
+}
+
+/// An open file.
+struct Chunks {
+    input: InputFile,
+    file: File,
+    limit: u64,
+}
+
+impl Chunks {
+    fn new(input: &InputFile, options: &SourceOptions) -> Result<Self, SourceError> {
+        Ok(Self {
+            file: input.open()?,
+            input: input.clone(),
+            limit: options.limits.sample_bytes.min(MOST_BYTES),
+        })
+    }
+
+    fn wrong(&self, place: u64, reason: &str) -> SourceError {
+        let reason = format!("at byte {place}: {reason}");
+        SourceProblem::ArrayrecordChunk.at(&self.input.shown, reason)
+    }
+
+    fn cut_short(&self, place: u64) -> SourceError {
+        let reason = format!("at byte {place}: the file ends within the chunk");
+        SourceProblem::ArrayrecordTruncated.at(&self.input.shown, reason)
+    }
+
+    /// Reads so many bytes of the chunk at a place, without block headers, after some of them.
+    fn read(&self, place: u64, skipped: u64, bytes: u64) -> Result<Vec<u8>, SourceError> {
+        let begin = stored_end(place, skipped);
+        let range = begin.zip(stored_end(place, skipped.saturating_add(bytes)));
+        let range = range.filter(|(_, end)| *end <= self.input.file_version.bytes);
+        let (begin, end) = range.ok_or_else(|| self.cut_short(place))?;
+        let length = usize::try_from(end - begin).map_err(|_| self.cut_short(place))?;
+        let mut stored = vec![0; length];
+        self.file
+            .read_exact_at(&mut stored, begin)
+            .map_err(|source| SourceError::io("read", &self.input.shown, source))?;
+        Ok(without_block_headers(&stored, begin))
+    }
+
+    fn head(&self, place: u64) -> Result<ChunkHead, SourceError> {
+        let bytes = self.read(place, 0, CHUNK_HEAD as u64)?;
+        let head = bytes.first_chunk().ok_or_else(|| self.cut_short(place))?;
+        ChunkHead::decode(head).map_err(|error| self.record_error(place, error))
+    }
+
+    fn record_error(&self, place: u64, error: RecordError) -> SourceError {
+        self.wrong(place, &error.to_string())
+    }
+
+    fn end(&self, place: u64, head: &ChunkHead, end: u64) -> Result<u64, SourceError> {
+        let next = head.end(place).filter(|next| *next <= end);
+        next.ok_or_else(|| self.cut_short(place))
+    }
+
+    /// Returns the place where the chunks of records end: that of the footer, or the end of a file without one.
+    fn data_end(&self) -> Result<u64, SourceError> {
+        let size = self.input.file_version.bytes;
+        let last = size
+            .checked_sub(END_BYTES)
+            .filter(|last| last.is_multiple_of(END_BYTES));
+        let Some(place) = last else {
+            return Ok(size);
+        };
+        let Ok(head) = self.head(place) else {
+            return Ok(size);
+        };
+        if head.kind != ChunkKind::Simple || head.records == 0 {
+            return Ok(size);
+        }
+        let records = self.records(place, &head)?;
+        let footer = records.first().and_then(|record| footer_place(record));
+        match footer {
+            Some(footer) if footer <= place => Ok(footer),
+            Some(footer) => Err(self.wrong(
+                place,
+                &format!("the footer is at byte {footer}, after its place"),
+            )),
+            None => Ok(size),
+        }
+    }
+
+    /// Decodes the records of a chunk.
+    fn records(&self, place: u64, head: &ChunkHead) -> Result<Vec<Vec<u8>>, SourceError> {
+        let wrong = |error| self.record_error(place, error);
+        let limit = |bytes: u64| {
+            SourceError::check_limit("sample-bytes", bytes, self.limit, || {
+                format!("{} byte {place}", self.input.shown)
+            })
+        };
+        limit(head.data_bytes)?;
+        limit(head.decoded_bytes)?;
+        let data = self.read(place, CHUNK_HEAD as u64, head.data_bytes)?;
+        head.check_data(&data).map_err(wrong)?;
+        let chunk = simple_chunk(&data).map_err(wrong)?;
+        let unpack = |(bytes, length): (&[u8], Option<u64>)| -> Result<Vec<u8>, SourceError> {
+            let Some(length) = length else {
+                return Ok(bytes.to_vec());
+            };
+            limit(length)?;
+            let unpacked = unpack(chunk.packing, bytes, length);
+            let unpacked = unpacked.map_err(|error| {
+                self.wrong(
+                    place,
+                    &format!("the chunk does not decompress: {}", one_line(&error)),
+                )
+            })?;
+            match unpacked.len() as u64 == length {
+                true => Ok(unpacked),
+                false => Err(self.wrong(place, "the chunk has another length after decompression")),
+            }
+        };
+        // A varint has at most ten bytes.
+        let sizes = unpack(chunk.sizes)?;
+        let sizes = record_sizes(&sizes, head).map_err(wrong)?;
+        let values = unpack(chunk.values)?;
+        let mut rest = values.as_slice();
+        let mut records = Vec::with_capacity(sizes.len());
+        for size in sizes {
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            let (record, after) = rest
+                .split_at_checked(size)
+                .ok_or_else(|| self.wrong(place, "the records end before their lengths"))?;
+            records.push(record.to_vec());
+            rest = after;
+        }
+        Ok(records)
+    }
+}
+
+/// Decompresses at most one byte more than a length.
+fn unpack(packing: RecordPacking, bytes: &[u8], length: u64) -> Result<Vec<u8>, String> {
+    let mut out = Vec::new();
+    let most = length.saturating_add(1);
+    let read = match packing {
+        RecordPacking::None => return Ok(bytes.to_vec()),
+        RecordPacking::Brotli => brotli::Decompressor::new(bytes, 4096)
+            .take(most)
+            .read_to_end(&mut out),
+        RecordPacking::Zstd => zstd::stream::read::Decoder::new(bytes)
+            .and_then(|reader| reader.take(most).read_to_end(&mut out)),
+        RecordPacking::Snappy => {
+            let claimed = snap::raw::decompress_len(bytes).map_err(|error| error.to_string())?;
+            if claimed as u64 != length {
+                return Err(format!("it claims {claimed} bytes"));
+            }
+            let unpacked = snap::raw::Decoder::new().decompress_vec(bytes);
+            return unpacked.map_err(|error| error.to_string());
+        }
+    };
+    read.map(|_| out).map_err(|error| error.to_string())
+}
+
+impl Base for ArrayrecordTable {
+    described_by_fields!();
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let number = self.units.get(unit).and_then(|unit| unit.file);
+        let found = number.zip(self.ranges.get(unit).copied());
+        let (number, (place, end)) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+        let input = self
+            .files
+            .get(number)
+            .ok_or_else(|| SourceError::no_unit(unit))?;
+        fetch_early(&self.files, number);
+        Ok(Box::new(ArrayrecordRows {
+            chunks: Chunks::new(input, &self.options)?,
+            place,
+            end,
+            has_records: columns.contains(&0),
+            schema: project(&self.schema, columns),
+            batch_bytes: self.options.resources.batch_bytes,
+        }))
+    }
+
+    fn null_count(&self, _column: usize) -> Option<u64> {
+        Some(0)
+    }
+}
+
+struct ArrayrecordRows {
+    chunks: Chunks,
+    place: u64,
+    end: u64,
+    has_records: bool,
+    schema: SchemaRef,
+    batch_bytes: usize,
+}
+
+impl ArrayrecordRows {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let mut builder = BinaryBuilder::new();
+        let (mut rows, mut bytes) = (0, 0);
+        while self.place < self.end && bytes < self.batch_bytes {
+            let head = self.chunks.head(self.place)?;
+            let next = self.chunks.end(self.place, &head, self.end)?;
+            if head.kind == ChunkKind::Simple {
+                for record in self.chunks.records(self.place, &head)? {
+                    builder.append_value(&record);
+                    bytes += record.len().max(1);
+                    rows += 1;
+                }
+            }
+            self.place = next;
+        }
+        if rows == 0 {
+            self.chunks.input.check(&self.chunks.file)?;
+            return Ok(None);
+        }
+        let records: ArrayRef = Arc::new(builder.finish());
+        let columns = self.has_records.then_some(records);
+        batch(&self.schema, columns.into_iter().collect(), rows).map(Some)
+    }
+}
+
+impl Rows for ArrayrecordRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let result = self.pull();
+        if result.is_err() {
+            self.place = self.end;
+        }
+        result
+    }
+}

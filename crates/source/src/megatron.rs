@@ -1,0 +1,563 @@
+//! Reads the tokens of Megatron: a file of tokens, and an index of its sequences and documents.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int8Array, RecordBatch};
+use arrow::buffer::MutableBuffer;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use shardmill_core::Diagnostic as _;
+use shardmill_records::{INDEX_HEAD, IndexHead, IndexParts, RecordError, TokenType};
+use shardmill_storage::Location;
+
+use crate::base::{Base, batch, described_by_fields, project};
+use crate::file_names::{has_extension, is_pattern};
+use crate::files::{InputFile, Origin, describe, list_tables};
+use crate::input::Range as FileRange;
+use crate::lists::lists_of_numbers;
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+
+/// A file is read in units of about this size.
+const UNIT_BYTES: u64 = 16 << 20;
+
+/// The most rows of a unit, because sequences may be empty.
+const UNIT_ROWS: u64 = 1 << 20;
+
+/// The most bytes of tokens in a batch, and in a row: the offsets of a column have 32 bits.
+const MOST_BYTES: u64 = 1 << 30;
+
+const TOKENS: &str = "tokens";
+const MODE: &str = "mode";
+
+/// A table of tokens: a row for each sequence or document.
+pub(crate) struct MegatronTable {
+    sets: Vec<TokenSet>,
+    schema: SchemaRef,
+    units: Vec<Unit>,
+    slices: Vec<Slice>,
+    options: Arc<SourceOptions>,
+    description: SourceDescription,
+}
+
+/// A file of tokens and its index.
+#[derive(Clone)]
+struct TokenSet {
+    index: InputFile,
+    tokens: InputFile,
+    head: IndexHead,
+    parts: IndexParts,
+}
+
+/// The part of a file that a unit reads.
+#[derive(Clone)]
+struct Slice {
+    set: usize,
+    rows: Range<u64>,
+    sequences: Range<u64>,
+    /// The bytes of the tokens.
+    bytes: Range<u64>,
+}
+
+/// Lists the files, and checks and divides their indexes.
+pub(crate) fn open(
+    locations: &[Location],
+    kind: SourceKind,
+    options: &SourceOptions,
+) -> Result<MegatronTable, SourceError> {
+    let mut files = Vec::new();
+    for location in locations {
+        files.extend(list(location, kind, options)?);
+    }
+    let description = describe(kind, &files, None);
+    let mut table = MegatronTable {
+        sets: Vec::new(),
+        schema: Arc::new(Schema::empty()),
+        units: Vec::new(),
+        slices: Vec::new(),
+        options: Arc::new(options.clone()),
+        description,
+    };
+    let mut rows = 0;
+    for index in files.iter().filter(|file| is_index(file)) {
+        let stem = index.shown.get(..index.shown.len() - 4).unwrap_or_default();
+        let name = format!("{stem}.bin");
+        let number = files.iter().position(|file| file.shown == name);
+        let tokens = number.and_then(|number| files.get(number));
+        let (number, tokens) = number
+            .zip(tokens)
+            .ok_or_else(|| missing(&index.shown, &name))?;
+        let file = index.open()?;
+        let (head, parts) = read_head(index, &file)?;
+        if parts.modes.is_some() && kind == SourceKind::MegatronDocuments {
+            let reason = "has a mode for each sequence, and a document has several sequences";
+            let error = SourceProblem::Unsupported.at(&index.shown, reason);
+            return Err(error.with_hint("read a sample for each sequence, with --from megatron"));
+        }
+        let set = TokenSet {
+            index: index.clone(),
+            tokens: tokens.clone(),
+            head,
+            parts,
+        };
+        table.add_schema(&set)?;
+        rows += table.add_units(set, number, Arc::new(file))?;
+    }
+    if table.sets.is_empty() {
+        let place = files.first().map_or("", |file| &file.shown);
+        return Err(missing(place, &format!("{place}, but with .idx")));
+    }
+    table.description.rows = Some(rows);
+    Ok(table)
+}
+
+fn missing(file: &str, other: &str) -> SourceError {
+    SourceProblem::NotFound
+        .at(
+            file,
+            format!("there is no {}", shardmill_core::escape(other)),
+        )
+        .with_hint("name a folder, or the path that the .bin and .idx files have in common")
+}
+
+fn is_index(file: &InputFile) -> bool {
+    has_extension(&file.relative, &["idx"])
+}
+
+/// Lists the files of a location, which may be the common start of both names.
+fn list(
+    location: &Location,
+    kind: SourceKind,
+    options: &SourceOptions,
+) -> Result<Vec<InputFile>, SourceError> {
+    let name = match location {
+        Location::Local(path) => path.display().to_string(),
+        Location::Remote(remote) => remote.prefix().to_owned(),
+    };
+    let stem = match has_extension(&name, &["idx", "bin"]) && !is_pattern(&name) {
+        true => name.get(..name.len() - 4).unwrap_or_default(),
+        false => match list_tables(std::slice::from_ref(location), kind, options) {
+            Err(error) if error.id() == "source-not-found" => &name,
+            found => return found,
+        },
+    };
+    let pair = ["idx", "bin"].map(|extension| {
+        let name = format!("{stem}.{extension}");
+        match location {
+            Location::Local(_) => Location::Local(name.into()),
+            Location::Remote(remote) => Location::Remote(remote.root().join(&name)),
+        }
+    });
+    list_tables(&pair, kind, options)
+}
+
+/// Builds the error about an index.
+fn index_error(index: &InputFile, error: RecordError) -> SourceError {
+    SourceProblem::MegatronIndex.at(&index.shown, error.to_string())
+}
+
+fn read_head(index: &InputFile, file: &File) -> Result<(IndexHead, IndexParts), SourceError> {
+    let bytes = index.file_version.bytes;
+    if bytes < INDEX_HEAD as u64 {
+        let reason = format!("the index has {bytes} bytes, fewer than its head of {INDEX_HEAD}");
+        return Err(SourceProblem::MegatronIndex.at(&index.shown, reason));
+    }
+    let mut head = [0; INDEX_HEAD];
+    file.read_exact_at(&mut head, 0)
+        .map_err(|source| SourceError::io("read", &index.shown, source))?;
+    let head = IndexHead::decode(&head).map_err(|error| index_error(index, error))?;
+    let parts = head.parts(bytes);
+    let parts = parts.map_err(|error| index_error(index, error))?;
+    Ok((head, parts))
+}
+
+/// Returns the type of the values of tokens of Megatron.
+#[must_use]
+pub const fn token_data_type(tokens: TokenType) -> DataType {
+    match tokens {
+        TokenType::U8 => DataType::UInt8,
+        TokenType::I8 => DataType::Int8,
+        TokenType::I16 => DataType::Int16,
+        TokenType::I32 => DataType::Int32,
+        TokenType::I64 => DataType::Int64,
+        TokenType::F64 => DataType::Float64,
+        TokenType::F32 => DataType::Float32,
+        TokenType::U16 => DataType::UInt16,
+    }
+}
+
+fn element(tokens: TokenType) -> FieldRef {
+    Arc::new(Field::new_list_field(token_data_type(tokens), false))
+}
+
+/// Reads the sequences of an index in order.
+struct Sequences {
+    lengths: BufReader<FileRange>,
+    places: BufReader<FileRange>,
+    /// The bounds of documents, from the second one on; `None` if each sequence is a row.
+    bounds: Option<BufReader<FileRange>>,
+    /// The number of the next sequence.
+    next: u64,
+    token_bytes: u64,
+}
+
+impl Sequences {
+    fn new(set: &TokenSet, file: &Arc<File>, slice: &Slice, has_documents: bool) -> Self {
+        let (parts, sequences) = (&set.parts, &slice.sequences);
+        let reader = |start: u64, range: &Range<u64>, bytes: u64| {
+            let file = Arc::clone(file);
+            let range =
+                FileRange::new(file, start + range.start * bytes, start + range.end * bytes);
+            BufReader::with_capacity(64 << 10, range)
+        };
+        let bounds = slice.rows.start + 1..slice.rows.end + 1;
+        Self {
+            lengths: reader(parts.lengths, sequences, 4),
+            places: reader(parts.places, sequences, 8),
+            bounds: has_documents.then(|| reader(parts.bounds, &bounds, 8)),
+            next: sequences.start,
+            token_bytes: set.head.tokens.bytes(),
+        }
+    }
+
+    /// Returns the end of the sequences of the next row.
+    fn row_end(&mut self, set: &TokenSet) -> Result<u64, SourceError> {
+        let Some(bounds) = &mut self.bounds else {
+            return Ok(self.next + 1);
+        };
+        let end = u64::from_le_bytes(number(bounds, &set.index)?);
+        match (self.next..=set.head.sequences).contains(&end) {
+            true => Ok(end),
+            false => Err(index_error(
+                &set.index,
+                RecordError::Index {
+                    reason: "its documents do not follow one another",
+                },
+            )),
+        }
+    }
+
+    /// Returns the bytes of the next sequence.
+    fn sequence(&mut self, set: &TokenSet) -> Result<Range<u64>, SourceError> {
+        let length = i32::from_le_bytes(number(&mut self.lengths, &set.index)?);
+        let place = u64::from_le_bytes(number(&mut self.places, &set.index)?);
+        let sequence = self.next;
+        self.next += 1;
+        let length = u64::try_from(length).map_err(|_| {
+            let reason = format!("sequence {sequence} has the length {length}");
+            SourceProblem::MegatronIndex.at(&set.index.shown, reason)
+        })?;
+        let end = place.checked_add(length * self.token_bytes);
+        let bytes = set.tokens.file_version.bytes;
+        end.filter(|end| *end <= bytes)
+            .map(|end| place..end)
+            .ok_or_else(|| {
+                let reason = format!(
+                    "sequence {sequence} of {length} tokens begins at byte {place}, but the file has {bytes} bytes"
+                );
+                SourceProblem::MegatronTruncated.at(&set.tokens.shown, reason)
+            })
+    }
+}
+
+fn number<const N: usize>(
+    reader: &mut BufReader<FileRange>,
+    index: &InputFile,
+) -> Result<[u8; N], SourceError> {
+    let mut bytes = [0; N];
+    reader
+        .read_exact(&mut bytes)
+        .map_err(|source| SourceError::io("read", &index.shown, source))?;
+    Ok(bytes)
+}
+
+impl MegatronTable {
+    /// Takes the schema of the first file, and compares it with that of every other one.
+    fn add_schema(&mut self, set: &TokenSet) -> Result<(), SourceError> {
+        let list = DataType::List(element(set.head.tokens));
+        let mut fields = vec![Field::new(TOKENS, list, false)];
+        if set.parts.modes.is_some() {
+            fields.push(Field::new(MODE, DataType::Int8, false));
+        }
+        let schema = Arc::new(Schema::new(fields));
+        let Some(first) = self.sets.first() else {
+            self.schema = schema;
+            return Ok(());
+        };
+        if schema == self.schema {
+            return Ok(());
+        }
+        let reason = format!(
+            "its tokens are {}, those of {} are {}, or only one has modes",
+            set.head.tokens.name(),
+            shardmill_core::escape(&first.index.shown),
+            first.head.tokens.name()
+        );
+        Err(SourceProblem::MegatronIndex.at(&set.index.shown, reason))
+    }
+
+    /// Checks the sequences of a file and divides them into units. Returns the number of rows.
+    fn add_units(
+        &mut self,
+        set: TokenSet,
+        file_number: usize,
+        file: Arc<File>,
+    ) -> Result<u64, SourceError> {
+        let has_documents = self.has_documents();
+        let rows = match has_documents {
+            true => set.head.bounds - 1,
+            false => set.head.sequences,
+        };
+        let whole = Slice {
+            set: self.sets.len(),
+            rows: 0..rows,
+            sequences: 0..set.head.sequences,
+            bytes: 0..0,
+        };
+        let mut sequences = Sequences::new(&set, &file, &whole, has_documents);
+        check_ends(&set, &file)?;
+        let empty = |row: u64, sequence: u64| Slice {
+            rows: row..row,
+            sequences: sequence..sequence,
+            bytes: Range {
+                start: u64::MAX,
+                end: 0,
+            },
+            ..whole.clone()
+        };
+        let mut slice = empty(0, 0);
+        let mut size = 0;
+        for row in 0..rows {
+            let row_end = sequences.row_end(&set)?;
+            while sequences.next < row_end {
+                let bytes = sequences.sequence(&set)?;
+                size += bytes.end - bytes.start;
+                slice.bytes.start = slice.bytes.start.min(bytes.start);
+                slice.bytes.end = slice.bytes.end.max(bytes.end);
+            }
+            slice.rows.end = row + 1;
+            slice.sequences.end = sequences.next;
+            let count = slice.rows.end - slice.rows.start;
+            if size >= UNIT_BYTES || count >= UNIT_ROWS || row + 1 == rows {
+                self.units.push(Unit {
+                    file: Some(file_number),
+                    first_row: Some(slice.rows.start),
+                    rows: Some(count),
+                    bytes: size,
+                });
+                self.slices.push(slice);
+                slice = empty(row + 1, sequences.next);
+                size = 0;
+            }
+        }
+        set.index.check(&file)?;
+        self.sets.push(set);
+        Ok(rows)
+    }
+
+    fn has_documents(&self) -> bool {
+        self.description.kind == SourceKind::MegatronDocuments
+    }
+}
+
+/// Checks that the documents begin with the first sequence and end with the last one.
+fn check_ends(set: &TokenSet, file: &File) -> Result<(), SourceError> {
+    let read = |bound: u64| -> Result<u64, SourceError> {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, set.parts.bounds + 8 * bound)
+            .map_err(|source| SourceError::io("read", &set.index.shown, source))?;
+        Ok(u64::from_le_bytes(bytes))
+    };
+    let (first, last) = (read(0)?, read(set.head.bounds - 1)?);
+    if (first, last) == (0, set.head.sequences) {
+        return Ok(());
+    }
+    let reason = format!(
+        "its documents have the sequences {first} to {last} of {}",
+        set.head.sequences
+    );
+    Err(SourceProblem::MegatronIndex.at(&set.index.shown, reason))
+}
+
+/// Opens some ranges of a file.
+fn open_ranges(input: &InputFile, ranges: &[Range<u64>]) -> Result<Arc<File>, SourceError> {
+    let file = match &input.origin {
+        Origin::Local(_) => input.open()?,
+        Origin::Object(object) => object.open_ranges(input.file_version, ranges)?,
+    };
+    Ok(Arc::new(file))
+}
+
+impl Base for MegatronTable {
+    described_by_fields!();
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let slice = self.slices.get(unit);
+        let slice = slice.ok_or_else(|| SourceError::no_unit(unit))?.clone();
+        let set = self.sets.get(slice.set);
+        let set = set.ok_or_else(|| SourceError::no_unit(unit))?.clone();
+        let (parts, sequences) = (&set.parts, &slice.sequences);
+        let of = |start: u64, range: Range<u64>, bytes: u64| {
+            start + range.start * bytes..start + range.end * bytes
+        };
+        let mut ranges = vec![
+            of(parts.lengths, sequences.clone(), 4),
+            of(parts.places, sequences.clone(), 8),
+        ];
+        if self.has_documents() {
+            let bounds = slice.rows.start + 1..slice.rows.end + 1;
+            ranges.push(of(parts.bounds, bounds, 8));
+        }
+        let modes = parts.modes.filter(|_| columns.contains(&1));
+        ranges.extend(modes.map(|start| of(start, sequences.clone(), 1)));
+        ranges.retain(|range| !range.is_empty());
+        let index = open_ranges(&set.index, &ranges)?;
+        let is_read = columns.contains(&0) && !slice.bytes.is_empty();
+        let tokens = is_read.then(|| open_ranges(&set.tokens, std::slice::from_ref(&slice.bytes)));
+        let most = self.options.resources.batch_bytes as u64;
+        Ok(Box::new(MegatronRows {
+            sequences: Sequences::new(&set, &index, &slice, self.has_documents()),
+            modes: modes.map(|start| {
+                let range = of(start, sequences.clone(), 1);
+                FileRange::new(Arc::clone(&index), range.start, range.end)
+            }),
+            index,
+            tokens: tokens.transpose()?,
+            schema: project(&self.schema, columns),
+            has_tokens: columns.contains(&0),
+            rows_left: slice.rows.end - slice.rows.start,
+            batch_bytes: most.clamp(1, MOST_BYTES),
+            row_limit: self.options.limits.sample_bytes.min(MOST_BYTES),
+            waiting: None,
+            set,
+        }))
+    }
+
+    fn null_count(&self, _column: usize) -> Option<u64> {
+        Some(0)
+    }
+}
+
+/// The tokens of a row: the number of their bytes, and where they are.
+type RowPlaces = (u64, Vec<Range<u64>>);
+
+struct MegatronRows {
+    set: TokenSet,
+    index: Arc<File>,
+    sequences: Sequences,
+    modes: Option<FileRange>,
+    /// `None` if no tokens are read.
+    tokens: Option<Arc<File>>,
+    has_tokens: bool,
+    schema: SchemaRef,
+    rows_left: u64,
+    batch_bytes: u64,
+    row_limit: u64,
+    /// The row that did not fit into the last batch.
+    waiting: Option<RowPlaces>,
+}
+
+impl MegatronRows {
+    fn next_row(&mut self) -> Result<Option<RowPlaces>, SourceError> {
+        if let Some(row) = self.waiting.take() {
+            return Ok(Some(row));
+        }
+        if self.rows_left == 0 {
+            return Ok(None);
+        }
+        self.rows_left -= 1;
+        let end = self.sequences.row_end(&self.set)?;
+        let (mut size, mut places) = (0, Vec::<Range<u64>>::new());
+        while self.sequences.next < end {
+            let first = self.sequences.next;
+            let bytes = self.sequences.sequence(&self.set)?;
+            size += bytes.end - bytes.start;
+            SourceError::check_limit("sample-bytes", size, self.row_limit, || {
+                format!("{} sequence {first}", self.set.index.shown)
+            })?;
+            match places.last_mut() {
+                Some(last) if last.end == bytes.start => last.end = bytes.end,
+                _ => places.push(bytes),
+            }
+        }
+        Ok(Some((size, places)))
+    }
+
+    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let width = self.set.head.tokens.bytes();
+        let (mut size, mut lengths) = (0, Vec::new());
+        let mut places: Vec<Range<u64>> = Vec::new();
+        while let Some((bytes, row)) = self.next_row()? {
+            if !lengths.is_empty() && bytes > self.batch_bytes.saturating_sub(size) {
+                self.waiting = Some((bytes, row));
+                break;
+            }
+            size += bytes;
+            lengths.push(usize::try_from(bytes / width).unwrap_or(usize::MAX));
+            for bytes in row {
+                match places.last_mut() {
+                    Some(last) if last.end == bytes.start => last.end = bytes.end,
+                    _ => places.push(bytes),
+                }
+            }
+        }
+        let rows = lengths.len();
+        if rows == 0 {
+            self.set.index.check(&self.index)?;
+            if let Some(file) = &self.tokens {
+                self.set.tokens.check(file)?;
+            }
+            return Ok(None);
+        }
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        if self.has_tokens {
+            columns.push(self.lists(size, lengths, places)?);
+        }
+        if let Some(modes) = &mut self.modes {
+            let mut bytes = vec![0; rows];
+            modes
+                .read_exact(&mut bytes)
+                .map_err(|source| SourceError::io("read", &self.set.index.shown, source))?;
+            let modes = bytes.into_iter().map(u8::cast_signed);
+            columns.push(Arc::new(modes.collect::<Int8Array>()));
+        }
+        batch(&self.schema, columns, rows).map(Some)
+    }
+
+    /// Reads the tokens of rows.
+    fn lists(
+        &self,
+        size: u64,
+        lengths: Vec<usize>,
+        places: Vec<Range<u64>>,
+    ) -> Result<ArrayRef, SourceError> {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let mut values = MutableBuffer::from_len_zeroed(size);
+        let mut at = 0;
+        for place in places.iter().filter(|place| !place.is_empty()) {
+            let length = usize::try_from(place.end - place.start).unwrap_or(usize::MAX);
+            let into = values.as_slice_mut().get_mut(at..at + length);
+            let (Some(into), Some(file)) = (into, &self.tokens) else {
+                return Err(SourceError::bug("tokens outside the range of their unit"));
+            };
+            file.read_exact_at(into, place.start)
+                .map_err(|source| SourceError::io("read", &self.set.tokens.shown, source))?;
+            at += length;
+        }
+        let data_type = DataType::List(element(self.set.head.tokens));
+        let lists = lists_of_numbers(&data_type, vec![lengths], values);
+        lists.map_err(|error| SourceError::bug(error.to_string()))
+    }
+}
+
+impl Rows for MegatronRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let result = self.pull();
+        if result.is_err() {
+            (self.rows_left, self.waiting) = (0, None);
+        }
+        result
+    }
+}

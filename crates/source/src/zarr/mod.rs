@@ -1,0 +1,618 @@
+//! Reads windows of Zarr arrays: each window of the variables is a row.
+
+mod cache;
+mod store;
+mod windows;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayData, ArrayRef, Int64Array, RecordBatch, make_array};
+use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use shardmill_core::{Limits, escape};
+use shardmill_storage::Location;
+use shardmill_zarr::{DType, Shard, ZarrArray, copy_region};
+
+use crate::base::{Base, batch, described_by_fields, project};
+use crate::files::Fingerprint;
+use crate::walk::Listing;
+use crate::{
+    Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem,
+    Unit,
+};
+use cache::{ChunkCache, Decoded, Key};
+use store::{Wanted, ZarrStore};
+use windows::Windows;
+
+/// A unit has about this many bytes of windows.
+const UNIT_BYTES: u64 = 16 << 20;
+
+/// The most bytes of decoded chunks that are kept, without `--memory-limit`.
+const CACHE_BYTES: u64 = 512 << 20;
+
+/// The most chunks that are read at the same time.
+const CONCURRENT: usize = 16;
+
+/// The most windows in a batch.
+const MOST_ROWS: u64 = 4096;
+
+/// The most names that a hint lists.
+const SHOWN_NAMES: usize = 20;
+
+/// Windows of the arrays of a Zarr store.
+pub(crate) struct ZarrTable {
+    shared: Arc<Shared>,
+    schema: SchemaRef,
+    units: Vec<Unit>,
+    description: SourceDescription,
+}
+
+/// What the rows of all units share.
+struct Shared {
+    store: ZarrStore,
+    arrays: Vec<WindowedArray>,
+    windows: Windows,
+    cache: ChunkCache,
+    limits: Limits,
+    rows_per_batch: u64,
+}
+
+/// An array whose windows are a column.
+struct WindowedArray {
+    column: String,
+    /// Its name in the store.
+    path: String,
+    array: ZarrArray,
+    objects: Listing,
+    /// The axis of the windows of each dimension; `None` if a window has all of it.
+    axes: Vec<Option<usize>>,
+    /// The shape of a window.
+    shape: Vec<u64>,
+    /// A chunk that does not exist.
+    filled: Decoded,
+}
+
+/// An array of the store, and the name of its column.
+struct FoundArray {
+    column: String,
+    path: String,
+    array: ZarrArray,
+}
+
+/// Finds the variables and the coordinates of their windows.
+pub(crate) fn open(
+    locations: &[Location],
+    options: &SourceOptions,
+) -> Result<ZarrTable, SourceError> {
+    let zarr = &options.samples.zarr;
+    let [location] = locations else {
+        return Err(SourceProblem::Option.at("SOURCE", "Zarr stores are converted one by one"));
+    };
+    if zarr.variables.is_empty() || zarr.window.is_empty() {
+        return Err(SourceProblem::Option
+            .at(
+                "--from zarr",
+                "needs the variables and the size of a window",
+            )
+            .with_hint("pass --variable NAME and --window DIMENSION=SIZE,..."));
+    }
+    let store = ZarrStore::open(location, options)?;
+    let mut found = Vec::new();
+    for name in &zarr.variables {
+        found.push(variable(&store, name, &options.limits)?);
+    }
+    let windows = Windows::new(zarr, &lengths(&store, &found)?)?;
+    add_coordinates(&store, &windows, &mut found, &options.limits)?;
+    lengths(&store, &found)?;
+    let arrays = found
+        .into_iter()
+        .map(|found| windowed(&store, found, &windows));
+    let arrays: Vec<WindowedArray> = arrays.collect::<Result<_, _>>()?;
+    let schema = schema(&store, &arrays, &windows)?;
+    let bytes = arrays.iter().map(WindowedArray::window_bytes);
+    let row_bytes = bytes.fold(0, u64::saturating_add);
+    SourceError::check_limit(
+        "sample-bytes",
+        row_bytes,
+        options.limits.sample_bytes,
+        || "--window".to_owned(),
+    )?;
+    let description = describe(&store, &arrays, windows.count);
+    let units = cut(windows.count, row_bytes, description.bytes);
+    let most = options
+        .resources
+        .memory_limit
+        .map_or(CACHE_BYTES, |most| most / 2);
+    let shared = Shared {
+        store,
+        arrays,
+        windows,
+        cache: ChunkCache::new(most),
+        limits: options.limits.clone(),
+        rows_per_batch: (options.resources.batch_bytes as u64 / row_bytes.max(1))
+            .clamp(1, MOST_ROWS),
+    };
+    Ok(ZarrTable {
+        shared: Arc::new(shared),
+        schema: Arc::new(schema),
+        units,
+        description,
+    })
+}
+
+/// Returns the array of a variable.
+fn variable(store: &ZarrStore, name: &str, limits: &Limits) -> Result<FoundArray, SourceError> {
+    let is_name = shardmill_core::check_relative_path(name).is_ok();
+    let array = match is_name {
+        true => store.array(name, limits)?,
+        false => None,
+    };
+    let array = array.ok_or_else(|| {
+        let (group, _) = name.rsplit_once('/').unwrap_or_default();
+        let reason = format!("there is no array `{}`", escape(name));
+        let error = SourceProblem::ZarrVariable.at(store.shown(""), reason);
+        let mut known = if is_name {
+            store.members(group)
+        } else {
+            Vec::new()
+        };
+        known.truncate(SHOWN_NAMES);
+        let known: Vec<_> = known.iter().map(|name| escape(name)).collect();
+        match known.is_empty() {
+            true => error,
+            false => error.with_hint(format!("the store has {}", known.join(", "))),
+        }
+    })?;
+    Ok(FoundArray {
+        column: name.to_owned(),
+        path: name.to_owned(),
+        array,
+    })
+}
+
+/// Returns the names of the dimensions of an array.
+fn dimensions<'a>(store: &ZarrStore, found: &'a FoundArray) -> Result<&'a [String], SourceError> {
+    let FoundArray { path, array, .. } = found;
+    let wrong = |reason: &str| Err(SourceProblem::ZarrWindow.at(store.shown(path), reason));
+    let Some(names) = &array.dimensions else {
+        return wrong("its dimensions have no names, which windows need");
+    };
+    if names.is_empty() {
+        return wrong("it has a single value, of which there are no windows");
+    }
+    if names
+        .iter()
+        .enumerate()
+        .any(|(at, name)| names.iter().skip(at + 1).any(|other| other == name))
+    {
+        return wrong("two of its dimensions have the same name");
+    }
+    Ok(names)
+}
+
+/// Returns the lengths of all dimensions, which must be the same in all arrays.
+fn lengths<'a>(
+    store: &ZarrStore,
+    found: &'a [FoundArray],
+) -> Result<BTreeMap<&'a str, u64>, SourceError> {
+    let mut lengths = BTreeMap::new();
+    for own in found {
+        for (name, length) in dimensions(store, own)?.iter().zip(&own.array.shape) {
+            let known = *lengths.entry(name.as_str()).or_insert(*length);
+            if known != *length {
+                let name = escape(name);
+                let reason = format!(
+                    "its dimension `{name}` has {length} elements, and that of another array {known}"
+                );
+                return Err(SourceProblem::ZarrWindow.at(store.shown(&own.path), reason));
+            }
+        }
+    }
+    Ok(lengths)
+}
+
+/// Adds the coordinates of the dimensions that windows move along: arrays of one dimension with the name of it, in the
+/// group of the first variable. A coordinate of text is left out.
+fn add_coordinates(
+    store: &ZarrStore,
+    windows: &Windows,
+    found: &mut Vec<FoundArray>,
+    limits: &Limits,
+) -> Result<(), SourceError> {
+    let group = found.first().and_then(|own| own.path.rsplit_once('/'));
+    let group = group.map_or(String::new(), |(group, _)| format!("{group}/"));
+    for axis in &windows.axes {
+        let path = format!("{group}{}", axis.name);
+        let is_name = shardmill_core::check_relative_path(&path).is_ok();
+        if !is_name || found.iter().any(|own| own.path == path) {
+            continue;
+        }
+        let array = match store.array(&path, limits) {
+            Ok(array) => array.filter(|array| {
+                array.dimensions.as_deref() == Some(std::slice::from_ref(&axis.name))
+            }),
+            Err(SourceError::Described {
+                id: "type-unsupported",
+                ..
+            }) => None,
+            Err(error) => return Err(error),
+        };
+        found.extend(array.map(|array| FoundArray {
+            column: axis.name.clone(),
+            path,
+            array,
+        }));
+    }
+    Ok(())
+}
+
+/// Lists the objects of an array, and returns the shape of its windows.
+fn windowed(
+    store: &ZarrStore,
+    found: FoundArray,
+    windows: &Windows,
+) -> Result<WindowedArray, SourceError> {
+    let names = dimensions(store, &found)?.iter();
+    let axes: Vec<Option<usize>> = names
+        .map(|name| windows.axes.iter().position(|axis| axis.name == *name))
+        .collect();
+    let pairs = axes.iter().zip(&found.array.shape);
+    let size = |(axis, length): (&Option<usize>, &u64)| {
+        axis.and_then(|axis| windows.axes.get(axis))
+            .map_or(*length, |axis| axis.size)
+    };
+    let shape: Vec<u64> = pairs.map(size).collect();
+    let objects = store.list(&found.path)?;
+    let elements = found.array.chunk_bytes() / found.array.dtype.size() as u64;
+    let filled = found
+        .array
+        .fill
+        .repeat(usize::try_from(elements).unwrap_or(0));
+    Ok(WindowedArray {
+        column: found.column,
+        path: found.path,
+        array: found.array,
+        objects,
+        axes,
+        shape,
+        filled: Arc::new(filled),
+    })
+}
+
+fn schema(
+    store: &ZarrStore,
+    arrays: &[WindowedArray],
+    windows: &Windows,
+) -> Result<Schema, SourceError> {
+    let mut fields = Vec::new();
+    for own in arrays {
+        let mut data_type = arrow_type(own.array.dtype);
+        for length in own.shape.iter().rev() {
+            let length = i32::try_from(*length).ok().filter(|length| *length > 0);
+            let length = length.ok_or_else(|| {
+                SourceProblem::ZarrWindow.at(
+                    store.shown(&own.path),
+                    "a window has no elements, or 2³¹ and more of them, along a dimension",
+                )
+            })?;
+            data_type =
+                DataType::FixedSizeList(Arc::new(Field::new("item", data_type, false)), length);
+        }
+        fields.push(Field::new(&own.column, data_type, false));
+    }
+    let starts = windows.axes.iter();
+    fields.extend(
+        starts.map(|axis| Field::new(format!("{}_start", axis.name), DataType::Int64, false)),
+    );
+    SourceError::check_names(fields.iter().map(|field| field.name().as_str()), || {
+        store.shown("")
+    })?;
+    Ok(Schema::new(fields))
+}
+
+/// Returns the type of elements. Truth values are bytes, because arrays of them have no encoding.
+const fn arrow_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::Bool | DType::UInt8 => DataType::UInt8,
+        DType::Int8 => DataType::Int8,
+        DType::Int16 => DataType::Int16,
+        DType::Int32 => DataType::Int32,
+        DType::Int64 => DataType::Int64,
+        DType::UInt16 => DataType::UInt16,
+        DType::UInt32 => DataType::UInt32,
+        DType::UInt64 => DataType::UInt64,
+        DType::Float16 => DataType::Float16,
+        DType::Float32 => DataType::Float32,
+        DType::Float64 => DataType::Float64,
+    }
+}
+
+fn describe(store: &ZarrStore, arrays: &[WindowedArray], rows: u64) -> SourceDescription {
+    let mut description = SourceDescription::new(SourceKind::Zarr);
+    let mut fingerprint = Fingerprint::new(SourceKind::Zarr);
+    for own in arrays {
+        for (name, file_version) in own.objects.iter() {
+            description.bytes += file_version.bytes;
+            fingerprint.add(&format!("{}/{name}", own.path), file_version);
+        }
+    }
+    description.files.push(SourceFile {
+        path: store.shown(""),
+        bytes: description.bytes,
+    });
+    description.rows = Some(rows);
+    description.fingerprint = fingerprint.finish();
+    description
+}
+
+/// Divides the windows into units.
+fn cut(count: u64, row_bytes: u64, bytes: u64) -> Vec<Unit> {
+    let rows = (UNIT_BYTES / row_bytes.max(1)).max(1);
+    let starts = (0..count.div_ceil(rows)).map(|unit| unit * rows);
+    starts
+        .map(|first| {
+            let rows = rows.min(count - first);
+            Unit {
+                file: Some(0),
+                first_row: Some(first),
+                rows: Some(rows),
+                bytes: u64::try_from(u128::from(bytes) * u128::from(rows) / u128::from(count))
+                    .unwrap_or(bytes),
+            }
+        })
+        .collect()
+}
+
+impl Base for ZarrTable {
+    described_by_fields!();
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let found = self
+            .units
+            .get(unit)
+            .and_then(|unit| unit.first_row.zip(unit.rows));
+        let (first, rows) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+        Ok(Box::new(ZarrRows {
+            shared: Arc::clone(&self.shared),
+            columns: columns.to_vec(),
+            schema: project(&self.schema, columns),
+            rows: first..first + rows,
+        }))
+    }
+
+    fn null_count(&self, _column: usize) -> Option<u64> {
+        Some(0)
+    }
+}
+
+/// The windows of a unit.
+struct ZarrRows {
+    shared: Arc<Shared>,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+    rows: Range<u64>,
+}
+
+impl Rows for ZarrRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let end = self
+            .rows
+            .end
+            .min(self.rows.start.saturating_add(self.shared.rows_per_batch));
+        if self.rows.is_empty() {
+            return Ok(None);
+        }
+        let starts: Vec<Vec<u64>> = (self.rows.start..end)
+            .map(|row| self.shared.windows.starts(row))
+            .collect();
+        let columns = self.columns.iter().zip(self.schema.fields());
+        let columns =
+            columns.map(|(column, field)| self.shared.column(*column, field.data_type(), &starts));
+        let columns: Result<Vec<ArrayRef>, SourceError> = columns.collect();
+        // After an error, the unit cannot be read further.
+        self.rows.start = if columns.is_ok() { end } else { self.rows.end };
+        batch(&self.schema, columns?, starts.len()).map(Some)
+    }
+}
+
+impl Shared {
+    /// Returns a column of the windows with these starts.
+    fn column(
+        &self,
+        column: usize,
+        data_type: &DataType,
+        starts: &[Vec<u64>],
+    ) -> Result<ArrayRef, SourceError> {
+        let Some(own) = self.arrays.get(column) else {
+            let axis = column - self.arrays.len();
+            let start = |starts: &Vec<u64>| starts.get(axis).copied().unwrap_or(0).cast_signed();
+            return Ok(Arc::new(starts.iter().map(start).collect::<Int64Array>()));
+        };
+        let bytes = usize::try_from(own.window_bytes()).unwrap_or(usize::MAX);
+        let mut values = MutableBuffer::from_len_zeroed(bytes.saturating_mul(starts.len()));
+        for (window, starts) in values.as_slice_mut().chunks_exact_mut(bytes).zip(starts) {
+            self.fill_window(column, own, starts, window)?;
+        }
+        fixed_lists(data_type, starts.len(), values.into())
+    }
+
+    /// Copies a window of an array from its chunks.
+    fn fill_window(
+        &self,
+        number: usize,
+        own: &WindowedArray,
+        starts: &[u64],
+        window: &mut [u8],
+    ) -> Result<(), SourceError> {
+        let starts: Vec<u64> = own
+            .axes
+            .iter()
+            .map(|axis| axis.and_then(|axis| starts.get(axis)).copied().unwrap_or(0))
+            .collect();
+        let chunk_shape = &own.array.chunk_shape;
+        let needed = chunks_of(&starts, &own.shape, chunk_shape);
+        for group in needed.chunks(CONCURRENT) {
+            for (chunk, decoded) in group.iter().zip(self.chunks(number, own, group)?) {
+                let mut from = Vec::with_capacity(starts.len());
+                let mut to = Vec::with_capacity(starts.len());
+                let mut extent = Vec::with_capacity(starts.len());
+                for (((start, size), at), length) in
+                    starts.iter().zip(&own.shape).zip(chunk).zip(chunk_shape)
+                {
+                    let first = (*start).max(at * length);
+                    from.push(first - at * length);
+                    to.push(first - start);
+                    extent.push((start + size).min((at + 1) * length) - first);
+                }
+                let into = (&mut *window, own.shape.as_slice());
+                copy_region(
+                    (&decoded, chunk_shape),
+                    &from,
+                    into,
+                    &to,
+                    &extent,
+                    own.array.dtype.size(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns decoded chunks, whose indexes ascend.
+    fn chunks(
+        &self,
+        array: usize,
+        own: &WindowedArray,
+        chunks: &[Vec<u64>],
+    ) -> Result<Vec<Decoded>, SourceError> {
+        let grid = own.array.grid();
+        let keys: Vec<Key> = chunks
+            .iter()
+            .map(|chunk| Key {
+                array,
+                is_index: false,
+                number: chunk
+                    .iter()
+                    .zip(&grid)
+                    .fold(0, |number, (at, length)| number * length + at),
+            })
+            .collect();
+        let load = |missing: &[Key]| {
+            let wanted = keys
+                .iter()
+                .zip(chunks)
+                .filter(|(key, _)| missing.contains(key));
+            let wanted = wanted.map(|(_, chunk)| self.locate(array, own, chunk));
+            let wanted: Vec<Option<Wanted>> = wanted.collect::<Result<_, _>>()?;
+            let present: Vec<&Wanted> = wanted.iter().flatten().collect();
+            let mut found = self.store.fetch(&present)?.into_iter().zip(&present);
+            let decode = |wanted: &Option<Wanted>| match wanted.as_ref().and_then(|_| found.next())
+            {
+                None => Ok(Arc::clone(&own.filled)),
+                Some((bytes, wanted)) => own
+                    .array
+                    .decode(&bytes, &self.limits)
+                    .map(Arc::new)
+                    .map_err(|error| self.store.failed(&wanted.name, error)),
+            };
+            wanted.iter().map(decode).collect()
+        };
+        self.cache.get(&keys, load)
+    }
+
+    /// Returns where a chunk is, or `None` if it does not exist.
+    fn locate(
+        &self,
+        array: usize,
+        own: &WindowedArray,
+        chunk: &[u64],
+    ) -> Result<Option<Wanted>, SourceError> {
+        let place = own.array.place(chunk);
+        let Some(file_version) = own.objects.find(&place.object) else {
+            return Ok(None);
+        };
+        let name = format!("{}/{}", own.path, place.object);
+        let bytes = file_version.bytes;
+        let wanted = |range| Wanted {
+            name: name.clone(),
+            file_version,
+            range,
+        };
+        let (Some(shard), Some(in_shard)) = (&own.array.shard, place.in_shard) else {
+            SourceError::check_limit("shard-bytes", bytes, self.limits.shard_bytes, || {
+                self.store.shown(&name)
+            })?;
+            return Ok(Some(wanted(None)));
+        };
+        let failed = |error| self.store.failed(&name, error);
+        let key = Key {
+            array,
+            is_index: true,
+            number: place.object_number,
+        };
+        let index = self.cache.get(&[key], |_| {
+            let range = shard.index_range(bytes).map_err(failed)?;
+            let found = self.store.fetch(&[&wanted(Some(range))])?;
+            let found = found.iter().map(|bytes| {
+                shard
+                    .index(bytes, &self.limits)
+                    .map(Arc::new)
+                    .map_err(failed)
+            });
+            found.collect()
+        })?;
+        let index = index.first().map_or(&[][..], |index| index.as_slice());
+        let range = Shard::range(index, in_shard, bytes).map_err(failed)?;
+        Ok(range.map(|range| wanted(Some(range))))
+    }
+}
+
+impl WindowedArray {
+    fn window_bytes(&self) -> u64 {
+        let elements = self
+            .shape
+            .iter()
+            .fold(1_u64, |all, own| all.saturating_mul(*own));
+        elements.saturating_mul(self.array.dtype.size() as u64)
+    }
+}
+
+/// Returns the indexes of the chunks that overlap a window, in row-major order.
+fn chunks_of(starts: &[u64], shape: &[u64], chunk_shape: &[u64]) -> Vec<Vec<u64>> {
+    let mut all = vec![Vec::new()];
+    for ((start, size), length) in starts.iter().zip(shape).zip(chunk_shape) {
+        let own = start / length..=(start + size - 1) / length;
+        let longer = all.iter().flat_map(|before| {
+            own.clone()
+                .map(move |at| [before.as_slice(), &[at]].concat())
+        });
+        all = longer.collect();
+    }
+    all
+}
+
+/// Returns an array of nested lists of fixed sizes over these values.
+fn fixed_lists(data_type: &DataType, rows: usize, values: Buffer) -> Result<ArrayRef, SourceError> {
+    fn data(
+        data_type: &DataType,
+        rows: usize,
+        values: Buffer,
+    ) -> Result<ArrayData, arrow::error::ArrowError> {
+        let builder = ArrayData::builder(data_type.clone()).len(rows);
+        match data_type {
+            DataType::FixedSizeList(field, size) => {
+                let inner = rows.saturating_mul(usize::try_from(*size).unwrap_or(0));
+                builder
+                    .add_child_data(data(field.data_type(), inner, values)?)
+                    .build()
+            }
+            _ => builder.add_buffer(values).build(),
+        }
+    }
+    let built = data(data_type, rows, values);
+    built
+        .map(make_array)
+        .map_err(|error| SourceError::bug(format!("windows do not fit their type: {error}")))
+}

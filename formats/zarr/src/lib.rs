@@ -1,0 +1,41 @@
+//! Zarr arrays: the bytes of metadata and chunks in, values out.
+//!
+//! [`ZarrArray`] is the metadata of an array, from [`ZarrArray::parse_v2`] or [`ZarrArray::parse_v3`]. It tells which
+//! object holds a chunk ([`ZarrArray::place`]), and decodes the object ([`ZarrArray::decode`]) into little-endian values
+//! in row-major order. Of a sharded array, the chunks are the inner ones, and [`Shard`] finds them in their object.
+//! [`copy_region`] copies a part of one array into another.
+//!
+//! Codecs: `bytes`, `transpose`, `sharding_indexed`, `gzip`, `zlib`, `zstd`, `lz4`, `blosc` with LZ4, zlib or Zstandard,
+//! and `crc32c`. The caller opens objects. Every length in them is checked before memory is allocated, and a chunk has
+//! exactly the size that the metadata states.
+//!
+//! Formats: Zarr storage specification version 2, Zarr core specification version 3, and version 1 of the Blosc format.
+
+mod error; // The error of this crate.
+
+mod dtype; // Types of elements and fill values.
+mod region; // Parts of arrays.
+
+mod compression; // Compressed bytes.
+
+mod blosc; // Buffers that Blosc compressed.
+
+mod codec; // Codecs of chunks.
+
+mod shard; // Chunks of a shard.
+
+mod array; // The metadata of an array.
+
+mod v2; // Metadata of version 2.
+mod v3; // Metadata of version 3.
+
+pub use array::{ChunkPlace, ZarrArray};
+pub use error::ZarrError;
+pub use region::copy_region;
+pub use shard::Shard;
+pub use shardmill_core::DType;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
