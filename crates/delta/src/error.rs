@@ -5,25 +5,26 @@ use std::io;
 use shardmill_core::{Diagnostic, ErrorKind, escape, io_error_id};
 use shardmill_storage::StorageError;
 
-/// What is wrong with a table. The page of errors of the manual describes each problem under its id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
-    NoTable,
-    Log,
-    Feature,
-    Path,
-    Version,
-    Timestamp,
-    FileMissing,
-    FileTwice,
-    RowCount,
-    PartitionValue,
-    DeletionVector,
-    FieldIds,
-    Column,
-    Type,
-    Footer,
-    DuplicateColumn,
+shardmill_core::problems! {
+    /// What is wrong with a table. The page of errors of the manual describes each problem under its id.
+    pub(crate) enum Problem {
+        NoTable => (NotFound, "delta-no-table"),
+        Log => (Corrupt, "delta-log"),
+        Feature => (Unsupported, "delta-feature"),
+        Path => (Corrupt, "delta-path"),
+        Version => (InvalidInput, "delta-version", VERSIONS),
+        Timestamp => (InvalidInput, "delta-timestamp", VERSIONS),
+        FileMissing => (NotFound, "delta-file-missing", "read a later version, or bring the file back from a backup"),
+        FileTwice => (InvalidInput, "source-duplicate"),
+        RowCount => (Corrupt, "delta-row-count"),
+        PartitionValue => (Corrupt, "delta-partition-value"),
+        DeletionVector => (Corrupt, "delta-deletion-vector"),
+        FieldIds => (Corrupt, "delta-field-ids", "the file was not written for this table: write its rows again with a writer that knows column mapping"),
+        Column => (Corrupt, "delta-column"),
+        Type => (Unsupported, "type-unsupported"),
+        Footer => (Corrupt, "parquet-footer"),
+        DuplicateColumn => (InvalidInput, "source-duplicate-column"),
+    }
 }
 
 impl Problem {
@@ -37,39 +38,6 @@ impl Problem {
             hint,
         }
     }
-
-    /// Returns the kind, the stable id and the hint of the problem.
-    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
-        use ErrorKind::{Corrupt, InvalidInput, NotFound, Unsupported};
-        match self {
-            Self::NoTable => (NotFound, "delta-no-table", None),
-            Self::Log => (Corrupt, "delta-log", None),
-            Self::Feature => (Unsupported, "delta-feature", None),
-            Self::Path => (Corrupt, "delta-path", None),
-            Self::Version => (InvalidInput, "delta-version", Some(VERSIONS)),
-            Self::Timestamp => (InvalidInput, "delta-timestamp", Some(VERSIONS)),
-            Self::FileMissing => (
-                NotFound,
-                "delta-file-missing",
-                Some("read a later version, or bring the file back from a backup"),
-            ),
-            Self::FileTwice => (InvalidInput, "source-duplicate", None),
-            Self::RowCount => (Corrupt, "delta-row-count", None),
-            Self::PartitionValue => (Corrupt, "delta-partition-value", None),
-            Self::DeletionVector => (Corrupt, "delta-deletion-vector", None),
-            Self::FieldIds => (
-                Corrupt,
-                "delta-field-ids",
-                Some(
-                    "the file was not written for this table: write its rows again with a writer that knows column mapping",
-                ),
-            ),
-            Self::Column => (Corrupt, "delta-column", None),
-            Self::Type => (Unsupported, "type-unsupported", None),
-            Self::Footer => (Corrupt, "parquet-footer", None),
-            Self::DuplicateColumn => (InvalidInput, "source-duplicate-column", None),
-        }
-    }
 }
 
 const VERSIONS: &str = "`shardmill inspect` shows which versions there are";
@@ -81,17 +49,15 @@ pub struct DeltaProblem(Problem);
 /// An error of reading the log of a Delta table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum DeltaError {
     /// A table, or a file of it, that cannot be used.
     #[error("{message}")]
     Table {
-        /// The category.
         problem: DeltaProblem,
         /// The table or file, escaped.
         object: String,
-        /// What is wrong.
         message: String,
-        /// What to do about it.
         hint: Option<&'static str>,
     },
     /// The operating system reported an error.
@@ -99,9 +65,7 @@ pub enum DeltaError {
     Io {
         /// What was attempted: `open`, `read`.
         action: &'static str,
-        /// The path.
         path: String,
-        /// The operating system's error.
         #[source]
         source: io::Error,
     },

@@ -23,7 +23,7 @@ mod values;
 mod variant;
 
 pub use error::{DeltaError, DeltaProblem};
-pub use log::{Deletion, DeltaTable, LogFile, LogPath, Version};
+pub use log::{Deletion, DeltaTable, LOG_FOLDER, LogFile, LogPath, Version};
 pub use schema::Column;
 pub use shape::{Finder, Found, Shape, file_fields};
 pub use summary::{

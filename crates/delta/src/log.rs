@@ -1,17 +1,17 @@
 //! Reads the log: the version, its files, and their deleted rows. The Delta kernel replays it.
 
+mod adds;
 mod alias;
 mod commits;
 mod history;
 mod log_file;
+mod table;
+mod version;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch, StructArray};
-use arrow::datatypes::{Fields, Int32Type, Int64Type};
-use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
+use arrow::array::Array as _;
 use delta_kernel::engine::arrow_data::EngineDataArrowExt as _;
 use delta_kernel::history_manager::error::LogHistoryError;
 use delta_kernel::history_manager::{HistoryCommitType, get_earliest_commit, latest_version_as_of};
@@ -19,10 +19,8 @@ use delta_kernel::object_store::DynObjectStore;
 use delta_kernel::object_store::local::LocalFileSystem;
 use delta_kernel::object_store::path::Path as ObjectPath;
 use delta_kernel::table_features::{ColumnMappingMode, TableFeature};
-use delta_kernel::{Engine, KernelError, Snapshot, SnapshotRef};
+use delta_kernel::{KernelError, Snapshot, SnapshotRef};
 use delta_kernel_default_engine::DefaultEngineBuilder;
-use roaring::RoaringTreemap;
-use serde::Deserialize;
 use shardmill_storage::{Location, Remote};
 use url::Url;
 
@@ -31,13 +29,13 @@ use shardmill_core::escape;
 
 use crate::error::{DeltaError, Problem};
 use crate::schema::{Column, columns};
-use crate::shape::{Finder, has_ids};
 use crate::store::KernelStore;
 use crate::summary::{DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice};
 use crate::time::shown_time;
-use crate::values::parse_value;
-use log_file::vector_id;
+use adds::{Adds, records};
 pub use log_file::{Deletion, LogFile, LogPath};
+pub use table::DeltaTable;
+pub use version::Version;
 
 /// The table features that this crate supports. It refuses a table that requires any other.
 const READABLE: &[TableFeature] = &[
@@ -57,37 +55,14 @@ const READABLE: &[TableFeature] = &[
 const CATALOG: &str =
     "its catalog alone knows its versions: export the rows as Parquet there and convert that";
 
-/// One version of a table.
-pub struct Version {
-    summary: DeltaSummary,
-    columns: Vec<Column>,
-    /// For each column, its position among the partition columns, if it is one.
-    partitions: Vec<Option<usize>>,
-    mode: ColumnMappingMode,
-    files: Vec<LogFile>,
-    identity: String,
-    table: DeltaTable,
-}
-
 /// The folder of the log in a table.
-const LOG_FOLDER: &str = "_delta_log";
+pub const LOG_FOLDER: &str = "_delta_log";
 
 /// The URL of the bucket that the kernel sees.
 const BUCKET: &str = "s3://bucket/";
 
 /// The most bytes of one log file, or of one file with deletion vectors.
 const LOG_BYTES: u64 = 4 << 30;
-
-/// A folder, or a prefix of a store, that has the log of a table.
-pub struct DeltaTable {
-    shown: String,
-    root: Url,
-    directory: PathBuf,
-    /// For a table in a store: the whole bucket, so that the path of a file is its key.
-    bucket: Option<Remote>,
-    kernel: Option<KernelStore>,
-    engine: Arc<dyn Engine>,
-}
 
 /// Runs work of the kernel, whose panics become ordinary errors.
 fn without_panics<T>(
@@ -533,283 +508,7 @@ impl DeltaTable {
     }
 }
 
-impl fmt::Debug for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Version")
-            .field("table", &self.table.shown)
-            .field("version", &self.summary.version)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Version {
-    /// Describes the version.
-    #[must_use]
-    pub const fn summary(&self) -> &DeltaSummary {
-        &self.summary
-    }
-
-    /// Returns the data files, sorted by path.
-    #[must_use]
-    pub fn files(&self) -> &[LogFile] {
-        &self.files
-    }
-
-    /// Returns the columns, in the order of the schema.
-    #[must_use]
-    pub fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    /// Returns the position of a column among the partition columns, if it is one.
-    #[must_use]
-    pub fn partition(&self, column: usize) -> Option<usize> {
-        self.partitions.get(column).copied().flatten()
-    }
-
-    /// Returns a text that differs between versions whose rows are read in another way.
-    #[must_use]
-    pub fn identity(&self) -> &str {
-        &self.identity
-    }
-
-    /// Returns a file in messages.
-    #[must_use]
-    pub fn shown(&self, file: &LogFile) -> String {
-        match file.path.shown.starts_with('/') {
-            true => file.path.shown.clone(),
-            false => format!(
-                "{}/{}",
-                self.table.shown.trim_end_matches('/'),
-                file.path.shown
-            ),
-        }
-    }
-
-    /// Builds the error about a data file or deletion vector that the log lists and that no longer exists.
-    #[must_use]
-    pub fn missing(&self, file: &str) -> DeltaError {
-        let version = self.summary.version;
-        Problem::FileMissing.at(
-            file,
-            format!(
-                "version {version} of the table consists of this file among others, and it does not exist: vacuumed?"
-            ),
-        )
-    }
-
-    /// Returns what finds the columns of the table among the columns of a file.
-    ///
-    /// # Errors
-    ///
-    /// `delta-field-ids` if columns are found by ids and the file has none.
-    pub fn finder<'a>(&self, shown: &'a str, fields: &Fields) -> Result<Finder<'a>, DeltaError> {
-        let mut columns = self.columns.iter().zip(&self.partitions);
-        let reads = columns.any(|(column, partition)| partition.is_none() && !column.is_void());
-        if self.mode == ColumnMappingMode::Id && reads && !has_ids(fields) {
-            return Err(Problem::FieldIds.at(shown, "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"));
-        }
-        Ok(Finder {
-            file: shown,
-            mode: self.mode,
-        })
-    }
-
-    /// Returns the values of the partition columns for a file, each as an array of one value.
-    ///
-    /// # Errors
-    ///
-    /// `delta-partition-value` if a text is no value of its column.
-    pub fn partition_values(&self, file: &LogFile) -> Result<Vec<ArrayRef>, DeltaError> {
-        let mut values = Vec::new();
-        for (column, partition) in self.columns.iter().zip(&self.partitions) {
-            if partition.is_none() {
-                continue;
-            }
-            let text = file
-                .partition_values
-                .iter()
-                .find(|(name, _)| name == column.definition.physical_name(self.mode))
-                .and_then(|(_, value)| value.as_deref());
-            let data_type = column.field.data_type();
-            let value = parse_value(text, data_type)
-                .filter(|value| column.field.is_nullable() || value.null_count() == 0);
-            values.push(value.ok_or_else(|| {
-                let (name, text) = (escape(column.field.name()), escape(text.unwrap_or_default()));
-                Problem::PartitionValue.at(
-                    self.shown(file),
-                    format!(
-                        "the table log gives the partition column `{name}` the value `{text}`, which is no {data_type}"
-                    ),
-                )
-            })?);
-        }
-        Ok(values)
-    }
-
-    /// Returns the deleted rows of a file that has `rows` rows; `None` if it has no deletion vector.
-    ///
-    /// # Errors
-    ///
-    /// `delta-row-count` and `delta-deletion-vector` if the log does not fit the file.
-    pub fn deleted(&self, file: &LogFile, rows: u64) -> Result<Option<RoaringTreemap>, DeltaError> {
-        let shown = self.shown(file);
-        if let Some(claimed) = file.records.filter(|claimed| *claimed != rows) {
-            let reason = format!("has {rows} rows, and the table log says {claimed}");
-            return Err(Problem::RowCount.at(shown, reason));
-        }
-        let Some(deletion) = &file.deletion else {
-            return Ok(None);
-        };
-        let deleted = self.deletion_vector(&shown, deletion)?;
-        match deleted.max().filter(|last| *last >= rows) {
-            None => Ok(Some(deleted)),
-            Some(last) => {
-                let reason = format!("deletion vector: deletes row {last} of {rows}");
-                Err(Problem::DeletionVector.at(shown, reason))
-            }
-        }
-    }
-
-    fn deletion_vector(
-        &self,
-        file: &str,
-        deletion: &Deletion,
-    ) -> Result<RoaringTreemap, DeltaError> {
-        let wrong =
-            |reason: String| Problem::DeletionVector.at(file, format!("deletion vector: {reason}"));
-        let storage = self.table.engine.storage_handler();
-        let read = catch(|| deletion.descriptor.read(storage, &self.table.root)).map_err(wrong)?;
-        let deleted = read.map_err(|error| match error.without_backtrace() {
-            KernelError::FileNotFound(_) if self.table.bucket.is_some() => self.missing(file),
-            KernelError::FileNotFound(_) => {
-                let place = deletion
-                    .descriptor
-                    .absolute_path(&self.table.root)
-                    .ok()
-                    .flatten();
-                let place = place.and_then(|place| place.to_file_path().ok());
-                let place = place.map(|place| place.display().to_string());
-                self.missing(place.as_deref().unwrap_or(file))
-            }
-            other => match self
-                .table
-                .kernel
-                .as_ref()
-                .and_then(KernelStore::take_failure)
-            {
-                Some(failure) => failure.into(),
-                None => wrong(one_line(&other.to_string())),
-            },
-        })?;
-        let claimed = u64::try_from(deletion.descriptor.cardinality).unwrap_or(0);
-        if deleted.len() != claimed {
-            return Err(wrong(format!(
-                "has {} rows, and the table log says {claimed}",
-                deleted.len()
-            )));
-        }
-        Ok(deleted)
-    }
-}
-
 /// Builds the error about a folder without a table.
 fn no_table(shown: &str) -> DeltaError {
     Problem::NoTable.at(shown, "has no `_delta_log` with a version in it")
-}
-
-/// Returns the number of rows that the statistics of a file claim.
-fn records(statistics: &str) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Statistics {
-        #[serde(rename = "numRecords")]
-        records: Option<u64>,
-    }
-    serde_json::from_str::<Statistics>(statistics).ok()?.records
-}
-
-/// The columns of the kernel's file list.
-struct Adds<'a> {
-    paths: &'a arrow::array::StringArray,
-    sizes: &'a arrow::array::Int64Array,
-    stats: &'a arrow::array::StringArray,
-    deletions: &'a StructArray,
-    partition_values: &'a arrow::array::MapArray,
-}
-
-impl<'a> Adds<'a> {
-    fn of(batch: &'a RecordBatch) -> Option<Self> {
-        let text = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
-        let constants = batch
-            .column_by_name("fileConstantValues")?
-            .as_struct_opt()?;
-        Some(Self {
-            paths: text("path")?,
-            sizes: batch
-                .column_by_name("size")?
-                .as_primitive_opt::<Int64Type>()?,
-            stats: text("stats")?,
-            deletions: batch.column_by_name("deletionVector")?.as_struct_opt()?,
-            partition_values: constants.column_by_name("partitionValues")?.as_map_opt()?,
-        })
-    }
-
-    fn partition_values(&self, row: usize) -> Vec<(String, Option<String>)> {
-        if self.partition_values.is_null(row) {
-            return Vec::new();
-        }
-        let entries = self.partition_values.value(row);
-        let texts = |column: usize| entries.columns().get(column)?.as_string_opt::<i32>();
-        let Some((keys, values)) = texts(0).zip(texts(1)) else {
-            return Vec::new();
-        };
-        let of = |values: &arrow::array::StringArray, at: usize| {
-            (!values.is_null(at)).then(|| values.value(at).to_owned())
-        };
-        let mut found: Vec<_> = (0..entries.len())
-            .filter_map(|at| Some((of(keys, at)?, of(values, at))))
-            .collect();
-        found.sort();
-        found
-    }
-
-    fn deletion(&self, row: usize) -> Option<Result<Deletion, KernelError>> {
-        if self.deletions.is_null(row) {
-            return None;
-        }
-        let text = |name: &str| {
-            let array = self
-                .deletions
-                .column_by_name(name)?
-                .as_string_opt::<i32>()?;
-            (!array.is_null(row)).then(|| array.value(row))
-        };
-        let int = |name: &str| {
-            let array = self.deletions.column_by_name(name)?;
-            let array = array.as_primitive_opt::<Int32Type>()?;
-            (!array.is_null(row)).then(|| array.value(row))
-        };
-        let storage = text("storageType")?;
-        let place = text("pathOrInlineDv").unwrap_or_default();
-        let offset = int("offset");
-        let cardinality = self
-            .deletions
-            .column_by_name("cardinality")
-            .and_then(|array| array.as_primitive_opt::<Int64Type>())
-            .filter(|array| !array.is_null(row))
-            .map_or(-1, |array| array.value(row));
-        let descriptor = storage.parse().and_then(|storage| {
-            DeletionVectorDescriptor::try_new(
-                storage,
-                place,
-                offset,
-                int("sizeInBytes").unwrap_or(-1),
-                cardinality,
-            )
-        });
-        Some(descriptor.map(|descriptor| Deletion {
-            descriptor,
-            id: vector_id(storage, place, offset),
-        }))
-    }
 }

@@ -1,12 +1,16 @@
 //! The columns of a stream: which of a file are read, and how their values are encoded.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use parquet::file::metadata::RowGroupMetaData;
 use shardmill_core::{Format, Limits, escape};
-use shardmill_mds::{Column, Encoding, Layout, ShardConfig};
-use shardmill_writer::{ColumnEncoder, RowEncoder, Target, default_target};
+use shardmill_mds::{Column, DType, Encoding, Layout, ShardConfig};
+use shardmill_writer::{
+    ColumnEncoder, NullPlan, NullPolicy, RowEncoder, Target, default_target, is_json_text,
+    masked_value, parse_value, stores_null,
+};
 
 use crate::error::{Problem, TableError};
 
@@ -16,6 +20,10 @@ pub(crate) struct TableColumns {
     /// The columns as files have them, in the order of the samples.
     schema: SchemaRef,
     encodings: Vec<Encoding>,
+    /// Replaces nulls, and marks them in the columns of `masks`.
+    pub(crate) nulls: NullPlan,
+    /// The names of the columns that mark nulls.
+    pub(crate) masks: Vec<String>,
     pub(crate) encoder: RowEncoder,
     pub(crate) config: Arc<ShardConfig>,
 }
@@ -48,34 +56,95 @@ impl TableColumns {
         if chosen.is_empty() {
             return Err(Problem::Columns.at(file, "the table has no columns"));
         }
-        let mut encoders = Vec::with_capacity(chosen.len());
-        let mut encodings = Vec::with_capacity(chosen.len());
-        for (place, field) in chosen.iter().enumerate() {
-            let target = default_target(field, Format::Mds)?;
-            let Target::Mds(encoding) = &target else {
-                return Err(Problem::Type.at(field.name(), "the column has no MDS encoding"));
-            };
-            encodings.push(encoding.clone());
-            encoders.push(ColumnEncoder::compile(place, field, target, limits)?);
-        }
-        let columns = chosen
+        let encodings = chosen.iter().map(|field| encoding_of(field));
+        let encodings = encodings.collect::<Result<_, _>>()?;
+        Self::with_policies(
+            Arc::new(Schema::new(chosen)),
+            encodings,
+            &BTreeSet::new(),
+            limits,
+        )
+    }
+
+    /// Chooses the first column of a file that samples can have.
+    pub(crate) fn any(file: &str, fields: &Fields, limits: &Limits) -> Result<Self, TableError> {
+        let first = fields.iter().find(|field| encoding_of(field).is_ok());
+        let wanted: Vec<String> = first
+            .map(|field| field.name().clone())
+            .into_iter()
+            .collect();
+        Self::new(file, fields, &wanted, limits)
+    }
+
+    /// Returns these columns where those with nulls, by position, have masks unless their encoding stores a null.
+    pub(crate) fn with_nulls(
+        self,
+        has_nulls: &BTreeSet<usize>,
+        limits: &Limits,
+    ) -> Result<Self, TableError> {
+        Self::with_policies(self.schema, self.encodings, has_nulls, limits)
+    }
+
+    fn with_policies(
+        schema: SchemaRef,
+        encodings: Vec<Encoding>,
+        has_nulls: &BTreeSet<usize>,
+        limits: &Limits,
+    ) -> Result<Self, TableError> {
+        let fields = schema.fields().iter().zip(&encodings).enumerate();
+        let policies = fields.map(
+            |(place, (field, encoding))| match has_nulls.contains(&place) {
+                true => null_policy(field, &Target::Mds(encoding.clone())),
+                false => NullPolicy::Leave,
+            },
+        );
+        let nulls = NullPlan::new(&schema, policies.collect());
+        let mut all: Vec<_> = nulls.schema().fields().iter().enumerate().collect();
+        // The order of the columns of MDS.
+        all.sort_by(|a, b| a.1.name().cmp(b.1.name()));
+        let masks: Vec<String> = nulls
+            .schema()
+            .fields()
             .iter()
-            .zip(&encodings)
-            .map(|(field, encoding)| Column {
+            .skip(schema.fields().len())
+            .map(|field| field.name().clone())
+            .collect();
+        if let Some(taken) = masks
+            .iter()
+            .find(|name| schema.field_with_name(name).is_ok())
+        {
+            let reason = format!(
+                "nulls are marked in a column `{}`, and the table has one",
+                escape(taken)
+            );
+            return Err(Problem::Columns.at(taken, reason));
+        }
+        let mut encoders = Vec::with_capacity(all.len());
+        let mut columns = Vec::with_capacity(all.len());
+        for (place, field) in all {
+            let encoding = match encodings.get(place) {
+                Some(encoding) => encoding.clone(),
+                None => Encoding::Number(DType::U8),
+            };
+            let target = Target::Mds(encoding.clone());
+            encoders.push(ColumnEncoder::compile(place, field, target, limits)?);
+            columns.push(Column {
                 name: field.name().clone(),
-                encoding: encoding.clone(),
+                encoding,
             });
-        let columns: Vec<Column> = columns.collect();
+        }
         let layout = Layout::Mds {
             columns: columns.clone(),
         };
         let config = ShardConfig::new_mds(columns, None, Vec::new(), None)
-            .map_err(|error| Problem::Columns.at(file, error.to_string()))?;
+            .map_err(|error| Problem::Columns.at("columns", error.to_string()))?;
         Ok(Self {
-            schema: Arc::new(Schema::new(chosen)),
-            encodings,
             encoder: RowEncoder::new(encoders, &layout, limits.sample_bytes),
             config: Arc::new(config),
+            schema,
+            encodings,
+            nulls,
+            masks,
         })
     }
 
@@ -136,6 +205,25 @@ impl TableColumns {
             .collect();
         format!("{} {types:?}", self.config.to_json())
     }
+}
+
+/// Returns the encoding of a column.
+fn encoding_of(field: &Field) -> Result<Encoding, TableError> {
+    match default_target(field, Format::Mds)? {
+        Target::Mds(encoding) => Ok(encoding),
+        _ => Err(Problem::Type.at(field.name(), "the column has no MDS encoding")),
+    }
+}
+
+/// Returns what happens to the nulls of a column: as with `--nulls mask` of a conversion. A column without a value that
+/// can replace a null keeps its nulls, which are errors.
+fn null_policy(field: &Field, target: &Target) -> NullPolicy {
+    let (value, mask) = match is_json_text(field, target) {
+        true => (parse_value("null", field.data_type()), false),
+        false if stores_null(field, target) => (None, false),
+        false => (masked_value(field, target), true),
+    };
+    value.map_or(NullPolicy::Leave, |value| NullPolicy::Fill { value, mask })
 }
 
 /// Returns the number of a column in a file.

@@ -1,15 +1,14 @@
 //! Delta tables: the log chooses the files, and tells which rows are deleted.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::Fields;
 use roaring::RoaringTreemap;
-use sha2::{Digest as _, Sha256};
 use shardmill_dataset::{ChosenFiles, DatasetError, FileEntry, FileList};
 use shardmill_delta::{DeltaTable, LogFile, Version, VersionChoice};
+use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_storage::{Folder, Location};
 
 use crate::error::TableError;
@@ -44,10 +43,10 @@ impl DeltaFiles {
 
     /// Returns the files of the version, and a digest of everything that decides about their rows.
     pub(crate) fn chosen(&self) -> ChosenFiles {
-        let mut hasher = Sha256::new();
+        let mut facts = Vec::new();
         let mut add = |text: &str| {
-            hasher.update((text.len() as u64).to_le_bytes());
-            hasher.update(text);
+            facts.extend((text.len() as u64).to_le_bytes());
+            facts.extend(text.as_bytes());
         };
         add(self.version.identity());
         for file in self.version.files() {
@@ -58,13 +57,9 @@ impl DeltaFiles {
                 add(value.as_deref().unwrap_or("\0null"));
             }
         }
-        let mut identity = String::new();
-        for byte in hasher.finalize() {
-            let _ = write!(identity, "{byte:02x}");
-        }
         let paths = self.version.files().iter();
         ChosenFiles {
-            identity,
+            identity: hash_hex(HashAlgo::Sha256, &facts),
             paths: Arc::new(paths.map(|file| file.path.shown.clone()).collect()),
         }
     }

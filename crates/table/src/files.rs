@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::FieldRef;
+use arrow::datatypes::{FieldRef, Fields};
 use parquet::file::metadata::ParquetMetaData;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, FileEntry, Place};
 use shardmill_parquet::{
-    END_BYTES, FooterProblem, Partitions, arrow_fields, decode_footer, footer_length,
+    END_BYTES, FooterProblem, Partitions, arrow_fields, decode_footer, footer_length, index_range,
 };
 use shardmill_storage::{Dir, Folder, StorageError};
 
@@ -30,8 +30,9 @@ pub(crate) struct TableFiles {
     pub(crate) limits: Limits,
 }
 
-/// A footer, and where it begins in its file.
-pub(crate) struct Footer {
+/// Bytes of a file, and where they begin in it.
+#[derive(Debug, Default)]
+pub(crate) struct FileBytes {
     pub(crate) bytes: Vec<u8>,
     pub(crate) start: u64,
 }
@@ -111,7 +112,7 @@ impl TableFiles {
     }
 
     /// Returns the footer of a file, given its end.
-    pub(crate) fn footer(&self, file: usize, tail: Vec<u8>) -> Result<Footer, DatasetError> {
+    pub(crate) fn footer(&self, file: usize, tail: &[u8]) -> Result<FileBytes, DatasetError> {
         let name = || self.name(file);
         let Some(entry) = self.files.get(file) else {
             return Err(self.changed(file, 0));
@@ -142,7 +143,32 @@ impl TableFiles {
             }
             None => self.read(file, entry, start..start + length)?,
         };
-        Ok(Footer { bytes, start })
+        Ok(FileBytes { bytes, start })
+    }
+
+    /// Returns the offset indexes of the large row groups of a file, given its end. Empty if it has none.
+    pub(crate) fn offset_indexes(
+        &self,
+        file: usize,
+        metadata: &ParquetMetaData,
+        data_end: u64,
+        tail: &[u8],
+    ) -> Result<FileBytes, DatasetError> {
+        let range = index_range(metadata, data_end, self.limits.parquet.footer_bytes);
+        let Some((range, entry)) = range.zip(self.files.get(file)) else {
+            return Ok(FileBytes::default());
+        };
+        let tail_start = entry.info.bytes.saturating_sub(tail.len() as u64);
+        let in_tail = range.start.checked_sub(tail_start).and_then(|from| {
+            let (from, end) = (usize::try_from(from).ok()?, range.end - tail_start);
+            tail.get(from..usize::try_from(end).ok()?)
+        });
+        let start = range.start;
+        let bytes = match in_tail {
+            Some(bytes) => bytes.to_vec(),
+            None => self.read(file, entry, range)?,
+        };
+        Ok(FileBytes { bytes, start })
     }
 
     fn read(
@@ -174,19 +200,22 @@ impl TableFiles {
         Ok(Arc::new(metadata))
     }
 
-    /// Returns the columns that a stream reads, as the first file has them.
-    pub(crate) fn columns(&self, wanted: &[String]) -> Result<TableColumns, DatasetError> {
+    /// Returns the columns that a stream reads, as the first file has them; with `any` one of them.
+    pub(crate) fn columns(
+        &self,
+        wanted: &[String],
+        any: bool,
+    ) -> Result<TableColumns, DatasetError> {
+        let chosen = |name: &str, fields: &Fields| match any {
+            true => TableColumns::any(name, fields, &self.limits),
+            false => TableColumns::new(name, fields, wanted, &self.limits),
+        };
         if let Some(delta) = &self.delta {
             let table = self.source.path().to_string_lossy();
-            return Ok(TableColumns::new(
-                &table,
-                &delta.fields(),
-                wanted,
-                &self.limits,
-            )?);
+            return Ok(chosen(&table, &delta.fields())?);
         }
         let tail = self.tails(0..1).pop().unwrap_or_else(|| Ok(Vec::new()))?;
-        let footer = self.footer(0, tail)?;
+        let footer = self.footer(0, &tail)?;
         let metadata = self.decode(0, &footer.bytes, footer.start)?;
         let name = self.name(0);
         let fields =
@@ -202,6 +231,6 @@ impl TableFiles {
             }
             all.push(Arc::clone(field));
         }
-        Ok(TableColumns::new(&name, &all.into(), wanted, &self.limits)?)
+        Ok(chosen(&name, &all.into())?)
     }
 }

@@ -1,25 +1,27 @@
 //! The footers of all files: reads them, and keeps them next to the cache.
 //!
 //! Two files are kept for each list of files and choice of columns. `table-<digest>.footers` has the footers of all
-//! files, one after the other. `table-<digest>.list` has a line for each file: the length of its footer, and the rows,
-//! fetched bytes and expected shard bytes of each row group.
+//! files, one after the other, each with the offset indexes of its large row groups. `table-<digest>.list` has a line for
+//! each file: the length of its footer, where its offset indexes begin in the file and their length, the row group, rows and
+//! expected shard bytes of each shard, and the numbers of the columns that may have nulls.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sha2::{Digest as _, Sha256};
 use shardmill_core::parallel;
 use shardmill_dataset::DatasetError;
+use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_parquet::END_BYTES;
 use shardmill_storage::{Dir, FileHandle, PublishMode};
 
 use crate::columns::TableColumns;
 use crate::error::Problem;
-use crate::files::TableFiles;
+use crate::files::{FileBytes, TableFiles};
 use crate::group::FileColumns;
 
 /// The first line of a list: its type and version.
-const MAGIC: &str = "shardmill-table 1";
+const MAGIC: &str = "shardmill-table 3";
 
 /// The number of files whose ends are fetched together.
 const TOGETHER: usize = 512;
@@ -27,13 +29,15 @@ const TOGETHER: usize = 512;
 /// The number of footers that are kept decoded.
 const RECENT: usize = 64;
 
-/// A row group, as its footer describes it.
+/// A row group, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupFacts {
+pub(crate) struct PartFacts {
     /// The number of its file.
     pub(crate) file: usize,
-    /// Its number in the file.
+    /// The number of its row group in the file.
     pub(crate) group: usize,
+    /// Its number among the parts of all row groups of the file.
+    pub(crate) part: usize,
     pub(crate) rows: u64,
     /// The expected length of its shard.
     pub(crate) shard_bytes: u64,
@@ -42,11 +46,29 @@ pub(crate) struct GroupFacts {
 /// The footers of a table, which are kept in a file.
 #[derive(Debug)]
 pub(crate) struct Footers {
-    pub(crate) groups: Vec<GroupFacts>,
+    pub(crate) parts: Vec<PartFacts>,
+    /// The numbers of the columns of the stream that may have nulls in some file.
+    pub(crate) nullable: BTreeSet<usize>,
     kept: FileHandle,
-    /// For each file, the end of its footer in the kept file.
-    ends: Vec<u64>,
+    /// For each file, where its footer is in the kept file.
+    places: Vec<KeptPlace>,
     recent: Mutex<Vec<(usize, Arc<FileColumns>)>>,
+}
+
+/// Where the footer of a file and its offset indexes are in the kept file.
+#[derive(Clone, Copy, Debug)]
+struct KeptPlace {
+    start: u64,
+    footer_bytes: u64,
+    index_bytes: u64,
+    /// Where the offset indexes begin in the Parquet file.
+    index_start: u64,
+}
+
+impl KeptPlace {
+    fn end(&self) -> u64 {
+        self.start + self.footer_bytes + self.index_bytes
+    }
 }
 
 impl Footers {
@@ -57,14 +79,15 @@ impl Footers {
         own: &Dir,
         list_digest: [u8; 32],
     ) -> Result<Self, DatasetError> {
-        let mut hasher = Sha256::new();
-        hasher.update(list_digest);
-        hasher.update(columns.identity());
-        let digest = hasher.finalize();
-        let mut name = String::from("table-");
-        for byte in digest.iter().take(8) {
-            let _ = write!(name, "{byte:02x}");
-        }
+        let identity = [
+            MAGIC.as_bytes(),
+            &list_digest,
+            columns.identity().as_bytes(),
+        ]
+        .concat();
+        let mut name = hash_hex(HashAlgo::Sha256, &identity);
+        name.truncate(16);
+        let name = format!("table-{name}");
         let (list_name, footers_name) = (format!("{name}.list"), format!("{name}.footers"));
         match Self::kept(files, own, &list_name, &footers_name) {
             Ok(Some(found)) => return Ok(found),
@@ -74,25 +97,31 @@ impl Footers {
         let mut text = format!("{MAGIC}\n");
         let mut footers = Vec::new();
         let decode = |file: usize, tail: Vec<u8>| {
-            let footer = files.footer(file, tail)?;
+            let footer = files.footer(file, &tail)?;
             let metadata = files.decode(file, &footer.bytes, footer.start)?;
-            let own = FileColumns::new(files, file, metadata, columns)?;
-            let groups = own.metadata.row_groups().iter().enumerate();
-            let facts = groups.map(|(number, group)| {
-                let bytes = columns.shard_bytes(group, &own.leaves());
-                (own.live_rows(number), bytes)
+            let index = files.offset_indexes(file, &metadata, footer.start, &tail)?;
+            let own = FileColumns::new(files, file, metadata, &index, columns)?;
+            let facts = own.parts.iter().map(|part| {
+                let bytes = own.shard_bytes(part, columns);
+                (part.group, own.live_rows(part), bytes)
             });
-            Ok::<_, DatasetError>((facts.collect::<Vec<_>>(), footer))
+            let fields = columns.schema().fields().iter().enumerate();
+            let nullable =
+                fields.filter(|(place, field)| own.may_have_nulls(*place, field.is_nullable()));
+            let nullable: Vec<usize> = nullable.map(|(place, _)| place).collect();
+            Ok::<_, DatasetError>((facts.collect::<Vec<_>>(), nullable, footer, index))
         };
         let end_of = |start: usize| files.files.len().min(start + TOGETHER);
         std::thread::scope(|scope| {
-            // The next ends are fetched while the footers of these are decoded.
+            // Two blocks of ends are fetched at a time, so that no connection waits for the last end of a block. Meanwhile
+            // the footers of the block before are decoded.
             let fetch = |start: usize| scope.spawn(move || files.tails(start..end_of(start)));
-            let mut next = Some(fetch(0));
+            let mut starts = (0..files.files.len()).step_by(TOGETHER).map(fetch);
+            let mut fetching: VecDeque<_> = starts.by_ref().take(2).collect();
             for start in (0..files.files.len()).step_by(TOGETHER) {
-                let fetched = next.take().map(|fetching| fetching.join());
+                let fetched = fetching.pop_front().map(|fetching| fetching.join());
+                fetching.extend(starts.next());
                 let end = end_of(start);
-                next = (end < files.files.len()).then(|| fetch(end));
                 let Some(Ok(tails)) = fetched else {
                     return Err(Problem::Footer
                         .at(files.name(start), "the fetch failed")
@@ -108,10 +137,18 @@ impl Footers {
                     });
                     decode(start + number, tail.unwrap_or_else(|| Ok(Vec::new()))?)
                 })?;
-                for (facts, footer) in read {
-                    let line = serde_json::json!([footer.bytes.len(), footer.start, facts]);
+                for (facts, nullable, footer, index) in read {
+                    let (footer_bytes, index_bytes) = (footer.bytes.len(), index.bytes.len());
+                    let line = serde_json::json!([
+                        footer_bytes,
+                        index.start,
+                        index_bytes,
+                        facts,
+                        nullable
+                    ]);
                     let _ = writeln!(text, "{line}");
                     footers.extend_from_slice(&footer.bytes);
+                    footers.extend_from_slice(&index.bytes);
                 }
             }
             Ok::<_, DatasetError>(())
@@ -148,14 +185,15 @@ impl Footers {
             let path = own.path_of(list_name).to_string_lossy().into_owned();
             DatasetError::from(Problem::List.at(path, "the list of row groups is damaged"))
         };
-        let (groups, ends) = parse(&text, files.files.len()).ok_or_else(damaged)?;
-        if ends.last().copied().unwrap_or(0) != kept.len() {
+        let (parts, nullable, places) = parse(&text, files.files.len()).ok_or_else(damaged)?;
+        if places.last().map_or(0, KeptPlace::end) != kept.len() {
             return Err(damaged());
         }
         Ok(Some(Self {
-            groups,
+            parts,
+            nullable,
             kept,
-            ends,
+            places,
             recent: Mutex::default(),
         }))
     }
@@ -171,16 +209,19 @@ impl Footers {
         if let Some((_, found)) = recent().iter().find(|(number, _)| *number == file) {
             return Ok(Arc::clone(found));
         }
-        let end = self.ends.get(file).copied().unwrap_or(0);
-        let start = file
-            .checked_sub(1)
-            .and_then(|before| self.ends.get(before).copied());
-        let start = start.unwrap_or(0);
-        let footer = self.kept.read_range(start, end.saturating_sub(start))?;
+        let place = self.places.get(file).copied().ok_or_else(|| {
+            Problem::List.at(files.name(file), "the list of row groups lacks the file")
+        })?;
+        let footer = self.kept.read_range(place.start, place.footer_bytes)?;
+        let index_place = place.start + place.footer_bytes;
+        let index = FileBytes {
+            bytes: self.kept.read_range(index_place, place.index_bytes)?,
+            start: place.index_start,
+        };
         let size = files.files.get(file).map_or(0, |file| file.info.bytes);
-        let data_end = size.saturating_sub(END_BYTES + footer.len() as u64);
+        let data_end = size.saturating_sub(END_BYTES + place.footer_bytes);
         let metadata = files.decode(file, &footer, data_end)?;
-        let found = Arc::new(FileColumns::new(files, file, metadata, columns)?);
+        let found = Arc::new(FileColumns::new(files, file, metadata, &index, columns)?);
         let mut recent = recent();
         if recent.len() >= RECENT {
             recent.remove(0);
@@ -190,27 +231,44 @@ impl Footers {
     }
 }
 
-/// Reads a list: the row groups, and the end of each footer. Row groups without rows are left out.
-fn parse(text: &[u8], files: usize) -> Option<(Vec<GroupFacts>, Vec<u64>)> {
+/// What a list tells: the shards, the columns that may have nulls, and where the footers are.
+type Listed = (Vec<PartFacts>, BTreeSet<usize>, Vec<KeptPlace>);
+
+/// A line of a list, as the documentation of this file describes it.
+type Line = (u64, u64, u64, Vec<(usize, u64, u64)>, Vec<usize>);
+
+/// Reads a list. Row groups without rows are left out.
+fn parse(text: &[u8], files: usize) -> Option<Listed> {
     let mut lines = std::str::from_utf8(text).ok()?.lines();
     if lines.next()? != MAGIC {
         return None;
     }
-    let (mut groups, mut ends, mut end) = (Vec::new(), Vec::with_capacity(files), 0_u64);
+    let (mut parts, mut places) = (Vec::new(), Vec::with_capacity(files));
+    let mut nullable = BTreeSet::new();
+    let mut start = 0_u64;
     for file in 0..files {
-        let line: (u64, u64, Vec<(u64, u64)>) = serde_json::from_str(lines.next()?).ok()?;
-        end = end.checked_add(line.0)?;
-        ends.push(end);
-        for (group, (rows, shard_bytes)) in line.2.into_iter().enumerate() {
+        let line: Line = serde_json::from_str(lines.next()?).ok()?;
+        let (footer_bytes, index_start, index_bytes, own, nulls) = line;
+        nullable.extend(nulls);
+        places.push(KeptPlace {
+            start,
+            footer_bytes,
+            index_bytes,
+            index_start,
+        });
+        start = start.checked_add(footer_bytes)?.checked_add(index_bytes)?;
+        for (part, (group, rows, shard_bytes)) in own.into_iter().enumerate() {
             if rows > 0 {
-                groups.push(GroupFacts {
+                parts.push(PartFacts {
                     file,
                     group,
+                    part,
                     rows,
                     shard_bytes,
                 });
             }
         }
     }
-    (lines.next()? == format!("end {files}") && lines.next().is_none()).then_some((groups, ends))
+    (lines.next()? == format!("end {files}") && lines.next().is_none())
+        .then_some((parts, nullable, places))
 }

@@ -1,4 +1,4 @@
-//! Row groups: which bytes of a file they need, and how these become an MDS shard.
+//! Row groups and parts of large ones: which bytes of a file they need, and how these become an MDS shard.
 
 use std::io::Read;
 use std::ops::Range;
@@ -9,24 +9,25 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{FieldRef, Fields};
 use arrow::record_batch::RecordBatch;
 use bytes::{Buf as _, Bytes};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use roaring::RoaringTreemap;
 use shardmill_core::Limits;
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 use shardmill_delta::{Shape, file_fields};
 use shardmill_parquet::{
-    ErrorSlot, OneGroup, PageProblem, arrow_fields, batch_rows, fixed_bytes, group_ranges, repeated,
+    ErrorSlot, GroupPart, OneGroup, PageProblem, arrow_fields, batch_rows, divide_groups,
+    fixed_bytes, group_ranges, repeated,
 };
 use shardmill_writer::MemoryShard;
 
 use crate::columns::{TableColumns, column_of};
 use crate::delta::DeltaFiles;
 use crate::error::{Problem, TableError};
-use crate::files::TableFiles;
+use crate::files::{FileBytes, TableFiles};
 
 /// Chunks that are at most this many bytes apart are fetched together: a request takes as long as this many bytes.
 const MOST_GAP: u64 = 1 << 20;
@@ -56,6 +57,8 @@ pub(crate) struct FileColumns {
     /// For each column of the stream, where it comes from, and its leaves in the file.
     columns: Vec<(Origin, Vec<usize>)>,
     deleted: Option<Arc<RoaringTreemap>>,
+    /// The row groups. Large ones are divided.
+    pub(crate) parts: Vec<GroupPart>,
 }
 
 impl FileColumns {
@@ -64,11 +67,14 @@ impl FileColumns {
         files: &TableFiles,
         number: usize,
         metadata: Arc<ParquetMetaData>,
+        index: &FileBytes,
         columns: &TableColumns,
     ) -> Result<Self, TableError> {
         let file = &*files.name(number);
+        let parts = divide_groups(&metadata, &index.bytes, index.start);
         if let Some(delta) = &files.delta {
-            return Self::of_delta(delta, file, number, metadata, columns);
+            let own = Self::of_delta(delta, file, number, metadata, columns)?;
+            return Ok(Self { parts, ..own });
         }
         let fields =
             arrow_fields(&metadata).map_err(|problem| TableError::fields(file, problem))?;
@@ -91,6 +97,7 @@ impl FileColumns {
             fields,
             columns: found,
             deleted: None,
+            parts,
         })
     }
 
@@ -131,15 +138,37 @@ impl FileColumns {
             fields,
             columns: found,
             deleted,
+            parts: Vec::new(),
         })
     }
 
     /// Returns the leaves of each column.
-    pub(crate) fn leaves(&self) -> Vec<Vec<usize>> {
+    fn leaves(&self) -> Vec<Vec<usize>> {
         self.columns
             .iter()
             .map(|(_, leaves)| leaves.clone())
             .collect()
+    }
+
+    /// Returns whether a column of the stream may have nulls in this file.
+    pub(crate) fn may_have_nulls(&self, column: usize, is_nullable: bool) -> bool {
+        let Some((origin, leaves)) = self.columns.get(column).filter(|_| is_nullable) else {
+            return false;
+        };
+        match origin {
+            Origin::Constant(value) => value.logical_null_count() > 0,
+            Origin::Missing => true,
+            // The count of a leaf includes empty lists, so more columns than those with nulls are found.
+            Origin::Column(_) | Origin::Shaped(..) => {
+                let groups = self.metadata.row_groups().iter();
+                let mut groups = groups.filter(|group| group.num_rows() > 0);
+                groups.any(|group| {
+                    let chunks = leaves.iter().filter_map(|leaf| group.columns().get(*leaf));
+                    let counts = chunks.map(|chunk| chunk.statistics()?.null_count_opt());
+                    counts.into_iter().any(|count| count != Some(0))
+                })
+            }
+        }
     }
 
     /// Returns the leaves of all columns, ascending.
@@ -153,28 +182,32 @@ impl FileColumns {
         leaves
     }
 
-    /// Returns the number of rows of a row group, and of those before it in the file.
-    fn rows(&self, group: usize) -> Option<(u64, u64)> {
-        let groups = self.metadata.row_groups();
-        let rows = |group: &RowGroupMetaData| u64::try_from(group.num_rows()).unwrap_or(0);
-        let before = groups.iter().take(group).map(rows).sum();
-        Some((rows(groups.get(group)?), before))
+    /// Returns the number of rows of a part that are not deleted.
+    pub(crate) fn live_rows(&self, part: &GroupPart) -> u64 {
+        let deleted = self.deleted.as_ref();
+        let rows = part.before + part.rows.start..part.before + part.rows.end;
+        rows.end - rows.start - deleted.map_or(0, |deleted| deleted.range_cardinality(rows))
     }
 
-    /// Returns the number of rows of a row group that are not deleted.
-    pub(crate) fn live_rows(&self, group: usize) -> u64 {
-        let Some((rows, before)) = self.rows(group) else {
+    /// Returns the expected length of the shard of a part.
+    pub(crate) fn shard_bytes(&self, part: &GroupPart, columns: &TableColumns) -> u64 {
+        let Some(group) = self.metadata.row_groups().get(part.group) else {
             return 0;
         };
-        let deleted = self.deleted.as_ref();
-        rows - deleted.map_or(0, |deleted| {
-            deleted.range_cardinality(before..before + rows)
-        })
+        let whole = columns.shard_bytes(group, &self.leaves());
+        let all_rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
+        let rows = part.rows.end - part.rows.start;
+        let share = u128::from(whole) * u128::from(rows) / u128::from(all_rows);
+        u64::try_from(share).unwrap_or(whole)
     }
 
-    /// Returns the ranges of the file that a row group needs. Ranges close to each other are joined.
-    pub(crate) fn ranges(&self, group: usize) -> Vec<Range<u64>> {
-        let mut chunks = group_ranges(&self.metadata, group, &self.all_leaves());
+    /// Returns the ranges of the file that a part needs. Ranges close to each other are joined.
+    pub(crate) fn ranges(&self, part: &GroupPart) -> Vec<Range<u64>> {
+        let group = self.metadata.row_groups().get(part.group);
+        let mut chunks = match group.zip(part.pages.as_ref()) {
+            Some((group, pages)) => pages.ranges(group, &self.all_leaves(), &part.rows),
+            None => group_ranges(&self.metadata, part.group, &self.all_leaves()),
+        };
         chunks.retain(|range| !range.is_empty());
         chunks.sort_unstable_by_key(|range| range.start);
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -189,27 +222,26 @@ impl FileColumns {
         ranges
     }
 
-    /// Decodes a row group and encodes its rows as an MDS shard. `bytes` are those of [`Self::ranges`]. `name` is the
-    /// row group in messages.
+    /// Decodes a part and encodes its rows as an MDS shard. `bytes` are those of [`Self::ranges`]. `name` is the row group
+    /// in messages.
     pub(crate) fn shard(
         &self,
-        group: usize,
+        part: &GroupPart,
         name: &str,
         bytes: Vec<u8>,
         columns: &TableColumns,
         limits: &Limits,
     ) -> Result<Vec<u8>, TableError> {
         let damaged = |reason: &str| Problem::Corrupt.at(name, one_line(reason));
-        let rows = self.rows(group).and_then(|(rows, before)| {
-            let live = usize::try_from(self.live_rows(group)).ok()?;
-            Some((usize::try_from(rows).ok()?, before, live))
-        });
-        let (rows, before, live) = rows.ok_or_else(|| damaged("the file has no such row group"))?;
+        let size = |rows| usize::try_from(rows).map_err(|_| damaged("it has too many rows"));
+        let rows = size(part.rows.start)?..size(part.rows.end)?;
+        let live = size(self.live_rows(part))?;
         let errors = ErrorSlot::default();
         let source = OneGroup {
-            file: Arc::new(FileParts::new(self.ranges(group), bytes)),
+            file: Arc::new(FileParts::new(self.ranges(part), bytes)),
             metadata: Arc::clone(&self.metadata),
-            group,
+            group: part.group,
+            pages: part.pages.clone(),
             page_bytes: limits.parquet.page_bytes,
             errors: Arc::clone(&errors),
         };
@@ -239,8 +271,12 @@ impl FileColumns {
         let mask = ProjectionMask::leaves(descr, leaves.iter().copied());
         let levels = attempt(|| parquet_to_arrow_field_levels(descr, mask, Some(&self.fields)));
         let levels = levels.map_err(|reason| damaged(&reason))?;
-        let open =
-            || ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, together, None);
+        let selection = part.pages.is_some().then(|| {
+            RowSelection::from_consecutive_ranges(std::iter::once(rows.clone()), rows.end)
+        });
+        let open = || {
+            ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, together, selection)
+        };
         let mut reader = attempt(open).map_err(|reason| failed(&reason))?;
         // The decoder returns the columns in the order of the file, and only those that have a leaf.
         let mut in_file: Vec<usize> = leaves
@@ -250,7 +286,7 @@ impl FileColumns {
         in_file.dedup();
         let mut shard =
             MemoryShard::new(&columns.encoder, &columns.config, live, limits.shard_bytes);
-        let mut first = 0_usize;
+        let mut first = rows.start;
         loop {
             let batch = match catch(|| reader.next()) {
                 Ok(None) => break,
@@ -258,7 +294,7 @@ impl FileColumns {
                 Ok(Some(Err(error))) => return Err(failed(&error.to_string())),
                 Err(panic) => return Err(failed(&panic)),
             };
-            if first + batch.num_rows() > rows {
+            if first + batch.num_rows() > rows.end {
                 return Err(damaged("it has more rows than the footer says"));
             }
             let decoded = self.table_columns(&batch, &in_file, columns);
@@ -266,21 +302,29 @@ impl FileColumns {
             check_required(&decoded, columns, name)?;
             let whole = RecordBatch::try_new(Arc::clone(columns.schema()), decoded)
                 .map_err(|error| damaged(&error.to_string()))?;
-            let start = before + first as u64;
-            match self.live_mask(start, whole.num_rows()) {
-                None => shard.push(&whole, |row| format!("{name} row {}", first + row))?,
+            let start = part.before + first as u64;
+            let count = whole.num_rows();
+            let filled = |batch| {
+                let filled = columns.nulls.apply(batch).map(|(filled, _)| filled);
+                filled.map_err(|error| damaged(&error.to_string()))
+            };
+            match self.live_mask(start, count) {
+                None => {
+                    let place = |row| format!("{name} row {}", first + row);
+                    shard.push(&filled(whole)?, place)?;
+                }
                 Some(mask) => {
                     let kept: Vec<usize> = mask.values().set_indices().collect();
                     let batch = filter_record_batch(&whole, &mask)
                         .map_err(|error| damaged(&error.to_string()))?;
                     let row_of = |row: usize| kept.get(row).map_or(row, |at| first + at);
-                    shard.push(&batch, |row| format!("{name} row {}", row_of(row)))?;
+                    shard.push(&filled(batch)?, |row| format!("{name} row {}", row_of(row)))?;
                 }
             }
-            first += whole.num_rows();
+            first += count;
         }
-        if first < rows {
-            let reason = format!("it ends {} rows before the footer says", rows - first);
+        if first < rows.end {
+            let reason = format!("it ends {} rows before the footer says", rows.end - first);
             return Err(failed(&reason));
         }
         Ok(shard.finish()?)

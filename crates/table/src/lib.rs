@@ -1,4 +1,5 @@
-//! Tables of Parquet files, and Delta tables, as streams: each row group is a shard, without a conversion.
+//! Tables of Parquet files, and Delta tables, as streams: each row group is a shard, without a conversion. A large row
+//! group is divided at pages, if its file has offset indexes.
 //!
 //! - [`TableOptions`] chooses the columns. [`TableOptions::files`] are the
 //!   [`StreamOptions::files`](shardmill_dataset::StreamOptions::files) of a stream over the table.
@@ -9,7 +10,9 @@
 //! Of a Delta table, the log tells the files of the chosen version, their deleted rows and the values of the partition
 //! columns.
 //!
-//! The order of the samples depends on the number of rows in each row group only. A dataset of MDS shards with the same
+//! A null is a zero that a mask column marks, as with `--nulls mask` of a conversion. See [`NullValues`].
+//!
+//! The order of the samples depends on the number of rows in each shard only. A dataset of MDS shards with the same
 //! numbers of samples has the same order.
 
 mod columns;
@@ -22,7 +25,7 @@ mod stream;
 
 pub use error::TableError;
 pub use shardmill_delta::VersionChoice;
-pub use stream::{TableForm, TableOptions, delta_version};
+pub use stream::{NullValues, TableForm, TableOptions, delta_version};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! A table as a stream: its row groups are its shards.
+//! A table as a stream: its row groups, or parts of large ones, are its shards.
 
 use std::sync::Arc;
 
@@ -8,19 +8,17 @@ use shardmill_dataset::{
     ChosenFiles, ComputeShards, Computed, ComputedStream, DatasetError, FileEntry, FileForm,
     FileList, FileOptions, FileRanges, OpenComputed, StreamFiles,
 };
-use shardmill_delta::VersionChoice;
+use shardmill_delta::{LOG_FOLDER, VersionChoice};
 use shardmill_mds::{FileHashes, FileInfo, ShardEntry};
-use shardmill_parquet::Partitions;
+use shardmill_parquet::{GroupPart, Partitions};
 use shardmill_storage::{Dir, Folder};
 
 use crate::columns::TableColumns;
 use crate::delta::{DeltaFiles, table_at};
 use crate::error::{Problem, TableError};
 use crate::files::TableFiles;
-use crate::footers::{Footers, GroupFacts};
-
-/// The folder of the log of a Delta table.
-const DELTA_LOG: &str = "_delta_log";
+use crate::footers::{Footers, PartFacts};
+use crate::group::FileColumns;
 
 /// What says which files and rows belong to a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +30,19 @@ pub enum TableForm {
     Delta(VersionChoice),
 }
 
+/// How samples show nulls. In shards, the column `NAME__is_null` marks the nulls of the column `NAME`, as in a
+/// conversion with `--nulls mask`, if the table may have some and the encoding stores none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NullValues {
+    /// As missing values: schemas name the mask of a column ([`SchemaColumn::null_mask`]), which is none of its own.
+    ///
+    /// [`SchemaColumn::null_mask`]: shardmill_dataset::SchemaColumn::null_mask
+    #[default]
+    None,
+    /// As zeros, with the masks as columns.
+    Mask,
+}
+
 /// Reads a table in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
@@ -39,6 +50,10 @@ pub struct TableOptions {
     pub columns: Vec<String>,
     /// What the table is.
     pub form: TableForm,
+    /// How samples show nulls.
+    pub nulls: NullValues,
+    /// Whether only the rows matter, as for a view. Then any one column is read instead.
+    pub rows_only: bool,
 }
 
 /// Returns the number of the chosen version of a Delta table.
@@ -112,41 +127,51 @@ impl OpenComputed for TableOptions {
             partitions,
             limits: limits.clone(),
         };
-        let columns = files.columns(&self.columns)?;
+        let columns = files.columns(&self.columns, self.rows_only)?;
         let own = shardmill_dataset::private_folder(cache)?;
         let footers = Footers::open(&files, &columns, &own, list.digest())?;
-        let mut hasher = Sha256::new();
-        hasher.update(list.digest());
-        hasher.update(columns.identity());
-        for group in &footers.groups {
-            hasher.update(group.rows.to_le_bytes());
+        let columns = columns.with_nulls(&footers.nullable, limits)?;
+        let masks = columns.masks.len() as u64;
+        let mut rows = Sha256::new();
+        rows.update(list.digest());
+        for part in &footers.parts {
+            rows.update(part.rows.to_le_bytes());
         }
+        let view_digest: [u8; 32] = rows.finalize().into();
+        let mut hasher = Sha256::new();
+        hasher.update(view_digest);
+        hasher.update(columns.identity());
         let digest: [u8; 32] = hasher.finalize().into();
         // Streams with other columns can use the same folder.
         let tag = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]);
-        let entry = |(number, group): (usize, &GroupFacts)| ShardEntry {
+        let entry = |(number, part): (usize, &PartFacts)| ShardEntry {
             config: Arc::clone(&columns.config),
-            samples: group.rows,
+            samples: part.rows,
             raw_data: FileInfo {
                 basename: format!("row-group.{tag:08x}.{number:06}.mds").into(),
-                bytes: group.shard_bytes,
+                bytes: part.shard_bytes + masks * (part.rows + 64),
                 hashes: FileHashes::default(),
             },
             zip_data: None,
             raw_meta: None,
             zip_meta: None,
         };
-        let entries = footers.groups.iter().enumerate().map(entry).collect();
+        let entries = footers.parts.iter().enumerate().map(entry).collect();
         Ok(ComputedStream {
             entries,
             digest,
             computed: Computed {
+                null_masks: match self.nulls {
+                    NullValues::None => columns.masks.clone().into(),
+                    NullValues::Mask => Vec::new().into(),
+                },
                 shards: Arc::new(RowGroups {
                     files,
                     columns,
                     footers,
                 }),
                 files: list,
+                view_digest,
             },
         })
     }
@@ -163,9 +188,9 @@ fn table_files(list: &FileList) -> Vec<FileEntry> {
 /// Returns whether a folder is a Delta table.
 fn is_delta(source: &Folder) -> Result<bool, DatasetError> {
     Ok(match source {
-        Folder::Local(dir) => dir.exists(DELTA_LOG)?,
+        Folder::Local(dir) => dir.exists(LOG_FOLDER)?,
         Folder::Store(store) => {
-            let log = format!("{DELTA_LOG}/");
+            let log = format!("{LOG_FOLDER}/");
             !store.remote().peek(&log, 1, &mut |_| true)?.is_empty()
         }
     })
@@ -189,36 +214,44 @@ struct RowGroups {
 }
 
 impl RowGroups {
-    fn group(&self, shard: usize) -> Result<GroupFacts, TableError> {
-        let group = self.footers.groups.get(shard).copied();
-        group.ok_or_else(|| Problem::Corrupt.at(format!("row group {shard}"), "it does not exist"))
+    fn facts(&self, shard: usize) -> Result<PartFacts, TableError> {
+        let part = self.footers.parts.get(shard).copied();
+        part.ok_or_else(|| Problem::Corrupt.at(format!("shard {shard}"), "it does not exist"))
+    }
+
+    /// Returns the columns of the file of a shard, and its place in the file.
+    fn part(&self, shard: usize) -> Result<(Arc<FileColumns>, GroupPart), DatasetError> {
+        let facts = self.facts(shard)?;
+        let own = self.footers.file(&self.files, &self.columns, facts.file)?;
+        let part = own.parts.get(facts.part).cloned();
+        let part =
+            part.ok_or_else(|| Problem::Corrupt.at(self.name(shard), "it does not exist"))?;
+        Ok((own, part))
     }
 }
 
 impl ComputeShards for RowGroups {
     fn name(&self, shard: usize) -> String {
-        match self.group(shard) {
-            Ok(group) => format!("{} row group {}", self.files.name(group.file), group.group),
-            Err(_) => format!("row group {shard}"),
+        match self.facts(shard) {
+            Ok(part) => format!("{} row group {}", self.files.name(part.file), part.group),
+            Err(_) => format!("shard {shard}"),
         }
     }
 
     fn ranges(&self, shard: usize) -> Result<FileRanges<'_>, DatasetError> {
-        let group = self.group(shard)?;
-        let own = self.footers.file(&self.files, &self.columns, group.file)?;
-        let file = self.files.files.get(group.file);
+        let (own, part) = self.part(shard)?;
+        let file = self.files.files.get(self.facts(shard)?.file);
         let file =
             file.ok_or_else(|| Problem::Corrupt.at(self.name(shard), "its file is not listed"))?;
         Ok(FileRanges {
             file,
-            ranges: own.ranges(group.group),
+            ranges: own.ranges(&part),
         })
     }
 
     fn compute(&self, shard: usize, bytes: Vec<u8>) -> Result<Vec<u8>, DatasetError> {
-        let group = self.group(shard)?;
-        let own = self.footers.file(&self.files, &self.columns, group.file)?;
+        let (own, part) = self.part(shard)?;
         let (name, limits) = (self.name(shard), &self.files.limits);
-        Ok(own.shard(group.group, &name, bytes, &self.columns, limits)?)
+        Ok(own.shard(&part, &name, bytes, &self.columns, limits)?)
     }
 }

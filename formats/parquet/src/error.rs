@@ -7,22 +7,18 @@ use shardmill_core::{Diagnostic, ErrorKind};
 /// The error of encoding a Parquet file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum ParquetEncodeError {
     /// Parquet cannot store the type of a column.
     #[error("Parquet cannot store the type {data_type}")]
     Type {
-        /// The Arrow type.
         data_type: String,
-        /// The cause.
         #[source]
         source: ParquetError,
     },
     /// Parquet does not have this compression.
     #[error("Parquet has no compression {name}")]
-    Compression {
-        /// The compression.
-        name: String,
-    },
+    Compression { name: String },
     /// The rows of a row group could not be combined.
     #[error("the rows of a row group could not be combined")]
     Rows(#[source] ArrowError),

@@ -13,8 +13,10 @@ mod error;
 mod fields;
 mod footer;
 mod int96;
+mod levels;
 mod pages;
 mod partitions;
+mod parts;
 mod sizing;
 mod thrift;
 
@@ -28,6 +30,7 @@ pub use footer::{
 pub use int96::{in_microseconds, leaf_count, leaves_of};
 pub use pages::{CheckedPages, ErrorSlot, OneGroup, PageError, PageProblem, codec_name};
 pub use partitions::{PartitionProblem, Partitions, repeated};
+pub use parts::{GroupPages, GroupPart, divide_groups, index_range};
 pub use sizing::{batch_rows, fixed_bytes};
 
 /// The examples of the README are tests.

@@ -1,6 +1,7 @@
 //! Checks pages: the claims of a page header are compared with the available bytes before the page is decompressed or
 //! decoded.
 
+use std::collections::VecDeque;
 use std::io::{self, Read as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +10,7 @@ use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 
@@ -16,6 +18,8 @@ use shardmill_core::catch_panic::one_line;
 use shardmill_core::{LimitExceeded, Limits};
 
 use crate::footer::chunk_range;
+use crate::levels::count_rows;
+use crate::parts::{GroupPages, page_range};
 use crate::thrift::{END, PageHeader, PageKind, delta_extent, page_header};
 
 /// Holds the first error that a page reader found in a row group. The Arrow reader reduces errors to text, so the error
@@ -49,6 +53,8 @@ pub struct OneGroup<R> {
     pub metadata: Arc<ParquetMetaData>,
     /// The number of the row group.
     pub group: usize,
+    /// Where its pages are, if some of its rows are to be skipped without their pages.
+    pub pages: Option<Arc<GroupPages>>,
     /// The most bytes of a page, before and after decompression.
     pub page_bytes: u64,
     /// Where the first error is kept.
@@ -66,10 +72,13 @@ impl<R: ChunkReader + 'static> OneGroup<R> {
         let chunk = group.columns().get(leaf).ok_or_else(|| missing("column"))?;
         let (offset, remaining) = chunk_range(chunk).ok_or_else(|| missing("column chunk"))?;
         let rows = usize::try_from(group.num_rows()).map_err(|_| missing("row count"))?;
+        let own = self.pages.as_ref();
+        let own = own.and_then(|pages| Some((pages.of_leaf(leaf)?, pages.rows())));
+        let locations = own.map(|(pages, _)| pages.to_vec());
         Ok(CheckedPages {
-            inner: SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, None)?,
+            inner: SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, locations)?,
+            listed: own.map(|(pages, rows)| listed_pages(pages, offset, rows)),
             file: Arc::clone(&self.file),
-            length: self.file.len(),
             column: chunk.column_path().string(),
             codec: chunk.compression(),
             levels: (
@@ -124,12 +133,43 @@ impl<R: ChunkReader + 'static> Iterator for OneChunk<R> {
 
 impl<R: ChunkReader + 'static> PageIterator for OneChunk<R> {}
 
+/// A page as an offset index lists it.
+struct ListedPage {
+    offset: u64,
+    bytes: u64,
+    /// The number of its rows; `None` for a dictionary.
+    rows: Option<u64>,
+}
+
+/// Returns the pages of a column chunk that begins at `start`, with its dictionary.
+fn listed_pages(pages: &[PageLocation], start: u64, rows: u64) -> VecDeque<ListedPage> {
+    let row = |page: &PageLocation| u64::try_from(page.first_row_index).unwrap_or(0);
+    let ends = pages.iter().skip(1).map(row).chain([rows]);
+    let data = pages.iter().zip(ends).map(|(page, end)| {
+        let range = page_range(page);
+        ListedPage {
+            offset: range.start,
+            bytes: range.end - range.start,
+            rows: Some(end.saturating_sub(row(page))),
+        }
+    });
+    let before = pages.first().map_or(start, |page| page_range(page).start);
+    // The `parquet` crate takes what lies before the first page for the dictionary, too.
+    let dictionary = (before > start).then(|| ListedPage {
+        offset: start,
+        bytes: before - start,
+        rows: None,
+    });
+    dictionary.into_iter().chain(data).collect()
+}
+
 /// Iterates over the pages of a column chunk and checks each twice: its header before the `parquet` crate acts on it,
 /// and its content before it is decoded.
 pub struct CheckedPages<R: ChunkReader> {
     inner: SerializedPageReader<R>,
+    /// The pages that are left, if an offset index lists them. Otherwise each page follows the one before.
+    listed: Option<VecDeque<ListedPage>>,
     file: Arc<R>,
-    length: u64,
     column: String,
     codec: Compression,
     /// The maximum repetition and definition levels.
@@ -174,6 +214,10 @@ impl<R: ChunkReader> CheckedPages<R> {
 
     /// Reads and checks the header of the next page; `None` at the end of the chunk.
     fn check_next(&mut self) -> Result<Option<PageHeader>> {
+        if let Some(listed) = &self.listed {
+            let next = listed.front();
+            (self.offset, self.remaining) = next.map_or((0, 0), |page| (page.offset, page.bytes));
+        }
         if self.header.is_some() || self.remaining == 0 {
             return Ok(self.header);
         }
@@ -211,15 +255,74 @@ impl<R: ChunkReader> CheckedPages<R> {
             }
             PageKind::Dictionary | PageKind::Index => {}
         }
+        self.check_listed(&header)?;
         self.check_expansion(&header)?;
         self.header = Some(header);
         Ok(self.header)
     }
 
+    /// Checks the header of the next page, if no offset index tells what is in it. The bytes of listed pages that are skipped
+    /// may not be there.
+    fn check_unlisted(&mut self) -> Result<()> {
+        match self.listed {
+            None => self.check_next().map(|_| ()),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Compares a page with the offset index. The header of a page of lists in version 1 does not tell its rows, which
+    /// [`Self::check_rows`] counts.
+    fn check_listed(&self, header: &PageHeader) -> Result<()> {
+        let Some(page) = self.listed.as_ref().and_then(VecDeque::front) else {
+            return Ok(());
+        };
+        let is_data = matches!(header.kind, PageKind::Data | PageKind::DataV2);
+        let is_flat = self.levels.0 == 0;
+        let found = is_flat.then_some(header.values).or(header.rows);
+        match (page.rows, found) {
+            (None, _) if header.kind == PageKind::Dictionary => Ok(()),
+            (Some(rows), Some(found)) if is_data && found != rows => {
+                Err(self.other_rows(rows, found))
+            }
+            (Some(_), _) if is_data => Ok(()),
+            _ => Err(self.corrupt("the offset index names another kind of page")),
+        }
+    }
+
+    /// Compares the rows of a page of lists in version 1 with those of the offset index. Levels in the deprecated encoding
+    /// are not counted: writers of offset indexes do not use it.
+    fn check_rows(&self, page: &Page, rows: u64) -> Result<()> {
+        let Page::DataPage {
+            buf,
+            num_values,
+            rep_level_encoding: Encoding::RLE,
+            ..
+        } = page
+        else {
+            return Ok(());
+        };
+        if self.levels.0 == 0 {
+            return Ok(());
+        }
+        match count_rows(buf, self.levels.0, u64::from(*num_values)) {
+            Ok(found) if found == rows => Ok(()),
+            Ok(found) => Err(self.other_rows(rows, found)),
+            Err(reason) => Err(self.corrupt(reason)),
+        }
+    }
+
+    fn other_rows(&self, rows: u64, found: u64) -> ParquetError {
+        self.corrupt(format!(
+            "the offset index claims {rows} rows in a page of {found}"
+        ))
+    }
+
     fn read_header(&self) -> Result<PageHeader> {
         let mut size = HEADER_GUESS;
         loop {
-            let left = self.remaining.min(self.length.saturating_sub(self.offset));
+            let left = self
+                .remaining
+                .min(self.file.len().saturating_sub(self.offset));
             let wanted = usize::try_from(size.min(left)).unwrap_or(0);
             let bytes = self.file.get_bytes(self.offset, wanted)?;
             match page_header(&bytes) {
@@ -270,8 +373,11 @@ impl<R: ChunkReader> CheckedPages<R> {
         Ok(())
     }
 
-    /// Skips the page whose header has just been checked.
+    /// Skips the next page.
     fn advance(&mut self) -> Option<PageKind> {
+        if let Some(listed) = &mut self.listed {
+            listed.pop_front();
+        }
         let header = self.header.take()?;
         let size = header.length as u64 + header.compressed;
         self.offset = self.offset.saturating_add(size);
@@ -359,8 +465,11 @@ impl<R: ChunkReader> Iterator for CheckedPages<R> {
 
 impl<R: ChunkReader> PageReader for CheckedPages<R> {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
+        let mut rows = None;
         // The inner reader skips index pages as well.
         while self.check_next()?.is_some() {
+            let listed = self.listed.as_ref().and_then(VecDeque::front);
+            rows = listed.and_then(|page| page.rows);
             if self.advance() != Some(PageKind::Index) {
                 break;
             }
@@ -371,19 +480,22 @@ impl<R: ChunkReader> PageReader for CheckedPages<R> {
             .map_err(|error| self.note(error))?;
         if let Some(page) = &page {
             self.check_content(page)?;
+            if let Some(rows) = rows {
+                self.check_rows(page, rows)?;
+            }
         }
         Ok(page)
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        self.check_next()?;
+        self.check_unlisted()?;
         self.inner
             .peek_next_page()
             .map_err(|error| self.note(error))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
-        self.check_next()?;
+        self.check_unlisted()?;
         self.advance();
         self.inner
             .skip_next_page()
@@ -391,7 +503,7 @@ impl<R: ChunkReader> PageReader for CheckedPages<R> {
     }
 
     fn at_record_boundary(&mut self) -> Result<bool> {
-        self.check_next()?;
+        self.check_unlisted()?;
         self.inner
             .at_record_boundary()
             .map_err(|error| self.note(error))

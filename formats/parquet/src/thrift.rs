@@ -7,6 +7,8 @@
 //!
 //! Source: Apache Thrift, compact protocol; Apache Parquet, `parquet.thrift`.
 
+use parquet::file::page_index::offset_index::PageLocation;
+
 /// The reason why a structure is refused.
 type Result<T> = std::result::Result<T, &'static str>;
 
@@ -32,7 +34,8 @@ const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 const UUID: u8 = 13;
 
-struct Walker<'a> {
+/// Reads the bytes of a structure one after another.
+pub(crate) struct Walker<'a> {
     bytes: &'a [u8],
     at: usize,
 }
@@ -43,7 +46,7 @@ struct Field {
 }
 
 impl<'a> Walker<'a> {
-    const fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
@@ -53,16 +56,19 @@ impl<'a> Walker<'a> {
         Ok(byte)
     }
 
-    fn skip_bytes(&mut self, count: u64) -> Result<()> {
-        let remaining = (self.bytes.len() - self.at) as u64;
-        if count > remaining {
-            return Err(END);
-        }
-        self.at += usize::try_from(count).map_err(|_| END)?;
-        Ok(())
+    pub(crate) fn take(&mut self, count: u64) -> Result<&'a [u8]> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let count = usize::try_from(count).map_err(|_| END)?;
+        let taken = rest.get(..count).ok_or(END)?;
+        self.at += count;
+        Ok(taken)
     }
 
-    fn varint(&mut self) -> Result<u64> {
+    fn skip_bytes(&mut self, count: u64) -> Result<()> {
+        self.take(count).map(|_| ())
+    }
+
+    pub(crate) fn varint(&mut self) -> Result<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -255,6 +261,8 @@ pub(crate) struct PageHeader {
     pub uncompressed: u64,
     pub compressed: u64,
     pub values: u64,
+    /// The number of rows, which only pages of version 2 have.
+    pub rows: Option<u64>,
     /// Bytes of uncompressed levels before the data; 0 if levels are part of the data.
     pub levels: u64,
 }
@@ -263,7 +271,7 @@ pub(crate) struct PageHeader {
 pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
     let mut walker = Walker::new(bytes);
     let (mut kind, mut uncompressed, mut compressed, mut values) = (None, None, None, None);
-    let mut levels = 0_u64;
+    let (mut rows, mut levels) = (None, 0_u64);
     let mut last = 0;
     while let Some(field) = walker.field(last)? {
         match (field.id, field.kind) {
@@ -275,6 +283,7 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
                 while let Some(inner) = walker.field(inner_last)? {
                     match (inner.id, inner.kind) {
                         (1, I32) => values = Some(walker.zigzag32()?),
+                        (3, I32) if field.id == 8 => rows = Some(walker.zigzag32()?),
                         (5 | 6, I32) if field.id == 8 => {
                             let length = u64::try_from(walker.zigzag32()?);
                             levels += length.map_err(|_| "a page header has a negative size")?;
@@ -309,8 +318,55 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
         } else {
             size(values)?
         },
+        rows: rows.map(|rows| size(Some(rows))).transpose()?,
         levels,
     })
+}
+
+/// Reads the offset index of a column chunk.
+pub(crate) fn offset_index(bytes: &[u8]) -> Result<Vec<PageLocation>> {
+    let mut walker = Walker::new(bytes);
+    let mut pages = None;
+    let mut last = 0;
+    while let Some(field) = walker.field(last)? {
+        match (field.id, field.kind) {
+            (1, LIST) => {
+                let (kind, count) = walker.list()?;
+                if kind != STRUCT {
+                    return Err("an offset index has no pages");
+                }
+                let pages = pages.insert(Vec::new());
+                for _ in 0..count {
+                    pages.push(page_location(&mut walker)?);
+                }
+            }
+            _ => walker.skip(field.kind, 0)?,
+        }
+        last = field.id;
+    }
+    pages.ok_or("an offset index has no pages")
+}
+
+fn page_location(walker: &mut Walker<'_>) -> Result<PageLocation> {
+    let (mut offset, mut size, mut row) = (None, None, None);
+    let mut last = 0;
+    while let Some(field) = walker.field(last)? {
+        match (field.id, field.kind) {
+            (1, I64) => offset = Some(walker.zigzag()?),
+            (2, I32) => size = Some(walker.zigzag32()?),
+            (3, I64) => row = Some(walker.zigzag()?),
+            _ => walker.skip(field.kind, 1)?,
+        }
+        last = field.id;
+    }
+    match (offset, size, row) {
+        (Some(offset), Some(compressed_page_size), Some(first_row_index)) => Ok(PageLocation {
+            offset,
+            compressed_page_size,
+            first_row_index,
+        }),
+        _ => Err("a page in an offset index lacks a field"),
+    }
 }
 
 /// Returns the length of the DELTA_BINARY_PACKED block sequence at the beginning of `bytes`, and the number of values
@@ -386,6 +442,7 @@ mod tests {
                 uncompressed: 100,
                 compressed: 40,
                 values: 7,
+                rows: None,
                 levels: 0
             }
         );
