@@ -9,6 +9,7 @@ use shardmill_storage::StorageError;
 /// An error of the cache. `E` is the error of reading or checking a blob.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum CacheError<E: Diagnostic + 'static> {
     /// A file or folder could not be used.
     #[error(transparent)]
@@ -27,60 +28,38 @@ pub enum CacheError<E: Diagnostic + 'static> {
         "the limit is {} ({limit} bytes), less than the {} ({minimum} bytes) that the largest shard needs",
         ByteSize::new(*limit), ByteSize::new(*minimum)
     )]
-    TooSmall {
-        /// The limit in bytes.
-        limit: u64,
-        /// The smallest possible limit in bytes.
-        minimum: u64,
-    },
+    TooSmall { limit: u64, minimum: u64 },
     /// There is no space for a raw file that must be on disk, because its path is needed.
     #[error(
         "its {bytes} bytes do not fit: the limit is {limit} bytes, and nothing could be evicted for {seconds} s"
     )]
     NoRoom {
-        /// The file.
         name: String,
-        /// The size of the file in bytes.
         bytes: u64,
-        /// The limit in bytes.
         limit: u64,
-        /// The timeout that has passed.
         seconds: u64,
     },
     /// All pins are taken by raw files in use; each pin takes an open file.
     #[error("{pins} files are in use, and no more can be pinned")]
-    Pins {
-        /// The file.
-        name: String,
-        /// The number of pins.
-        pins: u64,
-    },
+    Pins { name: String, pins: u64 },
     /// An existing file has the name of a shard, but the cache did not write it and it does not match the index.
     #[error("the cache did not make this file, and it is not the shard that the index names")]
     Foreign {
-        /// The file.
         path: PathBuf,
-        /// Why it does not match.
         #[source]
         source: Box<E>,
     },
     /// Two streams have the same local folder.
     #[error("two streams of the mix keep their shards in this folder")]
-    OneFolder {
-        /// The folder.
-        path: PathBuf,
-    },
+    OneFolder { path: PathBuf },
     /// Another process did not release a file within the timeout.
     #[error(
         "waited {seconds} s for {}, which {what}",
         pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
     )]
     Waited {
-        /// The file.
         path: PathBuf,
-        /// The timeout that has passed.
         seconds: u64,
-        /// What the other process does.
         what: &'static str,
         /// The other process, if known.
         pid: Option<u32>,
@@ -88,30 +67,18 @@ pub enum CacheError<E: Diagnostic + 'static> {
     /// Every fetch of a shard failed verification.
     #[error("wrong after each of {attempts} fetches; {contents} cannot be read")]
     BadBlob {
-        /// The shard.
         name: String,
-        /// How often it was fetched.
         attempts: u32,
-        /// What is lost with the blob.
         contents: String,
-        /// The error of the last attempt.
         #[source]
         source: Box<E>,
     },
     /// A blob for which the cache has no space was not fetched within the timeout.
     #[error("the fetch took longer than {seconds} s")]
-    Timeout {
-        /// The blob.
-        name: String,
-        /// The timeout that has passed.
-        seconds: u64,
-    },
+    Timeout { name: String, seconds: u64 },
     /// The thread that worked on a shard ended without a result.
     #[error("the thread that prepared this shard ended without a result")]
-    WorkerLost {
-        /// The shard.
-        name: String,
-    },
+    WorkerLost { name: String },
     /// The reader was closed while a caller waited.
     #[error("the reader was closed")]
     Stopped,

@@ -12,7 +12,12 @@
 //! from the distribution for the shard's number of samples. A shard that does not fit with the other shards in use
 //! bypasses the cache. Every process of the node that needs it then fetches it once per access window and holds it in
 //! memory.
+//!
+//! If the nodes share their caches, the fetches of all nodes are replayed in the order of time. The first fetch of a shard
+//! makes its owner fetch it from the store. An owner with a limit keeps the shards of other nodes in the space that its own
+//! leave. A fetch from a node takes as long as one from the store.
 
+mod cluster;
 mod net;
 mod node;
 mod report;
@@ -22,9 +27,11 @@ use shardmill_order::{BatchingMethod, Epoch, EpochConfig, OrderError};
 
 use super::policy::AccessPlan;
 use super::ranks::Policy;
+use cluster::Move;
 use node::Node;
 pub use report::{
-    CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, NodeForecast, ShardCost,
+    CacheEpoch, CacheForecast, ClusterEpoch, EpochFacts, Forecast, ForecastOptions, NodeForecast,
+    ShardCost,
 };
 pub use timeline::Point;
 
@@ -67,15 +74,34 @@ pub fn forecast(
     let world = epochs.first().map(|epoch| epoch.resolved().world);
     let nodes_in_all = world.map_or(0, |world| world.nodes);
     let shown = nodes_in_all.min(options.most_nodes.max(1));
-    let nodes = (0..shown).map(|place| {
-        // Evenly spaced, computed without a product that may overflow.
-        let node = place * (nodes_in_all / shown) + (nodes_in_all % shown) * place / shown;
-        one_node(node, &epochs, shards, options)
-    });
+    // Evenly spaced, computed without a product that may overflow.
+    let node = |place| place * (nodes_in_all / shown) + (nodes_in_all % shown) * place / shown;
+    let shown: Vec<u64> = (0..shown).map(node).collect();
+    let simulated = match options.owners.is_empty() {
+        true => shown.clone(),
+        false => (0..nodes_in_all).collect(),
+    };
+    let (mut nodes, mut moves) = (Vec::with_capacity(shown.len()), Vec::new());
+    for node in simulated {
+        let (found, of_node) = one_node(node, &epochs, shards, options);
+        if shown.binary_search(&node).is_ok() {
+            nodes.push(found);
+        }
+        moves.push(of_node);
+    }
+    let peers = match options.owners.is_empty() {
+        true => Vec::new(),
+        false => {
+            let epochs = facts.iter().map(|epoch| epoch.epoch).collect();
+            let limit = options.cache_limit;
+            cluster::replay(&moves, epochs, shards, &options.owners, limit)
+        }
+    };
     Ok(Forecast {
         nodes_in_all,
         epochs: facts,
-        nodes: nodes.collect(),
+        nodes,
+        peers,
     })
 }
 
@@ -84,7 +110,7 @@ fn one_node(
     epochs: &[Epoch],
     shards: &[ShardCost],
     options: &ForecastOptions,
-) -> NodeForecast {
+) -> (NodeForecast, Vec<Move>) {
     let mut access_plan = AccessPlan::new(shards.len());
     let mut belady = Node::new(Policy::Belady, shards, options);
     let mut lru = Node::new(Policy::Lru, shards, options);
@@ -120,15 +146,17 @@ fn one_node(
         from += epoch.batches();
         access_plan.forget(from);
     }
-    NodeForecast {
+    let (belady, moves) = belady.finish();
+    let forecast = NodeForecast {
         node,
-        belady: belady.finish(),
-        lru: lru.finish(),
+        belady,
+        lru: lru.finish().0,
         distinct_shards: sets.distinct_shards,
         distinct_bytes: sets.distinct_bytes,
         needed_at_once_bytes: sets.at_once,
         needed_in_epoch_bytes: sets.in_epoch,
-    }
+    };
+    (forecast, moves)
 }
 
 /// The space that shards need, independent of the cache.

@@ -102,8 +102,8 @@ pub use engine::Engine;
 pub use error::CacheError;
 pub use folder::{forget, own_folder, private_folder};
 pub use forecast::{
-    CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, NodeForecast, Point,
-    ShardCost, forecast,
+    CacheEpoch, CacheForecast, ClusterEpoch, EpochFacts, Forecast, ForecastOptions, NodeForecast,
+    Point, ShardCost, forecast,
 };
 pub use options::{CacheOptions, CacheStats, Cancel, Peers};
 pub use policy::AccessPlan;

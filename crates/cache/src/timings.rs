@@ -7,50 +7,24 @@ use std::time::{Duration, Instant};
 /// The most steps that a trace keeps.
 pub const MOST_TRACE_STEPS: usize = 1 << 20;
 
-/// What a reader spends time on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Activity {
-    /// Opening the streams: listing files and reading indexes.
-    Open,
-    /// Fetching a file from a store or a folder, including retries.
-    Fetch,
-    /// Checking the hash of a file.
-    Hash,
-    /// Decompressing a file.
-    Decompress,
-    /// Writing a file to the cache's folder.
-    Store,
-    /// Copying samples from shards into a batch.
-    Fill,
-    /// The caller waits for a batch or fills it.
-    Wait,
-}
-
-impl Activity {
-    /// All activities.
-    pub const ALL: [Self; 7] = [
-        Self::Open,
-        Self::Fetch,
-        Self::Hash,
-        Self::Decompress,
-        Self::Store,
-        Self::Fill,
-        Self::Wait,
-    ];
-
-    /// Returns the name, such as `fetch`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Fetch => "fetch",
-            Self::Hash => "hash",
-            Self::Decompress => "decompress",
-            Self::Store => "store",
-            Self::Fill => "fill",
-            Self::Wait => "wait",
-        }
+shardmill_core::named_enum! {
+    /// What a reader spends time on.
+    #[non_exhaustive]
+    pub enum Activity {
+        /// Opening the streams: listing files and reading indexes.
+        Open = "open",
+        /// Fetching a file from a store or a folder, including retries.
+        Fetch = "fetch",
+        /// Checking the hash of a file.
+        Hash = "hash",
+        /// Decompressing a file.
+        Decompress = "decompress",
+        /// Writing a file to the cache's folder.
+        Store = "store",
+        /// Copying samples from shards into a batch.
+        Fill = "fill",
+        /// The caller waits for a batch or fills it.
+        Wait = "wait",
     }
 }
 

@@ -1,8 +1,10 @@
 //! Makes one request to a server whose address the user gave.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::socket::Connection;
 
 /// The most headers of an answer.
 const HEADERS: usize = 64;
@@ -62,16 +64,15 @@ pub fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
 /// # Errors
 ///
 /// The error of the connection; `TimedOut`; `FileTooLarge` for a body beyond the bounds; `UnexpectedEof` for an answer that
-/// is shorter than announced.
+/// is shorter than announced; `Other` for an answer that is not HTTP.
 pub fn get(
-    mut stream: &TcpStream,
+    stream: &mut dyn Connection,
     host: &str,
     path: &str,
     headers: &[(&str, &str)],
     bounds: Bounds,
 ) -> io::Result<Answer> {
-    let deadline = Instant::now() + bounds.total;
-    stream.set_write_timeout(Some(bounds.idle))?;
+    stream.limit(bounds.idle, bounds.total);
     // A server answers HTTP/1.0 without chunks, and closes the connection at the end.
     let mut request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n");
     for (name, value) in headers {
@@ -79,21 +80,13 @@ pub fn get(
     }
     request.push_str("\r\n");
     stream.write_all(request.as_bytes())?;
+    stream.flush()?;
     let (mut answer, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left.min(bounds.idle)))?;
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(read) => answer.extend_from_slice(buffer.get(..read).unwrap_or_default()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The system reports a timeout of a socket as one of these.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
             Err(error) => return Err(error),
         }
         if answer.len() as u64 > bounds.body_bytes.saturating_add(HEAD_BYTES) {

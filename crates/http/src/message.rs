@@ -4,12 +4,13 @@
 //! headers and in time, so that a slow or hostile client occupies one thread for a few seconds at most.
 
 use std::borrow::Cow;
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::io;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
+
+use crate::socket::Connection;
 
 /// The most bytes of the head of a request.
 const HEAD_BYTES: usize = 16 << 10;
@@ -22,6 +23,9 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 
 /// The time without progress after which a response is given up.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+
+/// The time in which a client closes the connection after a response.
+const REST_TIME: Duration = Duration::from_secs(1);
 
 /// The media type of bytes that browsers save instead of showing.
 pub const UNKNOWN: &str = "application/octet-stream";
@@ -165,16 +169,12 @@ impl Response {
 }
 
 /// Reads a request. An error is the response to a request that cannot be read.
-pub fn read_request(mut stream: &TcpStream) -> Result<Request, Response> {
+pub fn read_request(stream: &mut dyn Connection) -> Result<Request, Response> {
     let late = || Response::refusal(408, "the request did not arrive in time");
-    let deadline = Instant::now() + HEAD_TIME;
+    stream.limit(HEAD_TIME, HEAD_TIME);
     let mut head = Vec::new();
     let mut buffer = [0; 4096];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
-            return Err(late());
-        }
         let read = match stream.read(&mut buffer) {
             Ok(0) => return Err(Response::refusal(400, "the request is incomplete")),
             Ok(read) => read,
@@ -241,11 +241,11 @@ fn parse(head: &[u8]) -> Result<Option<Request>, Response> {
 
 /// Writes a response and closes the connection. `is_head` leaves the body out.
 pub fn write_response(
-    mut stream: &TcpStream,
+    stream: &mut dyn Connection,
     response: &Response,
     is_head: bool,
 ) -> io::Result<()> {
-    stream.set_write_timeout(Some(WRITE_TIME))?;
+    stream.limit(WRITE_TIME, Duration::MAX);
     let mut head = format!(
         "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n",
         response.status,
@@ -261,9 +261,9 @@ pub fn write_response(
     if !is_head {
         stream.write_all(&response.body)?;
     }
-    stream.shutdown(Shutdown::Write)?;
+    stream.end()?;
     // Closing a socket with unread bytes resets the connection, and the client would lose the response.
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.limit(REST_TIME, REST_TIME);
     let mut rest = [0; 4096];
     for _ in 0..64 {
         if stream.read(&mut rest)? == 0 {

@@ -2,7 +2,7 @@
 //! it.
 
 use std::fs::File;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::dir::Dir;
 use crate::error::StorageError;
 use crate::file::FileHandle;
+use crate::open_claims;
 
 /// The mode in which a claim is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,14 +99,20 @@ impl Claim {
             Mode::empty()
         };
         let handle = dir.open_at(name, "open", flags, mode)?;
-        let handle = FileHandle::from_handle(handle, dir.path_of(name))?;
+        let file = FileHandle::from_handle(handle, dir.path_of(name))?.into_file();
+        open_claims::add(file.as_raw_fd());
         Ok(Self {
-            file: handle.into_file(),
+            file,
             dir: dir.clone(),
             name: name.to_owned(),
             owner: std::process::id(),
             held: None,
         })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Returns the path of the file, for messages.
@@ -214,6 +221,7 @@ impl Drop for Claim {
         if self.held.is_some() && self.owner == std::process::id() {
             let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
         }
+        open_claims::remove(self.file.as_raw_fd());
     }
 }
 

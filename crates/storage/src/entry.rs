@@ -100,6 +100,8 @@ pub enum StoreKind {
     Http,
     /// A dataset repository of the Hugging Face Hub, read-only.
     Hub,
+    /// A bucket of the Hugging Face Hub, read-only. It has no revisions.
+    HubBucket,
 }
 
 impl fmt::Display for StoreKind {
@@ -110,7 +112,7 @@ impl fmt::Display for StoreKind {
             Self::Azure => "Azure Blob Storage",
             Self::Volumes => "Databricks Files API",
             Self::Http => "HTTP",
-            Self::Hub => "Hugging Face Hub",
+            Self::Hub | Self::HubBucket => "Hugging Face Hub",
         })
     }
 }

@@ -15,6 +15,9 @@ pub(crate) const FORMS: &str = "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PR
 /// The hint for a dataset of the Hugging Face Hub that may not be read.
 pub(crate) const HUB: &str = "check its name and revision; a private or gated dataset needs a token that may read it: set HF_TOKEN, or run `hf auth login`";
 
+/// The hint for a bucket of the Hugging Face Hub that may not be read.
+pub(crate) const HUB_BUCKET: &str = "check its owner and name, for a dataset is not a bucket; a private bucket needs a token that may read it: set HF_TOKEN, or run `hf auth login`";
+
 /// An error of opening, reading, publishing or claiming.
 ///
 /// Errors of local files name the path. Errors of stores and settings name no place; [`StorageError::At`] adds it.
@@ -168,6 +171,12 @@ pub enum StorageError {
     /// The name cannot be the name of a bucket.
     #[error("the URL has no name of a bucket behind //")]
     UrlBucket,
+    /// The URL has a revision, but a bucket of the Hugging Face Hub has none.
+    #[error("the bucket {bucket} has no revisions, but the URL names one after @")]
+    UrlRevision {
+        /// The owner and the name of the bucket.
+        bucket: String,
+    },
     /// The URL has a user name or a password before the host.
     #[error("the URL has user information")]
     UrlUser,
@@ -496,6 +505,12 @@ impl StorageError {
         matches!(self.fault(), Self::NotFound { code } if is_no_bucket(code.as_deref()))
     }
 
+    /// Returns whether an object has another length than expected.
+    #[must_use]
+    pub fn is_other_length(&self) -> bool {
+        matches!(self.fault(), Self::BodyLength { .. })
+    }
+
     /// Returns whether the server ignored a range request.
     #[must_use]
     pub fn is_without_ranges(&self) -> bool {
@@ -579,6 +594,7 @@ impl StorageError {
             Self::UrlScheme { .. } => (InvalidInput, "url-scheme"),
             Self::UrlSyntax => (InvalidInput, "url-syntax"),
             Self::UrlBucket => (InvalidInput, "url-bucket"),
+            Self::UrlRevision { .. } => (InvalidInput, "url-revision"),
             Self::UrlUser => (InvalidInput, "url-user"),
             Self::UrlQuery => (InvalidInput, "url-query"),
             Self::UrlControl => (InvalidInput, "url-control"),
@@ -624,6 +640,11 @@ impl Diagnostic for StorageError {
                 Self::Changed { .. } => "read it again when no process writes to it",
                 Self::OtherWriter { .. } => "wait until it is done, or write to another directory",
                 Self::Owner { .. } => "remove the folder, or write to another directory",
+                Self::UrlRevision { bucket } => {
+                    return Some(format!(
+                        "write hf://buckets/{bucket}/PREFIX, or hf://datasets/OWNER/NAME@REVISION/PREFIX for a dataset"
+                    ));
+                }
                 Self::UrlUser => "take it out, and give credentials by the environment variables of the store",
                 Self::UrlQuery => "take everything from the ? or # on away",
                 Self::UrlSyntax | Self::UrlEmpty | Self::UrlBucket => FORMS,

@@ -1,6 +1,7 @@
 //! A directory or a prefix in a store that a dataset is read from. Both use the same names.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -118,22 +119,8 @@ impl Folder {
             Self::Local(dir) => return dir.open_file(name).map(Stored::File),
             Self::Store(store) => store,
         };
-        let object = |bytes, tag, kept| {
-            Stored::Object(StoredObject {
-                remote: store.remote.clone(),
-                name: name.to_owned(),
-                path: self.path_of(name),
-                bytes,
-                tag,
-                kept,
-            })
-        };
-        match store.known(name) {
-            Some(None) => return Err(store.remote.not_found(name)),
-            Some(Some(kept)) => {
-                return Ok(object(kept.len() as u64, String::new(), Some(kept)));
-            }
-            None => {}
+        if let Some(kept) = store.opened(name)? {
+            return Ok(kept);
         }
         let found = store
             .remote
@@ -141,7 +128,21 @@ impl Folder {
             .ok_or_else(|| store.remote.not_found(name))?;
         let pinned = std::iter::once((name, found.tag.as_str()));
         store.remote.pin(pinned)?;
-        Ok(object(found.bytes, found.tag, None))
+        Ok(store.object(name, found.bytes, found.tag, None))
+    }
+
+    /// Opens a file that should have `bytes` bytes. Sends no request to a store: reading a missing object, or one of another
+    /// length, fails there. A local file may have any length.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_file`](Self::open_file).
+    pub fn open_listed(&self, name: &str, bytes: u64) -> Result<Stored, StorageError> {
+        let Self::Store(store) = self else {
+            return self.open_file(name);
+        };
+        let kept = store.opened(name)?;
+        Ok(kept.unwrap_or_else(|| store.object(name, bytes, String::new(), None)))
     }
 
     /// Reads a whole file of at most `most` bytes. In a store, this takes one request.
@@ -257,6 +258,29 @@ impl StoreFolder {
         kept.get(name).cloned()
     }
 
+    /// Opens an object whose contents are cached. A cached absence is an error.
+    fn opened(&self, name: &str) -> Result<Option<Stored>, StorageError> {
+        match self.known(name) {
+            None => Ok(None),
+            Some(None) => Err(self.remote.not_found(name)),
+            Some(Some(kept)) => {
+                let bytes = kept.len() as u64;
+                Ok(Some(self.object(name, bytes, String::new(), Some(kept))))
+            }
+        }
+    }
+
+    fn object(&self, name: &str, bytes: u64, tag: String, kept: Kept) -> Stored {
+        Stored::Object(StoredObject {
+            remote: self.remote.clone(),
+            name: name.to_owned(),
+            path: PathBuf::from(self.remote.display(name)),
+            bytes,
+            tag,
+            kept,
+        })
+    }
+
     fn beneath(&self, name: &str) -> Self {
         let remote = self.remote.beneath(name);
         Self {
@@ -331,6 +355,24 @@ impl Stored {
         match self {
             Self::File(file) => file.read_range(offset, len),
             Self::Object(object) => object.range(offset, len),
+        }
+    }
+
+    /// Reads several ranges, those of an object at the same time. Errors are those of [`read_range`](Self::read_range).
+    pub fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>, StorageError> {
+        let length = |range: &Range<u64>| range.end.saturating_sub(range.start);
+        match self {
+            Self::Object(object) if object.kept.is_none() => {
+                let wanted: Vec<_> = ranges
+                    .iter()
+                    .map(|range| (object.name.clone(), object.bytes, range.clone()))
+                    .collect();
+                object.remote.read_ranges_of(&wanted).into_iter().collect()
+            }
+            _ => ranges
+                .iter()
+                .map(|range| self.read_range(range.start, length(range)))
+                .collect(),
         }
     }
 
@@ -461,6 +503,20 @@ mod tests {
             assert!(below.open_file("z").unwrap_err().is_not_found());
             assert!(folder.open_folder("..").is_err());
         }
+        server.forget_counts();
+        let listed = store.open_listed("a/x", 10).unwrap();
+        assert_eq!(server.counts().requests, 0);
+        for file in [&listed, &local.open_listed("a/x", 10).unwrap()] {
+            assert_eq!(
+                file.read_ranges(&[0..2, 7..10]).unwrap(),
+                [&b"01"[..], b"789"]
+            );
+        }
+        assert_eq!(server.counts().requests, 2);
+        let other = store.open_listed("a/b/y", 2).unwrap();
+        assert!(other.read_range(0, 1).unwrap_err().is_other_length());
+        let gone = store.open_listed("a/none", 2).unwrap();
+        assert!(gone.read_range(0, 1).unwrap_err().is_not_found());
         server.forget_counts();
         store.keep("index.json", 100).unwrap();
         store.keep("gone", 100).unwrap();

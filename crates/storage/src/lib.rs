@@ -50,6 +50,7 @@
 
 mod entry; // Files and objects as listings describe them, and the kinds of stores.
 mod heartbeat; // Whether a lease in a store is still held.
+mod open_claims; // The open claims, which a forked child gives up.
 mod random; // Random numbers.
 mod resolve; // Opening a name below a directory without following links.
 
@@ -94,6 +95,7 @@ pub use lease::Lease;
 pub use lease_store::{LEASE_PATIENCE, PlaceLease};
 pub use location::{Location, RemoteLocation};
 pub use log::PlaceLog;
+pub use open_claims::take_inherited_claims;
 pub use place::{Place, StorePlace};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
 pub use random::random_number;

@@ -71,6 +71,7 @@ impl Location {
     /// | `az://CONTAINER/PREFIX`, `abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX`, `https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX` | Azure |
     /// | `dbfs:/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`, `/Volumes/…` | a volume: a path where the catalog is mounted, else the Files API |
     /// | `hf://datasets/OWNER/NAME[@REVISION]/PREFIX` | a dataset repository of the Hugging Face Hub, read-only |
+    /// | `hf://buckets/OWNER/NAME/PREFIX` | a bucket of the Hugging Face Hub, read-only |
     /// | `https://HOST/PATH`, `http://HOST/PATH` | a web server, read-only |
     ///
     /// Keys are used as written, except in `https://` and `http://` URLs, which are percent-decoded (`%20` is a space).
@@ -186,7 +187,7 @@ impl RemoteLocation {
     }
 
     /// Returns the name of the bucket, the container, the host, the volume with its catalog and schema, or the repository
-    /// with its owner and revision.
+    /// with its owner and revision. Buckets of the Hugging Face Hub are `buckets/OWNER/NAME`.
     #[must_use]
     pub fn bucket(&self) -> &str {
         &self.bucket
@@ -466,13 +467,18 @@ fn volume(
     }))
 }
 
-/// Parses `datasets/OWNER/NAME[@REVISION]/PREFIX`. A revision is one part, or `refs/convert/NAME` or `refs/pr/NUMBER`.
+/// Parses `datasets/OWNER/NAME[@REVISION]/PREFIX` or `buckets/OWNER/NAME/PREFIX`. A revision is one part, or
+/// `refs/convert/NAME` or `refs/pr/NUMBER`.
 fn hub(rest: &str) -> Result<RemoteLocation, StorageError> {
-    let Some(path) = rest.strip_prefix("datasets/") else {
-        return Err(StorageError::UrlScheme {
-            scheme: "hf".to_owned(),
-            hint: "write hf://datasets/OWNER/NAME[@REVISION]/PREFIX",
-        });
+    let (kind, path) = match rest.split_once('/') {
+        Some(("datasets", path)) => (StoreKind::Hub, path),
+        Some(("buckets", path)) => (StoreKind::HubBucket, path),
+        _ => {
+            return Err(StorageError::UrlScheme {
+                scheme: "hf".to_owned(),
+                hint: "write hf://datasets/OWNER/NAME[@REVISION]/PREFIX or hf://buckets/OWNER/NAME/PREFIX",
+            });
+        }
     };
     refuse_if(rest.contains(['?', '#']), StorageError::UrlQuery)?;
     let mut parts = path.split('/');
@@ -488,6 +494,16 @@ fn hub(rest: &str) -> Result<RemoteLocation, StorageError> {
         !is_repository(owner) || !is_repository(name),
         StorageError::UrlBucket,
     )?;
+    if kind == StoreKind::HubBucket {
+        refuse_if(
+            revision.is_some(),
+            StorageError::UrlRevision {
+                bucket: format!("{owner}/{name}"),
+            },
+        )?;
+        let prefix: Vec<&str> = parts.collect();
+        return hub_root(kind, format!("buckets/{owner}/{name}"), &prefix);
+    }
     let mut bucket = format!("datasets/{owner}/{name}");
     if let Some(first) = revision {
         refuse_if(
@@ -503,8 +519,16 @@ fn hub(rest: &str) -> Result<RemoteLocation, StorageError> {
         }
     }
     let prefix: Vec<&str> = parts.collect();
+    hub_root(kind, bucket, &prefix)
+}
+
+fn hub_root(
+    kind: StoreKind,
+    bucket: String,
+    prefix: &[&str],
+) -> Result<RemoteLocation, StorageError> {
     Ok(RemoteLocation {
-        kind: StoreKind::Hub,
+        kind,
         root: format!("hf://{bucket}"),
         bucket,
         host: None,

@@ -24,40 +24,26 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The size of the first part of a multipart upload: the smallest part that S3 accepts. The second part has one byte.
 const PART: usize = 5 << 20;
 
-/// A probed operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum ProbeAction {
-    /// List objects.
-    List,
-    /// Upload an object.
-    Put,
-    /// Read the object.
-    Get,
-    /// Read a range of the object.
-    Range,
-    /// Request the length of the object.
-    Head,
-    /// Upload an object only if it does not exist.
-    Create,
-    /// Upload an object in parts.
-    Parts,
-    /// Delete an object.
-    Delete,
-}
-
-impl fmt::Display for ProbeAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::List => "list",
-            Self::Put => "put",
-            Self::Get => "get",
-            Self::Range => "get a range",
-            Self::Head => "head",
-            Self::Create => "create only",
-            Self::Parts => "put in parts",
-            Self::Delete => "delete",
-        })
+shardmill_core::named_enum! {
+    /// A probed operation.
+    #[non_exhaustive]
+    pub enum ProbeAction {
+        /// List objects.
+        List = "list",
+        /// Upload an object.
+        Put = "put",
+        /// Read the object.
+        Get = "get",
+        /// Read a range of the object.
+        Range = "get a range",
+        /// Request the length of the object.
+        Head = "head",
+        /// Upload an object only if it does not exist.
+        Create = "create only",
+        /// Upload an object in parts.
+        Parts = "put in parts",
+        /// Delete an object.
+        Delete = "delete",
     }
 }
 

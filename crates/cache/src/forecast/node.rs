@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use shardmill_core::number::{float, whole};
 use shardmill_order::Epoch;
 
+use super::cluster::{Move, MoveKind};
 use super::net::Net;
 use super::report::{CacheEpoch, CacheForecast, ForecastOptions, ShardCost};
 use super::timeline::Timeline;
@@ -76,6 +78,8 @@ struct Record {
     apart_bytes: u64,
     result: CacheForecast,
     timeline: Timeline,
+    /// If the nodes share their caches, the changes of this one.
+    moves: Option<Vec<Move>>,
 }
 
 pub(super) struct Node<'a> {
@@ -107,7 +111,7 @@ impl<'a> Node<'a> {
                 shards,
                 options,
             },
-            net: Net::new(real(options.bandwidth), options.latency.as_secs_f64()),
+            net: Net::new(float(options.bandwidth), options.latency.as_secs_f64()),
             slots: vec![Slot::default(); shards.len()],
             copies: Vec::new(),
             content: Content::default(),
@@ -121,6 +125,7 @@ impl<'a> Node<'a> {
                 apart_bytes: 0,
                 result: CacheForecast::default(),
                 timeline: Timeline::new(),
+                moves: (policy == Policy::Belady && !options.owners.is_empty()).then(Vec::new),
             },
         }
     }
@@ -228,7 +233,7 @@ impl<'a> Node<'a> {
             ];
             let next = next.into_iter().flatten().min().unwrap_or(end);
             let next = next.clamp(tick + 1, end);
-            let steps = real(next - tick) * self.setup.options.step.as_secs_f64();
+            let steps = float(next - tick) * self.setup.options.step.as_secs_f64();
             self.pass(self.net.now() + steps, access_plan);
             self.tick = next;
         }
@@ -246,10 +251,26 @@ impl<'a> Node<'a> {
         self.record.result.epochs.push(self.record.counts);
     }
 
-    pub(super) fn finish(mut self) -> CacheForecast {
+    /// Returns the result, and the changes of the cache if the nodes share theirs.
+    pub(super) fn finish(mut self) -> (CacheForecast, Vec<Move>) {
         self.record.result.seconds = self.net.now();
         self.record.result.timeline = self.record.timeline.points();
-        self.record.result
+        (self.record.result, self.record.moves.unwrap_or_default())
+    }
+
+    /// Records a change of the cache for the other nodes.
+    fn note(&mut self, shard: usize, kind: MoveKind) {
+        let (at, epoch) = (self.net.now(), self.record.result.epochs.len());
+        if let Some(moves) = &mut self.record.moves {
+            let used = self.content.used;
+            moves.push(Move {
+                at,
+                epoch,
+                shard,
+                kind,
+                used,
+            });
+        }
     }
 
     /// Ranks a resident that can be evicted by its next use, as the policy sees it.
@@ -482,6 +503,7 @@ impl<'a> Node<'a> {
         self.content.residents.insert(shard);
         self.launch(shard, cost, State::Coming { past: false }, 1);
         self.content.used = self.content.used.saturating_add(cost.reserve_bytes);
+        self.note(shard, MoveKind::Fetched);
         self.record.result.most_resident_bytes = self
             .record
             .result
@@ -535,7 +557,7 @@ impl<'a> Node<'a> {
     /// Returns twice the number of ticks that a fetch takes.
     fn slack(&self, shard: usize) -> u64 {
         let transfer =
-            real(self.cost(shard).fetch_bytes) / real(self.setup.options.bandwidth.max(1));
+            float(self.cost(shard).fetch_bytes) / float(self.setup.options.bandwidth.max(1));
         let fetch = self.setup.options.latency.as_secs_f64() + transfer;
         whole(2.0 * fetch / self.setup.options.step.as_secs_f64().max(1e-6)).saturating_add(1)
     }
@@ -545,6 +567,7 @@ impl<'a> Node<'a> {
         let cost = self.cost(shard);
         let copies = self.copies(shard);
         self.launch(shard, cost, State::Coming { past: true }, copies);
+        self.note(shard, MoveKind::Bypassed { copies });
         self.record.counts.bypasses += 1;
         let bytes = cost.fetch_bytes.saturating_mul(copies);
         self.record.counts.bypassed_bytes = self.record.counts.bypassed_bytes.saturating_add(bytes);
@@ -558,7 +581,7 @@ impl<'a> Node<'a> {
             }
         }
         let bytes = cost.fetch_bytes.saturating_mul(copies);
-        self.net.start(shard, real(bytes));
+        self.net.start(shard, float(bytes));
         self.in_flight = self.in_flight.saturating_add(bytes);
         self.record.counts.fetched_shards += copies;
         self.record.counts.fetched_bytes = self.record.counts.fetched_bytes.saturating_add(bytes);
@@ -570,6 +593,7 @@ impl<'a> Node<'a> {
         self.content.residents.remove(&shard);
         self.content.changes += 1;
         self.content.used -= cost.cache_bytes;
+        self.note(shard, MoveKind::Evicted);
         self.record.counts.evictions += 1;
         if let Some(slot) = self.slot(shard) {
             slot.state = State::Absent;
@@ -606,11 +630,11 @@ pub(super) fn needs(stretches: &[AccessWindow], epoch: &Epoch, shards: usize) ->
 /// Returns the first of `samples` ticks that are drawn uniformly from an access window. It is one draw from the
 /// distribution of the minimum, and deterministic for each window.
 fn first_need(found: AccessWindow, samples: u64) -> u64 {
-    let length = real(found.last - found.first + 1);
+    let length = float(found.last - found.first + 1);
     let draw = mix(found.first ^ (found.blob as u64).rotate_left(32));
     // A number in [0, 1) with 53 random bits.
-    let draw = real(draw >> 11) / real(1 << 53);
-    let part = -((1.0 - draw).ln() / real(samples)).exp_m1();
+    let draw = float(draw >> 11) / float(1 << 53);
+    let part = -((1.0 - draw).ln() / float(samples)).exp_m1();
     found
         .first
         .saturating_add(whole(part * length))
@@ -623,21 +647,4 @@ fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "sizes and times of a forecast have a few digits"
-)]
-const fn real(number: u64) -> f64 {
-    number as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "not negative, and `as` saturates"
-)]
-const fn whole(number: f64) -> u64 {
-    number as u64
 }

@@ -38,6 +38,8 @@ pub struct ForecastOptions {
     pub known_epochs: u64,
     /// The most nodes to simulate. If the run has more, evenly spaced ones are chosen. 0 counts as 1.
     pub most_nodes: u64,
+    /// The node that owns each shard, if the nodes share their caches. Then all nodes are simulated. Empty if they do not.
+    pub owners: Vec<usize>,
 }
 
 impl Default for ForecastOptions {
@@ -54,6 +56,7 @@ impl Default for ForecastOptions {
             step: Duration::from_millis(100),
             known_epochs: 2,
             most_nodes: 16,
+            owners: Vec::new(),
         }
     }
 }
@@ -67,6 +70,25 @@ pub struct Forecast {
     pub epochs: Vec<EpochFacts>,
     /// The simulated nodes.
     pub nodes: Vec<NodeForecast>,
+    /// What the nodes fetch together, if they share their caches. The fetches of each node are from the store and from
+    /// other nodes then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<ClusterEpoch>,
+}
+
+/// What nodes that share their caches fetch in an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClusterEpoch {
+    /// The number of the epoch.
+    pub epoch: u64,
+    /// Shards fetched from the store.
+    pub store_shards: u64,
+    /// Their bytes.
+    pub store_bytes: u64,
+    /// Shards fetched from other nodes.
+    pub peer_shards: u64,
+    /// Their bytes.
+    pub peer_bytes: u64,
 }
 
 /// Facts of an epoch that follow from the sample order.

@@ -90,7 +90,7 @@ fn the_capacity_balance() {
             reserve_bytes: samples * 14_000,
         })
         .collect();
-    for algo in ShuffleAlgo::ALL {
+    for algo in &ShuffleAlgo::ALL {
         for limit in [1, 5, 12, 20, 40, 80] {
             for (nodes, connections, bandwidth) in [(1, 1, MB), (2, 8, 5 * MB), (2, 64, 1000 * MB)]
             {
@@ -390,4 +390,61 @@ fn a_large_run_is_quick() {
     );
     assert_eq!(found.nodes.len(), 4);
     assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+/// Returns the fetches from the store and from other nodes in each epoch, in MB, for 4 nodes that share their caches.
+fn shared(algo: ShuffleAlgo, limit: Option<u64>) -> (Forecast, Vec<(u64, u64)>) {
+    let options = ForecastOptions {
+        owners: (0..80).map(|shard| shard % 4).collect(),
+        most_nodes: 2,
+        ..options(limit)
+    };
+    let config = config(&[100; 80], 4, Some(algo));
+    let found = forecast(&config, &costs(80), &options).unwrap();
+    let epochs = found.peers.iter();
+    let epochs = epochs.map(|epoch| {
+        assert_eq!(epoch.store_bytes, epoch.store_shards * MB);
+        assert_eq!(epoch.peer_bytes, epoch.peer_shards * MB);
+        (epoch.store_shards, epoch.peer_shards)
+    });
+    let epochs = epochs.collect();
+    (found, epochs)
+}
+
+#[test]
+fn nodes_that_share_fetch_each_shard_from_the_store_once() {
+    // Every node reads of all shards, and owns a quarter of them.
+    let (found, epochs) = shared(ShuffleAlgo::Naive, None);
+    assert_eq!(epochs, [(80, 3 * 80), (0, 0), (0, 0)]);
+    assert_eq!((found.nodes.len(), found.nodes_in_all), (2, 4));
+    let (_, epochs) = shared(ShuffleAlgo::Naive, Some(80 * MB));
+    assert_eq!(epochs, [(80, 3 * 80), (0, 0), (0, 0)]);
+    // Every node reads a part, of which it owns about a quarter.
+    let (_, epochs) = shared(ShuffleAlgo::Py1e, None);
+    let sums = epochs.iter().fold((0, 0), |(store, peers), epoch| {
+        (store + epoch.0, peers + epoch.1)
+    });
+    assert_eq!(sums.0, 80);
+    assert!((40..=80).contains(&sums.1), "{epochs:?}");
+}
+
+#[test]
+fn an_owner_with_a_limit_fetches_again() {
+    let (found, epochs) = shared(ShuffleAlgo::Naive, Some(30 * MB));
+    assert!(epochs.iter().all(|(store, _)| *store > 80), "{epochs:?}");
+    let apart = ForecastOptions {
+        most_nodes: 4,
+        ..options(Some(30 * MB))
+    };
+    let config = config(&[100; 80], 4, Some(ShuffleAlgo::Naive));
+    let apart = forecast(&config, &costs(80), &apart).unwrap();
+    assert!(apart.peers.is_empty());
+    for (number, (store, _)) in epochs.iter().enumerate() {
+        let nodes = apart.nodes.iter().map(|node| node.belady.epochs[number]);
+        assert!(*store < nodes.map(|epoch| epoch.fetched_shards).sum());
+    }
+    // The nodes themselves fetch the same.
+    for (one, other) in found.nodes.iter().zip(&apart.nodes).take(1) {
+        assert_eq!(one, other);
+    }
 }

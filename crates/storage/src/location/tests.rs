@@ -138,6 +138,14 @@ fn each_store_has_its_forms() {
             None,
             "hf://datasets/org/name@refs/convert/parquet/train",
         ),
+        (
+            "hf://buckets/_org/na.me/a@b/c/",
+            StoreKind::HubBucket,
+            "buckets/_org/na.me",
+            "a@b/c",
+            None,
+            "hf://buckets/_org/na.me/a@b/c",
+        ),
     ] {
         let Location::Remote(found) = Location::parse_where(text, &never).unwrap() else {
             panic!("{text}");
@@ -187,7 +195,15 @@ fn what_is_no_location_is_refused_by_name() {
         ("azure://container/a", "url-scheme"),
         ("dbfs:/mnt/a", "url-scheme"),
         ("hf://org/name", "url-scheme"),
-        ("hf://buckets/org/name", "url-scheme"),
+        ("hf://buckets/name", "url-bucket"),
+        ("hf://buckets/org/", "url-bucket"),
+        ("hf://buckets/org/-name", "url-bucket"),
+        ("hf://buckets/org/name@main", "url-revision"),
+        ("hf://buckets/org/name@", "url-revision"),
+        ("hf://buckets/org/name/../x", "url-path"),
+        ("hf://buckets/org/name//x", "url-path"),
+        ("hf://buckets/org/name?x", "url-query"),
+        ("hf://models/org/name", "url-scheme"),
         ("hf:/datasets/org/name", "url-syntax"),
         ("hf://datasets/name", "url-bucket"),
         ("hf://datasets/org/", "url-bucket"),
@@ -260,6 +276,16 @@ fn what_is_no_location_is_refused_by_name() {
     }
     let long = format!("s3://b/{}", "k/".repeat(600));
     assert_eq!(Location::parse(&long).unwrap_err().id(), "url-long");
+}
+
+#[test]
+fn a_revision_of_a_bucket_of_the_hub_is_refused_with_the_bucket() {
+    let error = Location::parse("hf://buckets/org/name@v1.0/train").unwrap_err();
+    assert_eq!(error.id(), "url-revision");
+    let message = "the bucket org/name has no revisions, but the URL names one after @";
+    assert_eq!(error.to_string(), message);
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("hf://buckets/org/name/PREFIX"), "{hint}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) fn access(
         StoreKind::Azure => azure::access(location, &known),
         StoreKind::Volumes => databricks::access(location, &known),
         StoreKind::Http => web::access(location, &known),
-        StoreKind::Hub => hub::access(location, &known),
+        StoreKind::Hub | StoreKind::HubBucket => hub::access(location, &known),
     }
 }
 

@@ -14,7 +14,7 @@ use shardmill_core::escape;
 
 use super::xml;
 use crate::entry::StoreKind;
-use crate::error::{HUB, StorageError};
+use crate::error::{HUB, HUB_BUCKET, StorageError};
 
 /// The maximum number of bytes of an error body that are read to find its code.
 const ERROR_BODY: usize = 8 << 10;
@@ -103,7 +103,11 @@ pub(super) async fn refused(
         (_, Some(code)) => Some(code),
         _ => code_of(response, patience).await,
     };
-    let hint = (kind == StoreKind::Hub).then_some(HUB);
+    let hint = match kind {
+        StoreKind::Hub => Some(HUB),
+        StoreKind::HubBucket => Some(HUB_BUCKET),
+        _ => None,
+    };
     let is = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
     match status {
         // Probably a page of a proxy: the store uses another status for success.

@@ -29,7 +29,7 @@ use super::settings::Settings;
 use super::signing::{Access, Credential, Signing};
 use super::token::Tokens;
 use crate::entry::StoreKind;
-use crate::error::{HUB, StorageError};
+use crate::error::{HUB, HUB_BUCKET, StorageError};
 
 /// A provider of credentials that are not in the settings.
 #[derive(Clone)]
@@ -335,6 +335,7 @@ const fn hint(kind: StoreKind) -> &'static str {
         }
         StoreKind::Volumes | StoreKind::Http => databricks::HINT,
         StoreKind::Hub => HUB,
+        StoreKind::HubBucket => HUB_BUCKET,
     }
 }
 

@@ -1,10 +1,10 @@
-//! The Hugging Face Hub: the commit of a revision, and the redirects to the files of a repository.
+//! The Hugging Face Hub: the commit of a revision, and the redirects to the files of a repository or a bucket.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use http::HeaderValue;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, ETAG, IF_MATCH, LOCATION};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, ETAG, IF_MATCH, LAST_MODIFIED, LOCATION, RANGE};
 use reqwest::{Method, Request, Response};
 use serde_json::Value;
 use url::Url;
@@ -19,7 +19,7 @@ use crate::error::StorageError;
 const REDIRECTS: usize = 5;
 
 /// Determines the commit of the revision before the first request of a location. All later requests name the commit, so
-/// they read the same files even if the revision moves on. Other stores have no revisions.
+/// they read the same files even if the revision moves on. Other stores and buckets of the Hub have no revisions.
 pub(super) async fn pin(live: &Live, clock: &mut Clock) -> Result<(), Failure> {
     let signer = &live.signer;
     if signer.kind() != StoreKind::Hub {
@@ -59,7 +59,8 @@ fn is_commit(revision: &str) -> bool {
 }
 
 /// Sends a request as [`retry::exchange`] does, and follows the redirects of the Hub. Large files are on other hosts, which do
-/// not get the token. The answer has the tag that the Hub gives the file.
+/// not get the token. The answer has the tag that the Hub gives the file. For a file of a bucket, it is the hash of the
+/// content, which listings have as well.
 pub(super) async fn exchange(
     live: &Live,
     mut request: Request,
@@ -67,32 +68,51 @@ pub(super) async fn exchange(
     bytes: u64,
     clock: &mut Clock,
 ) -> Result<Response, Failure> {
-    if live.signer.kind() != StoreKind::Hub {
-        return retry::exchange(live, request, sent, bytes, clock).await;
-    }
-    // The commit determines the bytes, and other hosts have other tags.
+    let tag_header = match live.signer.kind() {
+        StoreKind::Hub => "x-linked-etag",
+        StoreKind::HubBucket => "x-xet-hash",
+        _ => return retry::exchange(live, request, sent, bytes, clock).await,
+    };
+    // The commit determines the bytes, or the caller compares the hash. Other hosts have other tags.
     request.headers_mut().remove(IF_MATCH);
     let mut tag = None;
+    let mut is_probe = false;
     for _ in 0..=REDIRECTS {
         let again = request.try_clone();
         let mut response = retry::exchange(live, request, sent, bytes, clock).await?;
-        tag = tag.or_else(|| text_of(response.headers(), "x-linked-etag"));
+        tag = tag.or_else(|| text_of(response.headers(), tag_header));
         let (Some(mut next), Some(url)) = (again, target(&response)) else {
-            let own = || text_of(response.headers(), ETAG.as_str());
-            let tag = tag.or_else(own).and_then(|tag| strong(&tag));
-            if let Some(tag) = tag {
-                response.headers_mut().insert(ETAG, tag);
+            if let Some(bytes) = length_of(&response).filter(|_| is_probe) {
+                return head_of(&HeaderValue::from(bytes), tag)
+                    .ok_or(Failure::Final(StorageError::NoAnswer));
+            }
+            let headers = response.headers_mut();
+            if live.signer.kind() == StoreKind::Hub {
+                tag = tag.or_else(|| text_of(headers, ETAG.as_str()));
+            } else {
+                headers.remove(ETAG);
+                headers.remove(LAST_MODIFIED);
+            }
+            if let Some(tag) = tag.and_then(|tag| strong(&tag)) {
+                headers.insert(ETAG, tag);
             }
             return Ok(response);
         };
-        // The address of a file on another host is for one method.
-        if *next.method() == Method::HEAD
-            && let Some(size) = response.headers().get("x-linked-size")
-        {
-            return head_of(size, tag).ok_or(Failure::Final(StorageError::NoAnswer));
-        }
-        if url.origin() != next.url().origin() {
+        let is_elsewhere = url.origin() != next.url().origin();
+        if is_elsewhere {
             next.headers_mut().remove(AUTHORIZATION);
+        }
+        if *next.method() == Method::HEAD {
+            if let Some(size) = response.headers().get("x-linked-size") {
+                return head_of(size, tag).ok_or(Failure::Final(StorageError::NoAnswer));
+            }
+            // The address of a file on another host is for `GET` alone. One byte tells the length.
+            if is_elsewhere {
+                is_probe = true;
+                *next.method_mut() = Method::GET;
+                let first = HeaderValue::from_static("bytes=0-0");
+                next.headers_mut().insert(RANGE, first);
+            }
         }
         *next.url_mut() = url;
         request = next;
@@ -111,6 +131,17 @@ fn target(response: &Response) -> Option<Url> {
     is_safe.then_some(url)
 }
 
+/// Returns the length of the file of which an answer has the first byte.
+fn length_of(response: &Response) -> Option<u64> {
+    let head = Head::of(response);
+    match head.status {
+        206 => head.range?.2,
+        416 => head.whole,
+        200 => head.length,
+        _ => None,
+    }
+}
+
 /// Returns the answer to a request for the head of a file.
 fn head_of(size: &HeaderValue, tag: Option<String>) -> Option<Response> {
     let mut head = http::Response::builder().header(CONTENT_LENGTH, size);
@@ -120,7 +151,7 @@ fn head_of(size: &HeaderValue, tag: Option<String>) -> Option<Response> {
     Some(head.body(Vec::new()).ok()?.into())
 }
 
-/// Returns a tag without the mark of a weak one. The files of a commit do not change.
+/// Returns a tag without the mark of a weak one. A tag of the Hub stands for the bytes of a file.
 fn strong(tag: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(tag.strip_prefix("W/").unwrap_or(tag)).ok()
 }

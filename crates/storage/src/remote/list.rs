@@ -12,7 +12,7 @@ use super::live::{Live, bare};
 use super::pages::{Listed, Page, Paging};
 use super::protocol::Stat;
 use super::send::send;
-use crate::entry::{FileVersion, PlaceEntry};
+use crate::entry::{FileVersion, PlaceEntry, StoreKind};
 use crate::error::StorageError;
 
 /// The maximum number of consecutive empty pages.
@@ -75,7 +75,7 @@ pub(super) async fn page(live: &Live, paging: Paging<'_>) -> Result<Page, Storag
     }
     let ask = kind.page(paging);
     send(live, &ask, None, &Arc::default(), |answer| {
-        kind.page_answer(&answer, &live.signer.access)
+        kind.page_answer(&answer, &live.signer.access, paging.prefix)
     })
     .await
 }
@@ -130,6 +130,16 @@ impl<'a> Pages<'a> {
         self.token.clone_from(&page.next);
         self.is_over = page.next.is_none();
         Ok(Some(page))
+    }
+
+    /// Returns the first page with entries, or an empty one.
+    async fn first_entries(&mut self) -> Result<Page, StorageError> {
+        while let Some(page) = self.next().await? {
+            if !page.objects.is_empty() || !page.prefixes.is_empty() {
+                return Ok(page);
+            }
+        }
+        Ok(Page::default())
     }
 }
 
@@ -343,14 +353,21 @@ impl Remote {
         let owned = prefix.to_owned();
         self.wait_while(prefix, go_on, &AtomicU64::new(0), move |live| async move {
             let (root, wanted) = roots(&live, &owned);
-            let paging = Paging {
-                prefix: &first_prefix(&live, &wanted),
-                folded: false,
-                after: None,
-                token: None,
-                most: most.clamp(1, 1000),
+            let first = first_prefix(&live, &wanted);
+            let page = match live.signer.kind() {
+                // The first pages may have only what is beside the folder.
+                StoreKind::HubBucket => Pages::new(&live, &first, false).first_entries().await?,
+                _ => {
+                    let paging = Paging {
+                        prefix: &first,
+                        folded: false,
+                        after: None,
+                        token: None,
+                        most: most.clamp(1, 1000),
+                    };
+                    page(&live, paging).await?
+                }
             };
-            let page = page(&live, paging).await?;
             let folders = page.prefixes.into_iter().map(|key| Listed {
                 key,
                 bytes: 0,
@@ -362,7 +379,8 @@ impl Remote {
             let objects = objects.filter_map(|listed| {
                 Some(RemoteObject::of(listed.key.strip_prefix(&root)?, &listed))
             });
-            Ok(objects.collect())
+            let most = usize::try_from(most.clamp(1, 1000)).unwrap_or(usize::MAX);
+            Ok(objects.take(most).collect())
         })
     }
 

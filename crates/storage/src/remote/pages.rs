@@ -169,6 +169,29 @@ pub(super) fn volume_page(answer: &Answer, root: &str) -> Result<Page, Failure> 
 
 /// Parses the entries of a folder of a repository of the Hugging Face Hub.
 pub(super) fn hub_page(answer: &Answer) -> Result<Page, Failure> {
+    hub_entries(answer, |entry| {
+        let large = entry.get("lfs").and_then(|lfs| lfs.get("oid")?.as_str());
+        let tag = large.or_else(|| entry.get("oid")?.as_str());
+        Some(tag.unwrap_or_default().to_owned())
+    })
+}
+
+/// Parses the entries of the folder `prefix` of a bucket of the Hugging Face Hub. Their tags are the hashes that the
+/// answers with the files have as well.
+pub(super) fn hub_bucket_page(answer: &Answer, prefix: &str) -> Result<Page, Failure> {
+    let mut page = hub_entries(answer, |entry| {
+        let hash = entry.get("xetHash").and_then(Value::as_str);
+        let is_empty = entry.get("size").and_then(Value::as_u64) == Some(0);
+        hash.or(is_empty.then_some("")).map(str::to_owned)
+    })?;
+    // COMPAT: the Hub compares texts, so a listing of `a` also has what is in `ab`.
+    page.objects.retain(|listed| listed.key.starts_with(prefix));
+    page.prefixes.retain(|folder| folder.starts_with(prefix));
+    Ok(page)
+}
+
+/// Parses the entries of a folder of the Hugging Face Hub. `tag` returns the tag of a file.
+fn hub_entries(answer: &Answer, tag: impl Fn(&Value) -> Option<String>) -> Result<Page, Failure> {
     let mut page = Page::default();
     if answer.status == 404 {
         return Ok(page);
@@ -183,11 +206,10 @@ pub(super) fn hub_page(answer: &Answer) -> Result<Page, Failure> {
             Some("directory") => page.prefixes.push(format!("{path}/")),
             Some("file") => {
                 let bytes = entry.get("size").and_then(Value::as_u64);
-                let large = entry.get("lfs").and_then(|lfs| lfs.get("oid")?.as_str());
                 page.objects.push(Listed {
                     key: path.to_owned(),
                     bytes: bytes.ok_or(protocol_error("an object without a key or a size"))?,
-                    tag: large.or(text("oid")).unwrap_or_default().to_owned(),
+                    tag: tag(entry).ok_or(protocol_error("an object without a hash"))?,
                     modified_ms: None,
                 });
             }
@@ -207,4 +229,58 @@ fn next_cursor(link: &str) -> Option<String> {
     let mut query = url.query_pairs();
     let (_, cursor) = query.find(|(name, _)| name == "cursor")?;
     Some(cursor.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::Diagnostic as _;
+
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> Answer {
+        Answer {
+            status,
+            etag: None,
+            sum: None,
+            length: None,
+            body: body.into(),
+            header_code: None,
+            link: Some(
+                "<https://h/api/buckets/o/n/tree/a?limit=2&cursor=c%3D>; rel=\"next\"".into(),
+            ),
+        }
+    }
+
+    #[test]
+    fn a_folder_of_a_bucket_has_only_what_is_in_it() {
+        let body = r#"[
+            {"type": "file", "path": "a", "size": 1, "xetHash": "00"},
+            {"type": "file", "path": "a.txt", "size": 1, "xetHash": "01"},
+            {"type": "directory", "path": "ab"},
+            {"type": "directory", "path": "a/b"},
+            {"type": "file", "path": "a/c", "size": 2, "xetHash": "02"},
+            {"type": "file", "path": "a/empty", "size": 0}
+        ]"#;
+        let page = hub_bucket_page(&answer(200, body), "a/").unwrap();
+        let found: Vec<(&str, u64, &str)> = page
+            .objects
+            .iter()
+            .map(|listed| (listed.key.as_str(), listed.bytes, listed.tag.as_str()))
+            .collect();
+        assert_eq!(found, [("a/c", 2, "02"), ("a/empty", 0, "")]);
+        assert_eq!(page.prefixes, ["a/b/"]);
+        assert_eq!(page.next.as_deref(), Some("c="));
+        let missing = hub_bucket_page(&answer(404, ""), "a/").unwrap();
+        assert!(missing.objects.is_empty() && missing.next.is_none());
+    }
+
+    #[test]
+    fn a_file_of_a_bucket_without_a_hash_is_an_error() {
+        let body = r#"[{"type": "file", "path": "a", "size": 1, "oid": "00"}]"#;
+        let error = hub_bucket_page(&answer(200, body), "").unwrap_err();
+        let Failure::ProtocolError(error) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(error.id(), "storage-answer");
+    }
 }

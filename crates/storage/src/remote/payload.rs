@@ -27,7 +27,9 @@ impl Digest {
         match kind {
             StoreKind::S3 => Self::sha256(bytes),
             StoreKind::Google | StoreKind::Azure => Some(Self::md5(bytes)),
-            StoreKind::Volumes | StoreKind::Http | StoreKind::Hub => Some(Self::None),
+            StoreKind::Volumes | StoreKind::Http | StoreKind::Hub | StoreKind::HubBucket => {
+                Some(Self::None)
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use http::HeaderValue;
 use reqwest::Method;
 
 use super::answer::{Answer, Failure, inside, other_root, protocol_error};
-use super::pages::{Page, Paging, azure_page, hub_page, s3_page, volume_page};
+use super::pages::{Page, Paging, azure_page, hub_bucket_page, hub_page, s3_page, volume_page};
 use super::payload::{Digest, Payload};
 use super::signing::Access;
 use crate::entry::StoreKind;
@@ -133,7 +133,7 @@ pub(super) struct Part {
 
 impl StoreKind {
     pub(super) const fn can_write(self) -> bool {
-        !matches!(self, Self::Http | Self::Hub)
+        !matches!(self, Self::Http | Self::Hub | Self::HubBucket)
     }
 
     pub(super) const fn can_list(self) -> bool {
@@ -150,14 +150,17 @@ impl StoreKind {
         matches!(self, Self::S3 | Self::Google)
     }
 
-    /// Returns whether the tags in a listing are `ETag`s.
+    /// Returns whether the tags in a listing are those of the answers with the objects.
     pub(super) const fn tags_are_etags(self) -> bool {
-        matches!(self, Self::S3 | Self::Google | Self::Azure)
+        matches!(
+            self,
+            Self::S3 | Self::Google | Self::Azure | Self::HubBucket
+        )
     }
 
     /// Returns whether a listing covers a single folder.
     pub(super) const fn has_folders(self) -> bool {
-        matches!(self, Self::Volumes | Self::Hub)
+        matches!(self, Self::Volumes | Self::Hub | Self::HubBucket)
     }
 
     /// Returns the maximum number of bytes of an object that is uploaded in one request.
@@ -211,9 +214,7 @@ impl StoreKind {
             check_repository(&answer)?;
             return Ok(None);
         }
-        if answer.etag.is_none() && !matches!(self, Self::Volumes | Self::Http | Self::Hub) {
-            return Err(protocol_error("it has no ETag"));
-        }
+        self.check_tag(answer.etag.as_deref(), answer.length)?;
         Ok(Some(Stat {
             bytes: answer
                 .length
@@ -221,6 +222,16 @@ impl StoreKind {
             etag: answer.etag,
             sum: answer.sum,
         }))
+    }
+
+    /// Checks that an answer about an object of `bytes` bytes has a tag, if the store gives every object one.
+    pub(super) fn check_tag(self, etag: Option<&str>, bytes: Option<u64>) -> Result<(), Failure> {
+        match (self, etag) {
+            (_, Some(_)) | (Self::Volumes | Self::Http | Self::Hub, None) => Ok(()),
+            (Self::HubBucket, None) if bytes == Some(0) => Ok(()),
+            (Self::HubBucket, None) => Err(protocol_error("it has no X-Xet-Hash")),
+            (_, None) => Err(protocol_error("it has no ETag")),
+        }
     }
 
     /// Returns the request that uploads an object or a part.
@@ -270,7 +281,7 @@ impl StoreKind {
                     None => ask.header("x-ms-blob-type", "BlockBlob"),
                 }
             }
-            Self::Volumes | Self::Http | Self::Hub => {
+            Self::Volumes | Self::Http | Self::Hub | Self::HubBucket => {
                 RequestSpec::new(Method::PUT, key, &[200, 201, 204, 409])
                     .query("overwrite", if only_new { "false" } else { "true" })
                     .header("content-type", "application/octet-stream")
@@ -446,10 +457,10 @@ impl StoreKind {
                 .query("restype", "container")
                 .query("comp", "list")
                 .query("maxresults", most),
-            Self::Volumes | Self::Hub => {
+            Self::Volumes | Self::Hub | Self::HubBucket => {
                 let name = match self {
-                    Self::Hub => "limit",
-                    _ => "page_size",
+                    Self::Volumes => "page_size",
+                    _ => "limit",
                 };
                 let mut ask = RequestSpec::new(
                     Method::GET,
@@ -458,7 +469,11 @@ impl StoreKind {
                 )
                 .query(name, most);
                 ask.place = Place::Folder;
-                ask
+                match self {
+                    // Without it, the Hub lists the folders below as well.
+                    Self::HubBucket => ask.query("recursive", "false"),
+                    _ => ask,
+                }
             }
             _ => RequestSpec::new(Method::GET, "", &[200])
                 .query("list-type", "2")
@@ -475,7 +490,7 @@ impl StoreKind {
             let name = match self {
                 Self::Azure => "marker",
                 Self::Volumes => "page_token",
-                Self::Hub => "cursor",
+                Self::Hub | Self::HubBucket => "cursor",
                 _ => "continuation-token",
             };
             return ask.query(name, token);
@@ -486,7 +501,13 @@ impl StoreKind {
         }
     }
 
-    pub(super) fn page_answer(self, answer: &Answer, access: &Access) -> Result<Page, Failure> {
+    /// Parses the answer to the request for the page of a listing of `prefix`.
+    pub(super) fn page_answer(
+        self,
+        answer: &Answer,
+        access: &Access,
+        prefix: &str,
+    ) -> Result<Page, Failure> {
         match self {
             Self::Azure => azure_page(answer),
             Self::Volumes => volume_page(answer, access.account.as_deref().unwrap_or_default()),
@@ -494,12 +515,16 @@ impl StoreKind {
                 check_repository(answer)?;
                 hub_page(answer)
             }
+            Self::HubBucket => {
+                check_repository(answer)?;
+                hub_bucket_page(answer, prefix)
+            }
             _ => s3_page(answer),
         }
     }
 }
 
-/// Distinguishes a repository or a revision that does not exist from a file that does not.
+/// Distinguishes a repository, a revision or a bucket of the Hub that does not exist from a file that does not.
 fn check_repository(answer: &Answer) -> Result<(), Failure> {
     match &answer.header_code {
         Some(code) if matches!(code.as_str(), "RepoNotFound" | "RevisionNotFound") => {

@@ -66,6 +66,10 @@ impl Signer {
             (Place::Folder, Some(commit)) => {
                 self.access.folder_url(&format!("tree/{commit}/{key}"))
             }
+            // The root of a bucket of the Hub.
+            (Place::Folder, None) if key.is_empty() && self.kind() == StoreKind::HubBucket => {
+                self.access.folders.clone()
+            }
             (Place::Object, None) => self.access.url(key),
             (Place::Folder, None) => self.access.folder_url(key),
         };

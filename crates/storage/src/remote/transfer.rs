@@ -256,6 +256,9 @@ async fn attempt<S: Sink>(
     let response = exchange(live, request, &sent, 0, clock).await?;
     let head = Head::of(&response);
     if matches!(head.status, 200 | 206) {
+        if live.signer.kind() == StoreKind::HubBucket {
+            StoreKind::HubBucket.check_tag(head.etag.as_deref(), head.length)?;
+        }
         // Another version may have another length, and a retry would not fix that.
         live.check_pin(wanted.key, head.etag.as_deref())
             .map_err(Failure::Final)?;

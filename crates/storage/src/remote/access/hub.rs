@@ -1,4 +1,4 @@
-//! The address of a dataset repository of the Hugging Face Hub, and the token that reads it.
+//! The address of a dataset repository or a bucket of the Hugging Face Hub, and the token that reads it.
 
 use std::path::Path;
 
@@ -29,6 +29,14 @@ pub(super) fn access(
     let url = check_endpoint(endpoint, known.flag("ALLOW_HTTP")?)?;
     let host = url.as_str().trim_end_matches('/');
     let bucket = location.bucket();
+    if location.kind() == StoreKind::HubBucket {
+        let (signing, source) = login(known)?;
+        let files = format!("{host}/{bucket}/resolve");
+        return Ok(Access {
+            folders: format!("{host}/api/{bucket}/tree"),
+            ..Access::at(StoreKind::HubBucket, &files, signing, source)?
+        });
+    }
     let (repository, revision) = bucket.split_once('@').unwrap_or((bucket, DEFAULT));
     let revision = percent_decode_str(revision).decode_utf8();
     let revision = revision.map_err(|_| StorageError::UrlSyntax.at(location.to_string()))?;
@@ -63,12 +71,12 @@ fn login(known: &Settings<'_>) -> Result<(Signing, CredentialSource), StorageErr
     let given = |name: &str| {
         let text = known.text(name)?;
         Some(match (text.strip_prefix("~/"), home) {
-            (Some(beneath), Some(home)) => home.join(beneath),
+            (Some(rest), Some(home)) => home.join(rest),
             _ => Path::new(text).to_owned(),
         })
     };
-    let beneath = given("HF_HOME").or_else(|| Some(home?.join(".cache/huggingface")));
-    let path = given("HF_TOKEN_PATH").or_else(|| Some(beneath?.join("token")));
+    let folder = given("HF_HOME").or_else(|| Some(home?.join(".cache/huggingface")));
+    let path = given("HF_TOKEN_PATH").or_else(|| Some(folder?.join("token")));
     let Some(path) = path else {
         return Ok(anonymous);
     };
