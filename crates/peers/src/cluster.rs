@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use shardmill_codec::{HashAlgo, digest, hash_hex};
-use shardmill_http::{Bounds, connect, get, is_token};
+use shardmill_http::{Bounds, Socket, connect, get, is_token};
 
 use crate::error::PeersError;
 use crate::file::PeerFile;
 use crate::server::{HASH_HEADER, PeerFiles, serve};
+use crate::tls::{Tls, TlsOptions};
 
 /// The time in which a peer must accept a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(2);
@@ -37,6 +38,8 @@ pub struct ClusterOptions {
     pub nodes: u64,
     /// The secret that all nodes share.
     pub token: String,
+    /// The files of encrypted connections. `None` for connections in the clear.
+    pub tls: Option<TlsOptions>,
 }
 
 impl fmt::Debug for ClusterOptions {
@@ -65,6 +68,7 @@ pub struct ClusterStats {
 pub struct Cluster {
     options: ClusterOptions,
     own: usize,
+    tls: Option<Tls>,
     /// When a peer may be used again.
     avoided: Mutex<Vec<Option<Instant>>>,
     files: AtomicU64,
@@ -77,7 +81,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`PeersError::Token`], [`PeersError::Peer`], [`PeersError::Count`].
+    /// [`PeersError`], except for [`PeersError::Listen`].
     pub fn new(options: ClusterOptions) -> Result<Self, PeersError> {
         let peers = &options.peers;
         for (number, peer) in peers.iter().enumerate() {
@@ -104,6 +108,7 @@ impl Cluster {
         }
         Ok(Self {
             own,
+            tls: options.tls.as_ref().map(Tls::new).transpose()?,
             avoided: Mutex::new(vec![None; peers.len()]),
             options,
             files: AtomicU64::new(0),
@@ -112,25 +117,10 @@ impl Cluster {
         })
     }
 
-    /// Returns the number of the node that owns a file. All parts of a file have the same owner. Every node owns about as
-    /// many files, and only the files of an address that is replaced get another owner.
-    #[must_use]
-    pub fn owner(&self, file: &PeerFile) -> usize {
-        let key = PeerFile { part: 0, ..*file }.to_string();
-        let score = |peer: &str| {
-            let text = format!("{peer}{key}");
-            let hash = digest(HashAlgo::Xxh3_64, text.as_bytes());
-            hash.as_bytes().to_vec()
-        };
-        let peers = self.options.peers.iter().enumerate();
-        let best = peers.max_by_key(|(_, peer)| score(peer));
-        best.map_or(0, |(number, _)| number)
-    }
-
     /// Returns whether this node owns a file.
     #[must_use]
     pub fn is_own(&self, file: &PeerFile) -> bool {
-        self.owner(file) == self.own
+        owner(&self.options.peers, file) == self.own
     }
 
     /// Serves files to the other nodes while `files` exists, on threads of this process. If another process of this node
@@ -141,7 +131,7 @@ impl Cluster {
     /// [`PeersError::Listen`].
     pub fn serve(&self, files: Weak<dyn PeerFiles>) -> Result<(), PeersError> {
         match self.options.peers.get(self.own) {
-            Some(own) => serve(own, &self.options.token, files),
+            Some(own) => serve(own, &self.options.token, self.tls.clone(), files),
             None => Ok(()),
         }
     }
@@ -159,7 +149,7 @@ impl Cluster {
             process: std::process::id(),
             stage: Arc::new(Mutex::new(Stage::Running(None))),
         };
-        let owner = self.owner(&file);
+        let owner = owner(&self.options.peers, &file);
         let then = Box::new(then);
         if self.is_avoided(owner) {
             follow(&fetching.stage, then, None);
@@ -210,6 +200,8 @@ impl Cluster {
                         | io::ErrorKind::NetworkUnreachable
                         | io::ErrorKind::TimedOut
                         | io::ErrorKind::PermissionDenied
+                        // The answer is not HTTP, as that of a peer with TLS to a request without.
+                        | io::ErrorKind::Other
                 );
                 if is_gone && let Some(avoided) = self.avoided().get_mut(owner) {
                     *avoided = Some(Instant::now() + AVOID_TIME);
@@ -239,8 +231,18 @@ impl Cluster {
             idle: IDLE_TIME,
             total: TOTAL_TIME,
         };
-        let path = file.to_string();
-        let answer = get(&stream, peer, &path, &[("Authorization", &token)], bounds)?;
+        let (path, headers) = (file.to_string(), [("Authorization", &*token)]);
+        let mut socket = Socket::new(&stream);
+        let answer = match &self.tls {
+            Some(tls) => get(
+                &mut tls.connect(socket, peer)?,
+                peer,
+                &path,
+                &headers,
+                bounds,
+            )?,
+            None => get(&mut socket, peer, &path, &headers, bounds)?,
+        };
         match answer.status {
             200 => {}
             401 => return Err(io::ErrorKind::PermissionDenied.into()),
@@ -271,6 +273,20 @@ impl Cluster {
             failures: self.failures.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Returns the number of the node that owns a file, among the addresses of all nodes. All parts of a file have the same
+/// owner. Every node owns about as many files, and only the files of an address that is replaced get another owner.
+#[must_use]
+pub fn owner(peers: &[String], file: &PeerFile) -> usize {
+    let key = PeerFile { part: 0, ..*file }.to_string();
+    let score = |peer: &str| {
+        let text = format!("{peer}{key}");
+        let hash = digest(HashAlgo::Xxh3_64, text.as_bytes());
+        hash.as_bytes().to_vec()
+    };
+    let best = peers.iter().enumerate().max_by_key(|(_, peer)| score(peer));
+    best.map_or(0, |(number, _)| number)
 }
 
 fn is_address(peer: &str) -> bool {

@@ -18,6 +18,19 @@ pub enum PeersError {
     /// The list does not have one address for each node.
     #[error("there are {peers} peers, and this is node {node} of {nodes}")]
     Count { peers: u64, node: u64, nodes: u64 },
+    /// Some of the files of TLS are given, and this one is not.
+    #[error("TLS between the peers needs SHARDMILL_PEERS_{name} as well")]
+    TlsMissing { name: &'static str },
+    /// A file of TLS cannot be read.
+    #[error("cannot read `{}` for TLS between the peers", escape(path))]
+    TlsFile {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    /// A file of TLS has another content.
+    #[error("`{}` {reason}", escape(path))]
+    TlsContent { path: String, reason: String },
     /// The address of this node cannot be bound.
     #[error("cannot listen on the address of this node")]
     Listen {
@@ -30,7 +43,12 @@ pub enum PeersError {
 impl Diagnostic for PeersError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Token | Self::Peer { .. } | Self::Count { .. } => ErrorKind::InvalidInput,
+            Self::Token
+            | Self::Peer { .. }
+            | Self::Count { .. }
+            | Self::TlsMissing { .. }
+            | Self::TlsFile { .. }
+            | Self::TlsContent { .. } => ErrorKind::InvalidInput,
             Self::Listen { .. } => ErrorKind::Storage,
         }
     }
@@ -39,6 +57,9 @@ impl Diagnostic for PeersError {
         match self {
             Self::Token => "config-peers-token",
             Self::Peer { .. } | Self::Count { .. } => "config-peers",
+            Self::TlsMissing { .. } | Self::TlsFile { .. } | Self::TlsContent { .. } => {
+                "config-peers-tls"
+            }
             Self::Listen { .. } => "peers-listen",
         }
     }
@@ -46,6 +67,7 @@ impl Diagnostic for PeersError {
     fn object(&self) -> Option<String> {
         match self {
             Self::Listen { peer, .. } => Some(peer.clone()),
+            Self::TlsFile { path, .. } | Self::TlsContent { path, .. } => Some(path.clone()),
             _ => Some("peers".to_owned()),
         }
     }
@@ -55,6 +77,9 @@ impl Diagnostic for PeersError {
             Self::Token => "set SHARDMILL_PEERS_TOKEN to the same secret on all nodes",
             Self::Peer { .. } | Self::Count { .. } => {
                 "list one `host:port` for each node, in the order of the nodes, the same on all nodes"
+            }
+            Self::TlsMissing { .. } | Self::TlsFile { .. } | Self::TlsContent { .. } => {
+                "set SHARDMILL_PEERS_CERT, SHARDMILL_PEERS_KEY and SHARDMILL_PEERS_CA to PEM files, or none of them"
             }
             Self::Listen { .. } => {
                 "the list of peers may be in another order than the nodes, or name an address of another machine"

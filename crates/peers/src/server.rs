@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use shardmill_codec::{HashAlgo, hash_hex};
 use shardmill_core::PerProcess;
-use shardmill_http::{Response, UNKNOWN, accept, is_equal, read_request, write_response};
+use shardmill_http::{
+    Connection, Response, Socket, UNKNOWN, accept, is_equal, read_request, write_response,
+};
 
 use crate::error::PeersError;
 use crate::file::PeerFile;
+use crate::tls::Tls;
 
 /// The most connections at a time. Each waits for one file.
 const CONNECTIONS: usize = 1024;
@@ -27,6 +30,7 @@ pub trait PeerFiles: Send + Sync {
 struct Served {
     peer: String,
     token: String,
+    tls: Option<Tls>,
     sources: Mutex<Vec<Weak<dyn PeerFiles>>>,
 }
 
@@ -34,7 +38,12 @@ struct Served {
 static SERVERS: PerProcess<Mutex<Vec<Arc<Served>>>, 64> = PerProcess::new();
 
 /// Serves files on the address of this node until they are dropped. Does nothing if another process of the node does so.
-pub(crate) fn serve(peer: &str, token: &str, files: Weak<dyn PeerFiles>) -> Result<(), PeersError> {
+pub(crate) fn serve(
+    peer: &str,
+    token: &str,
+    tls: Option<Tls>,
+    files: Weak<dyn PeerFiles>,
+) -> Result<(), PeersError> {
     let Some(servers) = SERVERS.get(Mutex::default) else {
         return Ok(());
     };
@@ -56,6 +65,7 @@ pub(crate) fn serve(peer: &str, token: &str, files: Weak<dyn PeerFiles>) -> Resu
     let served = Arc::new(Served {
         peer: peer.to_owned(),
         token: token.to_owned(),
+        tls,
         sources: Mutex::default(),
     });
     served.add(files);
@@ -98,7 +108,15 @@ impl Served {
     }
 
     fn answer(&self, stream: &TcpStream) -> io::Result<()> {
-        let (response, is_head) = match read_request(stream) {
+        let mut socket = Socket::new(stream);
+        match &self.tls {
+            Some(tls) => self.answer_on(&mut tls.accept(socket)?),
+            None => self.answer_on(&mut socket),
+        }
+    }
+
+    fn answer_on(&self, connection: &mut dyn Connection) -> io::Result<()> {
+        let (response, is_head) = match read_request(connection) {
             Ok(request)
                 if !request
                     .bearer()
@@ -110,7 +128,7 @@ impl Served {
             Ok(request) => (self.file(&request.path), request.is_head),
             Err(refused) => (refused, false),
         };
-        write_response(stream, &response, is_head)
+        write_response(connection, &response, is_head)
     }
 
     fn file(&self, path: &str) -> Response {
