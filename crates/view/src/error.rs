@@ -7,6 +7,7 @@ use shardmill_core::{Diagnostic, ErrorKind, io_error_id};
 /// An error of starting the server or writing the page.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum ViewError {
     /// The chosen token is too short, or has characters that an address cannot carry.
     #[error("a token has at least 16 letters, digits, `-` or `_`")]
@@ -14,19 +15,14 @@ pub enum ViewError {
     /// An option has a value that cannot be used.
     #[error("{reason}")]
     Value {
-        /// The option or the file.
         object: String,
-        /// What is wrong.
         reason: String,
-        /// What to do about it.
         hint: &'static str,
     },
     /// A port, a random number or a process is not available.
     #[error("not available")]
     System {
-        /// The address or the program.
         object: String,
-        /// The error of the operating system.
         #[source]
         source: io::Error,
     },

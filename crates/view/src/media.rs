@@ -3,6 +3,9 @@
 //! The server declares only types of this list, and browsers are forbidden to guess others. SVG and HTML can contain
 //! scripts and are not in the list.
 
+/// The bytes that show what kind of media a value is.
+pub const MEDIA_HEAD_BYTES: u64 = 64;
+
 /// What a browser can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaKind {

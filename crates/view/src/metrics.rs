@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use shardmill_http::{Bounds, connect, get};
+use shardmill_http::{Bounds, Socket, connect, get};
 
 use crate::error::ViewError;
 
@@ -71,7 +71,13 @@ impl Metrics {
     pub fn fetch(&self) -> io::Result<String> {
         let stream = connect(&self.host, MOST_TIME)?;
         let accept = [("Accept", "text/plain")];
-        let answer = get(&stream, &self.host, &self.path, &accept, BOUNDS)?;
+        let answer = get(
+            &mut Socket::new(&stream),
+            &self.host,
+            &self.path,
+            &accept,
+            BOUNDS,
+        )?;
         match answer.status {
             200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
             status => Err(io::Error::other(format!("the endpoint answered {status}"))),

@@ -38,6 +38,8 @@ pub struct Program {
     pub location: String,
     /// The location of the dataset that it is compared with.
     pub compared: Option<String>,
+    /// The file of the view whose samples are shown.
+    pub view: Option<String>,
     /// Options for the store and limits, which every command needs.
     pub options: Vec<OsString>,
     /// Those of them that are shown to the reader. They contain no secrets.
@@ -265,12 +267,19 @@ impl Program {
         std::iter::once(&self.location).chain(compared)
     }
 
+    /// Returns the option with the view, for the commands that read samples.
+    fn view_option(&self, verb: &Verb) -> Option<String> {
+        let view = self.view.as_ref().filter(|_| verb.name != "lint");
+        view.map(|file| format!("--view={file}"))
+    }
+
     /// Returns the command line that prints the same.
     fn shown(&self, verb: &Verb, typed: &[String]) -> String {
         let words = verb.words.iter().map(|word| (*word).to_owned());
         let words = words.chain(self.locations(verb).cloned());
         // An option and its value are two words, unless the value looks like an option.
-        let options = typed.iter().chain(&self.shown_options);
+        let view = self.view_option(verb);
+        let options = typed.iter().chain(&view).chain(&self.shown_options);
         let options = options.flat_map(|option| match option.split_once('=') {
             Some((name, value)) if !value.starts_with('-') => {
                 vec![name.to_owned(), value.to_owned()]
@@ -289,6 +298,7 @@ impl Program {
             .args(["--json", "--progress=none"])
             .args(verb.hidden)
             .args(typed)
+            .args(self.view_option(verb))
             .args(&self.options)
             .arg("--")
             .args(self.locations(verb))

@@ -3,14 +3,18 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value as Json, json};
 use shardmill_core::Limits;
-use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, Sample, TarFile, TarSet, ViewTarget};
-use shardmill_mds::{DType, Image, NdArray, SampleValue, TextValue, Value, decode};
+use shardmill_dataset::{
+    Dataset, DatasetError, KEY_COLUMN, Sample, StoredValue, TarFile, TarSet, ViewTarget,
+};
+use shardmill_mds::{DType, Encoding, Image, NdArray, SampleValue, TextValue, Value, decode};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{Value as TarValue, inflate};
 
+use crate::media::{MEDIA_HEAD_BYTES, MediaKind, media_type};
 use crate::tars::{TarSample, Tars};
 
 /// The most bytes of a field that are read and decoded. Of a longer one, only the first bytes are shown.
@@ -32,6 +36,17 @@ pub struct Samples {
     stored: Stored,
     limits: Limits,
     with_deleted: bool,
+    /// The value that was read last by ranges: its sample, its column and where it is.
+    located: Mutex<Option<(u64, String, StoredValue)>>,
+}
+
+/// How much of a sound or a video is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MediaBytes {
+    /// All of it.
+    All,
+    /// The first bytes, because a player requests the others.
+    Head,
 }
 
 #[derive(Debug)]
@@ -45,6 +60,16 @@ enum Stored {
 pub trait RowSource: fmt::Debug + Send + Sync {
     /// Returns the number of rows.
     fn rows(&self) -> u64;
+
+    /// Returns the `format` of a table that Python reads in place.
+    fn format(&self) -> Option<&'static str>;
+
+    /// Returns what views of the rows refer to.
+    ///
+    /// # Errors
+    ///
+    /// An error as the command line describes it, so if the rows have changed.
+    fn view_target(&self) -> Result<ViewTarget, Json>;
 
     /// Calls `show` with the number and each field of some rows. Returns how many rows were read, from the first.
     ///
@@ -117,12 +142,20 @@ pub struct FieldValue<'a> {
     pub value: Result<Value<'a>, String>,
 }
 
+impl FieldValue<'_> {
+    /// Returns whether the value is missing. A stored JSON value has bytes.
+    pub fn is_null(&self) -> bool {
+        self.bytes.is_empty() && matches!(self.value, Ok(Value::Json("null")))
+    }
+}
+
 impl Samples {
     /// Makes the samples of a dataset with an index of MDS, JSON or XSV shards.
     #[must_use]
     pub fn of_dataset(dataset: Dataset) -> Self {
         Self {
             with_deleted: false,
+            located: Mutex::default(),
             limits: dataset.limits().clone(),
             stored: Stored::Indexed(Box::new(dataset)),
         }
@@ -133,6 +166,7 @@ impl Samples {
     pub fn of_tars(set: TarSet, stored: Vec<u64>, limits: Limits) -> Self {
         Self {
             with_deleted: false,
+            located: Mutex::default(),
             stored: Stored::Tars(Tars::new(set, stored)),
             limits,
         }
@@ -144,6 +178,7 @@ impl Samples {
         Self {
             limits: Limits::default(),
             with_deleted: false,
+            located: Mutex::default(),
             stored: Stored::Rows(rows),
         }
     }
@@ -155,6 +190,15 @@ impl Samples {
             Stored::Indexed(_) => "dataset",
             Stored::Tars(_) => "tars",
             Stored::Rows(_) => "source",
+        }
+    }
+
+    /// Returns the `format` of a table that Python reads in place.
+    #[must_use]
+    pub fn format(&self) -> Option<&'static str> {
+        match &self.stored {
+            Stored::Rows(rows) => rows.format(),
+            _ => None,
         }
     }
 
@@ -229,18 +273,16 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// Errors of reading the index, or the headers of tar files without one. Sources have no views.
+    /// Errors of reading the index, the headers of tar files without one, or the list of files of a source.
     pub fn view_target(&self) -> Result<ViewTarget, SampleError> {
         match &self.stored {
             Stored::Indexed(dataset) => Ok(dataset.view_target()?),
             Stored::Tars(tars) => Ok(tars.set().view_target(&self.limits)?.0),
-            Stored::Rows(_) => Err(SampleError::Described(
-                json!({ "message": "a source has no views" }),
-            )),
+            Stored::Rows(rows) => rows.view_target().map_err(SampleError::Described),
         }
     }
 
-    /// Calls `show` with each field of a sample. Returns where the sample is stored.
+    /// Calls `show` with each field of a sample.
     ///
     /// # Errors
     ///
@@ -250,14 +292,14 @@ impl Samples {
         &self,
         number: u64,
         show: &mut dyn FnMut(&FieldValue<'_>),
-    ) -> Result<SamplePosition, SampleError> {
+    ) -> Result<(), SampleError> {
         let numbers = number..number.saturating_add(1);
-        let visited = self.visit_run(numbers, &mut |_, field| show(field))?;
-        Ok(visited.into_iter().next().unwrap_or_default())
+        self.visit_with(numbers, MediaBytes::All, &mut |_, field| show(field))?;
+        Ok(())
     }
 
     /// Calls `show` with the number and each field of the first samples of a range: as many as one read returns, but at
-    /// least one. Returns where they are stored.
+    /// least one. Returns where they are stored. Of a large sound or video, only the first bytes are read.
     ///
     /// # Errors
     ///
@@ -267,8 +309,22 @@ impl Samples {
         numbers: Range<u64>,
         show: &mut dyn FnMut(u64, &FieldValue<'_>),
     ) -> Result<Vec<SamplePosition>, SampleError> {
+        self.visit_with(numbers, MediaBytes::Head, show)
+    }
+
+    fn visit_with(
+        &self,
+        numbers: Range<u64>,
+        media: MediaBytes,
+        show: &mut dyn FnMut(u64, &FieldValue<'_>),
+    ) -> Result<Vec<SamplePosition>, SampleError> {
         match &self.stored {
             Stored::Indexed(dataset) => {
+                if media == MediaBytes::Head
+                    && let Some(position) = self.visit_values(dataset, numbers.start, show)?
+                {
+                    return Ok(vec![position]);
+                }
                 let samples = dataset.samples(numbers, RUN_BYTES)?;
                 let visit = |sample| Ok(self.visit_indexed(dataset, sample, show)?);
                 samples.iter().map(visit).collect()
@@ -284,7 +340,7 @@ impl Samples {
             Stored::Tars(tars) => {
                 let run =
                     tars.visit(&numbers, RUN_BYTES, &self.limits, &mut |number, sample| {
-                        self.visit_tar(sample, &mut |field| show(number, field))
+                        self.visit_tar(sample, media, &mut |field| show(number, field))
                     })?;
                 let position = |n| SamplePosition {
                     shard: run.shard,
@@ -296,6 +352,60 @@ impl Samples {
         }
     }
 
+    /// Visits a sample value by value, so that the rest of a sound or a video is not read. Returns `None` for a shard of small
+    /// samples, and for one that is read whole only.
+    fn visit_values(
+        &self,
+        dataset: &Dataset,
+        number: u64,
+        show: &mut dyn FnMut(u64, &FieldValue<'_>),
+    ) -> Result<Option<SamplePosition>, DatasetError> {
+        let (shard, _) = dataset.locate(number)?;
+        let entry = dataset.index().shards.get(shard);
+        let large = entry.filter(|entry| {
+            let bytes = entry.raw_data.bytes.checked_div(entry.samples);
+            bytes.unwrap_or_default() > RUN_BYTES
+        });
+        let Some(columns) = large.and_then(|entry| entry.config.mds_columns()) else {
+            return Ok(None);
+        };
+        let Some(values) = dataset.stored_values(number)? else {
+            return Ok(None);
+        };
+        for (column, value) in columns.iter().zip(values) {
+            let mut bytes = value.read(&(0..PREFIX_BYTES))?;
+            let is_cut = column.encoding == Encoding::Bytes && is_played(&bytes)
+                || value.len() > FIELD_BYTES;
+            let rest = PREFIX_BYTES..value.len();
+            if !is_cut && !rest.is_empty() {
+                bytes.extend(value.read(&rest)?);
+            }
+            let shown = match is_cut {
+                true => Ok(Value::Bytes(&bytes)),
+                false => self.mds_value(&column.encoding, &bytes),
+            };
+            let field = FieldValue {
+                name: &column.name,
+                encoding: column.encoding.to_string().into(),
+                bytes: &bytes,
+                stored_bytes: value.len(),
+                value: shown,
+            };
+            show(number, &field);
+        }
+        Ok(Some(position_of(dataset, number)?))
+    }
+
+    fn mds_value<'a>(&self, encoding: &Encoding, datum: &'a [u8]) -> Result<Value<'a>, String> {
+        match decode(encoding, datum, &self.limits) {
+            // NumPy files of a tree are often stored as bytes.
+            Ok(Value::Bytes(bytes)) if bytes.starts_with(NUMPY) => {
+                Ok(tar_value("npy", bytes, &self.limits).unwrap_or(Value::Bytes(bytes)))
+            }
+            value => value.map_err(|error| error.to_string()),
+        }
+    }
+
     fn visit_indexed(
         &self,
         dataset: &Dataset,
@@ -303,22 +413,14 @@ impl Samples {
         show: &mut dyn FnMut(u64, &FieldValue<'_>),
     ) -> Result<SamplePosition, DatasetError> {
         let number = sample.number();
-        let (shard, at) = dataset.locate(number)?;
         if sample.config().mds_columns().is_some() {
             for field in sample.fields()? {
-                let value = match decode(field.encoding, field.datum, &self.limits) {
-                    // NumPy files of a tree are often stored as bytes.
-                    Ok(Value::Bytes(bytes)) if bytes.starts_with(NUMPY) => {
-                        Ok(tar_value("npy", bytes, &self.limits).unwrap_or(Value::Bytes(bytes)))
-                    }
-                    value => value.map_err(|error| error.to_string()),
-                };
                 let field = FieldValue {
                     name: field.name,
                     encoding: field.encoding.to_string().into(),
                     bytes: field.datum,
                     stored_bytes: field.datum.len() as u64,
-                    value,
+                    value: self.mds_value(field.encoding, field.datum),
                 };
                 show(number, &field);
             }
@@ -327,20 +429,13 @@ impl Samples {
                 show_text(name, &value, &mut |field| show(number, field));
             }
         }
-        let entry = dataset.index().shards.get(shard);
-        let file = entry.map(|entry| entry.zip_data.as_ref().unwrap_or(&entry.raw_data));
-        Ok(SamplePosition {
-            shard,
-            file: file
-                .map(|file| file.basename.to_string())
-                .unwrap_or_default(),
-            at,
-        })
+        position_of(dataset, number)
     }
 
     fn visit_tar(
         &self,
         sample: &TarSample<'_>,
+        media: MediaBytes,
         show: &mut dyn FnMut(&FieldValue<'_>),
     ) -> Result<(), DatasetError> {
         let key = &sample.entry.key;
@@ -352,7 +447,11 @@ impl Samples {
             value: Ok(Value::Str(key)),
         });
         for field in &sample.entry.fields {
-            let length = match field.bytes > FIELD_BYTES {
+            let is_cut = field.bytes > FIELD_BYTES
+                || media == MediaBytes::Head
+                    && field.bytes > PREFIX_BYTES
+                    && is_played(&sample.bytes(field, 0..MEDIA_HEAD_BYTES)?);
+            let length = match is_cut {
                 true => PREFIX_BYTES,
                 false => field.bytes,
             };
@@ -374,8 +473,8 @@ impl Samples {
         Ok(())
     }
 
-    /// Returns a range of the bytes of a value, and how many it has; `None` if the sample has no such value. Of a tar shard, only
-    /// the range is read.
+    /// Returns a range of the bytes of a value, and how many it has; `None` if the sample has no such value. Of a tar shard and of
+    /// an uncompressed MDS shard, only the range is read.
     ///
     /// # Errors
     ///
@@ -402,6 +501,15 @@ impl Samples {
             })?;
             return Ok(found);
         }
+        if let Stored::Indexed(dataset) = &self.stored
+            && let Some(value) = self.locate(dataset, number, column)?
+        {
+            let bytes = value.read(range);
+            if bytes.is_err() {
+                *self.located.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+            return Ok(Some((bytes?, value.len())));
+        }
         self.visit(number, &mut |field| {
             if field.name == column {
                 let bytes = match &field.value {
@@ -415,6 +523,33 @@ impl Samples {
             }
         })?;
         Ok(found)
+    }
+
+    /// Returns where a value is, if it can be read by ranges.
+    fn locate(
+        &self,
+        dataset: &Dataset,
+        number: u64,
+        column: &str,
+    ) -> Result<Option<StoredValue>, DatasetError> {
+        let lock = || self.located.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, name, value)) = &*lock()
+            && (*known, name.as_str()) == (number, column)
+        {
+            return Ok(Some(value.clone()));
+        }
+        let (shard, _) = dataset.locate(number)?;
+        let entry = dataset.index().shards.get(shard);
+        let columns = entry.and_then(|entry| entry.config.mds_columns());
+        let at = columns.and_then(|columns| columns.iter().position(|one| one.name == column));
+        let Some((at, values)) = at.zip(dataset.stored_values(number)?) else {
+            return Ok(None);
+        };
+        let value = values.into_iter().nth(at);
+        *lock() = value
+            .clone()
+            .map(|value| (number, column.to_owned(), value));
+        Ok(value)
     }
 
     /// Returns the keys of the first samples of a range: as many as one read returns, but at least one. Samples without a key
@@ -446,6 +581,24 @@ impl Samples {
         keys.resize(visited.len(), String::new());
         Ok(keys)
     }
+}
+
+/// Returns whether a player requests the parts of these bytes.
+fn is_played(bytes: &[u8]) -> bool {
+    let found = media_type(bytes);
+    found.is_some_and(|(kind, _)| matches!(kind, MediaKind::Audio | MediaKind::Video))
+}
+
+fn position_of(dataset: &Dataset, number: u64) -> Result<SamplePosition, DatasetError> {
+    let (shard, at) = dataset.locate(number)?;
+    let entry = dataset.index().shards.get(shard);
+    let file = entry.map(|entry| entry.zip_data.as_ref().unwrap_or(&entry.raw_data));
+    let file = file.map(|file| file.basename.to_string());
+    Ok(SamplePosition {
+        shard,
+        file: file.unwrap_or_default(),
+        at,
+    })
 }
 
 /// Calls `show` with a value of a text format.
@@ -482,34 +635,13 @@ fn tar_value<'a>(name: &str, bytes: &'a [u8], limits: &Limits) -> Result<Value<'
         TarValue::Int(number) => Value::Int(number),
         TarValue::BigInt(text) => Value::BigInt(text),
         TarValue::Json(text) => Value::Json(text),
-        TarValue::Array(array) => match number_type(array.dtype) {
-            Some(dtype) => Value::NdArray(NdArray {
-                dtype,
-                shape: array.shape,
-                data: array.data,
-            }),
-            None => Value::Bytes(bytes),
-        },
+        TarValue::Array(array) => Value::NdArray(NdArray {
+            // Truth values are shown as numbers.
+            dtype: DType::from_numpy(array.dtype).unwrap_or(DType::U8),
+            shape: array.shape,
+            data: array.data,
+        }),
         _ => Value::Bytes(bytes),
-    })
-}
-
-/// Returns the number type of an array. Booleans are shown as numbers.
-const fn number_type(dtype: shardmill_webdataset::DType) -> Option<DType> {
-    use shardmill_webdataset::DType as Tar;
-
-    Some(match dtype {
-        Tar::Bool | Tar::UInt8 => DType::U8,
-        Tar::Int8 => DType::I8,
-        Tar::Int16 => DType::I16,
-        Tar::Int32 => DType::I32,
-        Tar::Int64 => DType::I64,
-        Tar::UInt16 => DType::U16,
-        Tar::UInt32 => DType::U32,
-        Tar::UInt64 => DType::U64,
-        Tar::Float16 => DType::F16,
-        Tar::Float32 => DType::F32,
-        Tar::Float64 => DType::F64,
     })
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 
-use shardmill_http::{Request, Response, accept, read_request, write_response};
+use shardmill_http::{Request, Response, Socket, accept, read_request, write_response};
 
 use crate::error::ViewError;
 use crate::guard::{Token, protect};
@@ -77,7 +77,8 @@ impl Server {
 
 impl Shared {
     fn serve(&self, stream: &TcpStream) -> io::Result<()> {
-        let (mut response, is_head, is_page) = match read_request(stream) {
+        let mut socket = Socket::new(stream);
+        let (mut response, is_head, is_page) = match read_request(&mut socket) {
             Ok(request) => {
                 let response = self.respond(&request, &|| is_gone(stream));
                 let is_page = request.path == "/" && response.is_ok();
@@ -93,7 +94,7 @@ impl Shared {
             &mut response,
             if is_page { &self.policy } else { DATA_POLICY },
         );
-        write_response(stream, &response, is_head)
+        write_response(&mut socket, &response, is_head)
     }
 
     fn respond(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {

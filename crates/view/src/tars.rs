@@ -122,7 +122,7 @@ impl Tars {
     }
 
     /// Calls `show` with the first samples of a range: neighbours in one shard that have at most `most_bytes` together, but
-    /// at least one. Returns which they are.
+    /// at least one. With 0, only the headers of one sample are read before `show` reads its fields. Returns which they are.
     pub fn visit(
         &self,
         numbers: &Range<u64>,
@@ -164,8 +164,8 @@ impl Tars {
         let end = samples.clone().next_back().and_then(|pair| pair.last());
         let end = end.copied().unwrap_or(begin);
         let wanted = match end.saturating_sub(begin) {
-            bytes @ ..=WHOLE_BYTES => bytes,
-            _ => WINDOW_BYTES,
+            bytes @ ..=WHOLE_BYTES if most_bytes > 0 => bytes,
+            bytes => bytes.min(WINDOW_BYTES),
         };
         let window = shard.window(begin, wanted)?;
         for (number, pair) in (number..).zip(samples) {
@@ -205,7 +205,7 @@ impl Tars {
 
 impl TarShard {
     fn open(file: &TarFile, limits: &Limits) -> Result<Self, DatasetError> {
-        let stored = file.open()?;
+        let stored = file.open_listed()?;
         let path = file.path();
         let (has_length, is_raw) = match file.entry() {
             Some(entry) => (

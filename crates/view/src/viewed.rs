@@ -15,7 +15,7 @@ use shardmill_dataset::DatasetError;
 use shardmill_tokenize::Tokenizer;
 
 use crate::cached::cached;
-use crate::media::{MediaKind, media_type};
+use crate::media::{MEDIA_HEAD_BYTES, MediaKind, media_type};
 use crate::metrics::Metrics;
 use crate::preview::{PreviewSize, preview, raw, short_text};
 use crate::program::Program;
@@ -35,9 +35,6 @@ const SEARCH_TIME: Duration = Duration::from_secs(20);
 /// The most samples in which frequent values are counted, and the most values that are returned.
 const MOST_COUNTED: u64 = 100_000;
 const MOST_FREQUENT: usize = 20;
-
-/// The bytes that show what kind of media a value is.
-const MEDIA_HEAD_BYTES: u64 = 64;
 
 /// The most bytes of a part of a sound or a video.
 const MEDIA_PART_BYTES: u64 = 4 << 20;
@@ -112,7 +109,9 @@ impl Viewed {
             "options": self.program.shown_options,
             "version": env!("CARGO_PKG_VERSION"),
             "kind": self.samples.kind(),
+            "format": self.samples.format(),
             "compared": self.program.compared,
+            "view": self.program.view,
             "cache": self.extras.cache,
             "metrics": self.extras.metrics.as_ref().map(Metrics::url),
         })
@@ -365,15 +364,17 @@ impl Viewed {
         let column = request.value("column").unwrap_or_default();
         let most = request.number("limit", 1000)?.min(MOST_COUNTED);
         let started = Instant::now();
-        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        // The missing value has no text.
+        let mut counts: BTreeMap<Option<String>, u64> = BTreeMap::new();
         let (mut rows, mut other) = (0_u64, 0_u64);
         let most = most.min(self.samples.len());
         while rows < most {
             let visited = self.samples.visit_run(rows..most, &mut |_, field| {
                 if field.name == column {
                     match short_text(field) {
-                        Some(text) => *counts.entry(text).or_default() += 1,
+                        _ if field.is_null() => *counts.entry(None).or_default() += 1,
                         None => other += 1,
+                        text => *counts.entry(text).or_default() += 1,
                     }
                 }
             });
@@ -382,7 +383,7 @@ impl Viewed {
                 break;
             }
         }
-        let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+        let mut counts: Vec<(Option<String>, u64)> = counts.into_iter().collect();
         // The sort is stable: equally frequent values are in the order of their text.
         counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         counts.truncate(MOST_FREQUENT);

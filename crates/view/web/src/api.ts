@@ -54,7 +54,10 @@ export interface Facts {
 	options: string[];
 	version: string;
 	kind: "dataset" | "tars" | "source";
+	/** The `format` of a table that Python reads in place. */
+	format: string | null;
 	compared: string | null;
+	view: string | null;
 	cache: string | null;
 	metrics: string | null;
 }
@@ -191,7 +194,8 @@ export async function find(
 
 export interface Frequent {
 	rows: number;
-	values: { text: string; count: number }[];
+	/** The missing value has no text. */
+	values: { text: string | null; count: number }[];
 	other: number;
 }
 

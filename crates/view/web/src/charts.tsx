@@ -4,8 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { count, short } from "./format";
 
 export interface Bar {
-	from: number;
-	to: number;
+	from: number | string;
+	to: number | string;
 	count: number;
 }
 

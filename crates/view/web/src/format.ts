@@ -17,8 +17,9 @@ export function count(value: number): string {
 	return value.toLocaleString("en-US");
 }
 
-/** Formats a measured number with at most `digits` significant digits. */
-export function short(value: number, digits = 5): string {
+/** Formats a measured number with at most `digits` significant digits. Dates and times are texts. */
+export function short(value: number | string, digits = 5): string {
+	if (typeof value === "string") return value;
 	if (Number.isInteger(value) && Math.abs(value) < 1e9) return count(value);
 	const text = value.toPrecision(digits);
 	return text.includes("e") ? text : String(Number(text));
@@ -71,10 +72,25 @@ export function pythonText(text: string): string {
 		.replaceAll("\t", "\\t")}'`;
 }
 
+/** The dataset that the page shows, and the file of a view of it. */
+export interface Shown {
+	location: string;
+	view: string | null;
+	/** The `format` of a table that Python reads in place. */
+	format: string | null;
+}
+
 /** Returns the expression that opens the dataset in Python. */
-export function pythonDataset(location: string, more: Record<string, string | number | boolean> = {}): string {
-	const source = location.includes("://") ? "remote" : "local";
-	return `shardmill.StreamingDataset(${source}=${pythonText(location)}${pythonArguments(more)})`;
+export function pythonDataset(shown: Shown, more: Record<string, string | number | boolean> = {}): string {
+	const source = shown.location.includes("://") ? "remote" : "local";
+	const format: Record<string, string> = shown.format === null ? {} : { format: shown.format };
+	const values = { ...format, ...pythonView(shown), ...more };
+	return `shardmill.StreamingDataset(${source}=${pythonText(shown.location)}${pythonArguments(values)})`;
+}
+
+/** Returns the argument with the view, if there is one. */
+export function pythonView(shown: Shown): Record<string, string> {
+	return shown.view === null ? {} : { view: shown.view };
 }
 
 /** Formats keyword arguments, each after a comma. */
@@ -107,9 +123,24 @@ const MEASURES: Record<string, (name: string) => string> = {
 	bytes: (name) => `octet_length(encode(${name}, 'hex')) / 2`,
 };
 
+/** The type of a column as an SQL condition treats it. */
+function sqlType(type: string): "number" | "boolean" | "text" | "bytes" | "time" | "other" | "list" {
+	if (/^(u?int|float|double|decimal)/i.test(type)) return "number";
+	if (/^(large)?(list|map|struct)|^fixedsizelist/i.test(type)) return "list";
+	if (/^(timestamp|date|time|duration)/i.test(type)) return "time";
+	if (/^bool/i.test(type)) return "boolean";
+	if (/^(large)?(utf8|str)/i.test(type)) return "text";
+	return /binary/i.test(type) ? "bytes" : "other";
+}
+
 /** Fields of tar shards are bytes: numbers and texts in them are converted. */
 function sqlText(column: string, type: string): string {
-	return /binary/i.test(type) ? `CAST(${sqlName(column)} AS VARCHAR)` : sqlName(column);
+	const name = /^fixed/i.test(type) ? `CAST(${sqlName(column)} AS BYTEA)` : sqlName(column);
+	return sqlType(type) === "bytes" ? `CAST(${name} AS VARCHAR)` : sqlName(column);
+}
+
+function sqlString(text: string): string {
+	return `'${text.replaceAll("'", "''")}'`;
 }
 
 /** Returns the SQL condition of a bin, which begins at `from` and ends before `to`. Lists have none. */
@@ -117,20 +148,32 @@ export function binCondition(
 	column: string,
 	type: string,
 	measure: string,
-	from: number,
-	to: number,
+	from: number | string,
+	to: number | string,
 ): string | undefined {
-	const text = sqlText(column, type);
-	const isConverted = text !== sqlName(column);
-	const name = measure === "bytes" ? sqlName(column) : text;
-	const value = MEASURES[measure]?.(measure === "value" && isConverted ? `CAST(${name} AS DOUBLE)` : name);
-	return value ? `${value} >= ${from} AND ${value} < ${to}` : undefined;
+	// A larger number of the command has lost its last digits here.
+	const isRounded = [from, to].some((bound) => Number.isInteger(bound) && !Number.isSafeInteger(bound));
+	if (/^u?int/i.test(type) && isRounded) return undefined;
+	// What is not a number in the column becomes the number that the histogram shows.
+	const cast = measure === "value" && { bytes: "DOUBLE", boolean: "INT" }[sqlType(type) as string];
+	const name = measure === "bytes" ? sqlName(column) : sqlText(column, type);
+	const value = MEASURES[measure]?.(cast ? `CAST(${name} AS ${cast})` : name);
+	const [first, end] = [from, to].map((bound) => (typeof bound === "string" ? sqlString(bound) : bound));
+	return value ? `${value} >= ${first} AND ${value} < ${end}` : undefined;
 }
 
-/** Returns the SQL condition of a value. */
-export function valueCondition(column: string, type: string, text: string): string {
-	const isNumber = /int|float|double|decimal/i.test(type) && /^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text);
-	return `${sqlText(column, type)} = ${isNumber ? text : `'${text.replaceAll("'", "''")}'`}`;
+/** Returns the SQL condition of a value, or of the missing value. Lists have none. */
+export function valueCondition(column: string, type: string, text: string | null): string | undefined {
+	const kind = sqlType(type);
+	if (text === null) return `${sqlName(column)} IS NULL`;
+	if (kind === "list") return undefined;
+	const isNumber = kind === "number" && /^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text);
+	// As a number, 0.1 has more digits than the stored one.
+	if (isNumber && /^float32/i.test(type)) return `${sqlName(column)} = CAST(${text} AS REAL)`;
+	if ((isNumber && !/^decimal/i.test(type)) || (kind === "boolean" && /^(true|false)$/.test(text)))
+		return `${sqlName(column)} = ${text}`;
+	const name = kind === "time" || kind === "number" ? `CAST(${sqlName(column)} AS VARCHAR)` : sqlText(column, type);
+	return `${name} = ${sqlString(text)}`;
 }
 
 /** A value of a metric of Prometheus. */

@@ -26,8 +26,12 @@ test("texts are quoted for Python and the shell", () => {
 	assert.equal(format.quoted("s3://bucket/a"), "s3://bucket/a");
 	assert.equal(format.quoted("it's; rm"), "'it'\\''s; rm'");
 	assert.equal(
-		format.pythonDataset("s3://a/b", { shuffle: true, batch_size: 2 }),
+		format.pythonDataset({ location: "s3://a/b", view: null, format: null }, { shuffle: true, batch_size: 2 }),
 		"shardmill.StreamingDataset(remote='s3://a/b', shuffle=True, batch_size=2)",
+	);
+	assert.equal(
+		format.pythonDataset({ location: "a", view: "b.view", format: null }),
+		"shardmill.StreamingDataset(local='a', view='b.view')",
 	);
 });
 
@@ -63,6 +67,14 @@ test("the shard of a sample is found by halving", () => {
 	);
 });
 
+test("tables are opened by their format", () => {
+	const table = { location: "t", view: null, format: "parquet" };
+	assert.equal(
+		format.pythonDataset(table, { view: "a.view" }),
+		"shardmill.StreamingDataset(local='t', format='parquet', view='a.view')",
+	);
+});
+
 test("bins and values become SQL conditions", () => {
 	assert.equal(format.binCondition('a"b', "int64", "value", 0, 8), '"a""b" >= 0 AND "a""b" < 8');
 	assert.equal(
@@ -78,8 +90,24 @@ test("bins and values become SQL conditions", () => {
 	assert.equal(format.binCondition("t", "ndarray", "items", 2, 4), undefined);
 	assert.equal(format.valueCondition("n", "Int64", "-3"), '"n" = -3');
 	assert.equal(format.valueCondition("n", "Utf8", "3"), "\"n\" = '3'");
-	assert.equal(format.valueCondition("n", "Int64", "3 OR true"), "\"n\" = '3 OR true'");
+	assert.equal(format.valueCondition("n", "Int64", "3 OR true"), "CAST(\"n\" AS VARCHAR) = '3 OR true'");
 	assert.equal(format.valueCondition("t", "Utf8", "it's"), "\"t\" = 'it''s'");
+	assert.equal(format.valueCondition("t", "Utf8", null), '"t" IS NULL');
+	assert.equal(format.valueCondition("b", "Boolean", "true"), '"b" = true');
+	assert.equal(format.valueCondition("f", "Float32", "0.1"), '"f" = CAST(0.1 AS REAL)');
+	assert.equal(format.valueCondition("d", "Decimal128(5, 2)", "1.50"), "CAST(\"d\" AS VARCHAR) = '1.50'");
+	assert.equal(format.valueCondition("c", "Dictionary(Int32, Utf8)", "3"), "\"c\" = '3'");
+	assert.equal(format.valueCondition("l", "List(Int64)", "[1]"), undefined);
+	assert.equal(
+		format.valueCondition("t", "Timestamp(µs)", "2026-01-31T12:00:00"),
+		"CAST(\"t\" AS VARCHAR) = '2026-01-31T12:00:00'",
+	);
+	const [from, to] = ["2026-01-31", "2026-02-01"];
+	assert.equal(format.binCondition("t", "Date32", "value", from, to), `"t" >= '${from}' AND "t" < '${to}'`);
+	const flag = 'CAST("b" AS INT)';
+	assert.equal(format.binCondition("b", "Boolean", "value", 0, 1), `${flag} >= 0 AND ${flag} < 1`);
+	assert.equal(format.binCondition("i", "UInt64", "value", 2 ** 60, 2 ** 60 + 512), undefined);
+	assert.equal(format.short(from), from);
 });
 
 test("metrics have their types", () => {

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { type Facts, frequent, isReport, run } from "../api";
-import { Bars } from "../charts";
+import { type Bar, Bars } from "../charts";
 import { binCondition, count, percent, pythonDataset, routeText, short, valueCondition, visible } from "../format";
 import { Copy, Names, Select, Status, useLoaded } from "../parts";
 
@@ -14,10 +14,10 @@ interface Column {
 	distinct: { count: number; exact: boolean } | null;
 	special: { nan: number; infinity: number; negative_infinity: number; unreadable: number };
 	measure: string;
-	min: number | null;
-	max: number | null;
+	min: number | string | null;
+	max: number | string | null;
 	mean: number | null;
-	histogram: { from: number; to: number; count: number }[];
+	histogram: Bar[];
 }
 
 interface Measured {
@@ -83,10 +83,8 @@ export function Columns({ facts, values }: { facts: Facts; values: URLSearchPara
 								: []),
 							...(column.min == null || column.max == null
 								? []
-								: ([
-										[column.measure, `${short(column.min)} to ${short(column.max)}`],
-										["mean", short(column.mean ?? 0)],
-									] as [string, string][])),
+								: ([[column.measure, `${short(column.min)} to ${short(column.max)}`]] as [string, string][])),
+							...(column.mean == null ? [] : ([["mean", short(column.mean)]] as [string, string][])),
 							...Object.entries(column.special)
 								.filter(([, number]) => number > 0)
 								.map(([name, number]) => [name.replace("_", " "), count(number)] as [string, string]),
@@ -97,7 +95,7 @@ export function Columns({ facts, values }: { facts: Facts; values: URLSearchPara
 							bars={column.histogram}
 							label={`Histogram of ${visible(column.name)}, ${column.measure}`}
 							href={
-								isReport() || facts.kind === "source"
+								isReport()
 									? undefined
 									: (bar) => {
 											const where = binCondition(column.name, column.type, column.measure, bar.from, bar.to);
@@ -106,20 +104,18 @@ export function Columns({ facts, values }: { facts: Facts; values: URLSearchPara
 							}
 						/>
 					) : null}
-					{chosen === null || isReport() ? null : (
-						<Frequent column={column.name} type={column.type} isLinked={facts.kind !== "source"} />
-					)}
+					{chosen === null || isReport() ? null : <Frequent column={column.name} type={column.type} />}
 				</section>
 			))}
 			{loaded.value ? <Copy label="CLI" text={loaded.value.command} /> : null}
 			{facts.kind === "source" ? null : (
-				<Copy label="Python" text={`${pythonDataset(facts.location)}.to_pandas(0, ${limit}).describe()`} />
+				<Copy label="Python" text={`${pythonDataset(facts)}.to_pandas(0, ${limit}).describe()`} />
 			)}
 		</>
 	);
 }
 
-function Frequent({ column, type, isLinked }: { column: string; type: string; isLinked: boolean }) {
+function Frequent({ column, type }: { column: string; type: string }) {
 	const [rows] = useState(FREQUENT_ROWS);
 	const loaded = useLoaded((signal) => frequent(column, rows, signal), [column, rows]);
 	const found = loaded.value;
@@ -134,19 +130,23 @@ function Frequent({ column, type, isLinked }: { column: string; type: string; is
 						{found.other ? `; ${count(found.other)} values are too long or have no text` : ""}.
 					</p>
 					<ol class="frequent">
-						{found.values.map((value) => (
-							<li key={value.text}>
-								<meter min={0} max={found.rows} value={value.count} aria-label={`share of ${visible(value.text)}`} />{" "}
-								{count(value.count)}{" "}
-								{isLinked ? (
-									<a href={routeText("samples", { where: valueCondition(column, type, value.text) })}>
-										<code>{visible(value.text) || "(empty)"}</code>
-									</a>
-								) : (
-									<code>{visible(value.text) || "(empty)"}</code>
-								)}
-							</li>
-						))}
+						{found.values.map((value) => {
+							const shown = value.text === null ? "(null)" : visible(value.text) || "(empty)";
+							const where = valueCondition(column, type, value.text);
+							return (
+								<li key={value.text}>
+									<meter min={0} max={found.rows} value={value.count} aria-label={`share of ${shown}`} />{" "}
+									{count(value.count)}{" "}
+									{where ? (
+										<a href={routeText("samples", { where })}>
+											<code>{shown}</code>
+										</a>
+									) : (
+										<code>{shown}</code>
+									)}
+								</li>
+							);
+						})}
 					</ol>
 				</>
 			) : null}

@@ -36,7 +36,7 @@ export function Order({ facts, values }: { facts: Facts; values: URLSearchParams
 	const steps = Math.max(1, Math.ceil(facts.samples / (number("nodes") * number("ranks-per-node") * batch)));
 	const set = (changes: Record<string, string | number>) => setValues("order", values, changes);
 	const batches = loaded.value?.output ?? [];
-	const python = pythonDataset(facts.location, { ...worldOfDataset(values), batch_size: batch });
+	const python = pythonDataset(facts, { ...worldOfDataset(values), batch_size: batch });
 	return (
 		<>
 			<h1>Order</h1>

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { type Facts, isReport, run, samples } from "../api";
-import { bytes, count, pythonDataset, pythonText, visible } from "../format";
+import { bytes, count, pythonArguments, pythonDataset, pythonText, pythonView, visible } from "../format";
 import { Copy, Failed, Names, Status, useLoaded, Wide } from "../parts";
 import { Tile } from "../tile";
 
@@ -45,6 +45,11 @@ export function Overview({ facts }: { facts: Facts }) {
 	return (
 		<>
 			<h1>{visible(facts.location)}</h1>
+			{facts.view === null ? null : (
+				<p class="note">
+					only the samples of the view <code>{visible(facts.view)}</code>
+				</p>
+			)}
 			<Status of={inspected} />
 			{found?.kind ? (
 				<Names
@@ -79,7 +84,7 @@ export function Overview({ facts }: { facts: Facts }) {
 					]}
 				/>
 			) : null}
-			{isReport() || facts.kind === "source" ? null : <Verify location={facts.location} />}
+			{isReport() || facts.kind === "source" ? null : <Verify facts={facts} />}
 			<h2>First samples</h2>
 			<Status of={strip} />
 			<ul class="strip">
@@ -120,12 +125,12 @@ export function Overview({ facts }: { facts: Facts }) {
 			) : null}
 			<h2>The same elsewhere</h2>
 			{inspected.value ? <Copy label="CLI" text={inspected.value.command} /> : null}
-			{found?.kind ? null : <Copy label="Python" text={pythonDataset(facts.location)} />}
+			{found?.kind ? null : <Copy label="Python" text={pythonDataset(facts)} />}
 		</>
 	);
 }
 
-function Verify({ location }: { location: string }) {
+function Verify({ facts }: { facts: Facts }) {
 	const [wanted, setWanted] = useState<"" | "quick" | "deep">("");
 	const verified = useLoaded(
 		async (signal) => (wanted ? run<Verified>("verify", { deep: wanted === "deep" }, signal) : undefined),
@@ -161,7 +166,7 @@ function Verify({ location }: { location: string }) {
 					<Copy label="CLI" text={verified.value.command} />
 					<Copy
 						label="Python"
-						text={`shardmill.verify(${pythonText(location)}${wanted === "deep" ? ", deep=True" : ""})`}
+						text={`shardmill.verify(${pythonText(facts.location)}${pythonArguments({ ...pythonView(facts), ...(wanted === "deep" ? { deep: true } : {}) })})`}
 					/>
 				</>
 			) : null}

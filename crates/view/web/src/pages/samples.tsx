@@ -32,9 +32,7 @@ export function Samples({ facts, values }: { facts: Facts; values: URLSearchPara
 	return (
 		<>
 			<Jump total={total} />
-			{isReport() || facts.kind === "source" || number !== null || at !== null ? null : (
-				<Filter key={where} where={where} />
-			)}
+			{isReport() || number !== null || at !== null ? null : <Filter key={where} where={where} />}
 			{where && number === null ? <Status of={selected} /> : null}
 			{number !== null ? (
 				<Single facts={facts} total={total} at={Number(number)} where="" />
@@ -49,11 +47,16 @@ export function Samples({ facts, values }: { facts: Facts; values: URLSearchPara
 						<SaveView where={where} size={found.bytes} />
 					</p>
 					<Copy label="CLI" text={`${found.command} -o selection.view`} />
-					<Copy label="Python" text={pythonDataset(facts.location, { view: "selection.view" })} />
+					{hasPython(facts) ? <Copy label="Python" text={pythonDataset(facts, { view: "selection.view" })} /> : null}
 				</>
 			) : null}
 		</>
 	);
+}
+
+/** Returns whether Python reads the samples as a dataset. */
+function hasPython(facts: Facts): boolean {
+	return facts.kind !== "source" || facts.format !== null;
 }
 
 /** The condition of the grid, in SQL. */
@@ -283,7 +286,8 @@ function Single({ facts, total, at, where }: { facts: Facts; total: number; at: 
 		return () => removeEventListener("keydown", pressed);
 	}, [at, where, hasBefore, hasAfter]);
 
-	const options = facts.options.map((option) => ` ${quoted(option)}`).join("");
+	const view = facts.view === null ? [] : [`--view=${facts.view}`];
+	const options = [...view, ...facts.options].map((option) => ` ${quoted(option)}`).join("");
 	return (
 		<article>
 			<h1>Sample {where && !sample ? "…" : count(number)}</h1>
@@ -317,11 +321,9 @@ function Single({ facts, total, at, where }: { facts: Facts; total: number; at: 
 			{facts.kind === "source" ? (
 				<Copy label="CLI" text={`shardmill head ${quoted(facts.location)} -n ${number + 1} --json${options}`} />
 			) : (
-				<>
-					<Copy label="CLI" text={`shardmill cat ${quoted(facts.location)} ${number}${options}`} />
-					<Copy label="Python" text={`${pythonDataset(facts.location)}[${number}]`} />
-				</>
+				<Copy label="CLI" text={`shardmill cat ${quoted(facts.location)} ${number}${options}`} />
 			)}
+			{hasPython(facts) ? <Copy label="Python" text={`${pythonDataset(facts)}[${number}]`} /> : null}
 		</article>
 	);
 }
