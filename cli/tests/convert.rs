@@ -236,7 +236,7 @@ fn nulls_are_refused_by_name() {
     insta::assert_snapshot!(place.shown(&["convert", "rows.parquet", "shards"]), @r"
     exit 3
     --- stderr
-    error[value-null]: rows.parquet: column id has 1 nulls, the first in row 1 of rows.parquet, column name has 1 nulls, the first in row 2 of rows.parquet; choose --nulls mask or --nulls drop, or --null-as id=VALUE
+    error[value-null]: rows.parquet: column id has 1 nulls, the first in row 1 of rows.parquet, column name has 1 nulls, the first in row 2 of rows.parquet; choose --nulls mask or --nulls drop, or --null-as NAME=VALUE for each
     ");
     assert!(!place.exists("shards"));
 }

@@ -137,13 +137,13 @@ fn convert() {
 
               [default: auto]
               [possible values: auto, delta, parquet, arrow, csv, tsv, jsonl, tfrecord, tfrecord-raw,
-              tree, mds, webdataset]
+              megatron, megatron-documents, litdata, arrayrecord, zarr, tree, mds, webdataset]
 
           --to <FORMAT>
               Format of the shards
 
               [default: mds]
-              [possible values: mds, webdataset, parquet, jsonl, csv, tsv, xsv]
+              [possible values: mds, webdataset, parquet, megatron, jsonl, csv, tsv, xsv]
 
       -h, --help
               Print help (see a summary with '-h')
@@ -190,6 +190,18 @@ fn convert() {
 
               [default: widen]
               [possible values: widen, union, strict]
+
+          --variable <NAME>
+              With `--from zarr`: an array of the store, whose windows become a column; repeatable
+
+          --window <DIMENSION=SIZE,...>
+              With `--from zarr`: the size of a window along dimensions, such as time=24,lat=64,lon=64
+
+              Each window is a sample. The last dimension moves first. A window has all of the other
+              dimensions. Windows that do not fit at the end are left out.
+
+          --stride <DIMENSION=STEP,...>
+              With `--from zarr`: how far windows move along dimensions [default: their size]
 
           --csv-delimiter <CHAR>
               In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv`
@@ -306,7 +318,7 @@ fn convert() {
               [default: sha256]
 
           --size-limit <SIZE>
-              Maximum raw bytes of a shard, or none
+              Maximum raw bytes of a shard, or none; `--to megatron` has one file
 
               [default: 64MiB]
 
@@ -315,6 +327,10 @@ fn convert() {
 
           --samples-per-shard <N>
               Maximum number of samples in a shard
+
+          --keep-row-groups
+              Make each row group of Parquet files or a Delta table a shard, as when the table is read
+              in place, so that the samples have the same order
 
           --shard-pattern <PATTERN>
               Names of the tar files of `--to webdataset`, with a placeholder for the number [default:
@@ -446,6 +462,9 @@ fn convert() {
 
       Tokens for a language model, with a token that ends each document:
         shardmill convert text/ shards/ --tokenize tokenizer.json --append '<|endoftext|>'
+
+      The same tokens for Megatron, as tokens/data.bin and tokens/data.idx:
+        shardmill convert text/ tokens/ --to megatron --tokenize tokenizer.json --append '<|endoftext|>'
 
       Into a bucket; after a failure the same command resumes where it stopped:
         shardmill convert data/ s3://bucket/sets/train
@@ -696,114 +715,6 @@ fn cat() {
       All samples back into files:
         shardmill cat shards/ 0.. --extract photos/ --by-key
     "#);
-}
-
-#[test]
-fn index() {
-    insta::assert_snapshot!(help(&["index"]), @r"
-    exit 0
-    --- stdout
-    Rebuild or merge index.json, and write lengths and the indexes of other readers
-
-    Usage: shardmill index [OPTIONS] <COMMAND>
-
-    Commands:
-      rebuild  Rebuild index.json from the shards of a directory
-      merge    Write one index.json over several datasets; their shards stay where they are
-      lengths  Write the lengths of columns of an MDS dataset beside its index
-      export   Write the indexes of other readers next to tar shards
-      help     Print this message or the help of the given subcommand(s)
-
-    Options:
-      -h, --help
-              Print help (see a summary with '-h')
-
-    EXAMPLES:
-      shardmill index rebuild shards/
-      shardmill index merge shards/
-      shardmill index lengths shards/ --column tokens
-      shardmill index export tars/ --for dali,wids
-    ");
-}
-
-#[test]
-fn index_rebuild() {
-    insta::assert_snapshot!(help(&["index", "rebuild"]), @r"
-    exit 0
-    --- stdout
-    Rebuild index.json from the shards of a directory
-
-    Every shard file is read, checked and hashed with the algorithms that its header lists. The headers
-    of tar files list none, so --hashes selects them, and a table of offsets is written next to each.
-
-    Usage: shardmill index rebuild [OPTIONS] <DATASET>
-
-    Arguments:
-      <DATASET>
-              The directory with the shards
-
-    Options:
-          --force
-              Replace an index.json or tables of offsets that differ
-
-          --hashes <NAME,...>
-              Hashes to record for tar files, separated by commas, or none [default: sha256]
-
-      -j, --jobs <N>
-              Threads [default: one for each core]
-
-              [env: SHARDMILL_JOBS]
-
-      -h, --help
-              Print help (see a summary with '-h')
-
-    EXAMPLES:
-      The index was lost:
-        shardmill index rebuild shards/
-
-      The index is wrong:
-        shardmill index rebuild shards/ --force
-
-      Tar files that never had one:
-        shardmill index rebuild tars/ --hashes sha256,md5
-    ");
-}
-
-#[test]
-fn index_merge() {
-    insta::assert_snapshot!(help(&["index", "merge"]), @r"
-    exit 0
-    --- stdout
-    Write one index.json over several datasets; their shards stay where they are
-
-    With one directory, all datasets in its subdirectories are merged, in the order of their paths.
-    Several directories are merged in the given order. The shard names are relative to the directory of
-    the new index.
-
-    Usage: shardmill index merge [OPTIONS] <DIR>...
-
-    Arguments:
-      <DIR>...
-              A directory with datasets in subdirectories, or the datasets
-
-    Options:
-          --out <ROOT>
-              Directory that receives index.json and contains all datasets; required if there are
-              several
-
-          --force
-              Replace an index.json that differs
-
-      -h, --help
-              Print help (see a summary with '-h')
-
-    EXAMPLES:
-      Merge all datasets in subdirectories of shards/:
-        shardmill index merge shards/
-
-      Two of them, in this order:
-        shardmill index merge shards/train shards/extra --out shards/
-    ");
 }
 
 #[test]

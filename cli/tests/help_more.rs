@@ -1,4 +1,4 @@
-//! Tests the help of the commands that inspect tar files and locations.
+//! Tests the help of the commands for indexes, tar files and locations.
 
 use crate::help::help;
 
@@ -137,6 +137,114 @@ fn repair() {
     EXAMPLES:
       An incomplete download:
         shardmill tar repair shard-000007.tar saved/
+    ");
+}
+
+#[test]
+fn index() {
+    insta::assert_snapshot!(help(&["index"]), @r"
+    exit 0
+    --- stdout
+    Rebuild or merge index.json, and write lengths and the indexes of other readers
+
+    Usage: shardmill index [OPTIONS] <COMMAND>
+
+    Commands:
+      rebuild  Rebuild index.json from the shards of a directory
+      merge    Write one index.json over several datasets; their shards stay where they are
+      lengths  Write the lengths of columns of an MDS dataset beside its index
+      export   Write the indexes of other readers next to tar shards
+      help     Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+    EXAMPLES:
+      shardmill index rebuild shards/
+      shardmill index merge shards/
+      shardmill index lengths shards/ --column tokens
+      shardmill index export tars/ --for dali,wids
+    ");
+}
+
+#[test]
+fn index_rebuild() {
+    insta::assert_snapshot!(help(&["index", "rebuild"]), @r"
+    exit 0
+    --- stdout
+    Rebuild index.json from the shards of a directory
+
+    Every shard file is read, checked and hashed with the algorithms that its header lists. The headers
+    of tar files list none, so --hashes selects them, and a table of offsets is written next to each.
+
+    Usage: shardmill index rebuild [OPTIONS] <DATASET>
+
+    Arguments:
+      <DATASET>
+              The directory with the shards
+
+    Options:
+          --force
+              Replace an index.json or tables of offsets that differ
+
+          --hashes <NAME,...>
+              Hashes to record for tar files, separated by commas, or none [default: sha256]
+
+      -j, --jobs <N>
+              Threads [default: one for each core]
+
+              [env: SHARDMILL_JOBS]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    EXAMPLES:
+      The index was lost:
+        shardmill index rebuild shards/
+
+      The index is wrong:
+        shardmill index rebuild shards/ --force
+
+      Tar files that never had one:
+        shardmill index rebuild tars/ --hashes sha256,md5
+    ");
+}
+
+#[test]
+fn index_merge() {
+    insta::assert_snapshot!(help(&["index", "merge"]), @r"
+    exit 0
+    --- stdout
+    Write one index.json over several datasets; their shards stay where they are
+
+    With one directory, all datasets in its subdirectories are merged, in the order of their paths.
+    Several directories are merged in the given order. The shard names are relative to the directory of
+    the new index.
+
+    Usage: shardmill index merge [OPTIONS] <DIR>...
+
+    Arguments:
+      <DIR>...
+              A directory with datasets in subdirectories, or the datasets
+
+    Options:
+          --out <ROOT>
+              Directory that receives index.json and contains all datasets; required if there are
+              several
+
+          --force
+              Replace an index.json that differs
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    EXAMPLES:
+      Merge all datasets in subdirectories of shards/:
+        shardmill index merge shards/
+
+      Two of them, in this order:
+        shardmill index merge shards/train shards/extra --out shards/
     ");
 }
 

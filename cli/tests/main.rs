@@ -49,6 +49,8 @@ mod look;
 #[cfg(test)]
 mod ls;
 #[cfg(test)]
+mod megatron;
+#[cfg(test)]
 mod order;
 #[cfg(test)]
 mod parquet_files;

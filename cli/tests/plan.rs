@@ -121,6 +121,37 @@ fn a_small_cache_is_reported_what_it_needs() {
 }
 
 #[test]
+fn nodes_that_share_their_caches() {
+    let place = place();
+    let args = |more: &[&'static str]| {
+        let mut args = run(&["--shuffle-algo", "naive", "--epochs", "2"]);
+        args.extend(more);
+        args
+    };
+    let plan = place.json(&args(&["--peers", "--json"]));
+    let epochs = plan["peers"].as_array().unwrap();
+    assert_eq!(epochs.len(), 2);
+    assert_eq!(epochs[0]["store_bytes"], 1000 * MIB);
+    assert_eq!(plan["raw_bytes"], 4000 * MIB);
+    // Every node reads all shards, and fetches those that it does not own from the other.
+    assert_eq!(epochs[0]["peer_shards"], 100);
+    assert_eq!(epochs[0]["peer_bytes"], 1000 * MIB);
+    assert_eq!(epochs[1]["store_shards"], 0);
+    // Compressed shards are kept in both forms.
+    assert_eq!(plan["nodes"][0]["distinct_bytes"], 5000 * MIB);
+    assert!(place.json(&args(&["--json"])).get("peers").is_none());
+    let text = place.ok(&args(&["--peers"]));
+    let table = text
+        .split("\n\n")
+        .find(|table| table.contains("from the store"));
+    insta::assert_snapshot!(table.unwrap(), @r"
+    epoch  from the store  shards  from other nodes  shards
+        0      1000.0 MiB     100        1000.0 MiB     100
+        1             0 B       0               0 B       0
+    ");
+}
+
+#[test]
 fn figures_as_json() {
     let place = place();
     let plan = place.json(&run(&["--json", "--cache-limit", "1GiB", "--epochs", "4"]));

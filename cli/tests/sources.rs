@@ -384,3 +384,52 @@ fn features_of_tfrecord_files_are_columns() {
     let raw = converted(&place, "examples.tfrecord", &["--from", "tfrecord-raw"]);
     assert_eq!(raw.lines().count(), 5);
 }
+
+#[test]
+fn windows_of_zarr_stores_are_samples() {
+    let place = Place::new();
+    let store = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../fixtures/zarr-3.1.6/weather3"
+    );
+    std::os::unix::fs::symlink(store, place.path().join("weather")).unwrap();
+    let store = "weather";
+    let windows = [
+        "--from",
+        "zarr",
+        "--variable",
+        "t2m",
+        "--window",
+        "lat=1,lon=2,time=2",
+    ];
+    let shown = [
+        "--stride",
+        "lon=6",
+        "--where",
+        "time_start = 4 AND lat_start = 5",
+        "--column",
+        "t2m:json",
+        "--column",
+        "lon_start",
+    ];
+    assert_eq!(
+        converted(&place, store, &[&windows[..], &shown].concat()),
+        "{\"lon_start\":0,\"t2m\":[[[58.0,58.25]],[[70.0,70.25]]]}\n\
+         {\"lon_start\":6,\"t2m\":[[[59.5,59.75]],[[71.5,71.75]]]}\n"
+    );
+    let shown = refused(&place, store, &["--variable", "t2m"]);
+    assert!(shown.contains("error[config-variable]"), "{shown}");
+    let shown = refused(&place, store, &["--from", "zarr", "--variable", "t2m"]);
+    assert!(
+        shown.contains("error[source-option]: --from zarr: "),
+        "{shown}"
+    );
+    let shown = refused(&place, store, &["--from", "zarr", "--window", "time"]);
+    assert!(shown.contains("`time` is not DIMENSION=NUMBER"), "{shown}");
+    let shown = refused(
+        &place,
+        store,
+        &["--from", "zarr", "--variable", "rian", "--window", "time=2"],
+    );
+    assert!(shown.contains("error[zarr-variable]"), "{shown}");
+}

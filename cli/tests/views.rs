@@ -202,6 +202,98 @@ fn shards_of_tar_files_have_views_with_and_without_an_index() {
 }
 
 #[test]
+fn rows_of_files_and_samples_of_trees_have_views() {
+    let place = Place::with_tree();
+    place.parquet("table/a.parquet", &crate::common::rows(60));
+    place.parquet("table/b.parquet", &crate::common::rows(40));
+    let mut csv = "id,label\n".to_owned();
+    for id in 0..100 {
+        writeln!(csv, "{id},{}", id % 7).unwrap();
+    }
+    place.write("text/a.csv", &csv);
+    place.write("text/b.csv", &csv);
+    for (source, condition, shown, column, values) in [
+        (
+            "table",
+            "id = 7 OR __sample__ = 63",
+            100,
+            "id",
+            json!([7, 3, 7]),
+        ),
+        ("table/a.parquet", "id % 30 = 1", 60, "id", json!([1, 31])),
+        (
+            "text",
+            "label = 3 AND __sample__ > 190",
+            200,
+            "id",
+            json!([94]),
+        ),
+        (
+            "tree",
+            "__key__ LIKE 'b/%'",
+            5,
+            "txt",
+            json!(["text 1", "text 3"]),
+        ),
+        (
+            "tree",
+            "CAST(cls AS VARCHAR) = '2'",
+            5,
+            "txt",
+            json!(["text 2"]),
+        ),
+    ] {
+        let view = ["--view", "v"];
+        let with = |args: &[&'static str]| [args, &view, &["--json"]].concat();
+        let selected = place.json(&[
+            "select",
+            source,
+            "--where",
+            condition,
+            "-o",
+            "v",
+            "--overwrite",
+            "--json",
+        ]);
+        let count = values.as_array().unwrap().len();
+        assert_eq!(selected["samples"], count, "{source}: {selected}");
+        assert_eq!(selected["dataset_samples"], shown, "{source}: {selected}");
+        let lines = place.ok(&with(&["head", source, "-n", "9"]));
+        let lines = lines.lines().map(|line| {
+            let row: Value = serde_json::from_str(line).unwrap();
+            row[column].clone()
+        });
+        assert_eq!(lines.collect::<Value>(), values, "{source}");
+        assert_eq!(place.json(&with(&["stats", source]))["rows"], count);
+        assert_eq!(place.json(&with(&["inspect", source]))["rows"], count);
+        let both = [
+            "select",
+            source,
+            "--view",
+            "v",
+            "--where",
+            "__sample__ < 3",
+            "-o",
+            "w",
+        ];
+        place.ok(&[&both[..], &["--overwrite"]].concat());
+    }
+    place.write("keys", "a/4\n");
+    let printed = place.ok(&["select", "tree", "--keys", "keys", "-o", "k"]);
+    assert!(printed.starts_with("k: 1 of 5 samples ("), "{printed}");
+    // Other rows, and rows that have changed.
+    place.ok(&["select", "text", "--where", "id < 5", "-o", "t"]);
+    place.write("text/c.csv", "id,label\n1,2\n");
+    for args in [
+        &["head", "text", "--view", "t"][..],
+        &["head", "tree", "--view", "t"],
+    ] {
+        let refused = place.run(&[args, &["--json"]].concat());
+        assert_eq!(refused.error()["id"], "view-dataset", "{args:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_a_view_is_refused() {
     let place = place();
     place.ok(&["select", "shards", "--where", "id < 5", "-o", "v"]);
@@ -225,11 +317,11 @@ fn what_cannot_be_a_view_is_refused() {
         ),
         (&["cat", "shards", "--view", "bad.view"], 3, "view-damaged"),
         (&["cat", "shards", "--view", "gone.view"], 2, "not-found"),
-        (&["stats", "t.csv", "--view", "v"], 2, "source-option"),
+        (&["stats", "t.csv", "--view", "v"], 4, "view-dataset"),
         (
-            &["select", "t.csv", "--where", "id < 5", "-o", "w"],
+            &["select", "shards/none", "--where", "id < 5", "-o", "w"],
             2,
-            "index-missing",
+            "source-not-found",
         ),
         (
             &["select", "shards", "--where", "id < 5", "-o", "v"],

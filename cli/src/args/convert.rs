@@ -108,6 +108,9 @@ pub struct QueryArgs {
     /// (`strict`)
     #[arg(long, value_name = "RULE", default_value = "widen", value_parser = values::named(&[SchemaRule::Widen, SchemaRule::Union, SchemaRule::Strict], SchemaRule::name))]
     pub schema: SchemaRule,
+
+    #[command(flatten)]
+    pub zarr: ZarrArgs,
 }
 
 // How CSV and JSON lines are read.
@@ -129,6 +132,26 @@ pub struct CsvArgs {
     /// In CSV, JSON lines and TFRecord: rows of each file above 64 MiB from which column types are inferred
     #[arg(long, value_name = "N", default_value = "100000", value_parser = values::infer_rows)]
     pub infer_rows: usize,
+}
+
+// Which windows of a Zarr store are read.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Columns and rows")]
+pub struct ZarrArgs {
+    /// With `--from zarr`: an array of the store, whose windows become a column; repeatable
+    #[arg(long = "variable", value_name = "NAME", value_parser = values::not_empty)]
+    pub variables: Vec<String>,
+
+    /// With `--from zarr`: the size of a window along dimensions, such as time=24,lat=64,lon=64
+    ///
+    /// Each window is a sample. The last dimension moves first. A window has all of the other dimensions. Windows that
+    /// do not fit at the end are left out.
+    #[arg(long, value_name = "DIMENSION=SIZE,...", value_parser = values::windows)]
+    pub window: Option<List<(String, u64)>>,
+
+    /// With `--from zarr`: how far windows move along dimensions [default: their size]
+    #[arg(long, value_name = "DIMENSION=STEP,...", requires = "window", value_parser = values::windows)]
+    pub stride: Option<List<(String, u64)>>,
 }
 
 // Nulls, splits and tokens.
@@ -227,7 +250,7 @@ pub struct ShardArgs {
     #[arg(long, value_name = "NAME,...", default_value = "sha256", value_parser = values::hashes)]
     pub hashes: List<HashAlgo>,
 
-    /// Maximum raw bytes of a shard, or none
+    /// Maximum raw bytes of a shard, or none; `--to megatron` has one file
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = values::byte_size_or_none)]
     pub size_limit: OrNone<u64>,
 
@@ -238,6 +261,11 @@ pub struct ShardArgs {
     /// Maximum number of samples in a shard
     #[arg(long, value_name = "N", value_parser = values::samples)]
     pub samples_per_shard: Option<u64>,
+
+    /// Make each row group of Parquet files or a Delta table a shard, as when the table is read in place, so that the samples
+    /// have the same order
+    #[arg(long)]
+    pub keep_row_groups: bool,
 
     /// Names of the tar files of `--to webdataset`, with a placeholder for the number [default: shard-%06d.tar]
     #[arg(long, value_name = "PATTERN", value_parser = values::shard_pattern)]
@@ -342,6 +370,7 @@ fn formats() -> impl TypedValueParser<Value = ShardFormat> {
         ("mds", Format::Mds.into()),
         ("webdataset", ShardFormat::Webdataset),
         ("parquet", ShardFormat::Parquet),
+        ("megatron", ShardFormat::Megatron),
         ("jsonl", Format::Json.into()),
         ("json", Format::Json.into()),
         ("csv", Format::Csv.into()),
@@ -391,6 +420,9 @@ EXAMPLES:
 
   Tokens for a language model, with a token that ends each document:
     shardmill convert text/ shards/ --tokenize tokenizer.json --append '<|endoftext|>'
+
+  The same tokens for Megatron, as tokens/data.bin and tokens/data.idx:
+    shardmill convert text/ tokens/ --to megatron --tokenize tokenizer.json --append '<|endoftext|>'
 
   Into a bucket; after a failure the same command resumes where it stopped:
     shardmill convert data/ s3://bucket/sets/train

@@ -26,6 +26,11 @@ pub struct PlanArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Run", value_parser = values::byte_size)]
     pub cache_limit: Option<u64>,
 
+    /// Nodes share their caches, as with `peers=` of `StreamingDataset`: each shard is fetched from the store by one node,
+    /// and by the others from that node
+    #[arg(long, help_heading = "Run")]
+    pub peers: bool,
+
     /// Network bandwidth of a node: a size per second
     #[arg(long, value_name = "SIZE/s", default_value = "1GB/s", help_heading = "Run", value_parser = values::bandwidth)]
     pub bandwidth: u64,

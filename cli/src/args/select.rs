@@ -15,10 +15,13 @@ use super::{JobsArgs, StorageArgs, values};
 ///
 /// Several conditions select the samples that meet all of them, or with `--any` those that meet at least one. A view names
 /// its dataset by the hash of its index, and other datasets refuse it. Deleted samples stay deleted.
+///
+/// Tables, files and trees have views as well, for `inspect`, `head`, `stats` and `view`. They name the files and their
+/// versions. `StreamingDataset(format=…, view=…)` reads a folder of Parquet files or a Delta table in place.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct SelectArgs {
-    /// The dataset, in a directory or in a store
+    /// The dataset, table, file or tree, in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
@@ -32,6 +35,10 @@ pub struct SelectArgs {
     /// Also number and select deleted samples; they are read only with `--with-deleted`
     #[arg(long)]
     pub with_deleted: bool,
+
+    /// The version of a Delta table; by default the latest
+    #[arg(long, value_name = "N", conflicts_with = "with_deleted")]
+    pub delta_version: Option<u64>,
 
     /// Replace an existing file
     #[arg(long)]
@@ -85,6 +92,7 @@ const AFTER_HELP: &str = "\
 EXAMPLES:
   The samples that meet a condition:
     shardmill select shards/ --where \"label = 3 AND length(text) > 100\" -o three.view
+    shardmill select s3://bucket/table --where \"label = 3\" -o three-in-place.view
 
   How many are they, and the first of them:
     shardmill inspect shards/ --view three.view

@@ -450,6 +450,20 @@ pub fn null_as(text: &str) -> Parsed<(String, String)> {
         .ok_or_else(|| is_not(text, "NAME=VALUE", "write NAME=VALUE, e.g. label=-1"))
 }
 
+/// Parses `DIMENSION=NUMBER,...`: sizes or steps of windows.
+pub fn windows(text: &str) -> Parsed<Vec<(String, u64)>> {
+    let one = |part: &str| {
+        let (name, number) = part.trim().rsplit_once('=')?;
+        let number = number.parse().ok().filter(|number| *number > 0)?;
+        (!name.is_empty()).then(|| (name.to_owned(), number))
+    };
+    let all = text.split(',').map(|part| {
+        let fact = || format!("`{}` is not DIMENSION=NUMBER", escape(part));
+        one(part).ok_or_else(|| refused(fact(), "write it as time=24,lat=64"))
+    });
+    all.collect()
+}
+
 /// Parses `NAME=SHARE,...`: the splits and their shares, which must add up to 1.
 pub fn splits(text: &str) -> Parsed<Vec<SplitSpec>> {
     const FORM: &str = "write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1";

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{StorageArgs, values};
+use super::{SampleArgs, StorageArgs, values};
 
 /// Show a dataset in the browser: samples, columns, shards, order and plan
 ///
@@ -45,7 +45,7 @@ pub struct ViewArgs {
     pub export: Option<PathBuf>,
 
     /// Compare with this dataset or source on a page of its own
-    #[arg(long, value_name = "DATASET", conflicts_with = "export", value_parser = values::not_empty)]
+    #[arg(long, value_name = "DATASET", conflicts_with_all = ["export", "view"], value_parser = values::not_empty)]
     pub compare: Option<String>,
 
     /// Show the text of columns of token ids with this tokenizer file (`tokenizer.json`)
@@ -60,9 +60,8 @@ pub struct ViewArgs {
     #[arg(long, value_name = "URL", conflicts_with = "export", value_parser = values::not_empty)]
     pub metrics: Option<String>,
 
-    /// Also show deleted samples
-    #[arg(long)]
-    pub with_deleted: bool,
+    #[command(flatten)]
+    pub samples: SampleArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,

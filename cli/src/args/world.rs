@@ -90,7 +90,7 @@ pub struct SampleOrderArgs {
     pub no_shuffle: bool,
 
     /// The shuffle algorithm
-    #[arg(long, value_name = "ALGO", default_value = "py1e", help_heading = "Order", value_parser = values::named(ShuffleAlgo::ALL, ShuffleAlgo::name))]
+    #[arg(long, value_name = "ALGO", default_value = "py1e", help_heading = "Order", value_parser = values::named(&ShuffleAlgo::ALL, ShuffleAlgo::name))]
     pub shuffle_algo: ShuffleAlgo,
 
     /// Seed of the shuffle and of the sampling
@@ -108,11 +108,11 @@ pub struct SampleOrderArgs {
     pub num_canonical_nodes: Option<u64>,
 
     /// How the streams are combined into batches
-    #[arg(long, value_name = "METHOD", default_value = "random", help_heading = "Order", value_parser = values::named(BatchingMethod::ALL, BatchingMethod::name))]
+    #[arg(long, value_name = "METHOD", default_value = "random", help_heading = "Order", value_parser = values::named(&BatchingMethod::ALL, BatchingMethod::name))]
     pub batching_method: BatchingMethod,
 
     /// Which samples are drawn from a shard that is used in part: different ones in every epoch, or the same
-    #[arg(long, value_name = "METHOD", default_value = "balanced", help_heading = "Order", value_parser = values::named(SamplingMethod::ALL, SamplingMethod::name))]
+    #[arg(long, value_name = "METHOD", default_value = "balanced", help_heading = "Order", value_parser = values::named(&SamplingMethod::ALL, SamplingMethod::name))]
     pub sampling_method: SamplingMethod,
 
     /// Number of samples drawn at a time from a shard that is used in part
@@ -124,7 +124,7 @@ pub struct SampleOrderArgs {
     pub mixture: Option<PathBuf>,
 
     /// How samples are distributed to nodes, ranks and workers
-    #[arg(long, value_name = "ALGO", default_value = "relaxed", help_heading = "Order", value_parser = values::named(PartitionAlgo::ALL, PartitionAlgo::name))]
+    #[arg(long, value_name = "ALGO", default_value = "relaxed", help_heading = "Order", value_parser = values::named(&PartitionAlgo::ALL, PartitionAlgo::name))]
     pub partition_algo: PartitionAlgo,
 }
 

@@ -321,20 +321,13 @@ impl Cat<'_> {
         let Some(field) = fields.iter().find(|field| field.name == self.key_column) else {
             return Ok(None);
         };
-        Ok(Some(match self.decode(sample, field)? {
-            Value::Str(text) | Value::BigInt(text) => text.to_owned(),
+        let value = self.decode(sample, field)?;
+        if let Value::Bytes(bytes) = value {
             // Other writers sometimes store keys as bytes. Keys that are not text match no typed key.
-            Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Value::Int(number) | Value::I64(number) => number.to_string(),
-            Value::U8(number) => number.to_string(),
-            Value::I8(number) => number.to_string(),
-            Value::U16(number) => number.to_string(),
-            Value::I16(number) => number.to_string(),
-            Value::U32(number) => number.to_string(),
-            Value::I32(number) => number.to_string(),
-            Value::U64(number) => number.to_string(),
-            _ => return Err(error(&field.encoding.to_string()).into()),
-        }))
+            return Ok(Some(String::from_utf8_lossy(bytes).into_owned()));
+        }
+        let key = value.key_text();
+        Ok(Some(key.ok_or_else(|| error(&field.encoding.to_string()))?))
     }
 }
 

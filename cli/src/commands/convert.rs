@@ -7,10 +7,11 @@ use serde::Serialize;
 use shardmill_convert::{
     ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
     RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions, TokenizeOptions, table_type,
+    token_type, token_types,
 };
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Encoding, TextEncoding};
-use shardmill_source::{SampleOptions, SourceOptions};
+use shardmill_source::{SampleOptions, SourceOptions, ZarrOptions};
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
 use super::options;
@@ -98,6 +99,11 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
         samples: SampleOptions {
             with_deleted: args.run.with_deleted,
             view: args.run.view.clone(),
+            zarr: ZarrOptions {
+                variables: query.zarr.variables.clone(),
+                window: query.zarr.window.clone().unwrap_or_default(),
+                stride: query.zarr.stride.clone().unwrap_or_default(),
+            },
         },
         limits,
         remote: options::remote(&args.stores.storage)?,
@@ -141,6 +147,11 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Faul
             )?,
             None,
         ),
+        ShardFormat::Megatron if compression.is_none() => (None, None),
+        ShardFormat::Megatron => {
+            let fact = "megatron has no compression";
+            return Err(Fault::option("compression", fact, "leave it out"));
+        }
         ShardFormat::Webdataset => (
             None,
             parse_compression(
@@ -160,9 +171,10 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Faul
             index_for: args.index_for.clone().unwrap_or_default(),
         },
         hashes: args.hashes.clone(),
-        size_limit: args.size_limit,
+        size_limit: args.size_limit.filter(|_| to != ShardFormat::Megatron),
         row_group_bytes: args.row_group_size.unwrap_or(default.row_group_bytes),
         samples_per_shard: args.samples_per_shard,
+        keep_row_groups: args.keep_row_groups,
         separator: args.separator.clone(),
         newline: args.newline.clone().unwrap_or(default.newline),
     })
@@ -187,7 +199,7 @@ fn parse_compression<T: FromStr>(
 fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
     const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
     let is_tar = to == ShardFormat::Webdataset;
-    let is_table = to == ShardFormat::Parquet;
+    let is_table = to.is_table();
     let has_lines = !is_tar && !is_table && to != Format::Mds.into();
     let nothing = || format!("{to} has nothing to choose there");
     let tar_hint = "leave it out, or write --to webdataset";
@@ -195,7 +207,7 @@ fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
         () if !is_tar && args.shard_pattern.is_some() => ("shard-pattern", nothing(), tar_hint),
         () if !is_tar && args.names != TarNames::Portable => ("names", nothing(), tar_hint),
         () if !is_tar && args.index_for.is_some() => ("index-for", nothing(), tar_hint),
-        () if !is_table && args.row_group_size.is_some() => (
+        () if to != ShardFormat::Parquet && args.row_group_size.is_some() => (
             "row-group-size",
             format!("{to} has no row groups"),
             "leave it out, or write --to parquet",
@@ -261,6 +273,11 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Fault> {
                 let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
                 let hint = format!("the encodings of webdataset are {names}");
                 parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
+            }
+            ShardFormat::Megatron => {
+                let fact = format!("unknown encoding `{}`", escape(encoding));
+                let hint = format!("tokens of megatron are {}", token_types());
+                token_type(encoding).ok_or_else(|| error(&fact, &hint))?;
             }
             ShardFormat::Parquet => {
                 let fact = format!("unknown encoding `{}`", escape(encoding));
@@ -356,6 +373,9 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     }
     if let Some(samples) = plan.options.shards.samples_per_shard {
         row("samples per shard", count(samples));
+    }
+    if plan.options.shards.keep_row_groups {
+        row("shards", "the row groups of the source".to_owned());
     }
     if let Some((file, ids)) = plan.tokenizer() {
         row("tokenizer", format!("{file}, {} ids", count(ids)));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shardmill_core::{ErrorKind, Limits, Unfinished};
 use shardmill_dataset::{
     Dataset, OpenOptions, TarPattern, TarSet, folder_holds_tars, holds_tars, is_tar_name,
-    unfinished_in,
+    read_ahead, unfinished_in,
 };
 use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError};
 use shardmill_writer::INDEX_NAME;
@@ -147,6 +147,15 @@ impl DatasetLocation {
         }
     }
 
+    /// Returns whether the location is a folder, and not a file or a pattern.
+    pub fn is_folder(&self) -> bool {
+        match self {
+            Self::Local(path) => path.is_dir(),
+            Self::Store(store) => store.file.is_none() && !store.is_source(),
+            Self::Pattern(_) => false,
+        }
+    }
+
     /// Opens the folder of the dataset. Fails for a local file.
     pub fn folder(&self) -> Result<Folder, StorageError> {
         Ok(match self {
@@ -228,6 +237,16 @@ impl DatasetLocation {
             Some(name) if name != INDEX_NAME => TarSet::of_file(&dataset_location.folder, name),
             _ => TarSet::open_in(&dataset_location.folder, None, limits)?,
         })
+    }
+
+    /// Reads the index of a folder in a store and the small files next to it at the same time.
+    pub fn read_ahead(&self, limits: &Limits) {
+        if let Self::Store(store) = self
+            && store.file.is_none()
+            && !store.is_source()
+        {
+            read_ahead(&store.folder, limits);
+        }
     }
 
     /// Opens the tar shards that the index lists, and checks the hash of the index.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use shardmill_core::{ErrorKind, check_relative_path, escape};
-use shardmill_mds::{DType, ImageKind, NdArray, Value};
+use shardmill_mds::{ImageKind, NdArray, Value};
 use shardmill_storage::{Dir, PublishMode};
-use shardmill_webdataset::{DType as TarDType, WebdatasetError, npy_header};
+use shardmill_webdataset::{WebdatasetError, npy_header};
 
 use crate::error::{Fault, Stop};
 
@@ -192,27 +192,9 @@ pub fn raw(value: &Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The types of numbers in MDS and in tar files. MDS has no arrays of booleans.
-pub const NUMBER_TYPES: [(DType, TarDType); 11] = [
-    (DType::U8, TarDType::UInt8),
-    (DType::I8, TarDType::Int8),
-    (DType::U16, TarDType::UInt16),
-    (DType::I16, TarDType::Int16),
-    (DType::F16, TarDType::Float16),
-    (DType::U32, TarDType::UInt32),
-    (DType::I32, TarDType::Int32),
-    (DType::F32, TarDType::Float32),
-    (DType::U64, TarDType::UInt64),
-    (DType::I64, TarDType::Int64),
-    (DType::F64, TarDType::Float64),
-];
-
 /// Writes an array as a NumPy file.
 fn npy(column: &str, array: &NdArray<'_>, out: &mut Vec<u8>) -> Result<(), WebdatasetError> {
-    let mut types = NUMBER_TYPES.iter();
-    let dtype = types.find_map(|(mds, tar)| (*mds == array.dtype).then_some(*tar));
-    // The table has every type of MDS.
-    npy_header(column, dtype.unwrap_or(TarDType::UInt8), &array.shape, out)?;
+    npy_header(column, array.dtype.numpy(), &array.shape, out)?;
     out.extend_from_slice(array.data);
     Ok(())
 }
@@ -258,7 +240,7 @@ mod tests {
         npy(
             "array",
             &NdArray {
-                dtype: DType::I16,
+                dtype: shardmill_mds::DType::I16,
                 shape: vec![2],
                 data: &[1, 0, 2, 0],
             },

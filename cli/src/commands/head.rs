@@ -35,9 +35,9 @@ pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
             mds_samples(args, &dataset, &mut sheet)?;
         }
         RowsFound::Source => {
-            let mut options = rows::source_options(&args.storage, limits)?;
-            options.samples.view.clone_from(&args.view);
-            source_rows(args, &dataset_location, &options, &mut sheet)?;
+            let view = args.view.as_ref();
+            let source = rows::open(&args.location, &args.storage, limits, view, 0)?;
+            source_rows(args, &*source, &mut sheet)?;
         }
     }
     sheet.show(args, out)
@@ -219,13 +219,11 @@ fn tar_samples(
 
 fn source_rows(
     args: &HeadArgs,
-    dataset_location: &DatasetLocation,
-    options: &shardmill_source::SourceOptions,
+    source: &dyn shardmill_source::Source,
     sheet: &mut Sheet,
 ) -> Result<(), Stop> {
-    let source = shardmill_source::open(&[dataset_location.location()], options)?;
     let most = usize::try_from(args.samples).unwrap_or(usize::MAX);
-    let head = shardmill_profile::head(&*source, most)?;
+    let head = shardmill_profile::head(source, most)?;
     sheet.more = head.more;
     for row in &head.rows {
         sheet.begin();

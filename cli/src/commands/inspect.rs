@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 use shardmill_convert::check_file_options;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
-use shardmill_dataset::KEY_COLUMN;
+use shardmill_dataset::{KEY_COLUMN, View};
 use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
-use shardmill_source::{SchemaRule, SourceKind, SourceOptions};
+use shardmill_source::{SchemaRule, SourceKind, SourceOptions, VersionChoice};
 use shardmill_storage::Folder;
 use shardmill_writer::{INDEX_NAME, default_target};
 
@@ -17,7 +17,7 @@ use super::dataset_location::DatasetLocation;
 use super::delta::DeltaTable;
 use super::samples::SampleChoice;
 use super::tars::{TarFacts, Tars};
-use super::{ls, options};
+use super::{ls, options, source_views};
 use crate::args::InspectArgs;
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, Table, bytes, count, many, ratio};
@@ -95,9 +95,10 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
             }
         }
         Found::Nothing => source(
-            &args.location,
             &dataset_location,
             SourceOptions { limits, ..travel },
+            samples.view.as_deref(),
+            args,
             out,
         )?,
     }
@@ -592,15 +593,27 @@ struct SourceColumn {
 
 /// Describes a source, and what `convert` would write.
 fn source(
-    shown: &str,
     dataset_location: &DatasetLocation,
     options: SourceOptions,
+    view: Option<&View>,
+    args: &InspectArgs,
     out: &mut Output,
 ) -> Result<(), Stop> {
+    let shown = &args.location;
     if dataset_location.holds_shards() {
         return Err(dataset_location.no_dataset(shown).into());
     }
-    let source = shardmill_source::open(&[dataset_location.location()], &options)?;
+    let mut source = shardmill_source::open(&[dataset_location.location()], &options)?;
+    if let Some(view) = view {
+        let version = VersionChoice {
+            version: args.delta_version,
+            timestamp_ms: args.delta_timestamp,
+        };
+        let (storage, limits) = (&args.storage, &options.limits);
+        let found = source_views::find(shown, dataset_location, storage, limits, version)?;
+        let live = view.live_of(&found.target, shown.as_str())?;
+        source = shardmill_convert::live_rows(source, live, shown)?;
+    }
     let description = source.description();
     check_file_options(description.kind, &options)?;
     let schema = source.schema();

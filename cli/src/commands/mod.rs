@@ -31,6 +31,7 @@ mod rewrite;
 mod rows;
 mod samples;
 mod select;
+mod source_views;
 mod stats;
 mod tars;
 mod verify;

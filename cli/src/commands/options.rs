@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use shardmill_core::{ErrorKind, Limits, escape};
+use shardmill_source::{SchemaRule, SourceOptions};
 use shardmill_storage::{Dir, LeaseWait, PublishMode, RemoteOptions, settings_of};
 
 use crate::args::StorageArgs;
@@ -99,6 +100,19 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
         let warning = Fault::new(ErrorKind::Conflict, "lease-wait", &message);
         console.warning(&warning.about(&wait.url).with_hint(&hint));
     }));
+}
+
+/// Returns the options for reading a source as it is.
+pub fn source(storage: &StorageArgs, limits: Limits) -> Result<SourceOptions, Fault> {
+    let mut source = SourceOptions {
+        remote: remote(storage)?,
+        limits,
+        ..SourceOptions::default()
+    };
+    // Objects are read as in a conversion.
+    source.text.raw_objects = true;
+    source.schema.rule = SchemaRule::Union;
+    Ok(source)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! by colour, and describes its contents in text.
 
 use shardmill_core::escape;
+use shardmill_core::number::float;
 use shardmill_reader::{Forecast, Point};
 
 use crate::output::{bytes, count, many, percent, seconds};
@@ -89,8 +90,8 @@ fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
         let points = nodes.iter().flat_map(|(_, points)| points.iter());
         points.map(value).fold(0.0, f64::max)
     };
-    let resident = most(|point| decimal(point.resident_bytes));
-    let limit = cache_limit.map(decimal);
+    let resident = most(|point| float(point.resident_bytes));
+    let limit = cache_limit.map(float);
     // A limit far above the used size would flatten the curves.
     let limit = limit.filter(|limit| *limit <= 2.0 * resident);
     let (unit, unit_name) = binary_unit(limit.unwrap_or(0.0).max(resident));
@@ -98,7 +99,7 @@ fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
     vec![
         Panel {
             title: format!("Resident bytes ({unit_name})"),
-            value: Box::new(move |point| decimal(point.resident_bytes) / unit),
+            value: Box::new(move |point| float(point.resident_bytes) / unit),
             most: limit.unwrap_or(0.0).max(resident) / unit,
             mark: limit.map(|limit| (limit / unit, "cache limit".to_owned())),
         },
@@ -299,11 +300,6 @@ fn xml(text: &str) -> String {
         }
     }
     safe
-}
-
-#[expect(clippy::cast_precision_loss, reason = "bytes of a picture")]
-const fn decimal(number: u64) -> f64 {
-    number as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number of lines or panels")]

@@ -1,9 +1,12 @@
 //! The command `shardmill plan`: predicts what a training run will fetch, keep and wait for.
 
 use serde::Serialize;
+use shardmill_core::number::{float, whole};
 use shardmill_core::{Limits, escape};
 use shardmill_order::{EpochConfig, StreamConfig};
-use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, forecast};
+use shardmill_reader::{
+    CacheForecast, Forecast, ForecastOptions, PeerFile, ShardCost, forecast, owner,
+};
 
 use super::dataset_location::DatasetLocation;
 use super::mixture::{self, EpochShares};
@@ -79,11 +82,18 @@ struct Data {
 }
 
 pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let options = options_of(args);
+    let mut options = options_of(args);
     // Options that do not depend on the data are checked before any work.
     world::epoch_config(&args.world, Vec::new())?;
-    let data = read(args, &limits)?;
+    let mut data = read(args, &limits)?;
     let config = world::epoch_config(&args.world, data.configs.clone())?;
+    if args.peers {
+        options.owners = owners(config.resolve()?.world.nodes, &data.streams);
+        // Other nodes fetch the stored form, so a compressed shard is kept in both forms.
+        for cost in &mut data.costs {
+            cost.cache_bytes = cost.reserve_bytes;
+        }
+    }
     let found = forecast(&config, &data.costs, &options)?;
     let mut advice = advice(&found, &data, &options);
     let measured = &args.quality;
@@ -138,6 +148,26 @@ fn options_of(args: &PlanArgs) -> ForecastOptions {
         step: args.step_time,
         ..ForecastOptions::default()
     }
+}
+
+/// Returns the owner of each shard. The addresses of the nodes are not known before the run, so those of the run may own
+/// other shards, but about as many.
+fn owners(nodes: u64, streams: &[StreamFacts]) -> Vec<usize> {
+    let peers: Vec<String> = (0..nodes).map(|node| format!("node{node}")).collect();
+    let mut owners = Vec::new();
+    for (stream, facts) in streams.iter().enumerate() {
+        let mut set = [0; 32];
+        for (to, from) in set.iter_mut().zip((stream as u64).to_le_bytes()) {
+            *to = from;
+        }
+        let files = (0..facts.shards).map(|number| PeerFile {
+            set,
+            number,
+            part: 0,
+        });
+        owners.extend(files.map(|file| owner(&peers, &file)));
+    }
+    owners
 }
 
 fn read(args: &PlanArgs, limits: &Limits) -> Result<Data, Stop> {
@@ -257,6 +287,9 @@ fn show(
     out.text(format_args!("\n{}", epochs(found)))?;
     out.text(format_args!("\n{}", caches(found)))?;
     out.text(format_args!("\n{}", sizes(found)))?;
+    if !found.peers.is_empty() {
+        out.text(format_args!("\n{}", sources(found)))?;
+    }
     let shown = found.nodes.len() as u64;
     if shown < found.nodes_in_all {
         let all = many(found.nodes_in_all, "node");
@@ -383,6 +416,21 @@ fn sizes(found: &Forecast) -> Table {
             bytes(node.needed_at_once_bytes),
             bytes(node.needed_in_epoch_bytes),
             bytes(node.distinct_bytes),
+        ]);
+    }
+    table
+}
+
+/// Returns what all nodes fetch together.
+fn sources(found: &Forecast) -> Table {
+    let mut table = Table::headed(">epoch|>from the store|>shards|>from other nodes|>shards");
+    for epoch in &found.peers {
+        table.row([
+            count(epoch.epoch),
+            bytes(epoch.store_bytes),
+            count(epoch.store_shards),
+            bytes(epoch.peer_bytes),
+            count(epoch.peer_shards),
         ]);
     }
     table
@@ -550,11 +598,11 @@ fn waiting(found: &Forecast, options: &ForecastOptions, lines: &mut Vec<String>)
     let steps = found.epochs.iter().map(|epoch| epoch.steps);
     let needs = cache.epochs.iter().zip(steps).filter_map(|(epoch, steps)| {
         let step = options.step.as_secs_f64();
-        let busy = step * decimal(steps);
-        (busy > 0.0).then(|| decimal(epoch.fetched_bytes) / busy)
+        let busy = step * float(steps);
+        (busy > 0.0).then(|| float(epoch.fetched_bytes) / busy)
     });
     let most = needs.fold(0.0, f64::max);
-    if most > decimal(options.bandwidth) {
+    if most > float(options.bandwidth) {
         lines.push(format!(
             "Its epochs need {}/s while they step, and the bandwidth is {}/s: more bandwidth or a larger cache would help.",
             bytes(whole(most)),
@@ -567,18 +615,4 @@ fn waiting(found: &Forecast, options: &ForecastOptions, lines: &mut Vec<String>)
                 .to_owned(),
         );
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown with two or three digits")]
-const fn decimal(number: u64) -> f64 {
-    number as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "not negative, and `as` saturates"
-)]
-const fn whole(number: f64) -> u64 {
-    number as u64
 }

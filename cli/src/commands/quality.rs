@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use shardmill_core::Limits;
+use shardmill_core::number::{float, whole};
 use shardmill_order::{
     BlockChoice, ClassSpread, Epoch, EpochConfig, Probe, Quality, ShuffleAlgo, ShuffleOptions,
 };
@@ -99,15 +100,15 @@ pub fn report(
 }
 
 fn block(choice: BlockChoice, costs: &[ShardCost], options: &ForecastOptions) -> Block {
-    let shards = decimal(costs.len() as u64).max(1.0);
+    let shards = float(costs.len() as u64).max(1.0);
     let mean = |of: fn(&ShardCost) -> u64| {
-        let all: f64 = costs.iter().map(|cost| decimal(of(cost))).sum();
+        let all: f64 = costs.iter().map(|cost| float(of(cost))).sum();
         all / shards * choice.shards_in_use
     };
     Block {
         choice,
         cache_bytes: whole(mean(|cost| cost.cache_bytes)),
-        fill_seconds: mean(|cost| cost.fetch_bytes) / decimal(options.bandwidth.max(1)),
+        fill_seconds: mean(|cost| cost.fetch_bytes) / float(options.bandwidth.max(1)),
     }
 }
 
@@ -121,7 +122,7 @@ fn recommend(
 ) -> Result<Recommended, Stop> {
     let is_enough =
         |block: &Block| block.choice.shards >= ENOUGH_SHARDS * block.choice.full_shuffle_shards;
-    let epoch_seconds = decimal(epoch.batches()) * options.step.as_secs_f64();
+    let epoch_seconds = float(epoch.batches()) * options.step.as_secs_f64();
     let affordable = blocks
         .iter()
         .filter(|block| block.fill_seconds <= MOST_FILLING * epoch_seconds);
@@ -363,18 +364,4 @@ fn share(part: f64) -> String {
 
 pub fn tenths(number: f64) -> String {
     format!("{number:.1}")
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
-const fn decimal(number: u64) -> f64 {
-    number as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "not negative, and `as` saturates"
-)]
-const fn whole(number: f64) -> u64 {
-    number as u64
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use shardmill_core::Limits;
-use shardmill_source::{SchemaRule, Source, SourceKind, SourceOptions};
+use shardmill_dataset::View;
+use shardmill_source::{Source, SourceKind, VersionChoice};
 use shardmill_storage::Location;
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
-use super::options;
+use super::{options, source_views};
 use crate::args::{StorageArgs, parse_locations};
 use crate::error::Stop;
 
@@ -40,20 +41,7 @@ pub fn find(
     }
 }
 
-/// Returns the options for reading a source as it is.
-pub fn source_options(storage: &StorageArgs, limits: Limits) -> Result<SourceOptions, Stop> {
-    let mut source = SourceOptions {
-        remote: options::remote(storage)?,
-        limits,
-        ..SourceOptions::default()
-    };
-    // Objects are read as in a conversion.
-    source.text.raw_objects = true;
-    source.schema.rule = SchemaRule::Union;
-    Ok(source)
-}
-
-/// Opens the rows at a location.
+/// Opens the rows at a location, all or those of a view.
 pub fn open(
     location: &str,
     storage: &StorageArgs,
@@ -63,15 +51,29 @@ pub fn open(
 ) -> Result<Arc<dyn Source>, Stop> {
     let dataset_location = DatasetLocation::parse(location, storage)?;
     let found = find(location, &dataset_location, &limits)?;
-    let mut options = source_options(storage, limits)?;
+    let mut options = options::source(storage, limits.clone())?;
     options.resources.jobs = jobs;
-    options.samples.view = view.cloned();
     options.kind = match found {
         RowsFound::Tars => Some(SourceKind::Webdataset),
         RowsFound::Mds => Some(SourceKind::Mds),
         RowsFound::Source => None,
     };
+    let view_of_source = view.filter(|_| found == RowsFound::Source);
+    options.samples.view = view.filter(|_| found != RowsFound::Source).cloned();
     // A pattern of tar files has its own syntax, which sources know as well.
     let places = parse_locations(location)?;
-    Ok(shardmill_convert::open_rows(&places, &options)?)
+    let source = shardmill_convert::open_rows(&places, &options)?;
+    let Some(view) = view_of_source else {
+        return Ok(source);
+    };
+    let view = View::read(view, &options.remote)?;
+    let found = source_views::find(
+        location,
+        &dataset_location,
+        storage,
+        &limits,
+        VersionChoice::default(),
+    )?;
+    let live = view.live_of(&found.target, location)?;
+    Ok(shardmill_convert::live_rows(source, live, location)?)
 }

@@ -8,12 +8,13 @@ use serde::Serialize;
 use shardmill_convert::{SelectBy, select_samples};
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{Dataset, DatasetProblem, View, ViewTarget};
-use shardmill_source::{SourceKind, SourceOptions};
+use shardmill_source::{SourceKind, SourceOptions, VersionChoice};
 use shardmill_storage::{Dir, FileHandle, PublishMode, StorageError};
 
 use super::dataset_location::DatasetLocation;
 use super::rows::{self, RowsFound};
 use super::samples::SampleChoice;
+use super::source_views::{self, SelectTarget};
 use super::tars::tar_set;
 use super::{dataset, options};
 use crate::args::{SelectArgs, parse_locations};
@@ -34,14 +35,6 @@ struct JsonView<'a> {
     /// The number of shards with a selected sample.
     shards: u64,
     dataset_shards: u64,
-}
-
-/// The dataset whose samples are selected.
-struct Selectable {
-    target: ViewTarget,
-    /// The number of stored samples of each shard.
-    shards: Vec<u64>,
-    kind: SourceKind,
 }
 
 pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -96,16 +89,20 @@ pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         shards,
         dataset_shards: dataset.shards.len() as u64,
     };
+    // Files and trees that are read in place have no shards.
+    let in_shards = match found.dataset_shards {
+        0 => String::new(),
+        all => format!(", in {} of {}", count(shards), many(all, "shard")),
+    };
     if out.is_json() {
         out.json(&found)?;
     } else if !out.is_quiet() {
         out.line(format_args!(
-            "{}: {} of {} samples, in {} of {} ({})",
+            "{}: {} of {} samples{} ({})",
             escape(&found.view),
             count(found.samples),
             count(found.dataset_samples),
-            count(found.shards),
-            many(found.dataset_shards, "shard"),
+            in_shards,
             bytes(found.bytes),
         ))?;
     }
@@ -121,7 +118,7 @@ fn folder_of(path: &Path) -> Result<(Dir, &str), Stop> {
     Ok((Dir::open(parent.unwrap_or(Path::new(".")))?, name))
 }
 
-fn open(args: &SelectArgs, limits: &Limits) -> Result<Selectable, Stop> {
+fn open(args: &SelectArgs, limits: &Limits) -> Result<SelectTarget, Stop> {
     let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     let samples = SampleChoice {
         with_deleted: args.with_deleted,
@@ -131,7 +128,7 @@ fn open(args: &SelectArgs, limits: &Limits) -> Result<Selectable, Stop> {
         RowsFound::Tars => {
             let set = tar_set(&location, &samples, limits)?;
             let (target, shards) = set.view_target(limits)?;
-            Ok(Selectable {
+            Ok(SelectTarget {
                 target,
                 shards,
                 kind: SourceKind::Webdataset,
@@ -139,13 +136,19 @@ fn open(args: &SelectArgs, limits: &Limits) -> Result<Selectable, Stop> {
         }
         RowsFound::Mds => {
             let dataset = dataset::open(&args.dataset, &location, limits.clone(), &samples)?;
-            Ok(Selectable {
+            Ok(SelectTarget {
                 target: dataset.view_target()?,
                 shards: stored_sizes(&dataset),
                 kind: SourceKind::Mds,
             })
         }
-        RowsFound::Source => Err(location.no_dataset(&args.dataset).into()),
+        RowsFound::Source => {
+            let version = VersionChoice {
+                version: args.delta_version,
+                timestamp_ms: None,
+            };
+            source_views::find(&args.dataset, &location, &args.storage, limits, version)
+        }
     }
 }
 
@@ -157,7 +160,7 @@ fn stored_sizes(dataset: &Dataset) -> Vec<u64> {
 /// Selects the samples that meet the conditions.
 fn select(
     args: &SelectArgs,
-    dataset: &Selectable,
+    dataset: &SelectTarget,
     limits: &Limits,
     out: &Output,
 ) -> Result<View, Stop> {
@@ -206,17 +209,21 @@ fn select(
 /// Reads the dataset, and returns the stored numbers of the samples that it finds.
 fn read(
     args: &SelectArgs,
-    dataset: &Selectable,
+    dataset: &SelectTarget,
     by: SelectBy<'_>,
     limits: &Limits,
     out: &Output,
 ) -> Result<Vec<u64>, Stop> {
-    let mut source = SourceOptions {
-        kind: Some(dataset.kind),
-        limits: limits.clone(),
-        remote: options::remote(&args.storage)?,
-        ..SourceOptions::default()
+    let mut source = match dataset.kind {
+        SourceKind::Mds | SourceKind::Webdataset => SourceOptions {
+            limits: limits.clone(),
+            remote: options::remote(&args.storage)?,
+            ..SourceOptions::default()
+        },
+        _ => options::source(&args.storage, limits.clone())?,
     };
+    source.kind = Some(dataset.kind);
+    source.delta.version = args.delta_version;
     source.samples.with_deleted = args.with_deleted;
     source.resources.jobs = args.jobs.count();
     let locations = parse_locations(&args.dataset)?;

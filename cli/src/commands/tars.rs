@@ -1,4 +1,4 @@
-//! Tar shards for the commands `ls`, `inspect` and `cat`.
+//! Opens tar shards for the commands `ls`, `inspect` and `cat`: the facts of each shard, and its samples.
 
 use std::ops::Range;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress};
 use shardmill_dataset::{DatasetError, KEY_COLUMN, ShardBytes, TarSet, each_in_order};
-use shardmill_mds::{NdArray, Value};
+use shardmill_mds::{DType, NdArray, Value};
 use shardmill_order::StreamConfig;
 use shardmill_storage::Dir;
 use shardmill_webdataset::{
@@ -15,7 +15,7 @@ use shardmill_webdataset::{
 
 use super::dataset::Samples;
 use super::dataset_location::DatasetLocation;
-use super::extract::{Extractor, NUMBER_TYPES, SampleName};
+use super::extract::{Extractor, SampleName};
 use super::samples::SampleChoice;
 use crate::error::{Fault, Stop};
 use crate::output::{Output, write_object, write_value};
@@ -337,16 +337,14 @@ pub fn with_field(field: &str, data: &[u8], limits: &Limits, show: impl FnOnce(&
         Some(FieldValue::Int(number)) => Value::Int(number),
         Some(FieldValue::BigInt(text)) => Value::BigInt(text),
         Some(FieldValue::Json(text)) => Value::Json(text),
-        Some(FieldValue::Array(array)) => {
-            match NUMBER_TYPES.iter().find(|(_, tar)| *tar == array.dtype) {
-                Some((dtype, _)) => Value::NdArray(NdArray {
-                    dtype: *dtype,
-                    shape: array.shape,
-                    data: array.data,
-                }),
-                None => Value::Bytes(data),
-            }
-        }
+        Some(FieldValue::Array(array)) => match DType::from_numpy(array.dtype) {
+            Some(dtype) => Value::NdArray(NdArray {
+                dtype,
+                shape: array.shape,
+                data: array.data,
+            }),
+            None => Value::Bytes(data),
+        },
         _ => Value::Bytes(data),
     };
     show(&value);

@@ -5,13 +5,16 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
-use shardmill_dataset::DatasetError;
+use shardmill_dataset::{DatasetError, DatasetProblem, View, ViewTarget};
 use shardmill_profile::{Cell, RowReader};
+use shardmill_source::VersionChoice;
+use shardmill_storage::Location;
 use shardmill_tokenize::{TokenOptions, Tokenizer};
 use shardmill_view::{
     Extras, FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError,
@@ -23,8 +26,8 @@ use super::head::with_cell;
 use super::rows::{self, RowsFound};
 use super::samples::SampleChoice;
 use super::tars::Tars;
-use super::{dataset, options};
-use crate::args::{GlobalArgs, ViewArgs};
+use super::{dataset, options, source_views};
+use crate::args::{GlobalArgs, StorageArgs, ViewArgs};
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, bytes, error_value};
 
@@ -53,7 +56,7 @@ pub fn run(
     let tokenizer = tokenizer.map(|file| Tokenizer::open(file, &TokenOptions::default()));
     let metrics = args.metrics.as_deref().map(Metrics::parse).transpose()?;
     let viewed = Viewed {
-        samples: samples(&args.location)?.including_deleted(args.with_deleted),
+        samples: samples(&args.location)?.including_deleted(args.samples.with_deleted),
         program: program(args, global)?,
         explain,
         selections: Selections::default(),
@@ -86,15 +89,12 @@ pub fn run(
 /// Opens the samples at a location.
 fn samples(location: &str, args: &ViewArgs, limits: &Limits) -> Result<Samples, Stop> {
     let place = DatasetLocation::parse(location, &args.storage)?;
-    let choice = SampleChoice {
-        with_deleted: args.with_deleted,
-        view: None,
-    };
+    place.read_ahead(limits);
+    let choice = SampleChoice::read(&args.samples, &args.storage)?;
     match rows::find(location, &place, limits)? {
         RowsFound::Source => {
-            let source = rows::open(location, &args.storage, limits.clone(), None, 1)?;
-            let rows = RowReader::open(source).map_err(Fault::from)?;
-            Ok(Samples::of_rows(Box::new(SourceRows(rows))))
+            let rows = SourceRows::open(location, &place, args, limits)?;
+            Ok(Samples::of_rows(Box::new(rows)))
         }
         RowsFound::Mds => {
             let dataset = dataset::open(location, &place, limits.clone(), &choice)?;
@@ -110,13 +110,80 @@ fn samples(location: &str, args: &ViewArgs, limits: &Limits) -> Result<Samples, 
     }
 }
 
-/// The rows of a source.
+/// The rows of a source, and how to open it again.
 #[derive(Debug)]
-struct SourceRows(RowReader);
+struct SourceRows {
+    rows: RowReader,
+    format: Option<&'static str>,
+    /// The fingerprint of the files that are shown.
+    fingerprint: String,
+    location: String,
+    storage: StorageArgs,
+    view: Option<Location>,
+    limits: Limits,
+    target: OnceLock<ViewTarget>,
+}
+
+impl SourceRows {
+    fn open(
+        location: &str,
+        place: &DatasetLocation,
+        args: &ViewArgs,
+        limits: &Limits,
+    ) -> Result<Self, Stop> {
+        let (storage, view) = (&args.storage, &args.samples.view);
+        let source = rows::open(location, storage, limits.clone(), view.as_ref(), 1)?;
+        let description = source.description();
+        Ok(Self {
+            format: source_views::table_format(description.kind, place),
+            fingerprint: description.fingerprint.clone(),
+            rows: RowReader::open(source).map_err(Fault::from)?,
+            location: location.to_owned(),
+            storage: storage.clone(),
+            view: view.clone(),
+            limits: limits.clone(),
+            target: OnceLock::new(),
+        })
+    }
+
+    /// Finds what views of the rows refer to. They must be the ones that are shown.
+    fn find_target(&self) -> Result<ViewTarget, Stop> {
+        let (text, storage) = (&*self.location, &self.storage);
+        let now = rows::open(text, storage, self.limits.clone(), self.view.as_ref(), 1)?;
+        if now.description().fingerprint != self.fingerprint {
+            let reason = "the source has changed since it was opened; start `view` again";
+            return Err(DatasetProblem::FileChanged.at(text, reason).into());
+        }
+        let place = DatasetLocation::parse(text, storage)?;
+        let version = VersionChoice::default();
+        let found = source_views::find(text, &place, storage, &self.limits, version)?;
+        let mut target = found.target;
+        if let Some(view) = &self.view {
+            let view = View::read(view, &options::remote(storage)?)?;
+            target.live = view.live_of(&target, text)?;
+        }
+        Ok(target)
+    }
+}
 
 impl RowSource for SourceRows {
     fn rows(&self) -> u64 {
-        self.0.rows()
+        self.rows.rows()
+    }
+
+    fn format(&self) -> Option<&'static str> {
+        self.format
+    }
+
+    fn view_target(&self) -> Result<ViewTarget, serde_json::Value> {
+        if let Some(known) = self.target.get() {
+            return Ok(known.clone());
+        }
+        let found = self.find_target().map_err(|stop| match stop {
+            Stop::Fault(fault) => described(&fault),
+            Stop::ClosedPipe => serde_json::Value::Null,
+        })?;
+        Ok(self.target.get_or_init(|| found).clone())
     }
 
     fn visit(
@@ -124,10 +191,10 @@ impl RowSource for SourceRows {
         rows: Range<u64>,
         show: &mut dyn FnMut(u64, &FieldValue<'_>),
     ) -> Result<u64, serde_json::Value> {
-        let read = self.0.read(rows.clone());
+        let read = self.rows.read(rows.clone());
         let read = read.map_err(|error| described(&Fault::from(error)))?;
         for (number, row) in rows.zip(&read) {
-            for (name, cell) in self.0.columns().iter().zip(row) {
+            for (name, cell) in self.rows.columns().iter().zip(row) {
                 let bytes = match cell {
                     Cell::Text(text) | Cell::Json(text) | Cell::Literal(text) => text.as_bytes(),
                     Cell::Bytes(bytes) => bytes,
@@ -176,6 +243,7 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
         path,
         location: args.location.clone(),
         compared: args.compare.clone(),
+        view: args.samples.view.as_ref().map(ToString::to_string),
         options: words.map(OsString::from).collect(),
         shown_options,
     })

@@ -1,6 +1,7 @@
 //! Formats numbers for users.
 
 use shardmill_core::ByteSize;
+use shardmill_core::number::{float, whole};
 
 /// Formats a count with commas between thousands.
 pub fn count(number: u64) -> String {
@@ -54,16 +55,11 @@ pub fn seconds(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.1} s");
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a duration is not negative; `as` saturates"
-    )]
-    let whole = seconds.round() as u64;
-    if whole < 3600 {
-        return format!("{} min {:02} s", whole / 60, whole % 60);
+    let seconds = whole(seconds.round());
+    if seconds < 3600 {
+        return format!("{} min {:02} s", seconds / 60, seconds % 60);
     }
-    format!("{} h {:02} min", whole / 3600, whole % 3600 / 60)
+    format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60)
 }
 
 /// Formats bytes over seconds in MB/s of 10^6 bytes.
@@ -72,11 +68,6 @@ pub fn rate(bytes: u64, seconds: f64) -> String {
         return "-".to_owned();
     }
     format!("{:.1} MB/s", float(bytes) / 1e6 / seconds)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown with two or three digits")]
-const fn float(number: u64) -> f64 {
-    number as f64
 }
 
 /// Formats a size as an option value, rounded up.

@@ -10,22 +10,18 @@ use crate::algorithm::{Algorithm, HashAlgo};
 /// An error of hashes or compression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum CodecError {
     /// The name is not one of the 17 hash algorithms.
     #[error("unknown hash `{}`", escape(name))]
-    UnknownHash {
-        /// The name as given.
-        name: String,
-    },
+    UnknownHash { name: String },
     /// The text is not a digest of the algorithm.
     #[error(
         "`{}` is not a {algo} digest of {expected} lower-case hexadecimal digits",
         escape(text)
     )]
     HashSyntax {
-        /// The algorithm.
         algo: HashAlgo,
-        /// The number of digits of a digest.
         expected: usize,
         /// The text as given, truncated if it is long.
         text: String,
@@ -33,63 +29,40 @@ pub enum CodecError {
     /// The bytes have another hash.
     #[error("{algo} is {found}, not {expected} as the index says")]
     HashMismatch {
-        /// The algorithm.
         algo: HashAlgo,
-        /// The digest in the index.
         expected: String,
-        /// The digest of the bytes.
         found: String,
     },
     /// The index has no hash of the algorithm.
     #[error("the index has no {algo} hash")]
-    HashAbsent {
-        /// The requested algorithm.
-        algo: HashAlgo,
-    },
+    HashAbsent { algo: HashAlgo },
     /// The name is not a compression of the format.
     #[error("unknown compression `{}`", escape(name))]
     UnknownCompression {
-        /// The name as given.
         name: String,
         /// The compressions of the format, for the hint.
         known: &'static str,
     },
     /// The algorithm does not have the level.
     #[error("{algorithm} has no compression level {level}")]
-    Level {
-        /// The algorithm.
-        algorithm: Algorithm,
-        /// The level.
-        level: u8,
-    },
+    Level { algorithm: Algorithm, level: u8 },
     /// A group is too large for the table of pieces.
     #[error(
         "a group of samples has {bytes} bytes, of which a compressed shard takes less than 4 GiB"
     )]
-    Large {
-        /// Its bytes.
-        bytes: u64,
-    },
+    Large { bytes: u64 },
     /// There are more groups than the table of pieces can list.
     #[error("a compressed shard of {pieces} pieces has more than its table can list")]
-    Pieces {
-        /// The number of pieces.
-        pieces: u64,
-    },
+    Pieces { pieces: u64 },
     /// A compressor failed.
     #[error("{algorithm} cannot compress: {reason}")]
     Failed {
-        /// The algorithm.
         algorithm: Algorithm,
-        /// The library's message.
         reason: String,
     },
     /// There is not enough memory for the result.
     #[error("{bytes} bytes of memory are not available")]
-    Memory {
-        /// The requested bytes.
-        bytes: u64,
-    },
+    Memory { bytes: u64 },
     /// The file does not begin with the magic bytes of its algorithm.
     #[error("the file begins with {found:02x?}, which is {}", Expected(*algorithm))]
     Magic {
@@ -100,92 +73,54 @@ pub enum CodecError {
     },
     /// The file ends within its content.
     #[error("the {algorithm} file ends after {bytes} bytes, within its content")]
-    Truncated {
-        /// The algorithm.
-        algorithm: Algorithm,
-        /// The length of the file.
-        bytes: u64,
-    },
+    Truncated { algorithm: Algorithm, bytes: u64 },
     /// Bytes follow the content.
     #[error("the {algorithm} content ends at byte {offset} of {bytes}; something else follows")]
     Trailing {
-        /// The algorithm.
         algorithm: Algorithm,
-        /// Where the content ends.
         offset: u64,
-        /// The length of the file.
         bytes: u64,
     },
     /// Bytes that no compressor writes, or that do not match their checksum.
     #[error("the {algorithm} file is damaged: {reason}")]
     Damaged {
-        /// The algorithm.
         algorithm: Algorithm,
-        /// The decoder's message.
         reason: String,
     },
     /// More raw bytes than the index declares.
     #[error("the {algorithm} file expands to more than the {declared} bytes that are declared")]
-    TooLong {
-        /// The algorithm.
-        algorithm: Algorithm,
-        /// The raw length in the index.
-        declared: u64,
-    },
+    TooLong { algorithm: Algorithm, declared: u64 },
     /// Fewer raw bytes than the index declares.
     #[error("the {algorithm} file expands to {found} bytes, but {declared} are declared")]
     TooShort {
-        /// The algorithm.
         algorithm: Algorithm,
-        /// The raw length in the index.
         declared: u64,
-        /// The actual raw length.
         found: u64,
     },
     /// A zstd frame whose header does not match its blocks.
     #[error(
         "the zstd frame at byte {offset} declares {declared} bytes, which is not what its blocks hold"
     )]
-    ZstdFrameSize {
-        /// Where the frame begins.
-        offset: u64,
-        /// The content size in its header.
-        declared: u64,
-    },
+    ZstdFrameSize { offset: u64, declared: u64 },
     /// A zstd frame that needs a dictionary.
     #[error("the zstd frame at byte {offset} needs the dictionary {dictionary}")]
-    ZstdDictionary {
-        /// Where the frame begins.
-        offset: u64,
-        /// The number of the dictionary.
-        dictionary: u32,
-    },
+    ZstdDictionary { offset: u64, dictionary: u32 },
     /// A zstd frame that contains no data (a skippable frame).
     #[error("the zstd frame at byte {offset} is a skippable one")]
-    ZstdSkippable {
-        /// Where the frame begins.
-        offset: u64,
-    },
+    ZstdSkippable { offset: u64 },
     /// A zstd frame of a version before 0.8, when the format became stable.
     #[error("the zstd frame at byte {offset} has the format of version 0.{minor}")]
     ZstdLegacy {
-        /// Where the frame begins.
         offset: u64,
         /// The version after `0.`.
         minor: u8,
     },
     /// A zstd frame that uses a reserved feature.
     #[error("the zstd frame at byte {offset} uses a reserved feature")]
-    ZstdReserved {
-        /// Where the frame begins.
-        offset: u64,
-    },
+    ZstdReserved { offset: u64 },
     /// The table of pieces does not match the file.
     #[error("the table of pieces {reason}")]
-    Table {
-        /// What is wrong with it.
-        reason: &'static str,
-    },
+    Table { reason: &'static str },
     /// A limit is exceeded.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),

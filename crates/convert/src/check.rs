@@ -10,6 +10,7 @@ use shardmill_writer::{RowEncoder, ShardFormat, Target};
 
 use crate::error::ConvertError;
 use crate::export;
+use crate::megatron;
 use crate::options::{ConvertOptions, Nulls, shown};
 use crate::table;
 
@@ -81,7 +82,27 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
             "leave one of them out",
         ));
     }
+    if options.shards.keep_row_groups {
+        let reorders = [
+            ("--shuffle", options.columns.shuffle.is_some()),
+            ("--sql", options.source.query.sql.is_some()),
+            ("--split", !options.columns.split.is_empty()),
+            (
+                "--samples-per-shard",
+                options.shards.samples_per_shard.is_some(),
+            ),
+        ];
+        if let Some((other, _)) = reorders.iter().find(|(_, given)| *given) {
+            let fact = format!("it cannot be combined with {other}");
+            return Err(ConvertError::option_hint(
+                "keep-row-groups",
+                fact,
+                "leave one of them out",
+            ));
+        }
+    }
     table::check_options(options)?;
+    megatron::check_options(options)?;
     check_tar_options(options)?;
     check_part(options)?;
     if options.shards.separator.is_some() && options.shards.to != shardmill_core::Format::Xsv.into()
@@ -285,6 +306,22 @@ pub(crate) fn check_source_options(
                 source.schema.rule != SchemaRule::Widen && !has_schemas,
                 "Parquet and Arrow files",
             ),
+            (
+                "variable",
+                !source.samples.zarr.variables.is_empty() && kind != SourceKind::Zarr,
+                "Zarr stores, with --from zarr",
+            ),
+            (
+                "window",
+                !source.samples.zarr.window.is_empty() && kind != SourceKind::Zarr,
+                "Zarr stores, with --from zarr",
+            ),
+            (
+                "keep-row-groups",
+                options.shards.keep_row_groups
+                    && !matches!(kind, SourceKind::Parquet | SourceKind::Delta),
+                "Parquet files and Delta tables",
+            ),
             ("csv-no-header", !source.csv.header && !is_csv, "CSV files"),
             (
                 "csv-delimiter",
@@ -317,7 +354,7 @@ pub fn check_file_options(kind: SourceKind, source: &SourceOptions) -> Result<()
     }
     let has_files = !matches!(
         kind,
-        SourceKind::Delta | SourceKind::Mds | SourceKind::Webdataset
+        SourceKind::Delta | SourceKind::Zarr | SourceKind::Mds | SourceKind::Webdataset
     );
     let files = &source.files;
     check_misplaced(

@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use shardmill_core::{Diagnostic, Format, escape};
 use shardmill_mds::{Column, DType, Encoding, ShardConfig, TextColumn, TextEncoding};
 use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
 use shardmill_writer::{
-    ColumnEncoder, EXPRESSION_KEY, FieldEncoding, RowEncoder, ShardForm, ShardFormat, TarForm,
-    TarKeys, TarRows, Target, WriteError, default_field, default_target, is_json_text, stores_null,
+    ColumnEncoder, EXPRESSION_KEY, FieldEncoding, MASK_SUFFIX, NullPlan, NullPolicy, RowEncoder,
+    ShardForm, ShardFormat, TarForm, TarKeys, TarRows, Target, WriteError, default_field,
+    default_target, is_json_text, masked_value, parse_value, stores_null,
 };
 
 use crate::error::ConvertError;
-use crate::nulls::{MASK_SUFFIX, NullPlan, NullPolicy, parse, zero, zero_bytes, zeros};
+use crate::megatron;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
 use crate::table;
 
@@ -30,6 +30,11 @@ pub(crate) fn targets(
         .fields()
         .iter()
         .map(|field| match asked(options, field.name()) {
+            asked if options.shards.to == ShardFormat::Megatron => {
+                let known = known_types.get(field.name()).cloned().map(Target::Table);
+                let default = known.map_or_else(|| default_target(field, options.shards.to), Ok)?;
+                megatron::target(field, &default, asked)
+            }
             Some(encoding) => parse_target(field.name(), encoding, options.shards.to),
             None => match known_types.get(field.name()) {
                 Some(data_type) => Ok(Target::Table(data_type.clone())),
@@ -91,6 +96,13 @@ fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Tar
     let format = match format {
         ShardFormat::Streaming(format) => format,
         ShardFormat::Parquet => return table::parse_target(column, encoding),
+        // The type of a column of lists also decides, which is not known here.
+        ShardFormat::Megatron => {
+            return Err(WriteError::Bug {
+                what: "an encoding of tokens without their column",
+            }
+            .into());
+        }
         ShardFormat::Webdataset => {
             let names = FieldEncoding::ALL.map(FieldEncoding::name);
             return encoding
@@ -146,7 +158,7 @@ pub(crate) fn null_plan(
             .iter()
             .find(|(name, _)| name == field.name());
         if let Some((name, text)) = given {
-            let value = parse(text, field.data_type()).ok_or_else(|| {
+            let value = parse_value(text, field.data_type()).ok_or_else(|| {
                 ConvertError::option(
                     "null-as",
                     format!(
@@ -166,7 +178,7 @@ pub(crate) fn null_plan(
         if !without
             && !matches!(options.columns.nulls, Nulls::Omit | Nulls::Drop)
             && is_json_text(field, target)
-            && let Some(value) = parse("null", field.data_type())
+            && let Some(value) = parse_value("null", field.data_type())
         {
             policies.push(NullPolicy::Fill { value, mask: false });
             continue;
@@ -178,7 +190,7 @@ pub(crate) fn null_plan(
             _ if has_form => NullPolicy::Leave,
             Nulls::Error | Nulls::Omit => NullPolicy::Leave,
             Nulls::Mask => {
-                let value = masked(field, target).ok_or_else(|| {
+                let value = masked_value(field, target).ok_or_else(|| {
                     ConvertError::option_hint(
                         "nulls",
                         format!(
@@ -195,43 +207,6 @@ pub(crate) fn null_plan(
         });
     }
     Ok(NullPlan::new(schema, policies))
-}
-
-/// Returns the value that replaces a masked null: the zero of the type in this encoding. Returns `None` if there is
-/// none. For example, an empty value is not an image.
-fn masked(field: &Field, target: &Target) -> Option<ArrayRef> {
-    let data_type = field.data_type();
-    match target {
-        Target::Mds(Encoding::NdArray { shape, .. }) => {
-            match target_bytes(data_type, target) {
-                Some(bytes) => zero_bytes(data_type, bytes),
-                // An array needs at least one number.
-                None => zeros(data_type, shape.as_deref().unwrap_or_default()),
-            }
-        }
-        Target::Mds(
-            Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl,
-        ) => None,
-        Target::Mds(Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal)
-        | Target::Field(FieldEncoding::Int)
-            if data_type.is_string() =>
-        {
-            parse("0", data_type)
-        }
-        _ => zero(data_type),
-    }
-}
-
-/// Returns the size in bytes of an array whose values come as bytes.
-fn target_bytes(data_type: &DataType, target: &Target) -> Option<u64> {
-    let is_binary = matches!(
-        data_type,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView
-    );
-    match target {
-        Target::Mds(encoding) if is_binary => encoding.fixed_size(),
-        _ => None,
-    }
 }
 
 /// The encoder and the form for the rows of a source.
@@ -335,6 +310,10 @@ pub(crate) fn compile(
         let (encoder, form) = table::compile(encoders, options)?;
         return Ok(Compiled { encoder, form });
     }
+    if options.shards.to == ShardFormat::Megatron {
+        let (encoder, form) = megatron::compile(encoders, options)?;
+        return Ok(Compiled { encoder, form });
+    }
     encoders.sort_by(|a, b| a.name().cmp(b.name()));
     match options.shards.to {
         ShardFormat::Streaming(format) => {
@@ -347,7 +326,7 @@ pub(crate) fn compile(
             })
         }
         ShardFormat::Webdataset => tar_form(encoders, schema, key, options),
-        ShardFormat::Parquet => Err(WriteError::Bug {
+        ShardFormat::Parquet | ShardFormat::Megatron => Err(WriteError::Bug {
             what: "a table has no second form",
         }
         .into()),

@@ -10,7 +10,8 @@ use shardmill_dataset::{
 use shardmill_storage::{Place, PlaceEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{
-    DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern, TABLE_INDEX_NAME, is_table_file_name,
+    DatasetIndex, INDEX_NAME, MEGATRON_FILES, ShardFormat, ShardPattern, TABLE_INDEX_NAME,
+    is_table_file_name,
 };
 
 use crate::error::ConvertError;
@@ -305,6 +306,7 @@ impl KnownFiles {
             || self.listed.contains(name)
             || (options.shards.to == ShardFormat::Webdataset && self.pattern.matches(name))
             || (is_table && is_table_file_name(name))
+            || (options.shards.to == ShardFormat::Megatron && MEGATRON_FILES.contains(&name))
             || default.matches(name)
             || export::is_exported(name, &[&self.pattern, &default], self.listed.iter())
     }

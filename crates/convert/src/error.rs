@@ -14,15 +14,14 @@ use shardmill_writer::WriteError;
 /// The error of a conversion.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum ConvertError {
     /// An option is invalid or cannot be used here.
     #[error("{reason}")]
     Option {
         /// The option, as on the command line without dashes.
         option: &'static str,
-        /// What is wrong with it.
         reason: String,
-        /// An alternative that works.
         hint: Option<String>,
     },
     /// No shard can have this configuration.
@@ -31,19 +30,14 @@ pub enum ConvertError {
     /// An encoding does not exist.
     #[error("{reason}")]
     Encoding {
-        /// The column.
         column: String,
-        /// What is wrong.
         reason: String,
-        /// The stable id.
         id: &'static str,
-        /// An alternative that works.
         hint: Option<String>,
     },
     /// Columns have nulls, and no option says what to do with them.
     #[error("{}", null_columns(.columns))]
     Nulls {
-        /// The name of the source.
         source_name: String,
         /// The columns, with the number of nulls and the location of the first one.
         columns: Vec<(String, u64, Option<String>)>,
@@ -51,37 +45,26 @@ pub enum ConvertError {
         tree: bool,
         /// Whether the format allows samples to lack a field.
         may_omit: bool,
-        /// The options that work for all of these columns.
         hint: String,
     },
     /// The source has no columns: an empty file of a format without a schema.
     #[error("there are no columns, because there is no data")]
-    NoColumns {
-        /// The name of the source.
-        source_name: String,
-    },
+    NoColumns { source_name: String },
     /// The destination is in a state that the operation cannot use.
     #[error("{reason}")]
     Conflict {
-        /// The destination.
         dest: String,
-        /// The conflict.
         reason: String,
-        /// The stable id.
         id: &'static str,
-        /// A way to resolve it.
         hint: Cow<'static, str>,
     },
     /// Columns cannot be added to a dataset.
     #[error("{reason}")]
     Late {
-        /// The dataset.
         dataset: String,
         /// The cause, such as a key without a row.
         reason: String,
-        /// The stable id.
         id: &'static str,
-        /// A way to add them.
         hint: Option<&'static str>,
     },
     /// The source cannot be read.
@@ -99,18 +82,14 @@ pub enum ConvertError {
     /// The SQLite database of an index could not be created, for lack of memory.
     #[error("the SQLite database could not be created")]
     Database {
-        /// The file.
         name: String,
-        /// The error of SQLite.
         #[source]
         source: Box<rusqlite::Error>,
     },
     /// A tar file can only be rewritten after a decision of the user.
     #[error("the shard cannot be rewritten")]
     Fix {
-        /// The path of the shard.
         path: String,
-        /// The cause.
         #[source]
         source: Box<WebdatasetError>,
     },
@@ -119,34 +98,21 @@ pub enum ConvertError {
     Write(#[from] WriteError),
     /// The destination holds parts that wait for a commit.
     #[error("{}", Unfinished::Parts)]
-    Uncommitted {
-        /// The destination.
-        dest: String,
-    },
+    Uncommitted { dest: String },
     /// The part to remove does not exist.
     #[error("there is no part {part} to remove")]
     NoSuchPart {
-        /// The destination.
         dest: String,
         /// The part, as `I/N`.
         part: String,
-        /// The existing parts.
         known: Vec<String>,
     },
     /// The destination holds no parts to commit.
     #[error("there are no parts to publish")]
-    NoParts {
-        /// The destination.
-        dest: String,
-    },
+    NoParts { dest: String },
     /// A manifest of a part cannot be read.
     #[error("it is not a manifest of a part: {reason}")]
-    Manifest {
-        /// The file.
-        path: String,
-        /// The cause.
-        reason: String,
-    },
+    Manifest { path: String, reason: String },
     /// A storage operation failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -353,6 +319,7 @@ fn option_id(option: &str) -> &'static str {
         "null-as" => "config-null-as",
         "compression" => "config-compression",
         "row-group-size" => "config-row-group-size",
+        "keep-row-groups" => "config-keep-row-groups",
         "nulls" => "config-nulls",
         "lengths" => "config-lengths",
         "text" => "config-text",
@@ -371,6 +338,8 @@ fn option_id(option: &str) -> &'static str {
         "csv-null" => "config-csv-null",
         "csv-no-header" => "config-csv-no-header",
         "infer-rows" => "config-infer-rows",
+        "variable" => "config-variable",
+        "window" => "config-window",
         "follow-links" => "config-follow-links",
         "include" => "config-include",
         "exclude" => "config-exclude",

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use shardmill_source::{Rows, Source};
-use shardmill_writer::{Batches, Input, InputBatch, RowNumbers, WriteError};
+use shardmill_writer::{Batches, Input, InputBatch, NullPlan, RowNumbers, WriteError};
 
 use crate::error::ConvertError;
-use crate::nulls::NullPlan;
 use crate::split::SplitPlan;
 
 /// A source as input of the writer.

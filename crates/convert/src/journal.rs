@@ -76,7 +76,8 @@ impl Found {
     /// Returns the format of the shards, if it is one whose index has its own name.
     pub(crate) fn format(&self) -> Option<ShardFormat> {
         let to = self.header.pointer("/config/to")?.as_str()?;
-        (to == ShardFormat::Parquet.name()).then_some(ShardFormat::Parquet)
+        let tables = [ShardFormat::Parquet, ShardFormat::Megatron];
+        tables.into_iter().find(|format| format.name() == to)
     }
 
     /// Returns the directories of the splits.

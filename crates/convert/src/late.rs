@@ -10,8 +10,8 @@ use shardmill_dataset::{
     Sample, Shard,
 };
 use shardmill_mds::{
-    Column, DType, Encoding, Field, FileHashes, FileInfo, HashAlgo, MdsError, ShardConfig,
-    ShardEntry, Value, basename, decode, encode_header, hash_hex,
+    Column, Encoding, Field, FileHashes, FileInfo, HashAlgo, MdsError, ShardConfig, ShardEntry,
+    basename, decode, encode_header, hash_hex,
 };
 use shardmill_source::SourceOptions;
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, PublishMode, StorageError};
@@ -303,7 +303,7 @@ impl Addition<'_> {
             },
             source: Box::new(source),
         })?;
-        Ok(text_of(&value).unwrap_or_default())
+        Ok(value.key_text().unwrap_or_default())
     }
 
     fn key_of_row(&self, row: u64) -> Result<String, ConvertError> {
@@ -436,25 +436,9 @@ fn key_column(columns: &[Column], name: &str) -> Result<(), String> {
     };
     match &column.encoding {
         Encoding::Str | Encoding::Int | Encoding::StrInt => Ok(()),
-        Encoding::Number(dtype) if !matches!(dtype, DType::F16 | DType::F32 | DType::F64) => Ok(()),
+        Encoding::Number(dtype) if !dtype.is_float() => Ok(()),
         encoding => Err(format!("has values of {encoding} in `{}`", escape(name))),
     }
-}
-
-/// Returns a key as text, so that numbers of different types can be compared.
-fn text_of(value: &Value<'_>) -> Option<String> {
-    Some(match value {
-        Value::Str(text) | Value::BigInt(text) => (*text).to_owned(),
-        Value::Int(number) | Value::I64(number) => number.to_string(),
-        Value::U8(number) => number.to_string(),
-        Value::I8(number) => number.to_string(),
-        Value::U16(number) => number.to_string(),
-        Value::I16(number) => number.to_string(),
-        Value::U32(number) => number.to_string(),
-        Value::I32(number) => number.to_string(),
-        Value::U64(number) => number.to_string(),
-        _ => return None,
-    })
 }
 
 /// Appends a sample with these values, in the order of their names. Returns its size.

@@ -12,7 +12,7 @@
 //! [`gc()`] finds the leftovers of interrupted conversions that will not be resumed.
 //!
 //! [`open_rows`] opens the rows of tables, trees and datasets alike. [`select_samples`] finds the samples of a dataset
-//! that meet a condition.
+//! that meet a condition, and [`live_rows`] reads only the rows of a view.
 //!
 //! [`add_columns`] adds the columns of a table to a dataset that exists.
 //!
@@ -47,7 +47,8 @@ mod journal;
 mod late;
 mod lengths;
 mod mds_source;
-mod nulls;
+mod megatron;
+mod megatron_files;
 mod open;
 mod options;
 mod part_manifest;
@@ -68,6 +69,7 @@ mod tar_source;
 mod target;
 mod tokens;
 mod videos;
+mod view_rows;
 
 pub use check::check_file_options;
 pub use commit::{CommitPartsOptions, CommitReport, commit};
@@ -77,6 +79,7 @@ pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
 pub use late::{AddColumnsOptions, AddedColumns, add_columns};
 pub use lengths::{LengthsOptions, WrittenLengths, write_lengths};
+pub use megatron::{token_type, token_types};
 pub use open::open_rows;
 pub use options::{
     ColumnOptions, ColumnSpec, ConvertOptions, Nulls, Part, RunOptions, ShardOptions, SplitSpec,
@@ -92,6 +95,7 @@ pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;
 pub use table::{MOST_ROW_GROUP_BYTES, table_type};
 pub use table_verify::verify_table;
+pub use view_rows::live_rows;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

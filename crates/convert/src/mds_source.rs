@@ -15,7 +15,7 @@ use arrow::array::{
 use arrow::buffer::MutableBuffer;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::record_batch::RecordBatch;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use shardmill_core::{Diagnostic, ErrorKind, parallel};
 use shardmill_dataset::DatasetError;
 use shardmill_dataset::{Dataset, OpenOptions, Shard, View};
@@ -270,6 +270,30 @@ impl Source for MdsSource {
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        let columns: Vec<usize> = (0..self.schema.fields().len()).collect();
+        Ok(Box::new(self.rows(unit, &columns)?))
+    }
+
+    fn open_columns(
+        &self,
+        unit: usize,
+        columns: &[usize],
+    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
+        Ok(Some(Box::new(self.rows(unit, columns)?)))
+    }
+
+    fn null_count(&self, _: usize) -> Option<u64> {
+        Some(0)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+impl MdsSource {
+    /// Starts to read some columns of a shard, which are in ascending order.
+    fn rows(&self, unit: usize, columns: &[usize]) -> Result<ShardRows, SourceError> {
         let place = self.shards.get(unit).copied();
         let Some((dataset, shard)) =
             place.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard)))
@@ -284,20 +308,17 @@ impl Source for MdsSource {
         let left = left.map(|range| range.start - start..range.end - start);
         let left: Vec<Range<u64>> = left.collect();
         let shard = dataset.shard(shard).map_err(|error| foreign(&error))?;
-        Ok(Box::new(ShardRows {
+        let schema = self.schema.project(columns);
+        let schema = schema.map_err(|error| SourceError::Bug {
+            what: format!("columns {columns:?}: {error}"),
+        })?;
+        Ok(ShardRows {
             shard,
-            schema: Arc::clone(&self.schema),
+            schema: Arc::new(schema),
+            columns: columns.to_vec(),
             left: Left::new(left),
             rooms: Vec::new(),
-        }))
-    }
-
-    fn null_count(&self, _: usize) -> Option<u64> {
-        Some(0)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
+        })
     }
 }
 
@@ -352,7 +373,9 @@ impl Left {
 
 struct ShardRows {
     shard: Arc<Shard>,
+    /// The columns that are read, and their positions in the samples.
     schema: SchemaRef,
+    columns: Vec<usize>,
     left: Left,
     /// The sizes of the columns of the previous batch.
     rooms: Vec<Room>,
@@ -370,9 +393,9 @@ impl Rows for ShardRows {
             .zip(rooms(&self.rooms))
             .map(|(field, room)| Builder::new(field.data_type(), room))
             .collect();
-        let (mut bytes, mut rows) = (0, 0);
+        let (mut bytes, mut rows) = (0, 0_usize);
         let is_mds = self.shard.view().config().format() == shardmill_core::Format::Mds;
-        while rows < BATCH_SAMPLES
+        while (rows as u64) < BATCH_SAMPLES
             && bytes < BATCH_BYTES
             && let Some(next) = self.left.peek()
         {
@@ -392,7 +415,8 @@ impl Rows for ShardRows {
         let columns = columns.into_iter().map(Builder::finish);
         let batch = columns.collect::<Result<Vec<_>, _>>().and_then(|columns| {
             self.rooms = columns.iter().map(Room::of).collect();
-            RecordBatch::try_new(Arc::clone(&self.schema), columns)
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
+            RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
         });
         batch.map(Some).map_err(|error| SourceError::Bug {
             what: format!("a batch of samples does not fit its schema: {error}"),
@@ -403,7 +427,8 @@ impl Rows for ShardRows {
 impl ShardRows {
     fn push_fields(&self, next: u64, columns: &mut [Builder]) -> Result<(), SourceError> {
         let fields = self.shard.fields(next).map_err(|error| foreign(&error))?;
-        for (field, column) in fields.iter().zip(columns) {
+        let chosen = self.columns.iter().filter_map(|place| fields.get(*place));
+        for (field, column) in chosen.zip(columns) {
             column
                 .push_datum(field.datum)
                 .ok_or_else(|| self.unfit(next, field.name))?;
@@ -413,7 +438,8 @@ impl ShardRows {
 
     fn push_texts(&self, next: u64, columns: &mut [Builder]) -> Result<(), SourceError> {
         let values = self.shard.values(next).map_err(|error| foreign(&error))?;
-        for ((name, value), column) in values.iter().zip(columns) {
+        let chosen = self.columns.iter().filter_map(|place| values.get(*place));
+        for ((name, value), column) in chosen.zip(columns) {
             let SampleValue::Text(value) = value else {
                 return Err(self.unfit(next, name));
             };

@@ -12,39 +12,32 @@ use shardmill_storage::{LEASE_PATIENCE, Location};
 use shardmill_webdataset::{Consumer, TarCompression};
 use shardmill_writer::{ShardFormat, ShardPattern};
 
-/// What to do with nulls. If an encoding can store nulls, `Error` and `Mask` store them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Nulls {
-    /// Report an error that names the column and the row.
-    #[default]
-    Error,
-    /// Store the zero of the type, and 1 in a `uint8` column `NAME__is_null`. For a null inside a list of numbers, store 0
-    /// in its place, and 2 in the column.
-    Mask,
-    /// Drop the row, and count it.
-    Drop,
-    /// Leave the field out of the sample; only in tar files.
-    Omit,
+shardmill_core::named_enum! {
+    /// What to do with nulls. If an encoding can store nulls, `Error` and `Mask` store them.
+    #[derive(Default)]
+    pub enum Nulls {
+        /// Report an error that names the column and the row.
+        #[default]
+        Error = "error",
+        /// Store the zero of the type, and 1 in a `uint8` column `NAME__is_null`. For a null inside a list of numbers, store 0
+        /// in its place, and 2 in the column.
+        Mask = "mask",
+        /// Drop the row, and count it.
+        Drop = "drop",
+        /// Leave the field out of the sample; only in tar files.
+        Omit = "omit",
+    }
 }
 
-/// The names that members of a tar file may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TarNames {
-    /// Names that every known reader returns unchanged.
-    #[default]
-    Portable,
-    /// Names that webdataset itself returns unchanged: of any length, with spaces, with characters beyond ASCII.
-    Any,
-}
-
-impl TarNames {
-    /// Returns the name used on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Portable => "portable",
-            Self::Any => "any",
-        }
+shardmill_core::named_enum! {
+    /// The names that members of a tar file may have.
+    #[derive(Default)]
+    pub enum TarNames {
+        /// Names that every known reader returns unchanged.
+        #[default]
+        Portable = "portable",
+        /// Names that webdataset itself returns unchanged: of any length, with spaces, with characters beyond ASCII.
+        Any = "any",
     }
 }
 
@@ -59,19 +52,6 @@ pub struct TarOptions {
     pub names: TarNames,
     /// The readers that get their own index.
     pub index_for: Vec<Consumer>,
-}
-
-impl Nulls {
-    /// Returns the name used on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Mask => "mask",
-            Self::Drop => "drop",
-            Self::Omit => "omit",
-        }
-    }
 }
 
 /// One column of the dataset to write.
@@ -205,6 +185,9 @@ pub struct ShardOptions {
     pub row_group_bytes: u64,
     /// The maximum number of samples in a shard.
     pub samples_per_shard: Option<u64>,
+    /// Whether each row group of the source is a shard, whatever its size. The order of samples then is that of the table
+    /// in place.
+    pub keep_row_groups: bool,
     /// The separator of values in XSV.
     pub separator: Option<String>,
     /// The end of a line in JSON and the XSV family.
@@ -222,6 +205,7 @@ impl Default for ShardOptions {
             size_limit: Some(64 << 20),
             row_group_bytes: 64 << 20,
             samples_per_shard: None,
+            keep_row_groups: false,
             separator: None,
             newline: "\n".to_owned(),
         }
@@ -337,6 +321,10 @@ impl ConvertOptions {
         );
         put("csv_header", json!(self.source.csv.header));
         put("infer_rows", json!(self.source.text.infer_rows));
+        if !self.source.samples.zarr.variables.is_empty() {
+            let zarr = &self.source.samples.zarr;
+            put("zarr", json!([zarr.variables, zarr.window, zarr.stride]));
+        }
         // The default is left out, so that conversions of earlier versions keep their fingerprint.
         if self.source.csv.nulls != [""] {
             put("csv_nulls", json!(self.source.csv.nulls));
@@ -356,6 +344,7 @@ impl ConvertOptions {
             ShardFormat::Streaming(_) | ShardFormat::Parquet => {
                 self.shards.compression.map(|name| name.to_string())
             }
+            ShardFormat::Megatron => None,
             ShardFormat::Webdataset => self.shards.tar.compression.map(|name| name.to_string()),
         };
         put("compression", json!(compression));
@@ -380,6 +369,9 @@ impl ConvertOptions {
         );
         put("size_limit", json!(self.shards.size_limit));
         put("samples_per_shard", json!(self.shards.samples_per_shard));
+        if self.shards.keep_row_groups {
+            put("keep_row_groups", json!(true));
+        }
         put("nulls", json!(self.columns.nulls.name()));
         put("null_as", json!(self.columns.null_as));
         put("separator", json!(self.shards.separator));

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use shardmill_core::Progress;
-use shardmill_writer::{Base, Checkpoint, DatasetIndex, Input, Output, Resources, Written};
+use shardmill_writer::{
+    Base, Checkpoint, DatasetIndex, Input, Output, Resources, ShardEnds, Written,
+};
 
 use crate::error::ConvertError;
 use crate::plan::ConvertPlan;
@@ -51,7 +53,10 @@ pub(crate) fn output<'a>(plan: &'a ConvertPlan, target: Target<'a>) -> Output<'a
         temp_folder: WORK_FOLDER,
         splits: &plan.folders,
         form: plan.form.clone(),
-        samples_per_shard: plan.options.shards.samples_per_shard,
+        ends: match plan.options.shards.keep_row_groups {
+            true => ShardEnds::Units,
+            false => ShardEnds::of_samples(plan.options.shards.samples_per_shard),
+        },
         at: None,
         key_prefix: "",
     }

@@ -6,7 +6,7 @@ use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
 use shardmill_core::escape;
 use shardmill_source::{SelectColumn, Source, SourceKind, shuffled};
-use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
+use shardmill_writer::{NullPlan, RowEncoder, ShardForm, ShardFormat, TarKeys};
 
 use crate::check::{
     DEFAULT_KEY, check_lengths, check_options, check_overlap, check_source_options, check_videos,
@@ -18,7 +18,7 @@ use crate::identity::Identity;
 use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;
 use crate::mds_source;
-use crate::nulls::NullPlan;
+use crate::megatron;
 use crate::open::open_rows;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
 use crate::provenance::Provenance;
@@ -89,6 +89,10 @@ pub struct ConvertPlan {
 /// - `Conflict`: the destination holds something else.
 pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     check_options(&options)?;
+    if options.shards.keep_row_groups {
+        options.shards.size_limit = None;
+        options.source.resources.divide_row_groups = true;
+    }
     options.source.resources.jobs = options.source.resources.jobs.max(1);
     check_overlap(&options)?;
     let (mut source, increment) = open_source(&options)?;
@@ -104,6 +108,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         hidden = tokenized.hidden;
         tokenizer = Some(tokenized.file);
     }
+    source = megatron::only_tokens(source, &options)?;
     if options.run.incremental {
         check_source(&source)?;
     }
@@ -493,10 +498,8 @@ fn refuse_known_nulls(
         .collect::<Vec<_>>()
         .join(" ");
     let tree = source.description().kind == SourceKind::Tree;
-    // The shortest hint has the fewest choices, which work for all columns.
-    let hint = hints.iter().min_by_key(|hint| hint.len());
     Err(ConvertError::Nulls {
-        hint: hint.map_or_else(String::new, |hint| (*hint).to_owned()),
+        hint: shardmill_writer::NullHint::for_all(&hints),
         source_name,
         columns,
         tree,

@@ -14,6 +14,7 @@ use crate::export;
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};
 use crate::lengths::{LengthsOptions, write_lengths};
+use crate::megatron_files;
 use crate::options::ConvertOptions;
 use crate::parts;
 use crate::pending::recover;
@@ -200,7 +201,10 @@ fn convert(
     for folder in plan.folders.iter().filter(|folder| !folder.is_empty()) {
         target.place.make_folder(folder)?;
     }
-    let written = write(plan, target, Base::default(), &journal, progress)?;
+    let written = match options.shards.to {
+        ShardFormat::Megatron => megatron_files::write(plan, target, progress)?,
+        _ => write(plan, target, Base::default(), &journal, progress)?,
+    };
     let outcome = if resumed {
         Outcome::Resumed {
             reused_shards: written.reused,
@@ -246,7 +250,7 @@ fn convert(
         }
         let provenance = Provenance {
             // The samples of tables are not hashed one by one.
-            content: (options.shards.to != ShardFormat::Parquet).then_some(*content),
+            content: (!options.shards.to.is_table()).then_some(*content),
             dropped_rows: Some(written.dropped),
             increment: increment.as_ref(),
             ..plan.provenance(split)

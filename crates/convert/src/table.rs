@@ -14,7 +14,7 @@ use shardmill_source::{Source, SourceKind};
 use shardmill_webdataset::FieldKind;
 use shardmill_writer::{
     ColumnEncoder, ENCODED_KEY, ENCODING_KEY, EncodeTable, RowEncoder, ShardForm, ShardFormat,
-    TableError, TableForm, Target, WriteError, default_target, number_lists,
+    TableError, TableForm, TableFormat, Target, WriteError, default_target, number_lists,
 };
 
 use crate::error::ConvertError;
@@ -86,7 +86,7 @@ pub(crate) fn known_types(
     options: &ConvertOptions,
 ) -> Result<BTreeMap<String, DataType>, ConvertError> {
     let mut types = BTreeMap::new();
-    if options.shards.to != ShardFormat::Parquet {
+    if !options.shards.to.is_table() {
         return Ok(types);
     }
     let schema = source.schema();
@@ -189,6 +189,7 @@ pub(crate) fn compile(
     })?;
     let form = TableForm {
         encoder: Arc::new(Encoder(encoder)),
+        format: TableFormat::Parquet,
         compression: shards.compression.map(|name| name.to_string()),
         hashes: shards.hashes.clone(),
         size_limit: shards.size_limit,

@@ -1,13 +1,16 @@
-//! Verifies tables of Parquet files against their index.
+//! Verifies tables of Parquet files, and tokens of Megatron, against their index.
 
 use shardmill_core::{Diagnostic, ErrorKind, Limits, Progress, escape, parallel};
 use shardmill_dataset::{Problem, ReadTotals, VerifyOptions, VerifyReport};
-use shardmill_mds::digest;
+use shardmill_mds::Hasher;
 use shardmill_source::{SourceError, SourceKind, SourceOptions};
 use shardmill_storage::{Folder, Location, RemoteOptions};
-use shardmill_writer::{TABLE_INDEX_NAME, TableFile, TableIndex, WriteError};
+use shardmill_writer::{TABLE_INDEX_NAME, TableFile, TableFormat, TableIndex, WriteError};
 
 use crate::error::ConvertError;
+
+/// The most bytes of a file in memory: enough for a store to send them at full bandwidth.
+const PIECE: u64 = 16 << 20;
 
 /// The findings of one file.
 #[derive(Default)]
@@ -49,23 +52,26 @@ pub fn verify_table(
         0,
         u64::try_from(index.files.len()).unwrap_or(0),
     );
+    let is_tokens = index.format == TableFormat::Megatron;
     let checked = parallel::map(index.files.len(), options.jobs.max(1), |at| {
-        if progress.is_cancelled() {
-            return Err(WriteError::Interrupted { samples: 0 });
-        }
         // INVARIANT: `map` counts up to the number of files.
         let file = &index.files[at];
-        let mut checked = check(&folder, at, file);
-        if checked.problem.is_none() && options.deep {
+        let mut checked = check(&folder, at, file, progress)?;
+        // An index of tokens is read with its tokens.
+        if checked.problem.is_none() && options.deep && (file.rows > 0 || !is_tokens) {
             let path = location.join(&file.file.basename);
-            checked.problem = decode(&path, at, file, (limits, remote));
+            checked.problem = decode(&path, at, file, is_tokens, (limits, remote));
         }
-        progress.add_input_bytes(file.file.bytes);
+        let unread = file.file.bytes.saturating_sub(checked.read.stored_bytes);
+        progress.add_input_bytes(unread);
         progress.add_shard(0);
-        Ok(checked)
+        Ok::<_, WriteError>(checked)
     })?;
     let mut report = VerifyReport {
-        shards: u64::try_from(index.files.len()).unwrap_or(u64::MAX),
+        shards: match is_tokens {
+            true => 1,
+            false => u64::try_from(index.files.len()).unwrap_or(u64::MAX),
+        },
         samples: index.rows(),
         deep: options.deep,
         read: ReadTotals {
@@ -92,8 +98,16 @@ pub fn verify_table(
     Ok(Some(report))
 }
 
-/// Checks the length and the hashes of a file.
-fn check(folder: &Folder, at: usize, file: &TableFile) -> Checked {
+/// Checks the length and the hashes of a file. Reads it in pieces, because a file of tokens may be larger than memory.
+fn check(
+    folder: &Folder,
+    at: usize,
+    file: &TableFile,
+    progress: &Progress,
+) -> Result<Checked, WriteError> {
+    if progress.is_cancelled() {
+        return Err(WriteError::Interrupted { samples: 0 });
+    }
     let info = &file.file;
     let corrupt = |id, message| Problem {
         id,
@@ -111,11 +125,11 @@ fn check(folder: &Folder, at: usize, file: &TableFile) -> Checked {
         Err(error) if error.is_not_found() => {
             let message = "the file is missing".to_owned();
             checked.problem = Some(corrupt("shard-missing", message));
-            return checked;
+            return Ok(checked);
         }
         Err(error) => {
             checked.problem = Some(of_error(&error, at, file));
-            return checked;
+            return Ok(checked);
         }
     };
     if found.len() != info.bytes {
@@ -125,32 +139,48 @@ fn check(folder: &Folder, at: usize, file: &TableFile) -> Checked {
             info.bytes
         );
         checked.problem = Some(corrupt("shard-length", message));
-        return checked;
+        return Ok(checked);
     }
-    let bytes = match found.read_all(info.bytes) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            checked.problem = Some(of_error(&error, at, file));
-            return checked;
+    checked.read.files = 1;
+    let mut hashers: Vec<Hasher> = info
+        .hashes
+        .iter()
+        .map(|expected| Hasher::new(expected.algo()))
+        .collect();
+    let mut piece = vec![0; usize::try_from(info.bytes.min(PIECE)).unwrap_or(0)];
+    while checked.read.stored_bytes < info.bytes {
+        if progress.is_cancelled() {
+            return Err(WriteError::Interrupted { samples: 0 });
         }
-    };
-    checked.read = ReadTotals {
-        files: 1,
-        stored_bytes: info.bytes,
-        raw_bytes: file.raw_bytes,
-        hashes: 0,
-    };
-    for expected in info.hashes.iter() {
+        let left = info.bytes - checked.read.stored_bytes;
+        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        if let Err(error) = found.read_at(&mut piece, checked.read.stored_bytes) {
+            checked.problem = Some(of_error(&error, at, file));
+            return Ok(checked);
+        }
+        for hasher in &mut hashers {
+            hasher.update(&piece);
+        }
+        let bytes = u64::try_from(piece.len()).unwrap_or(0);
+        checked.read.stored_bytes += bytes;
+        progress.add_input_bytes(bytes);
+    }
+    if let Err(error) = found.check_unchanged() {
+        checked.problem = Some(of_error(&error, at, file));
+        return Ok(checked);
+    }
+    checked.read.raw_bytes = file.raw_bytes;
+    for (expected, hasher) in info.hashes.iter().zip(hashers) {
         checked.read.hashes += 1;
-        let found = digest(expected.algo(), &bytes);
+        let found = hasher.finish();
         if found != expected {
             let algo = expected.algo();
             let message = format!("its {algo} is {found}, the index says {expected}");
             checked.problem = Some(corrupt("hash-mismatch", message));
-            return checked;
+            return Ok(checked);
         }
     }
-    checked
+    Ok(checked)
 }
 
 /// Decodes every value of a file, and counts its rows.
@@ -158,10 +188,15 @@ fn decode(
     path: &Location,
     at: usize,
     file: &TableFile,
+    is_tokens: bool,
     (limits, remote): (&Limits, &RemoteOptions),
 ) -> Option<Problem> {
+    let kind = match is_tokens {
+        true => SourceKind::MegatronDocuments,
+        false => SourceKind::Parquet,
+    };
     let options = SourceOptions {
-        kind: Some(SourceKind::Parquet),
+        kind: Some(kind),
         limits: limits.clone(),
         remote: remote.clone(),
         ..SourceOptions::default()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use arrow::record_batch::RecordBatch;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use shardmill_core::{Limits, Progress};
 use shardmill_dataset::{
     DatasetError, ShardBytes, TarFile, TarSet, View, each_in_order, version_of,
@@ -204,6 +204,42 @@ impl Source for TarSource {
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        let columns: Vec<usize> = (0..self.schema.fields().len()).collect();
+        self.rows(unit, &columns)
+    }
+
+    fn open_columns(
+        &self,
+        unit: usize,
+        columns: &[usize],
+    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
+        self.rows(unit, columns).map(Some)
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.nulls.get(column).copied().flatten()
+    }
+
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        RowPlace {
+            file: self
+                .description
+                .files
+                .get(unit)
+                .map(|file| file.path.clone()),
+            row,
+            key: self.key(unit, row),
+        }
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+impl TarSource {
+    /// Starts to read some columns of a shard, which are in ascending order.
+    fn rows(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let Some(file) = self.set.shards().get(unit) else {
             return Err(SourceError::Bug {
                 what: format!("there is no unit {unit}"),
@@ -234,45 +270,27 @@ impl Source for TarSource {
                 hint: Some("run verify to see all damage".to_owned()),
             });
         }
-        let places = self
-            .schema
-            .fields()
-            .iter()
-            .enumerate()
-            .map(|(place, field)| (field.name().clone(), place))
-            .collect();
+        let schema = self.schema.project(columns);
+        let schema = schema.map_err(|error| SourceError::Bug {
+            what: format!("columns {columns:?}: {error}"),
+        })?;
+        let fields = self.schema.fields().iter().take(self.nulls.len() - 1);
+        let places = fields.enumerate().map(|(field, known)| {
+            let place = columns.binary_search(&field).ok();
+            (known.name().clone(), place)
+        });
         Ok(Box::new(ShardRows {
             shard,
             path,
-            schema: Arc::clone(&self.schema),
-            places,
+            schema: Arc::new(schema),
+            places: places.collect(),
+            // The last column has the keys.
+            has_keys: columns.contains(&(self.nulls.len() - 1)),
             left: Left::new(left),
             rooms: Vec::new(),
         }))
     }
 
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.nulls.get(column).copied().flatten()
-    }
-
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
-        RowPlace {
-            file: self
-                .description
-                .files
-                .get(unit)
-                .map(|file| file.path.clone()),
-            row,
-            key: self.key(unit, row),
-        }
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
-    }
-}
-
-impl TarSource {
     /// Returns the key of a row; `None` if its shard cannot be read again.
     fn key(&self, unit: usize, row: u64) -> Option<String> {
         let file = self.set.shards().get(unit)?;
@@ -296,8 +314,11 @@ impl Rows for NoRows {
 struct ShardRows {
     shard: OwnedShard<ShardBytes>,
     path: PathBuf,
+    /// The columns that are read.
     schema: SchemaRef,
-    places: HashMap<String, usize>,
+    /// The position of each known field among these, and whether the keys follow.
+    places: HashMap<String, Option<usize>>,
+    has_keys: bool,
     left: Left,
     /// The sizes of the columns of the previous batch.
     rooms: Vec<Room>,
@@ -309,7 +330,7 @@ impl Rows for ShardRows {
         if self.left.peek().is_none() {
             return Ok(None);
         }
-        let fields = self.schema.fields().len().saturating_sub(1);
+        let fields = self.schema.fields().len() - usize::from(self.has_keys);
         let known = std::mem::take(&mut self.rooms);
         let mut rooms = rooms(&known);
         let mut columns: Vec<BinaryBuilder> = rooms
@@ -330,11 +351,12 @@ impl Rows for ShardRows {
                 .map_err(|source| foreign(&DatasetError::tar_file(&self.path, source)))?;
             keys.append_value(&key);
             for field in &found {
-                let place = self.places.get(&*field.name).copied();
-                let Some(column) = place.and_then(|place| columns.get_mut(place)) else {
+                let Some(place) = self.places.get(&*field.name) else {
                     return Err(self.unfit(&key, &field.name));
                 };
-                column.append_value(field.data);
+                if let Some(column) = place.and_then(|place| columns.get_mut(place)) {
+                    column.append_value(field.data);
+                }
                 bytes = bytes.saturating_add(field.data.len());
             }
             rows += 1;
@@ -352,9 +374,12 @@ impl Rows for ShardRows {
         for mut column in columns {
             arrays.push(Arc::new(column.finish()));
         }
-        arrays.push(Arc::new(keys.finish()));
+        if self.has_keys {
+            arrays.push(Arc::new(keys.finish()));
+        }
         self.rooms = arrays.iter().map(Room::of).collect();
-        RecordBatch::try_new(Arc::clone(&self.schema), arrays)
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
             .map(Some)
             .map_err(|error| SourceError::Described {
                 kind: shardmill_core::ErrorKind::Corrupt,

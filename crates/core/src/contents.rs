@@ -13,49 +13,35 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 
-/// The class of a file, determined by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FileClass {
-    /// A file of the log of a Delta table.
-    DeltaLog,
-    /// A Parquet file.
-    Parquet,
-    /// An Arrow IPC file or stream.
-    Arrow,
-    /// Comma-separated values.
-    Csv,
-    /// Tab-separated values.
-    Tsv,
-    /// JSON lines: one object per line.
-    JsonLines,
-    /// A TFRecord file.
-    Tfrecord,
-    /// A tar file of samples.
-    Tar,
-    /// A shard of an MDS dataset.
-    MdsShard,
-    /// Any other file.
-    Plain,
+use crate::named::named_enum;
+
+named_enum! {
+    /// The class of a file, determined by its name.
+    pub enum FileClass {
+        /// A file of the log of a Delta table.
+        DeltaLog = "a Delta table",
+        /// A Parquet file.
+        Parquet = "Parquet files",
+        /// An Arrow IPC file or stream.
+        Arrow = "Arrow files",
+        /// Comma-separated values.
+        Csv = "CSV files",
+        /// Tab-separated values.
+        Tsv = "TSV files",
+        /// JSON lines: one object per line.
+        JsonLines = "JSON lines files",
+        /// A TFRecord file.
+        Tfrecord = "TFRecord files",
+        /// A tar file of samples.
+        Tar = "tar files",
+        /// A shard of an MDS dataset.
+        MdsShard = "MDS shards",
+        /// Any other file.
+        Plain = "plain files",
+    }
 }
 
 impl FileClass {
-    /// Returns the plural of the class, for messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::DeltaLog => "a Delta table",
-            Self::Parquet => "Parquet files",
-            Self::Arrow => "Arrow files",
-            Self::Csv => "CSV files",
-            Self::Tsv => "TSV files",
-            Self::JsonLines => "JSON lines files",
-            Self::Tfrecord => "TFRecord files",
-            Self::Tar => "tar files",
-            Self::MdsShard => "MDS shards",
-            Self::Plain => "plain files",
-        }
-    }
-
     /// Returns the class of a file by its name, which may be a path with `/` between its parts.
     #[must_use]
     pub fn of(name: &str) -> Self {

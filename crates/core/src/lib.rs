@@ -21,12 +21,15 @@
 
 pub mod catch_panic;
 mod contents;
+mod dtype;
 mod error;
 mod format;
 mod limits;
 mod name;
 mod named;
+pub mod number;
 pub mod parallel;
+mod problems;
 mod process;
 mod progress;
 mod size;
@@ -35,6 +38,7 @@ mod unfinished;
 pub use contents::{
     Contents, FileClass, Verdict, accompanies, begins_as_tar_index, stray_among_tars,
 };
+pub use dtype::DType;
 pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{ENCODING_KEY, Format, ParseFormatError};
 pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimits};

@@ -1,6 +1,6 @@
 //! Enums whose values have names.
 
-/// Defines an enum whose values have names in files and options, with the methods that convert between both.
+/// Defines an enum whose values have names in files, options or messages, with the methods that convert between both.
 ///
 /// ```
 /// shardmill_core::named_enum! {
@@ -32,7 +32,7 @@ macro_rules! named_enum {
             /// All values, in declaration order.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$value),+];
 
-            /// Returns the name in files and options.
+            /// Returns the name in files, options or messages.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {

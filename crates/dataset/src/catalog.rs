@@ -18,6 +18,7 @@ use crate::scan::Offsets;
 use crate::schema::Schema;
 use crate::stream::{CatalogOptions, Stream, StreamOptions, open_stream};
 use crate::tar::{Subsets, TarProblem, TarSample};
+use crate::view::ViewTarget;
 use crate::windows::{StreamWindows, Window};
 
 /// The shards of all streams. Sample numbers exclude samples that are deleted, or that no view selects.
@@ -91,22 +92,31 @@ impl Catalog {
         let mut samples = 0_u64;
         let mut schemas: Vec<Arc<Schema>> = Vec::new();
         let mut schema_of = Vec::with_capacity(shards);
-        let all = streams
-            .iter()
-            .flat_map(|stream| stream.shard_sizes().zip(stream.shards.iter()));
-        for (size, entry) in all {
-            starts.push(samples);
-            samples = samples.saturating_add(size);
-            // Neighbouring shards mostly have the same columns, so the search starts with the last ones.
-            let same = |schema: &Arc<Schema>| schema.is_of(entry.columns());
-            let place = match schemas.iter().rposition(same) {
-                Some(place) => place,
-                None => {
-                    schemas.push(Arc::new(Schema::new(entry.columns())));
+        for stream in &streams {
+            // The shards of a table have one schema.
+            let masked = stream.computed().filter(|own| !own.null_masks.is_empty());
+            let masked = masked.zip(stream.shards.get(0)).map(|(own, entry)| {
+                let schema = Schema::new(entry.columns()).with_null_masks(&own.null_masks);
+                let place = schemas.iter().position(|known| **known == schema);
+                place.unwrap_or_else(|| {
+                    schemas.push(Arc::new(schema));
                     schemas.len() - 1
-                }
-            };
-            schema_of.push(u32::try_from(place).unwrap_or(u32::MAX));
+                })
+            });
+            for (size, entry) in stream.shard_sizes().zip(stream.shards.iter()) {
+                starts.push(samples);
+                samples = samples.saturating_add(size);
+                // Neighbouring shards mostly have the same columns, so the search starts with the last ones.
+                let same = |schema: &Arc<Schema>| schema.is_of(entry.columns());
+                let place = match masked.or_else(|| schemas.iter().rposition(same)) {
+                    Some(place) => place,
+                    None => {
+                        schemas.push(Arc::new(Schema::new(entry.columns())));
+                        schemas.len() - 1
+                    }
+                };
+                schema_of.push(u32::try_from(place).unwrap_or(u32::MAX));
+            }
         }
         starts.push(samples);
         // About as many buckets as shards, so that a lookup takes one or two steps.
@@ -287,6 +297,15 @@ impl Catalog {
     pub fn has_files(&self) -> bool {
         let is_tree = |stream: &Stream| matches!(stream.shards, Shards::Files(_));
         self.streams.iter().any(is_tree)
+    }
+
+    /// Returns what views of a stream refer to; `None` if there is no such stream.
+    pub fn view_target(&self, stream: usize) -> Option<ViewTarget> {
+        let stream = self.streams.get(stream)?;
+        Some(ViewTarget {
+            digest: stream.shards.view_digest().unwrap_or(stream.index_digest),
+            live: stream.live.to_live(&stream.shards),
+        })
     }
 
     /// Returns the list of the files of a stream; `None` if it is neither a tree of raw files nor computed from files.

@@ -68,6 +68,11 @@ pub struct Computed {
     pub shards: Arc<dyn ComputeShards>,
     /// The files that they are computed from.
     pub files: FileList,
+    /// Identifies the samples whatever their columns. Views name it.
+    pub view_digest: [u8; 32],
+    /// The columns that mark the nulls of other columns, and are none of the samples; see
+    /// [`SchemaColumn::null_mask`](crate::SchemaColumn::null_mask).
+    pub null_masks: Arc<[String]>,
 }
 
 /// Computes shards.

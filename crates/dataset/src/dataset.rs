@@ -1,23 +1,27 @@
 //! Opens MDS datasets, and gives access to their shards and samples.
 
+use std::convert::Infallible;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{INDEX_NAME, Limits};
+use shardmill_core::{INDEX_NAME, Limits, parallel};
 use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry, join_shard};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
-use crate::entry::{Entry, Packing, Part, check_hashes_present};
+use crate::entry::{Entry, Part, check_hashes_present};
 use crate::error::DatasetError;
 use crate::index_file::{expected_digest, open_index, read_index};
 use crate::late::{COLUMNS_NAME, LateColumns, if_present};
 use crate::live::LiveSamples;
-use crate::place::InPlace;
+use crate::place::{InPlace, StoredValue};
 use crate::problem::{DatasetProblem, Place};
 use crate::shard::{Sample, Shard};
-use crate::side_files::{SideFiles, read_file, unfinished_in};
+use crate::side_files::{
+    PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, read_file,
+    unfinished_in,
+};
 use crate::version::version_of;
 use crate::view::{View, ViewTarget};
 
@@ -70,7 +74,31 @@ pub struct Dataset {
 #[derive(Debug, Default)]
 struct Last {
     shard: Option<Arc<Shard>>,
-    in_place: Option<Arc<InPlace>>,
+    /// The shards that single samples were read from, the latest at the end.
+    in_place: Vec<Arc<InPlace>>,
+}
+
+/// The shards of a store that stay open for reading single samples. Of a directory, one does: opening a file is cheap, and
+/// another one may have its name by then.
+const KEPT_IN_PLACE: usize = 16;
+
+/// Reads the index of a folder in a store and the small files next to it at the same time, and caches them. Opening the dataset
+/// then takes no further request.
+pub fn read_ahead(folder: &Folder, limits: &Limits) {
+    let files = [
+        (INDEX_NAME, limits.index_bytes),
+        (PENDING_NAME, PENDING_BYTES),
+        (PROVENANCE_NAME, PROVENANCE_BYTES),
+        (COLUMNS_NAME, limits.index_bytes),
+    ];
+    let read = |at: usize| {
+        if let Some((name, most)) = files.get(at) {
+            // A file that cannot be read is not cached: opening the dataset reads it again, and reports the error.
+            let _ = folder.keep(name, *most);
+        }
+        Ok::<_, Infallible>(())
+    };
+    let Ok(_) = parallel::map(files.len(), files.len(), read);
 }
 
 impl Dataset {
@@ -397,6 +425,24 @@ impl Dataset {
         Ok((0..count).map(sample).collect())
     }
 
+    /// Returns where the values of a sample are, in the order of the columns, without reading them. Returns `None` for a shard
+    /// that is read whole only: one that is compressed, has late columns or a hash to validate, or is not MDS.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::NoSample`]; errors of reading the offsets of the sample.
+    pub fn stored_values(&self, sample: u64) -> Result<Option<Vec<StoredValue>>, DatasetError> {
+        let (shard, at) = self.locate(sample)?;
+        let entry = self.entry(shard)?;
+        if self.validate_hash.is_some() {
+            return Ok(None);
+        }
+        let Some(in_place) = self.in_place(shard, entry)? else {
+            return Ok(None);
+        };
+        Ok(in_place.values(entry, at)?)
+    }
+
     /// Reads the first samples of a range. Returns a shard that contains them, the position of the first one, and their
     /// number.
     fn read(
@@ -439,20 +485,32 @@ impl Dataset {
         shard: usize,
         entry: &ShardEntry,
     ) -> Result<Option<Arc<InPlace>>, DatasetError> {
+        let lock = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let held = {
-            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            last.in_place
-                .as_ref()
-                .filter(|held| held.shard() == shard)
-                .map(Arc::clone)
+            let mut last = lock();
+            let open = &mut last.in_place;
+            let at = open.iter().position(|held| held.shard() == shard);
+            at.map(|at| {
+                let held = open.remove(at);
+                open.push(Arc::clone(&held));
+                held
+            })
         };
         if held.is_some() {
             return Ok(held);
         }
         let opened = InPlace::open(&self.dir, shard, entry)?.map(Arc::new);
         if let Some(opened) = &opened {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            last.in_place = Some(Arc::clone(opened));
+            let open = &mut lock();
+            let most = if self.dir.is_store() {
+                KEPT_IN_PLACE
+            } else {
+                1
+            };
+            if open.in_place.len() >= most {
+                open.in_place.remove(0);
+            }
+            open.in_place.push(Arc::clone(opened));
         }
         Ok(opened)
     }
@@ -533,45 +591,69 @@ impl<'a> Loader<'a> {
         part: Part<'_>,
     ) -> Result<Vec<u8>, DatasetError> {
         let Some((zip, packing)) = part.zip else {
-            let file = self.open(shard, entry, part.raw)?;
-            return self.read(part.raw, &file);
+            return self.contents(shard, entry, part.raw);
+        };
+        let unpack = |zipped: Vec<u8>| {
+            let place = || Place::file(&zip.basename);
+            packing.unpack(&zipped, part.raw.bytes, place, self.limits())
         };
         // PERF: a store holds no files of a cache, so the compressed file is tried first: this saves a request.
         if self.dataset.dir().is_store() {
-            match self.open(shard, entry, zip) {
+            match self.contents(shard, entry, zip) {
                 Err(DatasetError::ShardMissing { .. }) => {}
-                file => return self.unpack(part, zip, packing, &file?),
+                zipped => return unpack(zipped?),
             }
         }
-        let raw = match self.open(shard, entry, part.raw) {
-            Ok(file) => return self.read(part.raw, &file),
+        let raw = match self.contents(shard, entry, part.raw) {
             Err(error @ (DatasetError::ShardMissing { .. } | DatasetError::ShardLength { .. })) => {
                 error
             }
-            Err(error) => return Err(error),
+            read => return read,
         };
-        let file = match self.open(shard, entry, zip) {
+        match self.contents(shard, entry, zip) {
             // Without a compressed file, the error is the wrong length of the raw file.
             Err(DatasetError::ShardMissing { .. })
                 if matches!(raw, DatasetError::ShardLength { .. }) =>
             {
-                return Err(raw);
+                Err(raw)
             }
-            other => other?,
-        };
-        self.unpack(part, zip, packing, &file)
+            zipped => unpack(zipped?),
+        }
     }
 
-    fn unpack(
+    /// Reads a whole file of a shard.
+    fn contents(
         &self,
-        part: Part<'_>,
-        zip: &FileInfo,
-        packing: Packing,
-        file: &Stored,
+        shard: usize,
+        entry: &ShardEntry,
+        info: &FileInfo,
     ) -> Result<Vec<u8>, DatasetError> {
-        let zipped = self.read(zip, file)?;
-        let place = || Place::file(&zip.basename);
-        packing.unpack(&zipped, part.raw.bytes, place, self.limits())
+        let dir = self.dataset.dir();
+        if !dir.is_store() {
+            return self.read(info, &self.open(shard, entry, info)?);
+        }
+        // PERF: the index has the length, so no request asks for it. Reading an object of another length fails.
+        let file = dir.open_listed(&info.basename, info.bytes);
+        let read = file.map_err(DatasetError::from);
+        match read.and_then(|file| self.read(info, &file)) {
+            Err(DatasetError::Storage(error)) if error.is_not_found() => {
+                Err(self.missing(shard, entry, info))
+            }
+            // The error has the length that the object has.
+            Err(DatasetError::Storage(error)) if error.is_other_length() => {
+                self.open(shard, entry, info)?;
+                Err(error.into())
+            }
+            read => read,
+        }
+    }
+
+    fn missing(&self, shard: usize, entry: &ShardEntry, info: &FileInfo) -> DatasetError {
+        DatasetError::ShardMissing {
+            place: Place::file(&info.basename),
+            first_sample: self.dataset.stored_samples(shard).start,
+            samples: entry.samples,
+        }
     }
 
     /// Opens a file of a shard and checks that it has the length that the index declares.
@@ -584,11 +666,7 @@ impl<'a> Loader<'a> {
         let file = match self.dataset.dir().open_file(&info.basename) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => {
-                return Err(DatasetError::ShardMissing {
-                    place: Place::file(&info.basename),
-                    first_sample: self.dataset.stored_samples(shard).start,
-                    samples: entry.samples,
-                });
+                return Err(self.missing(shard, entry, info));
             }
             Err(error) => return Err(error.into()),
         };

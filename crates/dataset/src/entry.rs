@@ -56,6 +56,14 @@ impl Shards {
         }
     }
 
+    /// Returns what views name, if that is not the index or the list of files.
+    pub const fn view_digest(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Computed(_, computed) => Some(computed.view_digest),
+            _ => None,
+        }
+    }
+
     /// Returns whether there are no shards.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -30,25 +30,17 @@ const NAME_PREFIX: &str = "index.lengths.";
 /// The bytes of the number of samples and of one offset at the beginning of a shard.
 const WORD: u64 = 4;
 
-/// What the lengths of a column count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LengthUnit {
-    /// The numbers of an array, such as tokens.
-    Elements,
-    /// The bytes of a text or of another value.
-    Bytes,
+shardmill_core::named_enum! {
+    /// What the lengths of a column count.
+    pub enum LengthUnit {
+        /// The numbers of an array, such as tokens.
+        Elements = "elements",
+        /// The bytes of a text or of another value.
+        Bytes = "bytes",
+    }
 }
 
 impl LengthUnit {
-    /// Returns the name: `elements` or `bytes`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Elements => "elements",
-            Self::Bytes => "bytes",
-        }
-    }
-
     const fn of(encoding: &Encoding) -> Self {
         match encoding {
             Encoding::NdArray { .. } => Self::Elements,

@@ -76,7 +76,7 @@ pub use catalog::Catalog;
 pub use computed::{
     ComputeShards, Computed, ComputedStream, FileRanges, OpenComputed, StreamFiles,
 };
-pub use dataset::{Dataset, OpenOptions};
+pub use dataset::{Dataset, OpenOptions, read_ahead};
 pub use entry::{Columns, Entry, Packing, Part, Shards};
 pub use error::{DatasetError, samples_of};
 pub use files::{
@@ -89,12 +89,13 @@ pub use lengths::{LengthUnit, Lengths};
 pub use live::LiveSamples;
 pub use mapped::{Piece, ShardBytes, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
+pub use place::StoredValue;
 pub use problem::{DatasetProblem, Place, Subject};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
 pub use sample_sources::{SampleSource, SampleSources};
 pub use scan::Offsets;
-pub use schema::{KEY_COLUMN, SampleForm, Schema, SchemaColumn};
+pub use schema::{KEY_COLUMN, NULL_MASK_SUFFIX, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
 pub use shardmill_cache::private_folder;
 pub use side_files::{

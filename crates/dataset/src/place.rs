@@ -1,6 +1,7 @@
 //! Reads samples of an uncompressed shard without reading the whole shard.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{FileHashes, FileInfo, ShardEntry, encode_header, encode_meta};
@@ -54,31 +55,35 @@ impl InPlace {
             config_json: entry.config.to_json(),
             first_offset: 0,
         };
-        Ok(opened.check(entry)?.then_some(opened))
+        match opened.check(entry) {
+            Ok(is_right) => Ok(is_right.then_some(opened)),
+            Err(error) if error.is_not_found() || error.is_other_length() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn check(&mut self, entry: &ShardEntry) -> Result<bool, StorageError> {
         let table = self.meta.as_ref().unwrap_or(&self.data);
-        let mut head = [0; 8];
-        if table.len() < 8 {
-            return Ok(false);
-        }
-        table.read_at(&mut head, 0)?;
-        let (count, first) = pair(head);
-        self.first_offset = first;
-        // Both are at most 2^32, so nothing here can overflow.
-        let after_table = 8 + 4 * count;
-        let config_end = if self.meta.is_some() {
-            table.len()
-        } else {
-            first
-        };
         let expected = self.config_json.as_bytes();
-        if count != entry.samples
-            || config_end > table.len()
-            || config_end.checked_sub(after_table) != Some(expected.len() as u64)
-            || table.read_range(after_table, expected.len() as u64)? != expected
-        {
+        let after_table = entry.samples.checked_mul(4).and_then(|n| n.checked_add(8));
+        let config = after_table.and_then(|at| Some(at..at.checked_add(expected.len() as u64)?));
+        let Some(config) = config.filter(|config| config.end <= table.len()) else {
+            return Ok(false);
+        };
+        let config_end = config.end;
+        let parts = table.read_ranges(&[0..8, config])?;
+        let [head, config] = parts.as_slice() else {
+            return Ok(false);
+        };
+        let Some((count, first)) = head.first_chunk().map(|head| pair(*head)) else {
+            return Ok(false);
+        };
+        self.first_offset = first;
+        let header_end = match self.meta {
+            Some(_) => table.len(),
+            None => first,
+        };
+        if count != entry.samples || config_end != header_end || config != expected {
             return Ok(false);
         }
         if self.meta.is_some() {
@@ -92,6 +97,50 @@ impl InPlace {
 
     pub(crate) const fn shard(&self) -> usize {
         self.shard
+    }
+
+    /// Returns where the values of an MDS sample are, in the order of the columns. Returns `None` for another format, or if
+    /// anything looks wrong.
+    pub(crate) fn values(
+        self: &Arc<Self>,
+        entry: &ShardEntry,
+        at: u64,
+    ) -> Result<Option<Vec<StoredValue>>, StorageError> {
+        let Some(columns) = entry.config.mds_columns() else {
+            return Ok(None);
+        };
+        let variable = columns
+            .iter()
+            .filter(|column| column.encoding.fixed_size().is_none());
+        let head_bytes = 4 * variable.count() as u64;
+        // INVARIANT: `at < entry.samples`, as in `samples`.
+        let ends = self.data.read_range(4 + 4 * at, 8)?;
+        let Some((begin, end)) = ends.first_chunk().map(|ends| pair(*ends)) else {
+            return Ok(None);
+        };
+        let mut start = begin + head_bytes;
+        if begin < self.first_offset || start > end || end > self.data.len() {
+            return Ok(None);
+        }
+        let head = self.data.read_range(begin, head_bytes)?;
+        let (sizes, _) = head.as_chunks::<4>();
+        let mut sizes = sizes
+            .iter()
+            .map(|size| u64::from(u32::from_le_bytes(*size)));
+        let mut values = Vec::with_capacity(columns.len());
+        for column in columns {
+            let size = column.encoding.fixed_size().or_else(|| sizes.next());
+            let next = size.and_then(|size| start.checked_add(size));
+            let Some(next) = next.filter(|next| *next <= end) else {
+                return Ok(None);
+            };
+            values.push(StoredValue {
+                in_place: Arc::clone(self),
+                range: start..next,
+            });
+            start = next;
+        }
+        Ok((start == end).then_some(values))
     }
 
     /// Reads samples as a shard of their own: of `at`, the first ones that have at most `most_bytes` together, but at least
@@ -169,9 +218,44 @@ impl InPlace {
     }
 }
 
+/// A value in an uncompressed MDS shard, which is read by ranges.
+#[derive(Clone, Debug)]
+pub struct StoredValue {
+    in_place: Arc<InPlace>,
+    range: Range<u64>,
+}
+
+impl StoredValue {
+    /// Returns the number of its bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Returns whether it has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads the bytes of a range that are within the value.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading the file.
+    pub fn read(&self, range: &Range<u64>) -> Result<Vec<u8>, StorageError> {
+        let start = range.start.min(self.len());
+        let bytes = range.end.clamp(start, self.len()) - start;
+        let data = &self.in_place.data;
+        let read = data.read_range(self.range.start + start, bytes)?;
+        data.check_unchanged()?;
+        Ok(read)
+    }
+}
+
 /// Opens a raw file if it exists and has the right length.
 fn open(dir: &Folder, info: &FileInfo) -> Result<Option<Stored>, StorageError> {
-    match dir.open_file(&info.basename) {
+    match dir.open_listed(&info.basename, info.bytes) {
         Ok(file) if file.len() == info.bytes => Ok(Some(file)),
         Ok(_) => Ok(None),
         Err(error) if error.is_not_found() => Ok(None),

@@ -11,6 +11,9 @@ use crate::files::DATA_COLUMN;
 /// The column of the keys of samples.
 pub const KEY_COLUMN: &str = "__key__";
 
+/// The end of the name of a column that marks the nulls of another one.
+pub const NULL_MASK_SUFFIX: &str = "__is_null";
+
 /// A column of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaColumn {
@@ -20,6 +23,9 @@ pub struct SchemaColumn {
     pub encoding: Encoding,
     /// The length of every value in bytes; `None` if values have different lengths.
     pub size: Option<usize>,
+    /// The position of the column that marks nulls of this one: a `uint8` that is 1 for a null, 2 for a list with a null
+    /// inside, and else 0. In place of a null there is a zero. `None` if the column has no nulls.
+    pub null_mask: Option<usize>,
 }
 
 /// The kind of shard that contains the samples of a schema.
@@ -73,6 +79,7 @@ impl Schema {
                         _ => Encoding::Str,
                     },
                     size: None,
+                    null_mask: None,
                 };
                 let columns: Vec<_> = form.names().iter().map(column).collect();
                 let head = 4 * columns.len();
@@ -96,6 +103,7 @@ impl Schema {
                     .encoding
                     .fixed_size()
                     .map(|size| usize::try_from(size).unwrap_or(usize::MAX)),
+                null_mask: None,
             })
             .collect();
         let head = 4 * columns
@@ -114,12 +122,27 @@ impl Schema {
         }
     }
 
+    /// Returns the schema where these columns mark the nulls of others.
+    pub fn with_null_masks(mut self, masks: &[String]) -> Self {
+        if let Self::Binary { columns, .. } = &mut self {
+            for mask in masks {
+                let place = columns.iter().position(|column| column.name == *mask);
+                let own = mask.strip_suffix(NULL_MASK_SUFFIX);
+                if let Some(column) = columns.iter_mut().find(|column| Some(&*column.name) == own) {
+                    column.null_mask = place;
+                }
+            }
+        }
+        self
+    }
+
     /// Returns the schema of samples of tar files with these fields.
     pub fn of_fields<'a>(fields: impl Iterator<Item = &'a str>) -> Self {
         let column = |name: &str, encoding| SchemaColumn {
             name: name.to_owned(),
             encoding,
             size: None,
+            null_mask: None,
         };
         let key = column(KEY_COLUMN, Encoding::Str);
         let fields = fields.map(|field| column(field, Encoding::Bytes));
@@ -139,7 +162,9 @@ impl Schema {
             (Self::Binary { form, columns, .. }, Columns::Mds(config)) => match &config.layout {
                 Layout::Mds { columns: others } => {
                     let same = |(own, other): (&SchemaColumn, &shardmill_mds::Column)| {
-                        own.name == other.name && own.encoding == other.encoding
+                        own.name == other.name
+                            && own.encoding == other.encoding
+                            && own.null_mask.is_none()
                     };
                     *form == SampleForm::Mds
                         && columns.len() == others.len()

@@ -292,7 +292,8 @@ pub(crate) fn open_stream(
                 return Err(DatasetProblem::StreamLocal.at(&*shown, reason));
             }
         };
-        let (live, windows) = chosen.read(StreamLive::default(), index_digest, &shards)?;
+        let view_digest = shards.view_digest().unwrap_or(index_digest);
+        let (live, windows) = chosen.read(StreamLive::default(), view_digest, &shards)?;
         let stream = Stream {
             live,
             offsets: Vec::new(),

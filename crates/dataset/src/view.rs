@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use roaring::RoaringTreemap;
+use sha2::{Digest as _, Sha256};
 use shardmill_storage::{Folder, Location, RemoteOptions};
 
 use crate::error::DatasetError;
@@ -34,6 +35,17 @@ pub struct ViewTarget {
     pub digest: [u8; 32],
     /// The live samples.
     pub live: LiveSamples,
+}
+
+impl ViewTarget {
+    /// Returns what views of rows without an index refer to. `name` identifies the files of the rows, and their contents.
+    #[must_use]
+    pub fn of_rows(name: &str, rows: u64) -> Self {
+        Self {
+            digest: Sha256::digest(name).into(),
+            live: LiveSamples::all(rows),
+        }
+    }
 }
 
 /// Selected samples of a dataset, by their stored numbers.

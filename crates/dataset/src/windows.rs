@@ -148,6 +148,18 @@ impl Window {
             let reason = format!("no sample has the column `{missing}`, which has a window");
             return Err(DatasetProblem::WindowColumn.of_call(reason));
         }
+        let columns = schemas.iter().filter_map(|schema| match schema.as_ref() {
+            Schema::Binary { columns, .. } => Some(columns),
+            _ => None,
+        });
+        let mut columns = columns.flatten();
+        if let Some(null) = columns.find(|own| own.null_mask.is_some() && self.has(&own.name)) {
+            let reason = format!(
+                "column `{}` may have nulls, which a window cannot show",
+                null.name
+            );
+            return Err(DatasetProblem::WindowColumn.of_call(reason));
+        }
         let is_taken = |name: &&str| {
             let base = name.strip_suffix(PAD_SUFFIX);
             base.is_some_and(|base| self.has(base) && names().any(|own| own == base))

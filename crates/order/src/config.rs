@@ -1,6 +1,5 @@
 //! The configuration that determines the order of an epoch.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,97 +8,80 @@ use serde::Deserialize;
 use crate::error::{OrderError, ensure};
 use crate::mixture::Mixture;
 
-macro_rules! names {
-    ($(#[$doc:meta])* $type:ident, $option:literal, $known:literal, $($(#[$variant_doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $type {
-            $($(#[$variant_doc])* $variant,)+
-        }
+shardmill_core::named_enum! {
+    /// How the samples of an epoch are shuffled.
+    pub enum ShuffleAlgo {
+        /// One permutation of the whole epoch: every batch needs every shard. The only shuffle without a lazy form.
+        Naive = "naive",
+        /// Shard parts in a random order; the samples of each are shuffled in place.
+        Py1s = "py1s",
+        /// Like `py1s`, with an additional shuffle of each shard before it is cut.
+        Py2s = "py2s",
+        /// Shard parts in a random order; samples are shuffled within staggered blocks.
+        Py1br = "py1br",
+        /// Shard parts in a random order; every sample moves by a bounded random distance.
+        Py1e = "py1e",
+        /// Shard parts in a random order; two keyed permutations of overlapping blocks move the samples. Has random
+        /// access, and memory use is independent of the number of samples.
+        Shardmill = "shardmill",
+    }
+}
 
-        impl $type {
-            /// All values, in the order of the documentation.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+shardmill_core::named_enum! {
+    /// Which samples are drawn from a shard that is used in part.
+    pub enum SamplingMethod {
+        /// Different samples in every epoch.
+        Balanced = "balanced",
+        /// The same samples in every epoch.
+        Fixed = "fixed",
+    }
+}
 
-            /// Returns the name used in options and states.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-        }
+shardmill_core::named_enum! {
+    /// How positions are distributed over nodes, ranks and workers.
+    pub enum PartitionAlgo {
+        /// Either the canonical nodes divide the physical nodes, or the reverse.
+        Orig = "orig",
+        /// Like `orig`, but a resumed run may have any number of nodes that keeps the global batch size.
+        Relaxed = "relaxed",
+    }
+}
 
-        impl fmt::Display for $type {
-            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str(self.name())
-            }
-        }
+shardmill_core::named_enum! {
+    /// Which streams a batch consists of.
+    pub enum BatchingMethod {
+        /// All streams mixed.
+        Random = "random",
+        /// Every global batch has the same share of each stream.
+        Stratified = "stratified",
+        /// Every global batch comes from one stream.
+        PerStream = "per_stream",
+        /// Every device batch comes from one stream.
+        DevicePerStream = "device_per_stream",
+    }
+}
 
+macro_rules! parse_names {
+    ($($type:ident = $option:literal,)+) => {$(
         impl FromStr for $type {
             type Err = OrderError;
 
             fn from_str(text: &str) -> Result<Self, OrderError> {
-                match text {
-                    $($name => Ok(Self::$variant),)+
-                    _ => Err(OrderError::UnknownName {
-                        option: $option,
-                        value: text.to_owned(),
-                        known: $known,
-                    }),
-                }
+                Self::from_name(text).ok_or_else(|| OrderError::UnknownName {
+                    option: $option,
+                    value: text.to_owned(),
+                    known: Self::ALL.map(Self::name).join(", "),
+                })
             }
         }
-    };
+    )+};
 }
 
-names! {
-    /// How the samples of an epoch are shuffled.
-    ShuffleAlgo, "shuffle_algo", "naive, py1s, py2s, py1br, py1e, shardmill",
-    /// One permutation of the whole epoch: every batch needs every shard. The only shuffle without a lazy form.
-    Naive = "naive",
-    /// Shard parts in a random order; the samples of each are shuffled in place.
-    Py1s = "py1s",
-    /// Like `py1s`, with an additional shuffle of each shard before it is cut.
-    Py2s = "py2s",
-    /// Shard parts in a random order; samples are shuffled within staggered blocks.
-    Py1br = "py1br",
-    /// Shard parts in a random order; every sample moves by a bounded random distance.
-    Py1e = "py1e",
-    /// Shard parts in a random order; two keyed permutations of overlapping blocks move the samples. Has random
-    /// access, and memory use is independent of the number of samples.
-    Shardmill = "shardmill",
-}
-
-names! {
-    /// Which samples are drawn from a shard that is used in part.
-    SamplingMethod, "sampling_method", "balanced, fixed",
-    /// Different samples in every epoch.
-    Balanced = "balanced",
-    /// The same samples in every epoch.
-    Fixed = "fixed",
-}
-
-names! {
-    /// How positions are distributed over nodes, ranks and workers.
-    PartitionAlgo, "partition_algo", "orig, relaxed",
-    /// Either the canonical nodes divide the physical nodes, or the reverse.
-    Orig = "orig",
-    /// Like `orig`, but a resumed run may have any number of nodes that keeps the global batch size.
-    Relaxed = "relaxed",
-}
-
-names! {
-    /// Which streams a batch consists of.
-    BatchingMethod, "batching_method", "random, stratified, per_stream, device_per_stream",
-    /// All streams mixed.
-    Random = "random",
-    /// Every global batch has the same share of each stream.
-    Stratified = "stratified",
-    /// Every global batch comes from one stream.
-    PerStream = "per_stream",
-    /// Every device batch comes from one stream.
-    DevicePerStream = "device_per_stream",
+parse_names! {
+    ShuffleAlgo = "shuffle_algo",
+    SamplingMethod = "sampling_method",
+    PartitionAlgo = "partition_algo",
+    BatchingMethod = "batching_method",
 }
 
 /// The numbers of machines, training processes and loader processes.
@@ -492,7 +474,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for algo in ShuffleAlgo::ALL {
+        for algo in &ShuffleAlgo::ALL {
             assert_eq!(algo.name().parse::<ShuffleAlgo>().unwrap(), *algo);
         }
         assert!("py1b".parse::<ShuffleAlgo>().is_err());

@@ -19,7 +19,7 @@ pub enum OrderError {
     UnknownName {
         option: &'static str,
         value: String,
-        known: &'static str,
+        known: String,
     },
     /// The configuration has no streams.
     #[error("there are no streams")]
@@ -98,11 +98,12 @@ pub enum OrderError {
     /// The epoch has no such step.
     #[error("there is no step {step}: the epoch has {steps} from where it starts")]
     StepBeyond { step: u64, steps: u64 },
-    /// A range of skipped samples does not consist of whole steps.
+    /// A range of skipped samples or rows does not consist of whole steps.
     #[error(
-        "the samples {from} to {to} of the epoch are not whole steps: a step has {global_batch}, counted from sample {start}"
+        "the {what} {from} to {to} of the epoch are not whole steps: a step has {global_batch}, counted from {start}"
     )]
     SkipsPartOfStep {
+        what: &'static str,
         from: u64,
         to: u64,
         global_batch: u64,
@@ -274,7 +275,7 @@ mod tests {
                 E::UnknownName {
                     option: "shuffle_algo",
                     value: "py1\nb".to_owned(),
-                    known: "naive, py1s",
+                    known: "naive, py1s".to_owned(),
                 },
                 "error[config-value]: shuffle_algo: \"py1\\nb\" is none of naive, py1s",
             ),
@@ -382,12 +383,13 @@ mod tests {
             ),
             (
                 E::SkipsPartOfStep {
+                    what: "samples",
                     from: 8,
                     to: 24,
                     global_batch: 16,
                     start: 0,
                 },
-                "error[config-skip]: skip: the samples 8 to 24 of the epoch are not whole steps: a step has 16, counted from sample 0; keep nodes x ranks x batch_size as it was in the run that the steps are of",
+                "error[config-skip]: skip: the samples 8 to 24 of the epoch are not whole steps: a step has 16, counted from 0; keep nodes x ranks x batch_size as it was in the run that the steps are of",
             ),
             (
                 E::SampleBeyond {

@@ -15,7 +15,9 @@ use crate::config::{BatchingMethod, EpochConfig, State, World};
 use crate::cursor::Cursor;
 use crate::epoch::{Entry, Epoch, SampleId};
 use crate::error::{OrderError, ensure};
+use crate::lineage::Delivery;
 use crate::num::{count, index, low64};
+use crate::skip::{Counted, Kept, Skip};
 
 /// The batch size of the order that rows are made from. The rows depend on it.
 const BASE_BATCH: u64 = 1024;
@@ -361,7 +363,7 @@ impl PackedEpoch {
             return Err(OrderError::UnknownName {
                 option: "batching_method",
                 value: config.batching_method.name().to_owned(),
-                known: "the methods with packing: random",
+                known: "the methods with packing: random".to_owned(),
             });
         }
         if config.sampling.mixture.is_some() {
@@ -450,6 +452,64 @@ impl PackedEpoch {
         let mut parts = rows.chunks(index(self.batch_size));
         let each = (0..self.ranks).map(|_| parts.next().unwrap_or_default().to_vec());
         Ok(each.collect())
+    }
+
+    /// Returns the steps without the skipped ones, whose ranges count rows of the epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderError::SkipsPartOfStep`], [`OrderError::SampleBeyond`].
+    pub fn without(self, skip: &Skip) -> Result<Kept<Self>, OrderError> {
+        let counted = Counted {
+            what: "rows",
+            start: self.start,
+            global_batch: self.ranks * self.batch_size,
+            steps: self.steps(),
+            samples: count(self.lengths.len()),
+        };
+        Kept::new(self, skip, &counted)
+    }
+
+    /// Returns the steps that deliver a sample, in order. The position is the row in the batch of the rank. A sample in
+    /// several rows, or in repeated ones, is listed for each. Makes all rows.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderError::SampleBeyond`]; those of [`PackedEpoch::new`].
+    pub fn deliveries(&self, sample: SampleId) -> Result<Vec<Delivery>, OrderError> {
+        let samples = count(self.lengths.len());
+        if sample.0 >= samples {
+            return Err(OrderError::SampleBeyond {
+                sample: sample.0,
+                samples,
+            });
+        }
+        let global_batch = self.ranks * self.batch_size;
+        let end = self.rows_before(self.steps());
+        let end = match self.options.last {
+            LastRows::Repeat => end,
+            LastRows::Drop | LastRows::Short => end.min(self.rows),
+        };
+        let mut packer = Packer::new(self)?;
+        let mut found = Vec::new();
+        for row in 0..self.rows {
+            let pieces = packer.next_row()?.unwrap_or_default();
+            if pieces.iter().all(|piece| piece.sample != sample) {
+                continue;
+            }
+            let copies = (row..end).step_by(index(self.rows));
+            for copy in copies.filter(|copy| *copy >= self.start) {
+                let place = copy - self.start;
+                found.push(Delivery {
+                    step: place / global_batch,
+                    rank: place % global_batch / self.batch_size,
+                    position: place % self.batch_size,
+                    repeated: copy >= self.rows,
+                });
+            }
+        }
+        found.sort_unstable_by_key(|delivery| (delivery.step, delivery.rank, delivery.position));
+        Ok(found)
     }
 
     /// Returns how many rows of the epoch all ranks receive before a step.

@@ -3,10 +3,11 @@
 //! A skipped step is not delivered: the next step follows at once, on all ranks. Skipped steps are ranges of samples of
 //! the epoch, as [`State::sample_in_epoch`](crate::State::sample_in_epoch) counts them, so they mean the same in every
 //! world with the same global batch. A skipped sample is replaced in its batch, so that batches keep their size.
+//! Rows of tokens are counted like samples. The tokens of a skipped sample become padding.
 
 use std::ops::Range;
 
-use crate::epoch::{Entry, Epoch};
+use crate::epoch::{Entry, Epoch, SampleId};
 use crate::error::OrderError;
 
 /// What an epoch leaves out.
@@ -43,14 +44,30 @@ impl Skip {
     }
 }
 
-/// The steps of an epoch that are delivered.
+/// The steps of an epoch that are delivered. `E` is [`Epoch`], or [`PackedEpoch`](crate::PackedEpoch) for rows of tokens.
 #[derive(Clone, Debug)]
-pub struct Kept {
-    epoch: Epoch,
+pub struct Kept<E = Epoch> {
+    epoch: E,
+    /// The number of steps of the epoch, skipped ones included.
+    all: u64,
     /// Skipped steps, counted like those of the epoch; sorted and disjoint.
     skipped: Vec<Range<u64>>,
     /// Skipped samples; sorted.
     samples: Vec<u64>,
+}
+
+/// What the steps of an epoch count.
+pub(crate) struct Counted {
+    /// `samples` or `rows`.
+    pub(crate) what: &'static str,
+    /// How many of the epoch were delivered before its first step.
+    pub(crate) start: u64,
+    /// How many a step of all ranks has.
+    pub(crate) global_batch: u64,
+    /// The number of steps.
+    pub(crate) steps: u64,
+    /// The number of samples of the dataset.
+    pub(crate) samples: u64,
 }
 
 impl Epoch {
@@ -60,50 +77,66 @@ impl Epoch {
     /// # Errors
     /// `InvalidInput` if a range does not consist of whole steps, or if a sample does not exist.
     pub fn without(&self, skip: &Skip) -> Result<Kept, OrderError> {
-        let (start, global_batch) = (self.resolved().sample_in_epoch, self.global_batch());
+        let counted = Counted {
+            what: "samples",
+            start: self.resolved().sample_in_epoch,
+            global_batch: self.global_batch(),
+            steps: self.batches(),
+            samples: self.shards().samples(),
+        };
+        Kept::new(self.clone(), skip, &counted)
+    }
+}
+
+impl<E> Kept<E> {
+    pub(crate) fn new(epoch: E, skip: &Skip, counted: &Counted) -> Result<Self, OrderError> {
+        let &Counted {
+            what,
+            start,
+            global_batch,
+            steps: all,
+            samples,
+        } = counted;
         let mut skipped = Vec::with_capacity(skip.ranges.len());
         for range in &skip.ranges {
             if range.end <= start {
                 continue;
             }
-            let steps = |sample: u64| {
-                let past = sample.checked_sub(start)?;
+            let steps = |position: u64| {
+                let past = position.checked_sub(start)?;
                 past.is_multiple_of(global_batch)
                     .then_some(past / global_batch)
             };
             let (Some(first), Some(end)) = (steps(range.start), steps(range.end)) else {
                 return Err(OrderError::SkipsPartOfStep {
+                    what,
                     from: range.start,
                     to: range.end,
                     global_batch,
                     start,
                 });
             };
-            let end = end.min(self.batches());
+            let end = end.min(all);
             if first < end {
                 skipped.push(first..end);
             }
         }
-        if let Some(last) = skip.samples.last()
-            && *last >= self.shards().samples()
+        if let Some(&sample) = skip.samples.last()
+            && sample >= samples
         {
-            return Err(OrderError::SampleBeyond {
-                sample: *last,
-                samples: self.shards().samples(),
-            });
+            return Err(OrderError::SampleBeyond { sample, samples });
         }
-        Ok(Kept {
-            epoch: self.clone(),
+        Ok(Self {
+            epoch,
+            all,
             skipped,
             samples: skip.samples.clone(),
         })
     }
-}
 
-impl Kept {
     /// Returns the epoch, with all its steps.
     #[must_use]
-    pub const fn epoch(&self) -> &Epoch {
+    pub const fn epoch(&self) -> &E {
         &self.epoch
     }
 
@@ -115,7 +148,7 @@ impl Kept {
             .iter()
             .map(|range| range.end - range.start)
             .sum();
-        self.epoch.batches() - skipped
+        self.all - skipped
     }
 
     /// Returns which step of the epoch is delivered after `number` others.
@@ -135,32 +168,39 @@ impl Kept {
     #[must_use]
     pub fn passed(&self, delivered: u64) -> u64 {
         if delivered >= self.steps() {
-            return self.epoch.batches();
+            return self.all;
         }
         delivered
             .checked_sub(1)
             .map_or(0, |before| self.step(before) + 1)
     }
 
-    fn is_skipped(&self, entry: &Entry) -> bool {
-        self.samples.binary_search(&entry.sample.0).is_ok()
+    /// Returns whether a sample is skipped wherever it would occur.
+    #[must_use]
+    pub fn is_skipped(&self, sample: SampleId) -> bool {
+        self.samples.binary_search(&sample.0).is_ok()
     }
+}
 
+impl Kept {
     /// Replaces the skipped samples of a rank's batch by repeating the kept sample before them, or the last one of the
     /// batch for those at its start. If the batch has no other sample, one of another rank or of the nearest step is
     /// repeated. If the epoch has no other sample at all, the batch becomes empty.
     pub fn replace(&self, step: u64, batch: &mut Vec<Entry>) {
-        if self.samples.is_empty() || !batch.iter().any(|entry| self.is_skipped(entry)) {
+        if self.samples.is_empty() || !batch.iter().any(|entry| self.is_skipped(entry.sample)) {
             return;
         }
-        let kept = batch.iter().rev().find(|entry| !self.is_skipped(entry));
+        let kept = batch
+            .iter()
+            .rev()
+            .find(|entry| !self.is_skipped(entry.sample));
         let Some(mut before) = kept.copied().or_else(|| self.any_near(step)) else {
             batch.clear();
             return;
         };
         before.repeated = true;
         for entry in batch {
-            if self.is_skipped(entry) {
+            if self.is_skipped(entry.sample) {
                 *entry = before;
             } else {
                 before.sample = entry.sample;
@@ -175,7 +215,7 @@ impl Kept {
         let steps = (step..self.epoch.batches()).chain((0..step).rev());
         for step in steps {
             cursor.read(step, &mut entries);
-            if let Some(found) = entries.iter().find(|entry| !self.is_skipped(entry)) {
+            if let Some(found) = entries.iter().find(|entry| !self.is_skipped(entry.sample)) {
                 return Some(*found);
             }
         }

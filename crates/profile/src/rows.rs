@@ -50,18 +50,7 @@ impl RowReader {
     pub fn open(source: Arc<dyn Source>) -> Result<Self, SourceError> {
         let mut firsts = vec![0];
         let mut next = 0_u64;
-        for (number, unit) in source.units().iter().enumerate() {
-            let rows = match unit.rows {
-                Some(rows) => rows,
-                None => {
-                    let mut rows = source.open_unit(number)?;
-                    let mut count = 0;
-                    while let Some(batch) = rows.next_batch()? {
-                        count += batch.num_rows() as u64;
-                    }
-                    count
-                }
-            };
+        for rows in shardmill_source::unit_rows(&*source)? {
             next = next.saturating_add(rows);
             firsts.push(next);
         }

@@ -38,11 +38,12 @@ pub use packed::{IGNORED_LABEL, PADDING_DOCUMENT, TokenBatch, TokenBatches, Toke
 pub use ranges::Ranges;
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use shardmill_cache::{
-    Activity, CacheEpoch, CacheForecast, CacheOptions, CacheStats, Cancel, EpochFacts, Forecast,
-    ForecastOptions, MOST_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost, TraceStep, forecast,
+    Activity, CacheEpoch, CacheForecast, CacheOptions, CacheStats, Cancel, ClusterEpoch,
+    EpochFacts, Forecast, ForecastOptions, MOST_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost,
+    TraceStep, forecast,
 };
 pub use shardmill_dataset::Window;
-pub use shardmill_peers::{ClusterOptions, ClusterStats};
+pub use shardmill_peers::{ClusterOptions, ClusterStats, PeerFile, TlsOptions, owner};
 pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState, continued_mixture};
 pub use values::StoredPlace;
 

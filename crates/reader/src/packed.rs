@@ -10,8 +10,8 @@ use shardmill_dataset::{Catalog, DatasetError, Schema};
 use shardmill_mds::{DType, Encoding, NdArray, Value, decode};
 use shardmill_mmap::Buffer;
 use shardmill_order::{
-    DocumentPiece, Entry, EpochConfig, OrderError, PackedEpoch, PackingOptions, Row, RowCursor,
-    RowForm, State,
+    DocumentPiece, Entry, EpochConfig, Kept, OrderError, PackedEpoch, PackingOptions, Row,
+    RowCursor, RowForm, Skip, State,
 };
 
 use crate::batch::{Batch, BatchData};
@@ -83,7 +83,7 @@ pub struct TokenBatch {
 /// The token batches of a rank in one epoch, in order. A thread prepares them ahead; dropping this value stops it.
 #[derive(Debug)]
 pub struct TokenBatches {
-    epoch: PackedEpoch,
+    kept: Arc<Kept<PackedEpoch>>,
     receiver: Option<Receiver<Result<TokenBatch, ReaderError>>>,
     thread: Option<JoinHandle<()>>,
     cancel: Cancel,
@@ -97,7 +97,7 @@ impl TokenBatches {
         prefetch_planner: Arc<PrefetchPlanner>,
         config: &EpochConfig,
         options: BatchOptions,
-        tokens: TokenOptions,
+        (tokens, skip): (TokenOptions, &Skip),
     ) -> Result<Self, ReaderError> {
         let workers = config.world.workers_per_rank;
         if options.worker >= workers {
@@ -120,9 +120,12 @@ impl TokenBatches {
         let (order, tick) = prefetch_planner.begin(&base, 0)?;
         let lengths = Arc::clone(&tokens.lengths);
         let epoch = PackedEpoch::new(order, config, lengths, tokens.packing)?;
+        let cursor = epoch.rank(options.rank)?;
+        let kept = Arc::new(epoch.without(skip)?);
         let cancel = Cancel::default();
         let filler = Filler {
-            cursor: epoch.rank(options.rank)?,
+            cursor,
+            kept: Arc::clone(&kept),
             collator: Collator::new(&fill_context).without_windows(),
             fill_context: Arc::clone(&fill_context),
             prefetch_planner,
@@ -131,13 +134,13 @@ impl TokenBatches {
             cancel: cancel.clone(),
         };
         let (sender, receiver) = mpsc::sync_channel(usize_of(options.queue.clamp(1, AHEAD)));
-        let steps = (options.worker..epoch.steps()).step_by(usize_of(workers).max(1));
+        let numbers = (options.worker..kept.steps()).step_by(usize_of(workers).max(1));
         let thread = std::thread::Builder::new()
             .name("shardmill-pack".to_owned())
-            .spawn(move || filler.work(steps, &sender))
+            .spawn(move || filler.work(numbers, &sender))
             .map_err(|source| ReaderError::Thread { source })?;
         Ok(Self {
-            epoch,
+            kept,
             receiver: Some(receiver),
             thread: Some(thread),
             cancel,
@@ -148,8 +151,8 @@ impl TokenBatches {
 
     /// Returns the rows of the epoch.
     #[must_use]
-    pub const fn epoch(&self) -> &PackedEpoch {
-        &self.epoch
+    pub fn epoch(&self) -> &PackedEpoch {
+        self.kept.epoch()
     }
 
     /// Returns the statistics so far.
@@ -241,6 +244,7 @@ fn usize_of(value: u64) -> usize {
 /// Fills token batches, on a thread of its own.
 struct Filler {
     cursor: RowCursor,
+    kept: Arc<Kept<PackedEpoch>>,
     collator: Collator,
     fill_context: Arc<FillContext>,
     prefetch_planner: Arc<PrefetchPlanner>,
@@ -253,12 +257,12 @@ struct Filler {
 impl Filler {
     fn work(
         mut self,
-        steps: impl Iterator<Item = u64>,
+        numbers: impl Iterator<Item = u64>,
         sender: &SyncSender<Result<TokenBatch, ReaderError>>,
     ) {
         let mut is_first = true;
-        for step in steps {
-            let batch = self.fill(step, is_first);
+        for number in numbers {
+            let batch = self.fill(self.kept.step(number), is_first);
             let failed = batch.is_err();
             // A closed channel means that no batch is needed any more.
             if sender.send(batch).is_err() || failed || self.cancel.is_set() {
@@ -288,6 +292,10 @@ impl Filler {
         let mut entries: Vec<Entry> = Vec::new();
         let mut places = Vec::new();
         for piece in rows.iter().flat_map(|row| &row.pieces) {
+            if self.kept.is_skipped(piece.sample) {
+                places.push(None);
+                continue;
+            }
             // The pieces of a split document are often neighbours.
             if entries
                 .last()
@@ -298,7 +306,7 @@ impl Filler {
                     repeated: false,
                 });
             }
-            places.push(entries.len() - 1);
+            places.push(Some(entries.len() - 1));
         }
         let tick = self.next.1 + self.cursor.base_step().saturating_sub(1);
         let context = &self.fill_context;
@@ -311,30 +319,37 @@ impl Filler {
         self.assemble(&rows, &batch, &places)
     }
 
-    /// Copies the tokens into rows. `places` are the samples of the pieces in the batch.
+    /// Copies the tokens into rows. `places` are the samples of the pieces in the batch; `None` for those that are left
+    /// out, whose tokens become padding.
     fn assemble(
         &self,
         rows: &[Row],
         batch: &Batch,
-        places: &[usize],
+        places: &[Option<usize>],
     ) -> Result<TokenBatch, ReaderError> {
         let packing = &self.tokens.packing;
         let pieces = || rows.iter().flat_map(|row| &row.pieces);
-        let tokens: u64 = pieces().map(|piece| u64::from(piece.tokens)).sum();
+        let all_tokens: u64 = pieces().map(|piece| u64::from(piece.tokens)).sum();
+        let mut tokens = 0;
         let longest = pieces().map(|piece| piece.tokens).max().unwrap_or(0);
         let (width, count) = match packing.form {
             RowForm::Context => (usize_of(packing.tokens.into()), rows.len()),
             RowForm::Padded => (usize_of(longest.into()), places.len()),
-            RowForm::Summed => (usize_of(tokens), usize::from(!places.is_empty())),
+            RowForm::Summed => (usize_of(all_tokens), usize::from(!places.is_empty())),
         };
         let mut made = TokenRows::new(&self.fill_context, width, count)?;
         let mut repeated = Vec::with_capacity(count);
         let mut places = places.iter();
         for row in rows {
             for (piece, place) in row.pieces.iter().zip(&mut places) {
-                let array = self.array(batch, *place)?;
-                self.check_length(&array, piece)?;
-                made.push(&array, piece)?;
+                if let Some(place) = place {
+                    let array = self.array(batch, *place)?;
+                    self.check_length(&array, piece)?;
+                    made.push(&array, piece)?;
+                    tokens += u64::from(piece.tokens);
+                } else {
+                    made.leave_out(piece, self.tokens.padding_id)?;
+                }
                 if packing.form == RowForm::Padded {
                     made.end_row(self.tokens.padding_id)?;
                     repeated.push(row.repeated);
@@ -406,13 +421,16 @@ pub(crate) fn tokens_of<'a>(
     let at = found.ok_or_else(|| refused("there is no such column".to_owned()))?;
     let encoding = columns.get(at).map(|column| &column.encoding);
     let mut cells = Vec::new();
-    let value = match batch.value(place, at) {
-        Some(value) => Some(value),
-        None => batch.sample(place).and_then(|sample| {
-            mds_cells(columns, *head, sample, &mut cells)?;
-            cells.get(at).copied()
-        }),
-    };
+    let sample = batch.sample(place);
+    if let Some(sample) = sample {
+        mds_cells(columns, *head, sample, &mut cells);
+    }
+    let cell = |at: usize| batch.value(place, at).or_else(|| cells.get(at).copied());
+    let mask = columns.get(at).and_then(|column| column.null_mask);
+    if mask.and_then(cell).is_some_and(|mark| *mark != [0]) {
+        return Err(refused("a value is null".to_owned()));
+    }
+    let value = cell(at);
     let (Some(encoding), Some(value)) = (encoding, value) else {
         return Err(refused("its values do not fit the sample".to_owned()));
     };
@@ -573,21 +591,33 @@ impl TokenRows {
         }
     }
 
+    /// Adds padding in place of a piece. The other pieces of the row keep their places and numbers.
+    fn leave_out(&mut self, piece: &DocumentPiece, padding_id: i64) -> Result<(), ReaderError> {
+        let tokens = usize_of(piece.tokens.into());
+        self.documents += 1;
+        self.used += tokens;
+        self.pad(tokens, padding_id)
+    }
+
     /// Fills the rest of the row.
     fn end_row(&mut self, padding_id: i64) -> Result<(), ReaderError> {
-        let left = self.width.saturating_sub(self.used);
+        self.pad(self.width.saturating_sub(self.used), padding_id)?;
+        (self.documents, self.used) = (0, 0);
+        Ok(())
+    }
+
+    fn pad(&mut self, tokens: usize, padding_id: i64) -> Result<(), ReaderError> {
         for (buffer, value) in [
             (&mut self.input_ids, padding_id),
             (&mut self.labels, IGNORED_LABEL),
             (&mut self.position_ids, 0),
         ] {
-            add(buffer, &value.to_le_bytes().repeat(left))?;
+            add(buffer, &value.to_le_bytes().repeat(tokens))?;
         }
-        self.fill_documents(PADDING_DOCUMENT, left)?;
-        if left > 0 {
-            self.bound(left);
+        self.fill_documents(PADDING_DOCUMENT, tokens)?;
+        if tokens > 0 {
+            self.bound(tokens);
         }
-        (self.documents, self.used) = (0, 0);
         Ok(())
     }
 
@@ -609,3 +639,6 @@ fn add(buffer: &mut Buffer, bytes: &[u8]) -> Result<(), ReaderError> {
     let added = buffer.extend_from_slice(bytes);
     added.map_err(|_| DatasetError::out_of_memory(bytes.len() as u64).into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -237,24 +237,26 @@ impl Reader {
         )
     }
 
-    /// Returns the tokens of a rank in an epoch, in rows. The samples of a step in `config` are rows here, as is the
-    /// position of its state.
+    /// Returns the tokens of a rank in an epoch, in rows. The samples of a step in `config` are rows here, as are the
+    /// position of its state and the ranges of `skip`. The tokens of skipped samples are padding.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Order`] for an invalid configuration, or lengths that are not those of the samples.
+    /// [`ReaderError::Order`] for an invalid configuration, lengths that are not those of the samples, or skipped rows
+    /// that are not whole steps.
     pub fn token_batches(
         &self,
         config: &EpochConfig,
         options: BatchOptions,
         tokens: TokenOptions,
+        skip: &Skip,
     ) -> Result<TokenBatches, ReaderError> {
         TokenBatches::new(
             Arc::clone(&self.fill_context),
             Arc::clone(&self.prefetch_planner),
             config,
             options,
-            tokens,
+            (tokens, skip),
         )
     }
 

@@ -10,44 +10,29 @@ const SHOWN_TOKENS: usize = 20;
 /// An error of opening a tokenizer, or of turning text into tokens.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum TokenizeError {
     /// The tokenizer file cannot be read.
     #[error("cannot read the tokenizer")]
     Read {
-        /// The file.
         path: String,
-        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// The file does not hold a tokenizer.
     #[error("is not a tokenizer: {reason}")]
-    File {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    File { path: String, reason: String },
     /// The tokenizer drops merges at random, so the same text has different tokens each time.
     #[error("has a BPE dropout of {dropout}, so the tokens of a text are random")]
-    Random {
-        /// The file.
-        path: String,
-        /// The probability that a merge is left out.
-        dropout: f32,
-    },
+    Random { path: String, dropout: f32 },
     /// The post-processor does not keep the tokens of a text together.
     #[error("its post-processor repeats or rearranges the tokens of a text")]
-    Template {
-        /// The file.
-        path: String,
-    },
+    Template { path: String },
     /// The tokenizer does not have a token.
     #[error("the tokenizer has no token `{}`", escape(.token))]
     Token {
         /// The option that names the token, without dashes.
         option: &'static str,
-        /// The token.
         token: String,
         /// The special tokens of the tokenizer, by their ids.
         known: Vec<String>,
@@ -55,9 +40,7 @@ pub enum TokenizeError {
     /// A text is not valid UTF-8.
     #[error("the text is not UTF-8: the byte at {at} cannot be decoded")]
     NotUtf8 {
-        /// The column.
         column: String,
-        /// The row.
         place: String,
         /// The position of the first invalid byte, from 0.
         at: usize,
@@ -65,33 +48,19 @@ pub enum TokenizeError {
     /// The tokenizer failed for a text.
     #[error("the tokenizer failed: {reason}")]
     Failed {
-        /// The column.
         column: String,
-        /// The row.
         place: String,
-        /// The error of the tokenizer.
         reason: String,
     },
     /// A text has no tokens, and the format cannot store an empty array.
     #[error("the text has no tokens, and an array of MDS has at least one")]
-    NoTokens {
-        /// The column.
-        column: String,
-        /// The row.
-        place: String,
-    },
+    NoTokens { column: String, place: String },
     /// The threads could not be started.
     #[error("cannot start threads for the tokenizer: {reason}")]
-    Threads {
-        /// The error of the operating system.
-        reason: String,
-    },
+    Threads { reason: String },
     /// A broken invariant inside this crate.
     #[error("{what}")]
-    Bug {
-        /// What went wrong.
-        what: &'static str,
-    },
+    Bug { what: &'static str },
 }
 
 impl Diagnostic for TokenizeError {

@@ -7,44 +7,47 @@ use shardmill_storage::StorageError;
 
 use crate::entry::IndexProblem;
 
-/// What is wrong with a job, a part or a destination, if a sentence says all that is known about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WriteProblem {
-    /// Member names that are too long, or not ASCII, leave no space for the part number and the sample number.
-    NumberedNames,
-    /// A dataset already exists.
-    DatasetExists,
-    /// The dataset has changed since the job began.
-    DatasetChanged,
-    /// The existing dataset has shards of another format.
-    DatasetFormat,
-    /// The text is not a valid name of a job or an attempt.
-    Token,
-    /// The text of a manifest or a staging description is invalid.
-    ManifestSyntax,
-    /// A part was given more than once.
-    PartTwice,
-    /// The number of a part is too large, or there are more parts than expected.
-    PartNumber,
-    /// A manifest belongs to another job.
-    PartJob,
-    /// The shards of two parts have different forms.
-    PartForm,
-    /// The shards do not have the names that the job declared.
-    PartNames,
-    /// A file of a part is missing.
-    PartFileMissing,
-    /// A file of a part does not have the length that was written.
-    PartFileLength,
-    /// A file of a part does not have the hash that was written.
-    PartFileHash,
-    /// Two files would have the same name.
-    NameTwice,
-    /// The store does not report the age of an object.
-    NoAges,
-    /// A file that no index lists has the name of a new file. It may belong to another commit.
-    FileInTheWay,
+const REWRITE: &str = "write the part again";
+
+shardmill_core::problems! {
+    /// What is wrong with a job, a part or a destination, if a sentence says all that is known about it.
+    #[non_exhaustive]
+    pub enum WriteProblem {
+        /// Member names that are too long, or not ASCII, leave no space for the part number and the sample number.
+        NumberedNames => (InvalidInput, "tar-long-name", "name a column of keys with --key-column"),
+        /// A dataset already exists.
+        DatasetExists => (Conflict, "dest-exists", "choose another place, or append or overwrite"),
+        /// The dataset has changed since the job began.
+        DatasetChanged => (Conflict, "dest-changed", "run the job again on what is there now"),
+        /// The existing dataset has shards of another format.
+        DatasetFormat => (Conflict, "dest-format", "append shards of the same format and columns, or overwrite"),
+        /// The text is not a valid name of a job or an attempt.
+        Token => (InvalidInput, "config-value"),
+        /// The text of a manifest or a staging description is invalid.
+        ManifestSyntax => (Corrupt, "manifest-syntax"),
+        /// A part was given more than once.
+        PartTwice => (InvalidInput, "part-twice", "commit one attempt of each part"),
+        /// The number of a part is too large, or there are more parts than expected.
+        PartNumber => (InvalidInput, "limit-parts"),
+        /// A manifest belongs to another job.
+        PartJob => (InvalidInput, "part-job"),
+        /// The shards of two parts have different forms.
+        PartForm => (InvalidInput, "part-form", "write all parts with the same columns, encodings and options; name an encoding where values differ in shape"),
+        /// The shards do not have the names that the job declared.
+        PartNames => (InvalidInput, "part-form"),
+        /// A file of a part is missing.
+        PartFileMissing => (Corrupt, "part-file-missing", REWRITE),
+        /// A file of a part does not have the length that was written.
+        PartFileLength => (Corrupt, "part-file-length", REWRITE),
+        /// A file of a part does not have the hash that was written.
+        PartFileHash => (Corrupt, "part-file-hash", REWRITE),
+        /// Two files would have the same name.
+        NameTwice => (Corrupt, "path-duplicate"),
+        /// The store does not report the age of an object.
+        NoAges => (Unsupported, "store-unsupported", "see to it that no job is at work, and remove what there is whatever its age"),
+        /// A file that no index lists has the name of a new file. It may belong to another commit.
+        FileInTheWay => (Conflict, "dest-not-empty", "the file system has no locks, so another commit may be running; if none is, gc removes the file"),
+    }
 }
 
 impl WriteProblem {
@@ -60,77 +63,16 @@ impl WriteProblem {
             reason: reason.into(),
         }
     }
-
-    /// Returns the kind, the stable id and the hint of the problem.
-    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
-        use ErrorKind::{Conflict, Corrupt, InvalidInput, Unsupported};
-        const REWRITE: Option<&str> = Some("write the part again");
-        match self {
-            Self::NumberedNames => (
-                InvalidInput,
-                "tar-long-name",
-                Some("name a column of keys with --key-column"),
-            ),
-            Self::DatasetExists => (
-                Conflict,
-                "dest-exists",
-                Some("choose another place, or append or overwrite"),
-            ),
-            Self::DatasetChanged => (
-                Conflict,
-                "dest-changed",
-                Some("run the job again on what is there now"),
-            ),
-            Self::DatasetFormat => (
-                Conflict,
-                "dest-format",
-                Some("append shards of the same format and columns, or overwrite"),
-            ),
-            Self::Token => (InvalidInput, "config-value", None),
-            Self::ManifestSyntax => (Corrupt, "manifest-syntax", None),
-            Self::PartTwice => (
-                InvalidInput,
-                "part-twice",
-                Some("commit one attempt of each part"),
-            ),
-            Self::PartNumber => (InvalidInput, "limit-parts", None),
-            Self::PartJob => (InvalidInput, "part-job", None),
-            Self::PartForm => (
-                InvalidInput,
-                "part-form",
-                Some(
-                    "write all parts with the same columns, encodings and options; name an encoding where values differ in shape",
-                ),
-            ),
-            Self::PartNames => (InvalidInput, "part-form", None),
-            Self::PartFileMissing => (Corrupt, "part-file-missing", REWRITE),
-            Self::PartFileLength => (Corrupt, "part-file-length", REWRITE),
-            Self::PartFileHash => (Corrupt, "part-file-hash", REWRITE),
-            Self::NameTwice => (Corrupt, "path-duplicate", None),
-            Self::NoAges => (
-                Unsupported,
-                "store-unsupported",
-                Some("see to it that no job is at work, and remove what there is whatever its age"),
-            ),
-            Self::FileInTheWay => (
-                Conflict,
-                "dest-not-empty",
-                Some(
-                    "the file system has no locks, so another commit may be running; if none is, gc removes the file",
-                ),
-            ),
-        }
-    }
 }
 
 /// The error of writing shards, parts and indexes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum WriteError {
     /// A sentence says all that is known about the problem.
     #[error("{reason}")]
     Input {
-        /// What is wrong.
         problem: WriteProblem,
         /// The file or location that it is about, if there is one.
         place: Option<String>,
@@ -140,77 +82,51 @@ pub enum WriteError {
     /// The type of a column cannot be stored with the requested encoding.
     #[error("a column of type {data_type} cannot be stored as {encoding}")]
     TypeUnsupported {
-        /// The column.
         column: String,
-        /// Its Arrow type.
         data_type: String,
         /// The requested encoding, or the format if no encoding was requested.
         encoding: String,
-        /// An alternative that works.
         hint: Option<String>,
     },
     /// A value does not fit the encoding of its column.
     #[error("{row}: {reason}")]
     Value {
-        /// The column.
         column: String,
         /// The row, as in `row 3 of x.parquet` or `sample a/001`.
         row: String,
-        /// What is wrong with it.
         reason: Box<ValueReason>,
     },
     /// A value is null, and no option says what to do with nulls.
     #[error("{row} is null")]
     Null {
-        /// The column.
         column: String,
-        /// The row.
         row: String,
-        /// The options that handle nulls.
         hint: String,
     },
     /// A sample is larger than the format or the limit allows.
     #[error("{row}: the sample has {bytes} bytes, more than the {limit} that a sample may have")]
-    SampleTooLarge {
-        /// The row.
-        row: String,
-        /// Its encoded length.
-        bytes: u64,
-        /// The maximum length.
-        limit: u64,
-    },
+    SampleTooLarge { row: String, bytes: u64, limit: u64 },
     /// The format cannot store this set of columns.
     #[error("{reason}")]
-    Columns {
-        /// The column.
-        column: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Columns { column: String, reason: String },
     /// A shard cannot be encoded in its format.
     #[error("shard {shard} could not be encoded")]
     Format {
-        /// The number of the shard.
         shard: u64,
-        /// The cause.
         #[source]
         source: shardmill_mds::MdsError,
     },
     /// A shard cannot be compressed.
     #[error("shard {shard} could not be compressed")]
     Compression {
-        /// The number of the shard.
         shard: u64,
-        /// The cause.
         #[source]
         source: shardmill_mds::CodecError,
     },
     /// A file of a table cannot be encoded.
     #[error("file {shard} could not be encoded")]
     Table {
-        /// The number of the file.
         shard: u64,
-        /// The cause.
         #[source]
         source: crate::table::TableError,
     },
@@ -219,20 +135,15 @@ pub enum WriteError {
     Sample {
         /// The column that holds the key, or the field.
         column: String,
-        /// The row.
         row: String,
-        /// The cause.
         #[source]
         source: Box<shardmill_webdataset::WebdatasetError>,
     },
     /// Two samples have the same key.
     #[error("{row}: the key `{}` was there before", escape(key))]
     DuplicateKey {
-        /// The column that holds the key.
         column: String,
-        /// The row.
         row: String,
-        /// The key.
         key: String,
     },
     /// A storage operation failed.
@@ -241,28 +152,21 @@ pub enum WriteError {
     /// The existing index cannot be read.
     #[error("the index cannot be read")]
     Index {
-        /// The index.
         place: String,
-        /// The cause.
         #[source]
         source: Box<IndexProblem>,
     },
     /// A part is missing.
     #[error("part {part} is missing: {given} of {parts} parts are there")]
     PartMissing {
-        /// The root of the dataset.
         place: String,
-        /// The first missing part.
         part: u64,
-        /// The number of given parts.
         given: u64,
-        /// The number of expected parts.
         parts: u64,
     },
     /// The operating system could not start a thread.
     #[error("no thread could be started")]
     Thread {
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -277,10 +181,7 @@ pub enum WriteError {
     },
     /// An invariant of the program does not hold.
     #[error("internal error: {what}")]
-    Bug {
-        /// The invariant.
-        what: &'static str,
-    },
+    Bug { what: &'static str },
 }
 
 /// Why a value cannot be stored.

@@ -9,7 +9,7 @@ use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
 use crate::entry::{DatasetIndex, IndexEntry};
-use crate::table::{EncodeTable, TableIndex};
+use crate::table::{EncodeTable, TableFormat, TableIndex};
 
 /// A shard format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum ShardFormat {
     Webdataset,
     /// Parquet files.
     Parquet,
+    /// A file of tokens, and its index for Megatron.
+    Megatron,
 }
 
 impl ShardFormat {
@@ -29,8 +31,15 @@ impl ShardFormat {
         match self {
             Self::Streaming(format) => format.name(),
             Self::Webdataset => "webdataset",
-            Self::Parquet => "parquet",
+            Self::Parquet => TableFormat::Parquet.name(),
+            Self::Megatron => TableFormat::Megatron.name(),
         }
+    }
+
+    /// Returns whether the format has files that other programs read, so that its index and provenance are hidden.
+    #[must_use]
+    pub const fn is_table(self) -> bool {
+        matches!(self, Self::Parquet | Self::Megatron)
     }
 
     /// Returns the name of the file that holds the index.
@@ -38,7 +47,7 @@ impl ShardFormat {
     pub const fn index_name(self) -> &'static str {
         match self {
             Self::Streaming(_) | Self::Webdataset => INDEX_NAME,
-            Self::Parquet => TABLE_INDEX_NAME,
+            Self::Parquet | Self::Megatron => TABLE_INDEX_NAME,
         }
     }
 
@@ -51,7 +60,11 @@ impl ShardFormat {
             Self::Webdataset => DatasetIndex::Tar(shardmill_webdataset::Index {
                 shards: entries.filter_map(IndexEntry::into_tar).collect(),
             }),
-            Self::Parquet => DatasetIndex::Table(TableIndex {
+            Self::Parquet | Self::Megatron => DatasetIndex::Table(TableIndex {
+                format: match self {
+                    Self::Megatron => TableFormat::Megatron,
+                    _ => TableFormat::Parquet,
+                },
                 files: entries.filter_map(IndexEntry::into_table).collect(),
             }),
         }
@@ -103,6 +116,8 @@ pub struct TarForm {
 pub struct TableForm {
     /// Encodes rows as a file.
     pub encoder: Arc<dyn EncodeTable>,
+    /// The format of the files.
+    pub format: TableFormat,
     /// The name of the compression.
     pub compression: Option<String>,
     /// The hashes in the index.
@@ -120,7 +135,10 @@ impl ShardForm {
         match self {
             Self::Streaming(config) => config.format().into(),
             Self::Tar(_) => ShardFormat::Webdataset,
-            Self::Table(_) => ShardFormat::Parquet,
+            Self::Table(form) => match form.format {
+                TableFormat::Parquet => ShardFormat::Parquet,
+                TableFormat::Megatron => ShardFormat::Megatron,
+            },
         }
     }
 
@@ -179,6 +197,9 @@ impl From<Arc<ShardConfig>> for ShardForm {
 
 /// The start of the file names of MosaicML Streaming shards.
 pub(crate) const STREAMING_PREFIX: &str = "shard.";
+
+/// The names of the file of tokens and of its index.
+pub const MEGATRON_FILES: [&str; 2] = ["data.bin", "data.idx"];
 
 /// The start of the file names of tables.
 const TABLE_PREFIX: &str = "shard-";

@@ -72,7 +72,9 @@ impl RowNumbers {
         }
     }
 
-    pub(crate) fn get(&self, row: usize) -> u64 {
+    /// Returns the number of a row of the batch.
+    #[must_use]
+    pub fn get(&self, row: usize) -> u64 {
         match self {
             Self::From(first) => first + u64::try_from(row).unwrap_or(0),
             Self::Each(rows) => rows.get(row).copied().unwrap_or(0),

@@ -48,6 +48,8 @@ mod chunk; // Encoded samples in memory.
 
 mod columns; // Arrow columns as values of samples.
 
+mod nulls; // What happens to nulls before rows are encoded.
+
 mod rows; // Rows as samples.
 
 mod memory; // Shards in memory.
@@ -70,26 +72,28 @@ pub mod parts; // Datasets that many tasks write.
 
 pub use columns::{
     ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY, FieldEncoding,
-    ParseFieldEncodingError, Target, default_field, default_target, is_json_text, number_lists,
-    number_type, stores_null,
+    NullHint, Offsets, ParseFieldEncodingError, Target, default_field, default_target,
+    is_json_text, leaf_type, number_lists, number_type, stores_null,
 };
 pub use content::{DedupIndex, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem};
 pub use error::{ValueReason, WriteError, WriteProblem};
 pub use form::{
-    PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm, is_table_file_name,
+    MEGATRON_FILES, PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm,
+    is_table_file_name,
 };
 pub use index::{INDEX_NAME, TABLE_INDEX_NAME, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};
 pub use memory::MemoryShard;
-pub use pack::Position;
+pub use nulls::{MASK_SUFFIX, NullPlan, NullPolicy, masked_value, parse_value};
+pub use pack::{Position, ShardEnds};
 pub use pipeline::{Base, Checkpoint, Output, Published, Resources, Written, run};
 pub use record::{FileRecord, ShardRecord};
 pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
 pub use shard::FileCheck;
 pub use shardmill_mds::Content;
-pub use table::{EncodeTable, TableError, TableFile, TableIndex};
+pub use table::{EncodeTable, TableError, TableFile, TableFormat, TableIndex};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

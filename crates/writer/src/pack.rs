@@ -84,12 +84,60 @@ impl Keys {
     }
 }
 
+/// Where shards end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShardEnds {
+    /// At the size limit of the form.
+    #[default]
+    Size,
+    /// At the size limit, or after this number of samples.
+    Samples(u64),
+    /// Where a unit of the input ends, whatever its size.
+    Units,
+}
+
+impl ShardEnds {
+    /// Returns the rule for a maximum number of samples.
+    #[must_use]
+    pub fn of_samples(most: Option<u64>) -> Self {
+        most.map_or(Self::Size, Self::Samples)
+    }
+}
+
 /// The rule that decides where shards end.
 #[derive(Debug)]
 enum Cut {
     Streaming(Cutter),
     Tar(ShardCut, u64),
     Table(TableCut),
+    Unit(UnitCut),
+}
+
+/// Ends a shard where a unit of the input ends.
+#[derive(Debug, Default)]
+struct UnitCut {
+    unit: usize,
+    bytes: u64,
+    samples: u64,
+}
+
+impl UnitCut {
+    fn push(&mut self, bytes: u64, unit: usize) -> bool {
+        let is_next = self.samples > 0 && unit != self.unit;
+        *self = match is_next {
+            true => Self {
+                unit,
+                bytes,
+                samples: 1,
+            },
+            false => Self {
+                unit,
+                bytes: self.bytes.saturating_add(bytes),
+                samples: self.samples + 1,
+            },
+        };
+        is_next
+    }
 }
 
 /// Ends a file of a table before its rows exceed a size or a number.
@@ -114,8 +162,9 @@ impl TableCut {
 }
 
 impl Cut {
-    fn push(&mut self, bytes: u64) -> bool {
+    fn push(&mut self, bytes: u64, unit: usize) -> bool {
         match self {
+            Self::Unit(cut) => cut.push(bytes, unit),
             Self::Streaming(cutter) => cutter.push(bytes),
             Self::Table(cut) => cut.push(bytes),
             Self::Tar(cut, sum) => {
@@ -134,6 +183,7 @@ impl Cut {
         match self {
             Self::Streaming(cutter) => cutter.bytes(),
             Self::Table(cut) => cut.bytes,
+            Self::Unit(cut) => cut.bytes,
             Self::Tar(_, sum) => *sum,
         }
     }
@@ -161,11 +211,16 @@ impl Packer {
     pub(crate) fn new(
         split: usize,
         form: &ShardForm,
-        samples_per_shard: Option<u64>,
+        ends: ShardEnds,
         first_shard: u64,
         keys: Keys,
     ) -> Self {
+        let samples_per_shard = match ends {
+            ShardEnds::Samples(most) => Some(most),
+            ShardEnds::Size | ShardEnds::Units => None,
+        };
         let cutter = match form {
+            _ if ends == ShardEnds::Units => Cut::Unit(UnitCut::default()),
             ShardForm::Streaming(config) => Cut::Streaming(Cutter::new(config, samples_per_shard)),
             ShardForm::Tar(form) => Cut::Tar(ShardCut::new(form.size_limit, samples_per_shard), 0),
             ShardForm::Table(form) => Cut::Table(TableCut {
@@ -195,7 +250,7 @@ impl Packer {
         let form = ShardForm::from(Arc::clone(config));
         Self {
             cutter: Cut::Streaming(Cutter::like_original(config)),
-            ..Self::new(0, &form, None, 0, Keys::Given)
+            ..Self::new(0, &form, ShardEnds::Size, 0, Keys::Given)
         }
     }
 
@@ -231,7 +286,7 @@ impl Packer {
                 continue;
             }
             let size = end - sample_start;
-            let flush = self.cutter.push(u64::from(size));
+            let flush = self.cutter.push(u64::from(size), chunk.origin.unit);
             let position = Position {
                 unit: chunk.origin.unit,
                 sample: chunk.origin.first + u64::try_from(sample).unwrap_or(0),

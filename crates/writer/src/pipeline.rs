@@ -20,7 +20,7 @@ use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::index::beneath;
 use crate::input::{Batches, Input};
-use crate::pack::{CutShard, Keys, Packer, Position, ShardSpan};
+use crate::pack::{CutShard, Keys, Packer, Position, ShardEnds, ShardSpan};
 use crate::pool::{Entries, NextTask, PoolClient, PoolLimits, PoolState, ShardPool};
 use crate::record::ShardRecord;
 use crate::rows::RowEncoder;
@@ -36,8 +36,8 @@ pub struct Output<'a> {
     pub splits: &'a [String],
     /// The form of the shards.
     pub form: ShardForm,
-    /// The maximum number of samples in a shard, in addition to the size limit of the form.
-    pub samples_per_shard: Option<u64>,
+    /// Where shards end.
+    pub ends: ShardEnds,
     /// Maps a file name to its path, if files do not belong in the directory of their dataset.
     pub at: Option<&'a (dyn Fn(&str) -> String + Sync)>,
     /// The prefix of numeric keys of tar samples.
@@ -172,8 +172,7 @@ pub fn run<I: Input>(
     let mut dedup_index = base.dedup_index;
     let packers = (0..output.splits.len()).map(|split| {
         let keys = Keys::new(encoder.keys(), output.key_prefix, first_sample);
-        let (form, most) = (&output.form, output.samples_per_shard);
-        let mut packer = Packer::new(split, form, most, first_shard, keys);
+        let mut packer = Packer::new(split, &output.form, output.ends, first_shard, keys);
         packer.add_to(first_sample, dedup_index.take());
         packer
     });

@@ -132,8 +132,8 @@ impl RowEncoder {
         place: impl Fn(usize) -> String,
         mut emit: impl FnMut(Chunk),
     ) -> Result<(), WriteError> {
-        if let Frame::Table(schema) = &self.frame {
-            let rows = self.table_rows(batch, schema, &place)?;
+        if matches!(self.frame, Frame::Table(_)) {
+            let rows = self.table_rows(batch, &place)?;
             return self.encode_table(&rows, origin, pool, &place, emit);
         }
         let columns = self.prepare(batch, &place)?;
@@ -178,16 +178,25 @@ impl RowEncoder {
         Ok(())
     }
 
-    /// Converts the values of each column of a table.
-    fn table_rows(
+    /// Converts the rows of a batch to those of a table, column by column. `place` describes the location of a row of the
+    /// batch, for errors.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`WriteError::Value`] for a value that does not fit its column, and a bug if this is an encoder of samples.
+    pub fn table_rows(
         &self,
         batch: &RecordBatch,
-        schema: &SchemaRef,
-        place: &impl Fn(usize) -> String,
+        place: impl Fn(usize) -> String,
     ) -> Result<RecordBatch, WriteError> {
+        let Frame::Table(schema) = &self.frame else {
+            return Err(WriteError::Bug {
+                what: "rows of a table from an encoder of samples",
+            });
+        };
         let columns = self.columns.iter().map(|column| {
             let converted = column.convert(batch.column(column.source()));
-            converted.map_err(|error| error.locate(column.name(), place))
+            converted.map_err(|error| error.locate(column.name(), &place))
         });
         let columns = columns.collect::<Result<_, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -243,7 +252,7 @@ impl RowEncoder {
                 return Err(WriteError::Null {
                     column: column.name().to_owned(),
                     row: place(row),
-                    hint: column.null_hint().to_owned(),
+                    hint: column.null_hint().to_string(),
                 });
             }
             column

@@ -30,9 +30,21 @@ pub trait EncodeTable: fmt::Debug + Send + Sync {
     ) -> Result<Vec<u8>, TableError>;
 }
 
+shardmill_core::named_enum! {
+    /// A format of the files of a table.
+    pub enum TableFormat {
+        /// Parquet files.
+        Parquet = "parquet",
+        /// A file of tokens, and its index for Megatron.
+        Megatron = "megatron",
+    }
+}
+
 /// The index of a table.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TableIndex {
+    /// The format of the files.
+    pub format: TableFormat,
     /// The files, in order.
     pub files: Vec<TableFile>,
 }
@@ -61,7 +73,7 @@ impl TableIndex {
     #[must_use]
     pub fn to_json(&self) -> String {
         let files: Vec<Value> = self.files.iter().map(TableFile::to_json).collect();
-        json!({"files": files, "format": "parquet", "version": VERSION}).to_string()
+        json!({"files": files, "format": self.format.name(), "version": VERSION}).to_string()
     }
 
     /// Parses an index.
@@ -77,9 +89,14 @@ impl TableIndex {
         if value["version"].as_u64() != Some(VERSION) {
             return Err("its version is missing or unknown");
         }
+        let formats = [TableFormat::Parquet, TableFormat::Megatron];
+        let format = formats
+            .into_iter()
+            .find(|format| value["format"] == format.name());
         let files = value["files"].as_array().ok_or("it lists no files")?;
         let files = files.iter().map(TableFile::parse).collect::<Option<_>>();
         Ok(Self {
+            format: format.ok_or("its format is missing or unknown")?,
             files: files.ok_or("a file has no name, length, hash or number of rows")?,
         })
     }

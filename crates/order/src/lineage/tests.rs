@@ -50,13 +50,13 @@ fn random_config(dice: &mut Dice) -> EpochConfig {
     config.num_canonical_nodes = dice.one(&[None, Some(1), Some(2), Some(12), Some(64)]);
     config.replication = dice.one(&[None, None, None, Some(2)]);
     config.shuffle.enabled = dice.below(5) > 0;
-    config.shuffle.algo = dice.one(ShuffleAlgo::ALL);
+    config.shuffle.algo = dice.one(&ShuffleAlgo::ALL);
     config.shuffle.seed = dice.below(1000);
     config.shuffle.block_size = dice.one(&[None, Some(30), Some(100)]);
     config.sampling.method = dice.one(&[SamplingMethod::Balanced, SamplingMethod::Fixed]);
     config.sampling.granularity = dice.one(&[1, 1, 4]);
     config.partition_algo = dice.one(&[PartitionAlgo::Orig, PartitionAlgo::Relaxed]);
-    config.batching_method = dice.one(BatchingMethod::ALL);
+    config.batching_method = dice.one(&BatchingMethod::ALL);
     config.epoch = dice.below(4);
     config
 }
@@ -153,7 +153,7 @@ fn steps_and_samples_are_those_of_the_log() {
 
 #[test]
 fn default_blocks_are_found_too() {
-    for algo in ShuffleAlgo::ALL {
+    for algo in &ShuffleAlgo::ALL {
         let sizes = [30_000, 50_000, 70_001, 1, 9_999];
         let world = World {
             nodes: 2,

@@ -248,5 +248,50 @@ proptest! {
         }
         let beyond = matches!(epoch.step(epoch.steps()), Err(OrderError::StepBeyond { .. }));
         prop_assert!(beyond);
+        // The way back from a sample names exactly the rows that have it.
+        let mut expected: BTreeMap<u64, Vec<Delivery>> = BTreeMap::new();
+        for step in 0..epoch.steps() {
+            for (rank, rows) in (0_u64..).zip(epoch.step(step).unwrap()) {
+                for (position, row) in (0_u64..).zip(rows) {
+                    let found = Delivery { step, rank, position, repeated: row.repeated };
+                    for piece in row.pieces {
+                        let deliveries = expected.entry(piece.sample.0).or_default();
+                        if deliveries.last() != Some(&found) {
+                            deliveries.push(found);
+                        }
+                    }
+                }
+            }
+        }
+        for sample in 0..lengths.len() as u64 {
+            let expected = expected.remove(&sample).unwrap_or_default();
+            prop_assert_eq!(epoch.deliveries(SampleId(sample)).unwrap(), expected);
+        }
+        let beyond = epoch.deliveries(SampleId(lengths.len() as u64)).unwrap_err();
+        let is_expected = matches!(beyond, OrderError::SampleBeyond { .. });
+        prop_assert!(is_expected);
     }
+}
+
+#[test]
+fn skipped_steps_count_rows() {
+    let lengths = [10; 40];
+    let one = config(40, 2, 2);
+    let epoch = packed(&one, &lengths, options(RowForm::Context, 10, 8));
+    assert_eq!((epoch.rows(), epoch.steps()), (40, 10));
+    let kept = epoch.clone().without(&Skip::new([4..12, 36..40], vec![3]));
+    let kept = kept.unwrap();
+    assert_eq!(kept.steps(), 7);
+    let steps: Vec<u64> = (0..7).map(|number| kept.step(number)).collect();
+    assert_eq!(steps, [0, 3, 4, 5, 6, 7, 8]);
+    assert_eq!((kept.passed(1), kept.passed(2), kept.passed(7)), (1, 4, 10));
+    assert!(kept.is_skipped(SampleId(3)) && !kept.is_skipped(SampleId(4)));
+    let part = Skip::new(std::iter::once(4..10), Vec::new());
+    let error = epoch.clone().without(&part).unwrap_err();
+    assert!(error.to_string().contains("the rows 4 to 10"), "{error}");
+    let beyond = epoch.without(&Skip::new([], vec![40])).unwrap_err();
+    assert!(matches!(
+        beyond,
+        OrderError::SampleBeyond { sample: 40, .. }
+    ));
 }

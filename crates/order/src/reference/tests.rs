@@ -101,7 +101,7 @@ fn in_order(shuffle: &Shuffle, nodes: u64, wanted: u64) -> Vec<u64> {
 #[test]
 fn empty_nodes_and_blocks_are_refused() {
     let units = units(&[2, 1]);
-    for algo in ShuffleAlgo::ALL {
+    for algo in &ShuffleAlgo::ALL {
         let lazy = Shuffle::new(&units, &config(*algo, 5, 0, 8));
         assert_eq!(lazy.is_err(), *algo == ShuffleAlgo::Py1e, "{algo}");
         let lazy = Shuffle::new(&units, &config(*algo, 1, 0, 0));

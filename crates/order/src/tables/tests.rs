@@ -110,7 +110,7 @@ fn empty_units_are_shuffled_with_the_others() {
         shuffled(ShuffleAlgo::Py1s, &[4, 3, 5]),
         [4, 8, 9, 11, 10, 7, 5, 6, 3, 1, 2, 0]
     );
-    for algo in ShuffleAlgo::ALL {
+    for algo in &ShuffleAlgo::ALL {
         let mut order = shuffled(*algo, &[4, 0, 3, 5, 0]);
         if matches!(algo, ShuffleAlgo::Naive | ShuffleAlgo::Shardmill) {
             assert_eq!(order, shuffled(*algo, &[4, 3, 5]), "{algo}");
@@ -244,8 +244,8 @@ fn tables_are_the_epoch() {
         StreamConfig::new(&[64, 9]).with_weight(Weight::Choose(50)),
     ];
     let mut compared = 0;
-    for method in BatchingMethod::ALL {
-        for algo in ShuffleAlgo::ALL {
+    for method in &BatchingMethod::ALL {
+        for algo in &ShuffleAlgo::ALL {
             for (nodes, ranks_per_node, workers_per_rank, canonical) in
                 [(1, 1, 1, 1), (2, 2, 3, 4), (3, 1, 2, 6), (4, 2, 1, 4)]
             {

@@ -125,6 +125,7 @@ fn read(compression: Option<&str>, hashes: &[&str]) -> (Reader, Arc<Answers>) {
             peers,
             node: 0,
             nodes: NODES,
+            tls: None,
             token: TOKEN.to_owned(),
         }),
         ..ReaderOptions::default()

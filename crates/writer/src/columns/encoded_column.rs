@@ -14,18 +14,22 @@ use crate::error::RowError;
 
 /// The start of each value in a sequence of concatenated values.
 #[derive(Clone, Debug)]
-pub(crate) enum Offsets {
+pub enum Offsets {
+    /// Offsets of 32 bits.
     I32(OffsetBuffer<i32>),
+    /// Offsets of 64 bits.
     I64(OffsetBuffer<i64>),
     /// Every value has this length.
     Fixed(usize),
+    /// Offsets in memory.
     Owned(Vec<usize>),
 }
 
 impl Offsets {
     /// Returns the bounds of value `row`. Arrow validates offsets when it creates an array: they are not negative, do
     /// not decrease, and end within the buffer.
-    pub(crate) fn range(&self, row: usize) -> Range<usize> {
+    #[must_use]
+    pub fn range(&self, row: usize) -> Range<usize> {
         match self {
             Self::I32(offsets) => {
                 to_usize(i64::from(offsets[row]))..to_usize(i64::from(offsets[row + 1]))
@@ -37,7 +41,8 @@ impl Offsets {
     }
 
     /// Returns the bounds of the lists of a column, and their values. Returns `None` for other types.
-    pub(crate) fn of_lists(array: &ArrayRef) -> Option<(Self, &ArrayRef)> {
+    #[must_use]
+    pub fn of_lists(array: &ArrayRef) -> Option<(Self, &ArrayRef)> {
         Some(match array.data_type() {
             DataType::List(_) => {
                 let list = array.as_list::<i32>();

@@ -8,7 +8,7 @@ use shardmill_mds::{DType, Encoding, ImageKind, NdArray, TextEncoding, Value};
 use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, npy_header};
 
 use super::encoded_column::{EncodedColumn, checked};
-use super::list::{self, npy_type, tensor};
+use super::list::{self, tensor};
 use super::target::FieldEncoding;
 use super::types::{ENCODING_KEY, encoded_as, is_integer_text, is_temporal, metadata, stored_type};
 use super::{hint, json, number, text};
@@ -302,7 +302,7 @@ impl FieldEncoder {
             }
             FieldEncoding::Npy => match &self.encoded {
                 Some(encoding) => from_mds(array, encoding, limits, |value, out| {
-                    npy_header(name, npy_type(value.dtype), &value.shape, out)?;
+                    npy_header(name, value.dtype.numpy(), &value.shape, out)?;
                     out.extend_from_slice(value.data);
                     Ok(())
                 }),
@@ -310,7 +310,7 @@ impl FieldEncoder {
             },
             FieldEncoding::Ten => match &self.encoded {
                 Some(encoding) => from_mds(array, encoding, limits, |value, out| {
-                    tensor(name, npy_type(value.dtype), &value.shape, value.data, out)
+                    tensor(name, value.dtype.numpy(), &value.shape, value.data, out)
                 }),
                 None => list::ten(array, name),
             },

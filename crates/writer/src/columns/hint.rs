@@ -1,12 +1,14 @@
 //! Hints for columns that cannot be stored as requested.
 
+use std::fmt;
+
 use arrow::datatypes::{DataType, Field};
 use shardmill_core::escape;
 use shardmill_mds::{DType, Encoding};
 
+use super::json;
 use super::target::{FieldEncoding, Target};
 use super::types::{EXPRESSION_KEY, metadata, stored_type};
-use super::{json, number};
 
 /// Returns a hint for a column whose type cannot be stored as `target`.
 pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -> String {
@@ -23,7 +25,7 @@ pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -
             format!("bytes are no number; where they are its digits, {column}")
         };
         match target {
-            Target::Mds(Encoding::Number(dtype)) if number::is_float(*dtype) => {
+            Target::Mds(Encoding::Number(dtype)) if dtype.is_float() => {
                 return digits("DOUBLE");
             }
             Target::Mds(Encoding::Number(DType::U64)) => return digits("BIGINT UNSIGNED"),
@@ -54,30 +56,73 @@ pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -
     }
 }
 
-/// Returns the options that handle the nulls of a column. `name` is the column's name in the shards.
-pub(super) fn for_null(name: &str, data_type: &DataType, target: &Target) -> String {
-    let is_field = matches!(target, Target::Field(_));
-    let omit = if is_field { "--nulls omit, " } else { "" };
-    let is_file = matches!(
-        target,
-        Target::Mds(
-            Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl
-        )
-    );
-    // An empty value is not an image, so a mask column does not help.
-    if is_file {
-        return "choose --nulls drop".to_owned();
+/// The options that handle the nulls of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NullHint {
+    /// The options for all columns, in words.
+    choices: String,
+    /// The name of the column, if it can have a value in place of its nulls.
+    fill: Option<String>,
+}
+
+impl NullHint {
+    /// Returns the options for a column. `name` is the column's name in the shards.
+    pub(super) fn new(name: &str, data_type: &DataType, target: &Target) -> Self {
+        let is_field = matches!(target, Target::Field(_));
+        let omit = if is_field { "--nulls omit, " } else { "" };
+        let is_file = matches!(
+            target,
+            Target::Mds(
+                Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl
+            )
+        );
+        // An empty value is not an image, so a mask column does not help.
+        if is_file {
+            return Self {
+                choices: "choose --nulls drop".to_owned(),
+                fill: None,
+            };
+        }
+        // Fields of tar files have other names than their columns.
+        let fill = || {
+            if is_field {
+                "NAME".into()
+            } else {
+                escape(name)
+            }
+        };
+        Self {
+            choices: format!("choose {omit}--nulls mask or --nulls drop"),
+            fill: (!data_type.is_nested()).then(|| fill().into_owned()),
+        }
     }
-    if data_type.is_nested() {
-        return format!("choose {omit}--nulls mask or --nulls drop");
+
+    /// Returns the options that work for all of these columns.
+    #[must_use]
+    pub fn for_all(hints: &[&Self]) -> String {
+        // The shortest choices work for all columns.
+        let choices = hints.iter().map(|hint| &hint.choices);
+        let Some(choices) = choices.min_by_key(|choices| choices.len()) else {
+            return String::new();
+        };
+        match hints {
+            [one] => one.to_string(),
+            _ if hints.iter().all(|hint| hint.fill.is_some()) => {
+                format!("{choices}, or --null-as NAME=VALUE for each")
+            }
+            _ => choices.clone(),
+        }
     }
-    // Fields of tar files have other names than their columns.
-    let name = if is_field {
-        "NAME".into()
-    } else {
-        escape(name)
-    };
-    format!("choose {omit}--nulls mask or --nulls drop, or --null-as {name}=VALUE")
+}
+
+impl fmt::Display for NullHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.choices)?;
+        match &self.fill {
+            Some(name) => write!(f, ", or --null-as {name}=VALUE"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Adds the unsupported inner part of a nested type to the start of a hint.

@@ -19,7 +19,8 @@ struct Level {
 }
 
 /// Returns the number type at the bottom of nested lists, and the number of list levels above it.
-pub(crate) fn leaf_type(data_type: &DataType) -> (&DataType, usize) {
+#[must_use]
+pub fn leaf_type(data_type: &DataType) -> (&DataType, usize) {
     let mut at = data_type;
     let mut levels = 0;
     while let DataType::List(field)
@@ -93,7 +94,7 @@ pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowErro
     } = numbers(array, name, None, true)?;
     let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
     prefixed(&extents, bytes, item, |row, dims, out| {
-        npy_header(name, npy_type(dtype), dims, out).map_err(RowError::at(row))
+        npy_header(name, dtype.numpy(), dims, out).map_err(RowError::at(row))
     })
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowErro
         let extent = &numbers.extents[row];
         let range = extent.leaf.start * item..extent.leaf.end * item;
         let data = numbers.bytes.get(range).unwrap_or_default();
-        let dtype = npy_type(numbers.dtype);
+        let dtype = numbers.dtype.numpy();
         tensor(name, dtype, &extent.dims, data, out).map_err(RowError::at(row))
     })
 }
@@ -306,22 +307,4 @@ pub(super) fn tensor(
         },
         other => other,
     })
-}
-
-/// Returns the NumPy type of the same numbers.
-pub(super) const fn npy_type(dtype: DType) -> shardmill_webdataset::DType {
-    use shardmill_webdataset::DType as Npy;
-    match dtype {
-        DType::U8 => Npy::UInt8,
-        DType::I8 => Npy::Int8,
-        DType::U16 => Npy::UInt16,
-        DType::I16 => Npy::Int16,
-        DType::F16 => Npy::Float16,
-        DType::U32 => Npy::UInt32,
-        DType::I32 => Npy::Int32,
-        DType::F32 => Npy::Float32,
-        DType::U64 => Npy::UInt64,
-        DType::I64 => Npy::Int64,
-        DType::F64 => Npy::Float64,
-    }
 }

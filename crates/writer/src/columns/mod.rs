@@ -18,16 +18,20 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, encode_jpeg_array, encode_list};
 
+pub use encoded_column::Offsets;
 pub(crate) use encoded_column::{EncodedColumn, first_null};
 pub use field::default_field;
+pub use hint::NullHint;
+pub use list::leaf_type;
+pub use number::number_type;
 pub(crate) use table::add_sizes;
-pub use table::{number_lists, number_type};
+pub use table::number_lists;
 pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
 pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY};
 
 use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
-use encoded_column::{Offsets, checked};
+use encoded_column::checked;
 use field::FieldEncoder;
 use table::TableColumn;
 use types::{encoded_as, is_integer_text, is_temporal, metadata, stored_type};
@@ -44,7 +48,7 @@ pub struct ColumnEncoder {
     omits_null: bool,
     field: Option<FieldEncoder>,
     table: Option<TableColumn>,
-    null_hint: String,
+    null_hint: NullHint,
     limits: Limits,
 }
 
@@ -59,7 +63,9 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
         ShardFormat::Webdataset => {
             return default_field(field).map(|(_, encoding)| Target::Field(encoding));
         }
-        ShardFormat::Parquet => return Ok(Target::Table(table::default_type(field))),
+        ShardFormat::Parquet | ShardFormat::Megatron => {
+            return Ok(Target::Table(table::default_type(field)));
+        }
     };
     let unsupported = |hint: &str| WriteError::TypeUnsupported {
         column: field.name().clone(),
@@ -224,7 +230,7 @@ impl ColumnEncoder {
             omits_null: false,
             field: encoder,
             table,
-            null_hint: hint::for_null(field.name(), data_type, &target),
+            null_hint: NullHint::new(field.name(), data_type, &target),
             target,
             limits: limits.clone(),
         })
@@ -278,7 +284,7 @@ impl ColumnEncoder {
 
     /// Returns the options that handle nulls of the column.
     #[must_use]
-    pub fn null_hint(&self) -> &str {
+    pub fn null_hint(&self) -> &NullHint {
         &self.null_hint
     }
 

@@ -10,26 +10,28 @@ use shardmill_mds::DType;
 use super::types::is_temporal;
 use crate::error::{RowError, ValueReason};
 
-/// Returns the array dtype that stores the values of an Arrow type bit for bit.
-pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
-    Some(match data_type {
-        DataType::Int8 => DType::I8,
-        DataType::Int16 => DType::I16,
-        DataType::Int32 => DType::I32,
-        DataType::Int64 => DType::I64,
-        DataType::UInt8 => DType::U8,
-        DataType::UInt16 => DType::U16,
-        DataType::UInt32 => DType::U32,
-        DataType::UInt64 => DType::U64,
-        DataType::Float16 => DType::F16,
-        DataType::Float32 => DType::F32,
-        DataType::Float64 => DType::F64,
-        _ => return None,
-    })
+/// Returns the Arrow type of numbers of MDS.
+#[must_use]
+pub const fn number_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::U8 => DataType::UInt8,
+        DType::I8 => DataType::Int8,
+        DType::U16 => DataType::UInt16,
+        DType::I16 => DataType::Int16,
+        DType::F16 => DataType::Float16,
+        DType::U32 => DataType::UInt32,
+        DType::I32 => DataType::Int32,
+        DType::F32 => DataType::Float32,
+        DType::U64 => DataType::UInt64,
+        DType::I64 => DataType::Int64,
+        DType::F64 => DataType::Float64,
+    }
 }
 
-pub(crate) const fn is_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::F32 | DType::F64)
+/// Returns the array dtype that stores the values of an Arrow type bit for bit.
+pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
+    let mut types = DType::ALL.into_iter();
+    types.find(|dtype| number_type(*dtype) == *data_type)
 }
 
 /// Returns whether values of `data_type` may be stored as `dtype` if each of them fits.
@@ -37,8 +39,8 @@ pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
     match data_type {
         DataType::Boolean => true,
         other if is_temporal(other) => dtype == DType::I64,
-        DataType::Decimal128(_, scale) => *scale == 0 || is_float(dtype),
-        DataType::Float16 | DataType::Float32 | DataType::Float64 => is_float(dtype),
+        DataType::Decimal128(_, scale) => *scale == 0 || dtype.is_float(),
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => dtype.is_float(),
         _ => dtype_of(data_type).is_some(),
     }
 }
@@ -80,7 +82,7 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
             let values = array.as_primitive::<Decimal128Type>();
             integers(&|row| values.value(row))?;
         }
-        DataType::Decimal128(precision, scale) if is_float(dtype) => {
+        DataType::Decimal128(precision, scale) if dtype.is_float() => {
             let values = array.as_primitive::<Decimal128Type>();
             for (row, is_valid) in rows {
                 // The text of a decimal parses to the nearest double. Shorter computations would round twice.
@@ -93,7 +95,7 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
                 put_float(dtype, narrow(dtype, value), &mut out);
             }
         }
-        other if other.is_floating() && is_float(dtype) => {
+        other if other.is_floating() && dtype.is_float() => {
             let wide = cast(array, &DataType::Float64).map_err(|_| unfit())?;
             let values = wide.as_primitive::<Float64Type>();
             for (row, is_valid) in rows {

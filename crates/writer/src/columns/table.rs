@@ -10,11 +10,16 @@ use arrow::array::{
 use arrow::buffer::{MutableBuffer, OffsetBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::util::display::array_value_to_string;
 use shardmill_core::Limits;
 use shardmill_mds::{DType, Encoding, NdArray, Value, decode};
 
 use super::encoded_column::Offsets;
-use super::types::{ENCODED_KEY, ENCODING_KEY, EXPRESSION_KEY, encoded_as, is_integer_text};
+use super::list::leaf_type;
+use super::number::number_type;
+use super::types::{
+    ENCODED_KEY, ENCODING_KEY, EXPRESSION_KEY, encoded_as, is_integer_text, with_children,
+};
 use crate::error::{RowError, ValueReason};
 
 /// The name of the values of a list, as the Parquet specification has it.
@@ -73,42 +78,13 @@ fn element(data_type: DataType) -> FieldRef {
 
 /// Returns a type in which views are replaced by plain types, at every level.
 fn without_views(data_type: &DataType) -> DataType {
-    let plain = |field: &FieldRef| -> FieldRef {
-        let data_type = without_views(field.data_type());
-        Arc::new(field.as_ref().clone().with_data_type(data_type))
-    };
     match data_type {
         DataType::Utf8View => DataType::Utf8,
         DataType::BinaryView => DataType::Binary,
-        DataType::List(field) | DataType::ListView(field) => DataType::List(plain(field)),
-        DataType::LargeList(field) | DataType::LargeListView(field) => {
-            DataType::LargeList(plain(field))
-        }
-        DataType::FixedSizeList(field, len) => DataType::FixedSizeList(plain(field), *len),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain).collect()),
-        DataType::Map(entries, sorted) => DataType::Map(plain(entries), *sorted),
         DataType::Dictionary(keys, values) => {
             DataType::Dictionary(keys.clone(), Box::new(without_views(values)))
         }
-        other => other.clone(),
-    }
-}
-
-/// Returns the Arrow type of numbers of MDS.
-#[must_use]
-pub const fn number_type(dtype: DType) -> DataType {
-    match dtype {
-        DType::U8 => DataType::UInt8,
-        DType::I8 => DataType::Int8,
-        DType::U16 => DataType::UInt16,
-        DType::I16 => DataType::Int16,
-        DType::F16 => DataType::Float16,
-        DType::U32 => DataType::UInt32,
-        DType::I32 => DataType::Int32,
-        DType::F32 => DataType::Float32,
-        DType::U64 => DataType::UInt64,
-        DType::I64 => DataType::Int64,
-        DType::F64 => DataType::Float64,
+        other => with_children(other, without_views),
     }
 }
 
@@ -127,7 +103,10 @@ pub(super) fn is_storable(field: &Field, target: &DataType) -> bool {
             DataType::Binary | DataType::Utf8 => is_text(own) || own.is_primitive(),
             DataType::Int64 => is_text(own) || own.is_integer() || *own == DataType::Boolean,
             DataType::Float64 => own.is_string() || own.is_numeric(),
-            _ => false,
+            _ => {
+                let ((leaf, levels), (to, to_levels)) = (leaf_type(own), leaf_type(target));
+                levels > 0 && levels == to_levels && leaf.is_numeric() && to.is_numeric()
+            }
         },
     }
 }
@@ -187,7 +166,43 @@ impl TableColumn {
             true => "a value that is not UTF-8".to_owned(),
             false => format!("a value of type {}", array.data_type()),
         })?;
+        self.check_inside(array, &converted)?;
         Ok(converted)
+    }
+
+    /// Returns an error for the first number inside lists that could not be converted.
+    fn check_inside(&self, before: &ArrayRef, after: &ArrayRef) -> Result<(), RowError> {
+        let (mut levels, mut leaves) = (Vec::new(), [before, after]);
+        while let (Some((offsets, values)), Some((_, converted))) =
+            (Offsets::of_lists(leaves[0]), Offsets::of_lists(leaves[1]))
+        {
+            levels.push(offsets);
+            leaves = [values, converted];
+        }
+        let [values, converted] = leaves;
+        if values.null_count() == converted.null_count() {
+            return Ok(());
+        }
+        for row in 0..before.len() {
+            // The lists of a list follow one another.
+            let range = levels
+                .iter()
+                .fold(row..row + 1, |range, offsets| match range.is_empty() {
+                    true => range,
+                    false => offsets.range(range.start).start..offsets.range(range.end - 1).end,
+                });
+            if let Some(at) = range
+                .clone()
+                .find(|at| converted.is_null(*at) && !values.is_null(*at))
+            {
+                let value = array_value_to_string(values, at).unwrap_or_default();
+                return Err(RowError::at(row)(ValueReason::Range {
+                    value,
+                    encoding: converted.data_type().to_string(),
+                }));
+            }
+        }
+        Ok(())
     }
 
     /// Parses texts, or the bytes of texts, as integers. Whitespace around them is ignored, as in Python.
@@ -242,7 +257,7 @@ impl TableColumn {
         let unfit = || RowError::unfit(array.data_type(), &self.stored);
         let bytes = cast(array, &DataType::Binary).map_err(|_| unfit())?;
         let bytes = bytes.as_binary_opt::<i32>().ok_or_else(unfit)?;
-        let (leaf, dimensions) = super::list::leaf_type(&self.stored);
+        let (leaf, dimensions) = leaf_type(&self.stored);
         let (leaf, dtype) = (leaf.clone(), super::number::dtype_of(leaf));
         let mut numbers = MutableBuffer::new(bytes.value_data().len());
         // For each level of lists, the length of every list.

@@ -1,6 +1,5 @@
 //! The forms in which a column can be stored.
 
-use std::fmt;
 use std::str::FromStr;
 
 use arrow::datatypes::DataType;
@@ -35,47 +34,25 @@ impl Target {
     }
 }
 
-/// How a value is encoded as the bytes of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldEncoding {
-    /// Bytes, unchanged.
-    Bytes,
-    /// UTF-8 text.
-    Str,
-    /// An integer in ASCII digits.
-    Int,
-    /// JSON.
-    Json,
-    /// A NumPy file.
-    Npy,
-    /// One array in webdataset's own tensor format.
-    Ten,
+shardmill_core::named_enum! {
+    /// How a value is encoded as the bytes of a field.
+    pub enum FieldEncoding {
+        /// Bytes, unchanged.
+        Bytes = "bytes",
+        /// UTF-8 text.
+        Str = "str",
+        /// An integer in ASCII digits.
+        Int = "int",
+        /// JSON.
+        Json = "json",
+        /// A NumPy file.
+        Npy = "npy",
+        /// One array in webdataset's own tensor format.
+        Ten = "ten",
+    }
 }
 
 impl FieldEncoding {
-    /// All encodings.
-    pub const ALL: [Self; 6] = [
-        Self::Bytes,
-        Self::Str,
-        Self::Int,
-        Self::Json,
-        Self::Npy,
-        Self::Ten,
-    ];
-
-    /// Returns the name: `bytes`, `str`, `int`, `json`, `npy` or `ten`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Str => "str",
-            Self::Int => "int",
-            Self::Json => "json",
-            Self::Npy => "npy",
-            Self::Ten => "ten",
-        }
-    }
-
     /// Returns the extension by which readers recognise the encoding.
     pub(super) const fn extension(self) -> Option<&'static str> {
         match self {
@@ -86,12 +63,6 @@ impl FieldEncoding {
             Self::Npy => Some("npy"),
             Self::Ten => Some("ten"),
         }
-    }
-}
-
-impl fmt::Display for FieldEncoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -107,11 +78,8 @@ impl FromStr for FieldEncoding {
     type Err = ParseFieldEncodingError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|encoding| encoding.name() == name)
-            .ok_or_else(|| ParseFieldEncodingError {
-                name: name.to_owned(),
-            })
+        Self::from_name(name).ok_or_else(|| ParseFieldEncodingError {
+            name: name.to_owned(),
+        })
     }
 }

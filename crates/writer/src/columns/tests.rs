@@ -31,7 +31,9 @@ fn made(
         (None, _) => default_target(&field, format).map_err(told)?,
         (Some(name), ShardFormat::Webdataset) => Target::Field(name.parse().unwrap()),
         (Some(name), ShardFormat::Streaming(_)) => Target::Mds(name.parse().unwrap()),
-        (Some(_), ShardFormat::Parquet) => panic!("Parquet has no encodings"),
+        (Some(_), ShardFormat::Parquet | ShardFormat::Megatron) => {
+            panic!("tables have no encodings")
+        }
     };
     let column = ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(told)?;
     let encoded_column = column

@@ -45,21 +45,29 @@ pub(super) fn stored_type(data_type: &DataType) -> DataType {
 
 /// Returns [`stored_type`] of an inner type, which keeps its dictionaries.
 fn plain_type(data_type: &DataType) -> DataType {
-    let plain = |field: &FieldRef| -> FieldRef {
-        let data_type = plain_type(field.data_type());
-        Arc::new(field.as_ref().clone().with_data_type(data_type))
-    };
     match data_type {
-        DataType::List(field) | DataType::ListView(field) => DataType::List(plain(field)),
-        DataType::LargeList(field) | DataType::LargeListView(field) => {
-            DataType::LargeList(plain(field))
-        }
-        DataType::FixedSizeList(field, len) => DataType::FixedSizeList(plain(field), *len),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain).collect()),
-        DataType::Map(entries, sorted) => DataType::Map(plain(entries), *sorted),
         DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
             DataType::Decimal128(*precision, *scale)
         }
+        other => with_children(other, plain_type),
+    }
+}
+
+/// Returns a type with changed types inside it, in which list views are lists. A type without others inside it stays as
+/// it is.
+pub(super) fn with_children(data_type: &DataType, change: fn(&DataType) -> DataType) -> DataType {
+    let child = |field: &FieldRef| -> FieldRef {
+        let data_type = change(field.data_type());
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    };
+    match data_type {
+        DataType::List(field) | DataType::ListView(field) => DataType::List(child(field)),
+        DataType::LargeList(field) | DataType::LargeListView(field) => {
+            DataType::LargeList(child(field))
+        }
+        DataType::FixedSizeList(field, len) => DataType::FixedSizeList(child(field), *len),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(child).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(child(entries), *sorted),
         other => other.clone(),
     }
 }

@@ -32,26 +32,15 @@ pub struct GcOptions {
     pub limits: Limits,
 }
 
-/// The reason why an entry is garbage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GcReason {
-    /// An attempt that was not committed.
-    Attempt,
-    /// A shard that the index does not list.
-    Unlisted,
-    /// A temporary file.
-    Temporary,
-}
-
-impl GcReason {
-    /// Returns the name of the reason.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Attempt => "attempt",
-            Self::Unlisted => "unlisted",
-            Self::Temporary => "temporary",
-        }
+shardmill_core::named_enum! {
+    /// The reason why an entry is garbage.
+    pub enum GcReason {
+        /// An attempt that was not committed.
+        Attempt = "attempt",
+        /// A shard that the index does not list.
+        Unlisted = "unlisted",
+        /// A temporary file.
+        Temporary = "temporary",
     }
 }
 

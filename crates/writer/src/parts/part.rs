@@ -11,7 +11,7 @@ use crate::chunk::{BufferPool, Origin};
 use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::input::RowNumbers;
-use crate::pack::{CutShard, Keys, Packer};
+use crate::pack::{CutShard, Keys, Packer, ShardEnds};
 use crate::record::ShardRecord;
 use crate::rows::RowEncoder;
 use crate::shard::{Scratch, ShardKind, Temps, finish};
@@ -79,7 +79,13 @@ impl PartWriter {
         };
         let keys = Keys::new(encoder.keys(), &builder.key_prefix(), 0);
         Ok(Self {
-            packer: Packer::new(0, &form, options.samples_per_shard, 0, keys),
+            packer: Packer::new(
+                0,
+                &form,
+                ShardEnds::of_samples(options.samples_per_shard),
+                0,
+                keys,
+            ),
             kind: ShardKind::resumable(form),
             place,
             builder: Some(builder),

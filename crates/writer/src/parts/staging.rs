@@ -15,35 +15,17 @@ const MOST_TOKEN_BYTES: usize = 40;
 /// The maximum number of parts of a dataset.
 pub(super) const MOST_PARTS: u64 = 10_000_000;
 
-/// What a commit does if a dataset already exists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SaveMode {
-    /// Returns an error.
-    #[default]
-    Create,
-    /// Adds the new samples after the existing ones.
-    Append,
-    /// Replaces the existing samples. The old shards remain until [`gc`](super::gc) removes them.
-    Overwrite,
-}
-
-impl SaveMode {
-    /// Returns the name: `error`, `append` or `overwrite`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Create => "error",
-            Self::Append => "append",
-            Self::Overwrite => "overwrite",
-        }
-    }
-
-    /// Returns the mode with this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Create, Self::Append, Self::Overwrite]
-            .into_iter()
-            .find(|mode| mode.name() == name)
+shardmill_core::named_enum! {
+    /// What a commit does if a dataset already exists.
+    #[derive(Default)]
+    pub enum SaveMode {
+        /// Returns an error.
+        #[default]
+        Create = "error",
+        /// Adds the new samples after the existing ones.
+        Append = "append",
+        /// Replaces the existing samples. The old shards remain until [`gc`](super::gc) removes them.
+        Overwrite = "overwrite",
     }
 }
 
@@ -187,7 +169,7 @@ impl Staging {
             names.ok_or_else(|| wrong("`names` is missing or unknown"))?,
         )?;
         staging.mode = string("mode")
-            .and_then(SaveMode::parse)
+            .and_then(SaveMode::from_name)
             .ok_or_else(|| wrong("`mode` is missing or unknown"))?;
         staging.first_part = value
             .get("first_part")

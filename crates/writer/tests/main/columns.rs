@@ -11,7 +11,7 @@ use shardmill_mds::{Column, Encoding, ShardConfig};
 use shardmill_storage::{CancelToken, Dir, Place};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
-    Output, Position, Published, Resources, RowEncoder, RowNumbers, Target, WriteError,
+    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, Target, WriteError,
     default_target, run,
 };
 
@@ -98,7 +98,7 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
         temp_folder: "work",
         splits: &[String::new()],
         form: Arc::new(config).into(),
-        samples_per_shard: None,
+        ends: ShardEnds::Size,
         at: None,
         key_prefix: "",
     };

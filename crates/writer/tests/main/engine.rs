@@ -13,8 +13,8 @@ use shardmill_mds::{
 use shardmill_storage::{CancelToken, Dir, Place, StorageError};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
-    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardForm, WriteError, Written,
-    default_target, run,
+    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, ShardForm,
+    WriteError, Written, default_target, run,
 };
 
 use crate::naive::{self, NaiveShard};
@@ -196,7 +196,7 @@ pub(crate) fn convert_to(
         temp_folder: "work",
         splits: &splits,
         form,
-        samples_per_shard: None,
+        ends: ShardEnds::Size,
         at: None,
         key_prefix: "",
     };

@@ -15,7 +15,7 @@ use shardmill_webdataset::{
 };
 use shardmill_writer::{
     Base, Batches, ColumnEncoder, DatasetIndex, Input, InputBatch, Output, Resources, RowEncoder,
-    RowNumbers, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target, WriteError,
+    RowNumbers, ShardEnds, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target, WriteError,
     default_field, run,
 };
 
@@ -267,7 +267,7 @@ fn write_one(columns: Vec<(&str, ArrayRef)>) -> (DatasetIndex, Vec<u8>) {
         temp_folder: "work",
         splits: &[String::new()],
         form,
-        samples_per_shard: None,
+        ends: ShardEnds::Size,
         at: None,
         key_prefix: "",
     };

@@ -1,4 +1,4 @@
-//! Applies the null policies to rows before they are encoded.
+//! Nulls before rows are encoded: they are filled, marked in a column of their own, or their rows are dropped.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,32 +13,41 @@ use arrow::compute::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
+use shardmill_mds::Encoding;
+
+use crate::columns::{FieldEncoding, Target};
 
 /// The policy for the nulls of one column.
 #[derive(Clone, Debug)]
-pub(crate) enum NullPolicy {
+pub enum NullPolicy {
     /// Nulls stay unchanged. The encoder rejects them or can store them.
     Leave,
     /// Nulls become `value`, an array of one element. With `mask`, an additional column marks their rows.
-    Fill { value: ArrayRef, mask: bool },
+    Fill {
+        /// The value, an array of one element.
+        value: ArrayRef,
+        /// Whether a column marks the rows.
+        mask: bool,
+    },
     /// Rows with a null are dropped.
     Drop,
 }
 
 /// The policies of all columns of a source.
 #[derive(Clone, Debug)]
-pub(crate) struct NullPlan {
+pub struct NullPlan {
     policies: Vec<NullPolicy>,
     schema: SchemaRef,
     idle: bool,
 }
 
 /// The suffix of a mask column, which marks the nulls of another column.
-pub(crate) const MASK_SUFFIX: &str = "__is_null";
+pub const MASK_SUFFIX: &str = "__is_null";
 
 impl NullPlan {
     /// Creates a plan for batches of `schema`. In the resulting batches, the mask columns follow all others.
-    pub(crate) fn new(schema: &SchemaRef, policies: Vec<NullPolicy>) -> Self {
+    #[must_use]
+    pub fn new(schema: &SchemaRef, policies: Vec<NullPolicy>) -> Self {
         let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
         for (field, policy) in schema.fields().iter().zip(&policies) {
             if let NullPolicy::Fill { mask: true, .. } = policy {
@@ -57,23 +66,31 @@ impl NullPlan {
     }
 
     /// Returns the schema of the resulting batches. Dictionaries may have been replaced by their values.
-    pub(crate) fn schema(&self) -> &SchemaRef {
+    #[must_use]
+    pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
     /// Returns whether the nulls of a column stay unchanged.
-    pub(crate) fn leaves(&self, column: usize) -> bool {
+    #[must_use]
+    pub fn leaves(&self, column: usize) -> bool {
         matches!(self.policies.get(column), Some(NullPolicy::Leave))
     }
 
-    pub(crate) fn drops(&self) -> bool {
+    /// Returns whether rows are dropped.
+    #[must_use]
+    pub fn drops(&self) -> bool {
         self.policies
             .iter()
             .any(|policy| matches!(policy, NullPolicy::Drop))
     }
 
     /// Applies the plan. If rows were dropped, the second value contains the remaining rows.
-    pub(crate) fn apply(
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of Arrow if the batch does not have the schema of the plan.
+    pub fn apply(
         &self,
         batch: RecordBatch,
     ) -> Result<(RecordBatch, Option<Vec<usize>>), ArrowError> {
@@ -240,7 +257,7 @@ fn range<T: TryInto<usize>>(start: T, end: T) -> Range<usize> {
 
 /// Returns one zero value of a type: 0, false, empty text, no bytes, an array of zeros. Returns `None` for types
 /// without one.
-pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
+fn zero(data_type: &DataType) -> Option<ArrayRef> {
     if let DataType::FixedSizeList(field, len) = data_type {
         let element = zero(field.data_type())?;
         let element = Scalar::new(element);
@@ -274,7 +291,7 @@ const MOST_ZEROS: usize = 1 << 24;
 
 /// Returns one list of zeros that an array encoding can store: of shape `dims`, or with one number if `dims` is empty.
 /// Returns `None` for types that are not lists of numbers.
-pub(crate) fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
+fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
     let (item, size) = match data_type {
         DataType::List(item) | DataType::LargeList(item) => (item, None),
         DataType::FixedSizeList(item, size) => (item, Some(*size)),
@@ -315,7 +332,7 @@ const fn is_list(data_type: &DataType) -> bool {
 }
 
 /// Returns one binary value of `bytes` zero bytes.
-pub(crate) fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
+fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
     let bytes = usize::try_from(bytes)
         .ok()
         .filter(|bytes| *bytes <= MOST_ZEROS)?;
@@ -324,7 +341,8 @@ pub(crate) fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
 }
 
 /// Parses a text as one value of a type.
-pub(crate) fn parse(text: &str, data_type: &DataType) -> Option<ArrayRef> {
+#[must_use]
+pub fn parse_value(text: &str, data_type: &DataType) -> Option<ArrayRef> {
     let strict = CastOptions {
         safe: false,
         ..CastOptions::default()
@@ -336,6 +354,44 @@ pub(crate) fn parse(text: &str, data_type: &DataType) -> Option<ArrayRef> {
     };
     let value = cast_with_options(&array, target, &strict).ok()?;
     (value.null_count() == 0).then_some(value)
+}
+
+/// Returns the value that replaces a masked null: the zero of the type in this encoding. Returns `None` if there is
+/// none. For example, an empty value is not an image.
+#[must_use]
+pub fn masked_value(field: &Field, target: &Target) -> Option<ArrayRef> {
+    let data_type = field.data_type();
+    match target {
+        Target::Mds(Encoding::NdArray { shape, .. }) => {
+            match target_bytes(data_type, target) {
+                Some(bytes) => zero_bytes(data_type, bytes),
+                // An array needs at least one number.
+                None => zeros(data_type, shape.as_deref().unwrap_or_default()),
+            }
+        }
+        Target::Mds(
+            Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl,
+        ) => None,
+        Target::Mds(Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal)
+        | Target::Field(FieldEncoding::Int)
+            if data_type.is_string() =>
+        {
+            parse_value("0", data_type)
+        }
+        _ => zero(data_type),
+    }
+}
+
+/// Returns the size in bytes of an array whose values come as bytes.
+fn target_bytes(data_type: &DataType, target: &Target) -> Option<u64> {
+    let is_binary = matches!(
+        data_type,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView
+    );
+    match target {
+        Target::Mds(encoding) if is_binary => encoding.fixed_size(),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,124 @@
+//! `view` of tables, files and trees.
+
+use super::*;
+
+#[test]
+fn tables_and_trees_are_shown_before_their_conversion() {
+    let place = Place::with_tree();
+    place.parquet("data/rows.parquet", &crate::common::rows(100));
+    place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
+    for (location, samples) in [("data", 100), ("tree", 5), ("lines", 2)] {
+        let view = View::start(&place, location, &[]);
+        let facts = view.get("/api/dataset").json();
+        assert_eq!(
+            (&facts["kind"], &facts["samples"]),
+            (&json!("source"), &json!(samples)),
+            "{location}"
+        );
+        let last = view.get(&format!("/api/samples?from={}", samples - 1));
+        let last = last.json();
+        assert!(
+            last["samples"][0]["fields"][0]["name"].is_string(),
+            "{last}"
+        );
+        // The command line reads the same rows.
+        let inspected = view.get("/api/run/inspect").json();
+        assert_eq!(
+            inspected["output"],
+            json!([place.json(&["inspect", location, "--json"])])
+        );
+    }
+    let view = View::start(&place, "data", &[]);
+    assert_eq!(view.fields(42)["id"]["text"], "42");
+    assert_eq!(view.fields(3)["id"]["text"], "3");
+}
+
+#[test]
+fn rows_that_meet_a_condition_keep_their_numbers() {
+    let place = Place::with_tree();
+    place.parquet("data/rows.parquet", &crate::common::rows(100));
+    place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": null}\n{\"a\": 3}\n");
+    for (location, format, condition, numbers) in [
+        ("data", json!("parquet"), "score > 9.75", json!([98, 99])),
+        (
+            "data/rows.parquet",
+            json!(null),
+            "id % 50 = 7",
+            json!([7, 57]),
+        ),
+        ("lines", json!(null), "a IS NOT NULL", json!([0, 2])),
+        ("tree", json!(null), "__key__ = 'b/1'", json!([3])),
+    ] {
+        let page = View::start(&place, location, &[]);
+        assert_eq!(page.get("/api/dataset").json()["format"], format);
+        let encoded = condition
+            .replace('%', "%25")
+            .replace(' ', "+")
+            .replace('=', "%3D");
+        let found = page.get(&format!("/api/select?where={encoded}")).json();
+        assert_eq!(
+            found["samples"],
+            numbers.as_array().unwrap().len(),
+            "{found}"
+        );
+        let listed = page
+            .get(&format!("/api/samples?count=9&where={encoded}"))
+            .json();
+        let listed = listed["samples"].as_array().unwrap().iter();
+        let listed: Value = listed.map(|sample| sample["number"].clone()).collect();
+        assert_eq!(listed, numbers, "{location}");
+        // The downloaded file is the one that the command writes, and the page of the view has these rows.
+        let file = page.get(&format!("/api/view?where={encoded}"));
+        place.ok(&[
+            "select",
+            location,
+            "--where",
+            condition,
+            "-o",
+            "v",
+            "--overwrite",
+        ]);
+        assert_eq!(file.body, place.read("v"), "{location}");
+        check_refusal(&page, &place, location);
+
+        let chosen = View::with(&place, &[location, "--view", "v"], &[]);
+        assert_eq!(
+            chosen.get("/api/dataset").json()["samples"],
+            found["samples"]
+        );
+        let first = numbers[0].as_u64().unwrap();
+        assert_eq!(chosen.fields(0), page.fields(first), "{location}");
+        let within = chosen
+            .get("/api/samples?count=9&where=__sample__+%3E+0")
+            .json();
+        let expected = numbers
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|number| **number != 0)
+            .count();
+        let within = within["samples"].as_array().unwrap();
+        assert_eq!(within.len(), expected, "{location}");
+        assert_eq!(
+            within.last().unwrap()["number"],
+            numbers.as_array().unwrap().len() - 1
+        );
+    }
+    let lines = View::start(&place, "lines", &[]);
+    let frequent = lines.get("/api/frequent?column=a&limit=10").json();
+    let nulls = json!({ "text": null, "count": 1 });
+    assert!(
+        frequent["values"].as_array().unwrap().contains(&nulls),
+        "{frequent}"
+    );
+}
+
+#[test]
+fn a_condition_on_rows_that_have_changed_is_refused() {
+    let place = Place::new();
+    place.parquet("data/a.parquet", &crate::common::rows(10));
+    let page = View::start(&place, "data", &[]);
+    place.parquet("data/b.parquet", &crate::common::rows(10));
+    let failed = page.get("/api/select?where=id+%3C+3").json();
+    assert_eq!(failed["error"]["id"], "file-changed", "{failed}");
+}

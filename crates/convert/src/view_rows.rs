@@ -1,0 +1,163 @@
+//! The rows of a table, of files or of a tree that a view selects.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::BooleanArray;
+use arrow::array::BooleanBufferBuilder;
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use shardmill_dataset::{DatasetError, DatasetProblem, LiveSamples};
+use shardmill_source::{RowPlace, Rows, Source, SourceDescription, SourceError, Unit, unit_rows};
+
+use crate::error::ConvertError;
+
+/// Returns the rows of a source that are live, numbered from 0. `location` is the source in messages.
+///
+/// # Errors
+///
+/// Errors of counting rows; [`DatasetProblem::FileChanged`] if the source has another number of rows.
+pub fn live_rows(
+    source: Arc<dyn Source>,
+    live: LiveSamples,
+    location: &str,
+) -> Result<Arc<dyn Source>, ConvertError> {
+    let mut starts = Vec::with_capacity(source.units().len());
+    let mut units = source.units().to_vec();
+    let mut start = 0;
+    for (unit, rows) in units.iter_mut().zip(unit_rows(&*source)?) {
+        starts.push(start..start + rows);
+        start += rows;
+        // Rows between those of the view are missing.
+        unit.first_row = None;
+        unit.rows = Some(live.count_in(starts.last().unwrap_or(&(0..0))));
+    }
+    if start != live.stored() {
+        let reason = "rows were added or removed while it was opened";
+        let changed: DatasetError = DatasetProblem::FileChanged.at(location, reason);
+        return Err(changed.into());
+    }
+    let mut description = source.description().clone();
+    description.rows = Some(live.len());
+    Ok(Arc::new(LiveRows {
+        source,
+        live,
+        units,
+        stored: starts,
+        description,
+    }))
+}
+
+struct LiveRows {
+    source: Arc<dyn Source>,
+    live: LiveSamples,
+    units: Vec<Unit>,
+    /// The stored rows of each unit.
+    stored: Vec<Range<u64>>,
+    description: SourceDescription,
+}
+
+impl LiveRows {
+    fn stored(&self, unit: usize) -> Range<u64> {
+        self.stored.get(unit).cloned().unwrap_or_default()
+    }
+
+    fn restricted(&self, unit: usize, rows: Box<dyn Rows>) -> Box<dyn Rows> {
+        let stored = self.stored(unit);
+        Box::new(UnitRows {
+            rows,
+            next: stored.start,
+            left: self.live.count_in(&stored),
+            live: self.live.clone(),
+        })
+    }
+}
+
+impl Source for LiveRows {
+    fn schema(&self) -> SchemaRef {
+        self.source.schema()
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn prepare(&self, go_on: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+        self.source.prepare(go_on)
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        Ok(self.restricted(unit, self.source.open_unit(unit)?))
+    }
+
+    fn open_columns(
+        &self,
+        unit: usize,
+        columns: &[usize],
+    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
+        let rows = self.source.open_columns(unit, columns)?;
+        Ok(rows.map(|rows| self.restricted(unit, rows)))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        // The nulls of other rows are counted too.
+        self.source.null_count(column).filter(|nulls| *nulls == 0)
+    }
+
+    fn place(&self, unit: usize, row: u64) -> RowPlace {
+        let start = self.stored(unit).start;
+        let stored = self.live.stored_number(self.live.live_before(start) + row);
+        self.source.place(unit, stored.saturating_sub(start))
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+/// The live rows of a unit.
+struct UnitRows {
+    rows: Box<dyn Rows>,
+    /// The stored number of the next row.
+    next: u64,
+    /// The live rows that are not read yet.
+    left: u64,
+    live: LiveSamples,
+}
+
+impl Rows for UnitRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        while self.left > 0 {
+            let Some(batch) = self.rows.next_batch()? else {
+                break;
+            };
+            let stored = self.next..self.next + batch.num_rows() as u64;
+            self.next = stored.end;
+            let found = self.live.count_in(&stored);
+            self.left = self.left.saturating_sub(found);
+            if found == batch.num_rows() as u64 {
+                return Ok(Some(batch));
+            }
+            if found == 0 {
+                continue;
+            }
+            let mut chosen = BooleanBufferBuilder::new(batch.num_rows());
+            let mut at = stored.start;
+            let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+            for range in self.live.live_ranges(stored.clone()) {
+                chosen.append_n(count(range.start - at), false);
+                chosen.append_n(count(range.end - range.start), true);
+                at = range.end;
+            }
+            chosen.append_n(count(stored.end - at), false);
+            let chosen = BooleanArray::new(chosen.finish(), None);
+            let batch = filter_record_batch(&batch, &chosen);
+            let batch = batch.map_err(|error| SourceError::Bug {
+                what: format!("rows of a view: {error}"),
+            })?;
+            return Ok(Some(batch));
+        }
+        Ok(None)
+    }
+}
