@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
+from shardmill._foreign import served
 from shardmill._runs import in_keywords, options_of, run
 from shardmill.base import _arguments as check
 from shardmill.reports import (
@@ -59,6 +60,9 @@ def convert(
     csv_nulls: Sequence[str] = (),
     csv_header: bool = True,
     infer_rows: int = 100_000,
+    variables: Sequence[str] = (),
+    window: Optional[Mapping[str, int]] = None,
+    stride: Optional[Mapping[str, int]] = None,
     nulls: str = 'error',
     null_as: Optional[Mapping[str, Any]] = None,
     lengths: Sequence[str] = (),
@@ -78,6 +82,7 @@ def convert(
     size_limit: Union[int, str, None] = '64MiB',
     row_group_size: Union[int, str, None] = None,
     samples_per_shard: Optional[int] = None,
+    keep_row_groups: bool = False,
     shard_pattern: Optional[str] = None,
     names: str = 'portable',
     index_for: Sequence[str] = (),
@@ -100,11 +105,12 @@ def convert(
     point from which the same call continues. A call for a finished conversion writes nothing.
 
     Args:
-        source: A file, a directory or a prefix in a store, or several of them, which are read in this order.
+        source: A file, a directory or a prefix in a store, or several of them, which are read in this order. Other
+            URLs are read through fsspec, if it is installed.
         out: The directory or the prefix in a store that receives the shards and ``index.json``.
         columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
             By default all columns are written, in the default encodings of their types.
-        to: The format: ``mds``, ``webdataset``, ``parquet``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
+        to: The format: ``mds``, ``webdataset``, ``parquet``, ``megatron``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
         source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
         include: Patterns of the files to read, relative to the source. Defaults to all files.
         exclude: Patterns of files to leave out, relative to the source; they win over ``include``.
@@ -121,6 +127,9 @@ def convert(
         csv_nulls: Unquoted texts of CSV that mean null. Defaults to an empty text.
         csv_header: Whether the first line of CSV has the names of the columns.
         infer_rows: The rows from which types are inferred, in CSV, JSON lines and TFRecord files above 64 MiB.
+        variables: The arrays of a Zarr store whose windows become columns; ``source_kind`` is ``zarr``.
+        window: The size of a window along dimensions of a Zarr store, such as ``{'time': 24, 'lat': 64}``.
+        stride: How far windows move along dimensions. Defaults to their size.
         nulls: What to do with nulls: ``error``, ``mask``, ``drop``, or ``omit`` for WebDataset.
         null_as: The values to store for nulls, by column.
         lengths: The columns whose lengths are kept beside the index, for `shardmill.lengths`.
@@ -140,6 +149,8 @@ def convert(
         size_limit: The maximum raw bytes per shard, as a number or as text such as ``64MiB``; ``None`` for no limit.
         row_group_size: The maximum raw bytes of a row group of ``parquet``. Defaults to ``64MiB``.
         samples_per_shard: The maximum number of samples per shard.
+        keep_row_groups: Whether each row group of the source is a shard, so that the samples have the order of the
+            table in place.
         shard_pattern: The names of tar files. Defaults to ``shard-%06d.tar``.
         names: The keys and fields that are allowed in tar files: ``portable`` or ``any``.
         index_for: Other readers of WebDataset whose indexes are also written: ``wids``, ``dali``, ``energon``,
@@ -181,6 +192,8 @@ def convert(
         csv_delimiter=csv_delimiter,
         csv_no_header=not check.flag('csv_header', csv_header),
         infer_rows=infer_rows,
+        window=_steps(window),
+        stride=_steps(stride),
         nulls=nulls,
         tokenize=check.path_or_none('tokenize', tokenize),
         text=text,
@@ -197,6 +210,7 @@ def convert(
         size_limit='none' if size_limit is None else size_limit,
         row_group_size=row_group_size,
         samples_per_shard=samples_per_shard,
+        keep_row_groups=check.flag('keep_row_groups', keep_row_groups),
         shard_pattern=shard_pattern,
         names=names,
         index_for=_listed(index_for) or None,
@@ -215,17 +229,27 @@ def convert(
     options += _files(include, exclude, group, follow_links)
     options += [f'--column={_column(name, column)}' for name, column in _pairs(columns)]
     options += [f'--csv-null={text}' for text in check.texts('csv_nulls', csv_nulls)]
+    options += [f'--variable={name}' for name in check.texts('variables', variables)]
     options += [f'--lengths={column}' for column in check.texts('lengths', lengths)]
     options += [f'--video={column}' for column in check.texts('video', video)]
     options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
-    done = run(
-        'convert',
-        options,
-        [*_places('source', source), check.path('out', out)],
-        storage_options=storage_options,
-        progress=progress,
-    )
+    place = check.path('out', out)
+    with served(_places('source', source), place) as (sources, settings):
+        if settings is not None:
+            settings = {**(storage_options or {}), **settings}
+        done = run(
+            'convert',
+            options,
+            [*sources, place],
+            storage_options=settings or storage_options,
+            progress=progress,
+        )
     return ConvertReport.from_json(done.only())
+
+
+def _steps(steps: Optional[Mapping[str, int]]) -> Optional[str]:
+    """Returns numbers by dimension as text."""
+    return ','.join(f'{name}={number}' for name, number in (steps or {}).items()) or None
 
 
 def _files(
@@ -342,6 +366,7 @@ def plan(
     *,
     epochs: int = 3,
     cache_limit: Union[int, str, None] = None,
+    peers: bool = False,
     bandwidth: Union[int, str] = '1GB/s',
     latency: Union[float, str] = 0.03,
     connections: int = 64,
@@ -379,6 +404,7 @@ def plan(
         epochs: The number of epochs.
         cache_limit: The maximum size of the cache of a node, in bytes or as text such as ``500GB``; ``None`` for no
             limit.
+        peers: Whether the nodes share their caches, as with ``peers`` of `StreamingDataset`.
         bandwidth: The network bandwidth of a node, in bytes per second or as text such as ``1GB/s``.
         latency: The time from a request to its first byte, in seconds or as text such as ``30ms``.
         connections: The number of shards that a node fetches at a time.
@@ -402,6 +428,7 @@ def plan(
     options = options_of(
         epochs=epochs,
         cache_limit=cache_limit,
+        peers=check.flag('peers', peers),
         bandwidth=bandwidth,
         latency=latency,
         connections=connections,

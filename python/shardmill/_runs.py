@@ -29,6 +29,7 @@ _KEYWORDS = {
     'csv_null': 'csv_nulls',
     'from': 'source_kind',
     'storage_option': 'storage_options',
+    'variable': 'variables',
     'version': 'delta_version',
 }
 #: How many of the last lines of other output an internal error shows.

@@ -6,13 +6,15 @@ import html
 import json
 import os
 import subprocess
+import tempfile
 import weakref
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from shardmill._program import find_program
 from shardmill._runs import SETTINGS, error_of
 from shardmill.base import _arguments as check
 from shardmill.errors import InternalError
+from shardmill.views import View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,12 +39,17 @@ class Viewer:
     height: int
 
     def __init__(
-        self, location: str, address: str, height: int, process: subprocess.Popen[str]
+        self,
+        location: str,
+        address: str,
+        height: int,
+        process: subprocess.Popen[str],
+        folder: Optional[tempfile.TemporaryDirectory[str]] = None,
     ) -> None:
         self.location = location
         self.address = address
         self.height = height
-        self._end = weakref.finalize(self, _end, process)
+        self._end = weakref.finalize(self, _end, process, folder)
 
     def __repr__(self) -> str:
         return f'Viewer({self.location!r}, address={self.address!r})'
@@ -75,6 +82,7 @@ def view(
     *,
     height: int = 720,
     with_deleted: bool = False,
+    view: Optional[Union[Path, View]] = None,
     compare: Optional[Path] = None,
     tokenizer: Optional[Path] = None,
     cache: Optional[Path] = None,
@@ -89,6 +97,7 @@ def view(
         location: A dataset, tar files or a source, in a directory or in a store.
         height: The height of the frame in a notebook, in pixels.
         with_deleted: Whether to also show deleted samples.
+        view: A view, or its file, whose samples alone are shown and numbered. Not with `compare`.
         compare: A dataset or source to compare with on a page of its own.
         tokenizer: A tokenizer file (``tokenizer.json``) that shows columns of token ids as text.
         cache: The ``local`` folder of a run. The page shows which shards are in it.
@@ -102,7 +111,15 @@ def view(
     place = check.path('location', location)
     pixels = check.whole('height', height, 1)
     options = ['--with-deleted'] if check.flag('with_deleted', with_deleted) else []
+    folder = None
+    if isinstance(view, View):
+        folder = tempfile.TemporaryDirectory(prefix='shardmill-view-')
+        data = view.to_bytes()
+        view = os.path.join(folder.name, 'samples.view')
+        with open(view, 'wb') as file:
+            file.write(data)
     for name, value in (
+        ('view', check.path_or_none('view', view)),
         ('compare', check.path_or_none('compare', compare)),
         ('tokenizer', check.path_or_none('tokenizer', tokenizer)),
         ('cache', check.path_or_none('cache', cache)),
@@ -129,8 +146,10 @@ def view(
     if line:
         process.stdout.close()
         process.stderr.close()
-        return Viewer(place, str(json.loads(line)['url']), pixels, process)
+        return Viewer(place, str(json.loads(line)['url']), pixels, process, folder)
     _, errors = process.communicate()
+    if folder is not None:
+        folder.cleanup()
     for error in errors.splitlines():
         try:
             found = json.loads(error)['error']
@@ -140,6 +159,10 @@ def view(
     raise InternalError(f'`shardmill view` ended with exit status {process.returncode}:\n{errors}')
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(
+    process: subprocess.Popen[str], folder: Optional[tempfile.TemporaryDirectory[str]]
+) -> None:
     process.terminate()
     process.wait()
+    if folder is not None:
+        folder.cleanup()

@@ -522,6 +522,25 @@ class NodePlan(Report):
 
 
 @dataclass(frozen=True)
+class PeersEpochPlan(Report):
+    """The forecast of an epoch for nodes that share their caches.
+
+    Attributes:
+        epoch: The number of the epoch.
+        store_shards: The shards that all nodes together fetch from the store.
+        store_bytes: Their bytes.
+        peer_shards: The shards that nodes fetch from other nodes.
+        peer_bytes: Their bytes.
+    """
+
+    epoch: int
+    store_shards: int
+    store_bytes: int
+    peer_shards: int
+    peer_bytes: int
+
+
+@dataclass(frozen=True)
 class PlanReport(Report):
     """The forecast of a training run.
 
@@ -534,6 +553,7 @@ class PlanReport(Report):
         epochs: The samples of each epoch.
         nodes: The first nodes.
         advice: What would make the run faster or cheaper.
+        peers: With ``peers=True``, the epochs of all nodes together.
         quality: The order compared with a full shuffle: ``neighbours``, ``windows``, ``labels``, ``blocks`` and
             ``recommended``, as in ``shardmill plan --quality --json``. ``None`` if it was not measured.
         json: The report of ``shardmill plan --json``, with the order, the assumptions and the course of time.
@@ -548,6 +568,7 @@ class PlanReport(Report):
     nodes: tuple[NodePlan, ...]
     advice: tuple[str, ...]
     json: Mapping[str, Any] = field(repr=False, compare=False)
+    peers: tuple[PeersEpochPlan, ...] = ()
     quality: Optional[Mapping[str, Any]] = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -557,6 +578,7 @@ class PlanReport(Report):
             found,
             epochs=_all(EpochPlan, found['epochs']),
             nodes=_all(NodePlan, found['nodes']),
+            peers=_all(PeersEpochPlan, found.get('peers', ())),
             **other,
         )
 

@@ -55,7 +55,7 @@ class ColumnSchema:
             store their own type.
         shape: The shape of each value, which is ``()`` for a number; ``None`` for other values, and for arrays that
             store their own shape.
-        nullable: Whether samples may lack it.
+        nullable: Whether samples may lack it, or have ``None``.
         other_encodings: Its encodings in other shards.
     """
 
@@ -156,16 +156,27 @@ class Schema(Mapping[str, ColumnSchema]):
         self._columns = {column.name: column for column in columns}
 
     @classmethod
-    def of_shards(cls, found: Sequence[tuple[str, Sequence[tuple[str, str, bool]]]]) -> Schema:
+    def of_shards(
+        cls,
+        found: Sequence[tuple[str, Sequence[tuple[str, str, bool, Optional[str]]]]],
+        *,
+        is_stored: bool = False,
+    ) -> Schema:
         """Merges the columns of different shards.
 
         Args:
-            found: The format of the shards, and the name and encoding of each column, and whether every sample has it.
+            found: The format of the shards, and of each column the name, the encoding, whether every sample has it, and
+                the column that marks its nulls if samples have ``None`` for them.
+            is_stored: Whether columns that mark nulls are included, which samples do not have.
         """
         encodings: dict[str, list[str]] = {}
         always: dict[str, int] = {}
         for form, columns in found:
-            for name, given, is_always in columns:
+            masks = set() if is_stored else {mask for *_, mask in columns}
+            for name, given, has_value, mask in columns:
+                if name in masks:
+                    continue
+                is_always = has_value and (is_stored or mask is None)
                 encoding = field_encoding(name) if form == 'webdataset' else given
                 known = encodings.setdefault(name, [])
                 if encoding not in known:

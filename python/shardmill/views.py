@@ -130,24 +130,26 @@ def select(
     key_column: str = '__key__',
     samples: Optional[Iterable[int]] = None,
     with_deleted: bool = False,
+    delta_version: Optional[int] = None,
     out: Optional[Path] = None,
     overwrite: bool = False,
     jobs: Optional[int] = None,
     storage_options: Optional[Mapping[str, str]] = None,
     progress: Optional[bool] = None,
 ) -> View:
-    """Selects samples of a dataset.
+    """Selects samples of a dataset, or rows of a table that is read in place.
 
     With several conditions, a sample has to meet all of them.
 
     Args:
-        location: The dataset, in a directory or in a store.
+        location: The dataset, folder of Parquet files or Delta table, in a directory or in a store.
         where: Selects the samples for which this SQL expression over their columns is true. ``__sample__`` is the
             number of the sample.
         keys: Selects the samples with these keys.
         key_column: The column with the keys.
         samples: Selects the samples with these numbers.
         with_deleted: Whether to also number and select deleted samples. They are read only with ``with_deleted``.
+        delta_version: The version of a Delta table. Defaults to the latest.
         out: A local file to write the view to.
         overwrite: Whether to replace an existing file.
         jobs: The number of threads. Defaults to one for each core.
@@ -173,6 +175,7 @@ def select(
             where=where,
             key_column=key_column,
             with_deleted=check.flag('with_deleted', with_deleted),
+            delta_version=check.whole_or_none('delta_version', delta_version, 0),
             overwrite=check.flag('overwrite', overwrite),
             jobs=jobs,
             out=path,

@@ -1,4 +1,4 @@
-//! The batches of an epoch.
+//! Returns the batches of an epoch to Python, and pins the raw files of the last ones.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -16,7 +16,7 @@ use shardmill_mmap::{Buffer, Pool};
 use shardmill_reader::{Batch, BatchData, BatchWindow, ColumnData};
 
 use crate::block::{Block, type_string};
-use crate::errors::{bug, raise_with};
+use crate::errors::{bug, null_value, raise_with};
 use crate::windows::{merged, padding_of, stacked, width_of};
 
 /// The size of the memory pool for arrays with a shape in each value, in bytes.
@@ -46,6 +46,10 @@ pub(crate) struct Column {
     key: Py<PyString>,
     kind: Kind,
     size: Option<usize>,
+    /// The position of the column that marks its nulls.
+    null_mask: Option<usize>,
+    /// Whether it marks the nulls of another column, and is none of the samples.
+    is_mask: bool,
 }
 
 /// The compiled columns of a schema.
@@ -77,6 +81,8 @@ pub(crate) struct Decoder {
     decode_line: Py<PyAny>,
     /// `decode_field(field, data)` for fields of tar files; without it fields are bytes.
     decode_field: Option<Py<PyAny>>,
+    /// Whether columns that mark nulls are columns of the samples, and nulls are zeros.
+    shows_masks: bool,
     plans: Mutex<Plans>,
     pool: Arc<Pool>,
     limits: Limits,
@@ -90,6 +96,17 @@ enum Ready {
     Values(ColumnData),
 }
 
+/// Which values of a column of a batch are null.
+struct Nulls {
+    /// 1 for each null.
+    marks: Vec<u8>,
+    /// The first sample with a null.
+    first: u64,
+}
+
+/// The mark of a list of numbers with a null inside.
+const NULL_INSIDE: u8 = 2;
+
 /// A batch whose columns are ready for conversion to objects.
 pub(crate) struct ReadyBatch {
     samples: usize,
@@ -98,7 +115,7 @@ pub(crate) struct ReadyBatch {
 }
 
 enum ReadyData {
-    Columns(Arc<Plan>, Vec<Ready>),
+    Columns(Arc<Plan>, Vec<(Ready, Option<Nulls>)>),
     Samples(Vec<Arc<Plan>>, Vec<u64>, Buffer),
 }
 
@@ -111,10 +128,17 @@ impl Decoder {
             decode_value,
             decode_line,
             decode_field,
+            shows_masks: false,
             plans: Mutex::new(HashMap::new()),
             pool: Pool::new(POOL_BYTES),
             limits,
         }
+    }
+
+    /// Returns the decoder for which columns that mark nulls are columns like others.
+    pub(crate) fn with_masks(mut self) -> Self {
+        self.shows_masks = true;
+        self
     }
 
     /// Returns the plan for a schema.
@@ -125,7 +149,12 @@ impl Decoder {
         if let Some(plan) = known(&self.plans.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(plan);
         }
-        let plan = Arc::new(compile(py, schema, self.decode_field.is_some())?);
+        let plan = Arc::new(compile(
+            py,
+            schema,
+            self.decode_field.is_some(),
+            self.shows_masks,
+        )?);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = plans
             .entry(place)
@@ -154,10 +183,19 @@ impl Decoder {
                 let Plan::Columns(kinds) = &*plan else {
                     return Err(bug("lines in columns"));
                 };
+                let nulls = kinds
+                    .iter()
+                    .map(|column| nulls_of(column, &columns, &sample_of));
+                let nulls = nulls.collect::<PyResult<Vec<_>>>()?;
                 let mut ready = Vec::with_capacity(columns.len());
-                for (column, data) in kinds.iter().zip(columns) {
+                for ((column, data), nulls) in kinds.iter().zip(columns).zip(nulls) {
                     let width = width_of(window.as_ref(), &column.name);
-                    ready.push(self.ready_column(column, data, (samples, width), &sample_of)?);
+                    let values = match (&column.kind, &nulls) {
+                        // The zero in place of a null has another shape.
+                        (Kind::AnyArray(_), Some(_)) => Ready::Values(data),
+                        _ => self.ready_column(column, data, (samples, width), &sample_of)?,
+                    };
+                    ready.push((values, nulls));
                 }
                 ReadyData::Columns(plan, ready)
             }
@@ -254,9 +292,12 @@ impl Decoder {
                     dicts.push(PyDict::new(py));
                 }
                 let window = batch.window.as_ref();
-                for (column, data) in columns.iter().zip(ready) {
+                for (column, (data, nulls)) in columns.iter().zip(ready) {
+                    if column.is_mask {
+                        continue;
+                    }
                     let width = width_of(window, &column.name);
-                    self.fill_column(py, column, data, &dicts, width)?;
+                    self.fill_column(py, column, (data, nulls), &dicts, width)?;
                     if let Some((name, mask)) = padding_of(py, window, &column.name, samples)? {
                         for (dict, flags) in dicts.iter().zip(mask.try_iter()?) {
                             dict.set_item(&name, flags?)?;
@@ -289,7 +330,7 @@ impl Decoder {
         &self,
         py: Python<'py>,
         column: &Column,
-        data: Ready,
+        (data, nulls): (Ready, Option<Nulls>),
         dicts: &[Bound<'py, PyDict>],
         width: Option<usize>,
     ) -> PyResult<()> {
@@ -303,8 +344,15 @@ impl Decoder {
             }
             Ready::Values(data) => {
                 for (place, dict) in dicts.iter().enumerate() {
-                    dict.set_item(key, self.value_of(py, column, &data, place, width)?)?;
+                    if !is_null(nulls.as_ref(), place) {
+                        dict.set_item(key, self.value_of(py, column, &data, place, width)?)?;
+                    }
                 }
+            }
+        }
+        for (place, dict) in dicts.iter().enumerate() {
+            if is_null(nulls.as_ref(), place) {
+                dict.set_item(key, py.None())?;
             }
         }
         Ok(())
@@ -369,12 +417,15 @@ impl Decoder {
             return Err(bug("lines in columns"));
         };
         let dict = PyDict::new(py);
-        for (column, data) in columns.iter().zip(ready) {
-            if only.is_some_and(|only| !only.contains(&column.name)) {
+        for (column, (data, nulls)) in columns.iter().zip(ready) {
+            if column.is_mask || only.is_some_and(|only| !only.contains(&column.name)) {
                 continue;
             }
             let key = column.key.bind(py);
             match data {
+                Ready::Numbers(..) if let Some(nulls) = nulls => {
+                    return Err(null_in_batch(column, nulls.first));
+                }
                 Ready::Numbers(buffer, dtype, shape) => {
                     dict.set_item(key, block(py, buffer, dtype, shape, samples)?)?;
                 }
@@ -382,7 +433,12 @@ impl Decoder {
                     let list = PyList::empty(py);
                     let width = width_of(window, &column.name);
                     for place in 0..samples {
-                        list.append(self.value_of(py, column, &data, place, width)?)?;
+                        match is_null(nulls.as_ref(), place) {
+                            true => list.append(py.None())?,
+                            false => {
+                                list.append(self.value_of(py, column, &data, place, width)?)?;
+                            }
+                        }
                     }
                     dict.set_item(key, list)?;
                 }
@@ -410,6 +466,7 @@ impl Decoder {
             raise_with(ErrorKind::Corrupt, "sample-size", message)
         };
         let dict = PyDict::new(py);
+        let mut cells = Vec::with_capacity(columns.len());
         let variable = columns.iter().filter(|column| column.size.is_none());
         let mut head = sample;
         let mut rest = sample.get(variable.count() * 4..).ok_or_else(short)?;
@@ -424,11 +481,23 @@ impl Decoder {
             };
             let (value, tail) = rest.split_at_checked(size).ok_or_else(short)?;
             rest = tail;
-            dict.set_item(column.key.bind(py), self.value(py, column, value)?)?;
+            cells.push(value);
         }
         if !rest.is_empty() {
             let message = format!("a sample has {} bytes after its columns", rest.len());
             return Err(raise_with(ErrorKind::Corrupt, "sample-size", message));
+        }
+        for (column, value) in columns.iter().zip(&cells) {
+            if column.is_mask {
+                continue;
+            }
+            let mark = column.null_mask.and_then(|at| cells.get(at)?.first());
+            let value = match mark.copied() {
+                None | Some(0) => self.value(py, column, value)?,
+                Some(NULL_INSIDE) => return Err(null_inside(column, None)),
+                Some(_) => py.None().into_bound(py),
+            };
+            dict.set_item(column.key.bind(py), value)?;
         }
         Ok(dict.into_any())
     }
@@ -478,12 +547,19 @@ impl Decoder {
     }
 }
 
-fn compile(py: Python<'_>, schema: &Schema, decodes_fields: bool) -> PyResult<Plan> {
+fn compile(
+    py: Python<'_>,
+    schema: &Schema,
+    decodes_fields: bool,
+    shows_masks: bool,
+) -> PyResult<Plan> {
     let column = |name: &str, size, kind| Column {
         name: name.to_owned(),
         key: PyString::intern(py, name).unbind(),
         size,
         kind,
+        null_mask: None,
+        is_mask: false,
     };
     let field = || {
         if decodes_fields {
@@ -521,7 +597,61 @@ fn compile(py: Python<'_>, schema: &Schema, decodes_fields: bool) -> PyResult<Pl
         };
         column(&each.name, each.size, kind)
     });
-    Ok(Plan::Columns(compiled.collect()))
+    let mut compiled: Vec<Column> = compiled.collect();
+    if !shows_masks {
+        for (place, each) in columns.iter().enumerate() {
+            if let Some(mask) = each.null_mask.and_then(|at| compiled.get_mut(at)) {
+                mask.is_mask = true;
+                compiled[place].null_mask = each.null_mask;
+            }
+        }
+    }
+    Ok(Plan::Columns(compiled))
+}
+
+/// Returns which values of a column are null; `None` if none is.
+fn nulls_of(
+    column: &Column,
+    columns: &[ColumnData],
+    sample_of: &dyn Fn(usize) -> u64,
+) -> PyResult<Option<Nulls>> {
+    let Some(ColumnData::Fixed { bytes, .. }) = column.null_mask.and_then(|at| columns.get(at))
+    else {
+        return Ok(None);
+    };
+    let marks = bytes.as_slice();
+    if let Some(place) = marks.iter().position(|mark| *mark == NULL_INSIDE) {
+        return Err(null_inside(column, Some(sample_of(place))));
+    }
+    let first = marks.iter().position(|mark| *mark != 0);
+    Ok(first.map(|place| Nulls {
+        marks: marks.to_vec(),
+        first: sample_of(place),
+    }))
+}
+
+fn is_null(nulls: Option<&Nulls>, place: usize) -> bool {
+    nulls.is_some_and(|nulls| nulls.marks.get(place).is_some_and(|mark| *mark != 0))
+}
+
+fn null_in_batch(column: &Column, sample: u64) -> PyErr {
+    let message = format!(
+        "sample {sample}: column `{}` is null, and a batch of numbers has no place for it",
+        column.name
+    );
+    let hint = "pass nulls='mask' for zeros and a column that marks them, replace the null in get_item, or pass a \
+                collate_fn";
+    null_value(&message, &column.name, hint)
+}
+
+fn null_inside(column: &Column, sample: Option<u64>) -> PyErr {
+    let sample = sample.map_or(String::new(), |sample| format!("sample {sample}: "));
+    let message = format!(
+        "{sample}column `{}`: a list of numbers has a null inside, and an array has no place for it",
+        column.name
+    );
+    let hint = "pass nulls='mask' for zeros and a column that marks them";
+    null_value(&message, &column.name, hint)
 }
 
 /// Returns the layout for `decode_line`: `(format, names, encodings, separator, newline)`.

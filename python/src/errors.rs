@@ -44,6 +44,20 @@ pub(crate) fn raise_with(kind: ErrorKind, id: &'static str, message: String) -> 
     })
 }
 
+/// Creates the exception for a null where there can be none. `what` names the sample and the column.
+pub(crate) fn null_value(what: &str, column: &str, hint: &str) -> PyErr {
+    Python::attach(|py| {
+        let class = class_of(ErrorKind::Corrupt);
+        let parts = (
+            what.to_owned(),
+            "value-null",
+            Some(column.to_owned()),
+            Some(hint.to_owned()),
+        );
+        make(py, class, parts).unwrap_or_else(|cannot| cannot)
+    })
+}
+
 /// Creates the exception for a broken invariant of this crate.
 pub(crate) fn bug(what: &str) -> PyErr {
     PyRuntimeError::new_err(format!("a bug in shardmill: {what}"))

@@ -1,4 +1,4 @@
-//! Lengths of a column of a dataset.
+//! Reads how long the values of a column are, from the file of lengths beside the index of a dataset.
 
 use std::sync::Arc;
 

@@ -2,7 +2,8 @@
 //!
 //! It converts between Rust values and Python objects. It releases the interpreter lock while it reads, downloads,
 //! compresses, hashes or shuffles. The crates do everything else, and the Python files in `shardmill/` give these
-//! functions their public names.
+//! functions their public names. Every class is frozen and keeps what changes behind a mutex, so the module also works
+//! in a free-threaded interpreter, which has no such lock.
 //!
 //! Unsafe code is limited to memory that NumPy and torch use without a copy, and to Arrow's C data interface.
 
@@ -35,7 +36,7 @@ mod writer;
 use pyo3::prelude::*;
 
 /// The module `shardmill._core`.
-#[pymodule(name = "_core", gil_used = true)]
+#[pymodule(name = "_core", gil_used = false)]
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<block::Block>()?;
@@ -51,6 +52,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     options::register(module)?;
     order::register(module)?;
     parts::register(module)?;
+    process::register(module)?;
     reader::register(module)?;
     storage::register(module)?;
     table::register(module)?;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use shardmill_order::{Epoch, OrderError, PackedEpoch, SampleId};
+use shardmill_order::{Delivery, Epoch, EpochConfig, OrderError, PackedEpoch, SampleId};
+use shardmill_reader::TokenOptions;
 
 use crate::errors::raised;
 use crate::options::PyEpochOptions;
@@ -27,6 +28,11 @@ type FoundStep = (u64, u64, u64, u64, u64, bool);
 fn before(epoch: &Epoch, step: u64) -> u64 {
     let start = epoch.resolved().sample_in_epoch;
     start.saturating_add(step.saturating_mul(epoch.global_batch()))
+}
+
+fn packed(config: &EpochConfig, tokens: &TokenOptions) -> Result<PackedEpoch, OrderError> {
+    let base = Epoch::new(&PackedEpoch::base_config(config)?)?;
+    PackedEpoch::new(base, config, Arc::clone(&tokens.lengths), tokens.packing)
 }
 
 /// Returns the epoch, how many of its samples were delivered before the step, and the samples of the step: of a rank,
@@ -81,9 +87,8 @@ fn samples_of_packed_step(
     let config = reader.config(options)?;
     let tokens = &tokens.0;
     let found = py.detach(|| -> Result<_, OrderError> {
-        let base = Epoch::new(&PackedEpoch::base_config(&config)?)?;
-        let number = base.resolved().epoch;
-        let epoch = PackedEpoch::new(base, &config, Arc::clone(&tokens.lengths), tokens.packing)?;
+        let epoch = packed(&config, tokens)?;
+        let number = epoch.base().resolved().epoch;
         let replicas = config.replication.unwrap_or(1);
         let mut members = Vec::new();
         if let Some(rank) = rank {
@@ -106,41 +111,67 @@ fn samples_of_packed_step(
     found.map_err(raised)
 }
 
-/// Returns the steps of this and the following epochs that delivered a sample.
+/// Returns the steps of this and the following epochs that delivered a sample. With `tokens`, the position is the row in
+/// the batch of the rank.
 #[pyfunction]
+#[pyo3(signature = (reader, options, sample, epochs, tokens=None))]
 fn steps_of_sample(
     py: Python<'_>,
     reader: &Reader,
     options: &PyEpochOptions,
     sample: u64,
     epochs: u64,
+    tokens: Option<&PyTokenOptions>,
 ) -> PyResult<Vec<FoundStep>> {
     let mut config = reader.config(options)?;
+    let tokens = tokens.map(|tokens| &tokens.0);
     let found = py.detach(|| -> Result<_, OrderError> {
         let replicas = config.replication.unwrap_or(1);
         let mut found = Vec::new();
         for _ in 0..epochs {
-            let epoch = Epoch::new(&config)?;
-            let number = epoch.resolved().epoch;
-            for delivery in epoch.deliveries(SampleId(sample))? {
+            let (state, deliveries) = match tokens {
+                None => {
+                    let epoch = Epoch::new(&config)?;
+                    let deliveries = epoch.deliveries(SampleId(sample))?;
+                    let placed = placed(deliveries, |step| before(&epoch, step));
+                    (epoch.state_after(epoch.batches()), placed)
+                }
+                Some(tokens) => {
+                    let epoch = packed(&config, tokens)?;
+                    let deliveries = epoch.deliveries(SampleId(sample))?;
+                    let placed = placed(deliveries, |step| epoch.rows_before(step));
+                    let base = epoch.base();
+                    (base.state_after(base.batches()), placed)
+                }
+            };
+            let number = config.resolve()?.epoch;
+            for (delivery, before) in deliveries {
                 let ranks = delivery.rank * replicas..(delivery.rank + 1) * replicas;
                 found.extend(ranks.map(|rank| {
                     (
                         number,
                         delivery.step,
-                        before(&epoch, delivery.step),
+                        before,
                         rank,
                         delivery.position,
                         delivery.repeated,
                     )
                 }));
             }
-            config.resume = Some(epoch.state_after(epoch.batches()));
-            config.epoch = number + 1;
+            config.resume = Some(state);
+            config.epoch = state.epoch;
         }
         Ok(found)
     });
     found.map_err(raised)
+}
+
+/// Adds to each delivery how many samples or rows of the epoch come before its step.
+fn placed(deliveries: Vec<Delivery>, before: impl Fn(u64) -> u64) -> Vec<(Delivery, u64)> {
+    let placed = deliveries.into_iter();
+    placed
+        .map(|delivery| (delivery, before(delivery.step)))
+        .collect()
 }
 
 /// Sample, stream, shard, name of the shard, position in the shard, file and row of the source.

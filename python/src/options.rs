@@ -14,7 +14,7 @@ use shardmill_mds::HashAlgo;
 use shardmill_order::{
     EpochConfig, Mixture, SamplingOptions, ShuffleOptions, Skip, State, StreamConfig, Weight, World,
 };
-use shardmill_reader::{CacheOptions, ClusterOptions, Peers, ReaderOptions, Window};
+use shardmill_reader::{CacheOptions, ClusterOptions, Peers, ReaderOptions, TlsOptions, Window};
 use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
 use crate::errors::{raise_with, raised};
@@ -308,12 +308,13 @@ impl PyReaderOptions {
                 .take::<Py<PyWindow>>("window")?
                 .map(|window| Arc::clone(&window.get().0)),
             cluster: given
-                .take::<(Vec<String>, u64, u64, String)>("cluster")?
-                .map(|(peers, node, nodes, token)| ClusterOptions {
+                .take::<(Vec<String>, u64, u64, String, Option<[PathBuf; 3]>)>("cluster")?
+                .map(|(peers, node, nodes, token, tls)| ClusterOptions {
                     peers,
                     node,
                     nodes,
                     token,
+                    tls: tls.map(|[cert, key, ca]| TlsOptions { cert, key, ca }),
                 }),
         };
         given.end()?;

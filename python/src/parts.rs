@@ -104,7 +104,7 @@ fn parts_begin(
     settings: Option<Settings>,
 ) -> PyResult<String> {
     let names = names(to, pattern)?;
-    let mode = SaveMode::parse(mode).ok_or_else(|| {
+    let mode = SaveMode::from_name(mode).ok_or_else(|| {
         let message = format!("mode: `{}` is not error, append or overwrite", escape(mode));
         invalid("config-value", message)
     })?;

@@ -1,6 +1,37 @@
-//! Values that must not be used after a fork.
+//! What a forked process must not use of its parent.
 
 use std::mem::ManuallyDrop;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use shardmill_storage::take_inherited_claims;
+
+/// Has forked processes give up the claims of their parent. Otherwise these would stay locked until the last child ends
+/// if the parent is killed.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let options = PyDict::new(py);
+    options.set_item("after_in_child", wrap_pyfunction!(give_up_claims, module)?)?;
+    py.import("os")?
+        .call_method("register_at_fork", (), Some(&options))?;
+    Ok(())
+}
+
+/// Replaces the inherited descriptors by ones that hold no lock.
+#[pyfunction]
+fn give_up_claims(py: Python<'_>) -> PyResult<()> {
+    let claims = take_inherited_claims();
+    if claims.is_empty() {
+        return Ok(());
+    }
+    let os = py.import("os")?;
+    let null = os.call_method1("open", (os.getattr("devnull")?, os.getattr("O_RDONLY")?))?;
+    for claim in claims {
+        os.call_method1("dup2", (&null, claim, false))?;
+    }
+    os.call_method1("close", (null,))?;
+    Ok(())
+}
 
 /// A value with threads or locks of the process that created it. A forked child inherits the memory but not the
 /// threads, so that the value is neither used nor dropped there.

@@ -15,8 +15,8 @@ use crate::errors::{raise_with, raised};
 use crate::process::OfProcess;
 use crate::waiting::wait;
 
-/// A name, an encoding, and whether every sample has a value.
-type ColumnFacts = (String, String, bool);
+/// A name, an encoding, whether every sample has a value, and the hidden column that marks nulls.
+type ColumnFacts = (String, String, bool, Option<String>);
 /// A format and its columns.
 pub(crate) type FormatFacts = (&'static str, Vec<ColumnFacts>);
 /// The functions `decode_value`, `decode_line` and `decode_field`.
@@ -31,16 +31,21 @@ pub(crate) fn columns_of(schema: &Schema) -> FormatFacts {
                 SampleForm::WebDataset => "webdataset",
                 SampleForm::File => "files",
             };
-            let facts = columns
-                .iter()
-                .map(|column| (column.name.clone(), column.encoding.to_string(), true));
+            let facts = columns.iter().map(|column| {
+                let mask = column.null_mask.and_then(|at| columns.get(at));
+                let mask = mask.map(|mask| mask.name.clone());
+                (column.name.clone(), column.encoding.to_string(), true, mask)
+            });
             (form, facts.collect())
         }
         Schema::Fields(fields) => {
             let always: HashSet<&str> = fields.always.iter().map(|name| &**name).collect();
             let facts = schema.names().into_iter().map(|name| match name {
-                KEY_COLUMN => (name.to_owned(), "str".to_owned(), true),
-                name => (name.to_owned(), "bytes".to_owned(), always.contains(name)),
+                KEY_COLUMN => (name.to_owned(), "str".to_owned(), true, None),
+                name => {
+                    let is_always = always.contains(name);
+                    (name.to_owned(), "bytes".to_owned(), is_always, None)
+                }
             });
             ("webdataset", facts.collect())
         }
@@ -53,7 +58,10 @@ pub(crate) fn columns_of(schema: &Schema) -> FormatFacts {
 fn text_columns(columns: &[TextColumn]) -> Vec<ColumnFacts> {
     columns
         .iter()
-        .map(|column| (column.name.clone(), column.encoding.name().to_owned(), true))
+        .map(|column| {
+            let encoding = column.encoding.name().to_owned();
+            (column.name.clone(), encoding, true, None)
+        })
         .collect()
 }
 
@@ -70,7 +78,8 @@ impl Ranges {
     pub(crate) fn new(reader: Arc<RustReader>, decoders: Decoders) -> Self {
         Self {
             reader: OfProcess::new(reader),
-            decoder: Decoder::new(decoders, Limits::default()),
+            // Tables have masks of their own for nulls.
+            decoder: Decoder::new(decoders, Limits::default()).with_masks(),
             ranges: Mutex::new(None),
         }
     }

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::ErrorKind;
-use shardmill_dataset::{DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern};
+use shardmill_dataset::{
+    Catalog, CatalogOptions, DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern, View,
+    private_folder,
+};
 use shardmill_mds::Layout;
 use shardmill_order::{Epoch, EpochConfig, Mixture, PackedEpoch, World};
 use shardmill_reader::{
@@ -17,10 +20,11 @@ use shardmill_storage::{Location, StorageError};
 
 use crate::batches::{Batches, Order};
 use crate::decode::Decoder;
-use crate::errors::{raise, raise_with, raised};
+use crate::errors::{bug, raise, raise_with, raised};
 use crate::options::{PyEpochOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions};
 use crate::process::OfProcess;
 use crate::ranges::{FormatFacts, Ranges, columns_of};
+use crate::storage::remote_options;
 use crate::tokens::{PyTokenOptions, TokenBatches, as_bytes, dtype_of};
 use crate::view::PyView;
 use crate::waiting::wait;
@@ -30,6 +34,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FileUse>()?;
     module.add_function(wrap_pyfunction!(is_served, module)?)?;
     module.add_function(wrap_pyfunction!(episodes_of, module)?)?;
+    module.add_function(wrap_pyfunction!(table_index, module)?)?;
     module.add_function(wrap_pyfunction!(tar_folder, module)?)
 }
 
@@ -74,6 +79,30 @@ fn episodes_of(
     let (stream, options) = (stream.0.clone(), options.to_options());
     let found = wait(py, move || find_episodes(&stream, &column, &options))?;
     found.map(PyView::of).map_err(raised)
+}
+
+/// Returns what views of a table name, as `sha256:` and hexadecimal digits, and the folder for files beside its cache.
+#[pyfunction]
+fn table_index(py: Python<'_>, stream: &PyStreamOptions) -> PyResult<(String, PathBuf)> {
+    let stream = stream.0.clone();
+    let found = wait(py, move || {
+        let options = CatalogOptions {
+            remote: remote_options(None)?,
+            ..CatalogOptions::default()
+        };
+        let catalog = Catalog::open(&[stream], &options)?;
+        let Some((target, stream)) = catalog.view_target(0).zip(catalog.streams().first()) else {
+            return Ok(None);
+        };
+        let own = private_folder(&stream.local)?;
+        Ok::<_, DatasetError>(Some((
+            View::of_live(&target).index(),
+            own.path().to_owned(),
+        )))
+    })?;
+    found
+        .map_err(raised)?
+        .ok_or_else(|| bug("a catalog without its stream"))
 }
 
 /// Returns whether the Rust reader can read a remote; `None` is a local dataset.
@@ -231,13 +260,7 @@ impl Reader {
         if reader.catalog().window().is_some() {
             return self.window(py, sample);
         }
-        let found = if reader.is_at_hand(sample) {
-            py.detach(|| reader.sample(sample))
-        } else {
-            let reader = Arc::clone(reader);
-            wait(py, move || reader.sample(sample))?
-        };
-        let found = found.map_err(raised)?;
+        let found = fetched(py, reader, sample, RustReader::sample)?;
         let plan = self.decoder.plan(py, &found.schema)?;
         self.decoder.sample(py, &plan, &found.bytes)
     }
@@ -281,6 +304,7 @@ impl Reader {
     ) -> PyResult<TokenBatches> {
         let reader = self.here()?;
         let config = self.config(options)?;
+        let skip = options.skip();
         let options = BatchOptions {
             rank,
             worker,
@@ -288,7 +312,7 @@ impl Reader {
             queue: QUEUE,
         };
         let tokens = tokens.0.clone();
-        let batches = py.detach(|| reader.token_batches(&config, options, tokens));
+        let batches = py.detach(|| reader.token_batches(&config, options, tokens, skip));
         batches.map(TokenBatches::new).map_err(raised)
     }
 
@@ -446,13 +470,7 @@ impl Reader {
     /// Pins a raw file, downloading it if necessary.
     fn hold_file(&self, py: Python<'_>, sample: u64) -> PyResult<FileUse> {
         let reader = self.here()?;
-        let held = if reader.is_at_hand(sample) {
-            py.detach(|| reader.hold_file(sample))
-        } else {
-            let reader = Arc::clone(reader);
-            wait(py, move || reader.hold_file(sample))?
-        };
-        let held = held.map_err(raised)?;
+        let held = fetched(py, reader, sample, RustReader::hold_file)?;
         Ok(FileUse {
             path: held.path(),
             held: Mutex::new(Some(OfProcess::new(held))),
@@ -600,13 +618,7 @@ impl Reader {
     /// Returns the window of a sample.
     fn window<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.here()?;
-        let batch = if reader.is_at_hand(sample) {
-            py.detach(|| reader.window(sample))
-        } else {
-            let reader = Arc::clone(reader);
-            wait(py, move || reader.window(sample))?
-        };
-        let batch = batch.map_err(raised)?;
+        let batch = fetched(py, reader, sample, RustReader::window)?;
         let plans = self.decoder.plans_of(py, &batch)?;
         let ready = py.detach(|| self.decoder.ready(batch, plans))?;
         self.decoder.dicts(py, ready)?.get_item(0)
@@ -618,4 +630,20 @@ impl Reader {
             raise_with(ErrorKind::Bug, "reader-process", message.to_owned())
         })
     }
+}
+
+/// Calls a reader for one sample. Signals are handled while the sample is fetched.
+fn fetched<T: Send + 'static>(
+    py: Python<'_>,
+    reader: &Arc<RustReader>,
+    sample: u64,
+    call: fn(&RustReader, u64) -> Result<T, ReaderError>,
+) -> PyResult<T> {
+    let result = if reader.is_at_hand(sample) {
+        py.detach(|| call(reader, sample))
+    } else {
+        let reader = Arc::clone(reader);
+        wait(py, move || call(&reader, sample))?
+    };
+    result.map_err(raised)
 }

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use shardmill_storage::{Folder, Location};
-use shardmill_table::{TableForm, TableOptions, VersionChoice};
+use shardmill_table::{NullValues, TableForm, TableOptions, VersionChoice};
 
 use crate::errors::raised;
 use crate::storage::{Settings, remote_options};
@@ -12,15 +12,16 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(delta_version, module)?)
 }
 
-/// A table that is read in place: its `columns` (all if empty), and the `version` of a Delta table.
+/// A table that is read in place: its `columns` (all if empty), the `version` of a Delta table, and whether nulls are
+/// zeros that columns mark.
 #[pyclass(frozen, name = "TableOptions", module = "shardmill._core")]
 pub(crate) struct PyTableOptions(pub(crate) TableOptions);
 
 #[pymethods]
 impl PyTableOptions {
     #[new]
-    #[pyo3(signature = (columns, version=None))]
-    fn new(columns: Vec<String>, version: Option<u64>) -> Self {
+    #[pyo3(signature = (columns, version=None, masks_nulls=false))]
+    fn new(columns: Vec<String>, version: Option<u64>, masks_nulls: bool) -> Self {
         let form = match version {
             None => TableForm::Parquet,
             Some(_) => TableForm::Delta(VersionChoice {
@@ -28,7 +29,16 @@ impl PyTableOptions {
                 timestamp_ms: None,
             }),
         };
-        Self(TableOptions { columns, form })
+        let nulls = match masks_nulls {
+            true => NullValues::Mask,
+            false => NullValues::None,
+        };
+        Self(TableOptions {
+            columns,
+            form,
+            nulls,
+            rows_only: false,
+        })
     }
 }
 

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+import numpy as np
 import pytest
 
 import shardmill
@@ -324,6 +325,7 @@ def test_every_option_of_the_program_has_a_keyword() -> None:
         'key': 'key-column',
         'csv_nulls': 'csv-null',
         'csv_header': 'csv-no-header',
+        'variables': 'variable',
         'num_nodes': 'nodes',
         'num_workers': 'workers-per-rank',
     }
@@ -377,3 +379,34 @@ def test_patterns_choose_the_files_of_a_tree(tmp_path: Path) -> None:
         source, tmp_path / 'out', include=['a/*', 'b/*'], exclude=['*/2.txt']
     )
     assert report.samples == 2
+
+
+def test_windows_of_a_zarr_store_are_samples(tmp_path: Path) -> None:
+    values = np.arange(6 * 4, dtype='<f4').reshape(6, 4)
+    store, out = tmp_path / 'store', tmp_path / 'out'
+    (store / 'wind').mkdir(parents=True)
+    metadata = {'zarr_format': 2, 'shape': [6, 4], 'chunks': [6, 4], 'dtype': '<f4', 'order': 'C'}
+    metadata.update(compressor=None, filters=None, fill_value=0)
+    (store / 'wind' / '.zarray').write_text(json.dumps(metadata))
+    (store / 'wind' / '.zattrs').write_text(json.dumps({'_ARRAY_DIMENSIONS': ['time', 'site']}))
+    (store / 'wind' / '0.0').write_bytes(values.tobytes())
+    report = shardmill.convert(
+        store,
+        out,
+        source_kind='zarr',
+        variables=['wind'],
+        window={'time': 3},
+        stride={'time': 2},
+    )
+    assert report.samples == 2
+    dataset = LocalDataset(str(out))
+    found = [dataset[number]['wind'] for number in range(len(dataset))]
+    assert np.array_equal(found, [values[0:3], values[2:5]])
+    with pytest.raises(UsageError, match='does not fit'):
+        shardmill.convert(
+            store,
+            tmp_path / 'none',
+            source_kind='zarr',
+            variables=['wind'],
+            window={'time': 7},
+        )

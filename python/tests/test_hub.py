@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.hub import REPOSITORY, Hub, serve_hub
+from support.hub import REPOSITORY, Hub, configured_hub
 
 from shardmill import LocalDataset, MDSWriter, StreamingDataset
 from shardmill._program import find_program
@@ -24,13 +23,7 @@ SAMPLES = 300
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    with serve_hub() as hub:
-        for name in list(os.environ):
-            if name.startswith('HF_'):
-                monkeypatch.delenv(name)
-        for name, value in hub.environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+    with configured_hub(monkeypatch, tmp_path / 'home') as hub:
         yield hub
 
 

@@ -59,9 +59,11 @@ SEVERAL_TYPES = {
     'samples',  # `select` takes numbers, reports count.
     'samples_per_shard',
     'shards',
+    'peers',  # Datasets need the addresses of the nodes; `plan` only whether they share their caches.
     'shuffle',  # `convert` takes the seed, as its option does.
     'split',  # `convert` takes the shares of the splits.
     'view',  # Datasets accept a `View` too; commands take its file.
+    'window',  # Datasets accept neighbours of samples; `convert` the size of windows of a Zarr store.
 }
 
 

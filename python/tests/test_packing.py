@@ -311,8 +311,6 @@ def test_bad_arguments_are_named(dataset: Path) -> None:
             Packing('tokens', **given)
     packing = Packing('tokens', length=8)
     contradictions: list[dict[str, Any]] = [
-        {'skip': [1]},
-        {'skip_samples': [1]},
         {'window': Window([0, 1])},
         {'batching_method': 'stratified'},
         {'packing': Packing('tokens', max_tokens=8), 'batch_size': 2},
@@ -334,8 +332,8 @@ def test_bad_arguments_are_named(dataset: Path) -> None:
     assert caught.value.id == 'document-too-long'
     with pytest.raises(UsageError, match='`columns`'):
         opened(dataset).batches(columns=['tokens'])
-    with pytest.raises(UsageError, match='counts samples'):
-        opened(dataset).which(sample=0)
+    with pytest.raises(UsageError, match='no sample 300'):
+        opened(dataset).which(sample=300)
     with pytest.raises(UsageError, match='download the whole dataset') as caught:
         StreamingDataset(remote=dataset, local=dataset / 'copy', packing=packing)
     assert caught.value.id == 'config-lengths'
@@ -374,3 +372,68 @@ def test_the_samples_of_rows_are_named(dataset: Path, packing: Packing) -> None:
     plain = StreamingDataset(local=dataset, shuffle=True, num_canonical_nodes=1, batch_size=2)
     with pytest.raises(ConflictError, match='packing'):
         plain.which(0, state=state)
+
+
+def test_the_rows_of_a_sample_are_named(dataset: Path) -> None:
+    documents = stored(dataset)
+    epochs: list[list[list[dict[str, Any]]]] = []
+    readers = [opened(dataset, rank=rank, world_size=2) for rank in range(2)]
+    for _ in range(2):
+        epochs.append([list(reader.batches()) for reader in readers])
+    for sample in (2, 3, 20, 150, 299):
+        expected = []
+        for epoch, ranks in enumerate(epochs):
+            for step, parts in enumerate(zip(*ranks)):
+                for rank, batch in enumerate(parts):
+                    for position, row in enumerate(batch['input_ids']):
+                        if np.isin(row, documents[sample]).any():
+                            repeated = bool(batch['repeated'][position])
+                            expected.append((epoch, step, 4 * step, rank, position, repeated))
+        found = readers[0].which(sample=sample, epoch=0, epochs=2, keys=False)
+        assert found.origin.sample == sample
+        assert expected
+        assert [
+            (one.epoch, one.step, one.sample_in_epoch, one.rank, one.position, one.repeated)
+            for one in found.steps
+        ] == expected
+
+
+def test_skipped_steps_and_samples_leave_the_other_rows(dataset: Path) -> None:
+    documents = stored(dataset)
+    whole = list(opened(dataset).batches())
+    found = opened(dataset).which(5, keys=False)
+    gone = [20, 31, 47]
+    skipping: dict[str, Any] = {'skip': [2, found], 'skip_samples': gone}
+    kept = [batch for step, batch in enumerate(whole) if step not in (2, 5)]
+    expected = []
+    for batch in kept:
+        ids = batch['input_ids'].copy()
+        is_gone = np.isin(ids, np.concatenate([documents[sample] for sample in gone]))
+        ids[is_gone] = 0
+        expected += ids.tolist()
+    assert rows_of(kept) != expected
+    assert rows_of(opened(dataset, **skipping).batches()) == expected
+    for num_workers in (0, 2):
+        loader = StreamingDataLoader(
+            opened(dataset, **skipping), batch_size=2, num_workers=num_workers
+        )
+        taken = []
+        for batch in loader:
+            taken.append(batch)
+            if len(taken) == 4:
+                break
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert state['sample_in_epoch'] == 10
+        assert state['skip'] == {'steps': [[0, 4, 6], [0, 10, 12]], 'samples': gone}
+        # The state alone is enough, also on two ranks.
+        rest = []
+        for rank in range(2):
+            other = opened(dataset, rank=rank, world_size=2, batch_size=1)
+            other.load_state_dict(state)
+            rest.append(list(other.batches()))
+        merged = rows_of(taken) + rows_of(batch for step in zip(*rest) for batch in step)
+        assert merged == expected
+    with pytest.raises(UsageError, match='the rows 4 to 6 of the epoch are not whole steps'):
+        odd = opened(dataset, batch_size=3)
+        odd.load_state_dict({**state, 'sample_in_epoch': 0})
+        next(odd.batches())

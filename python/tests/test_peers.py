@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
 
+import shardmill
 from shardmill import MDSWriter, StreamingDataset
 from shardmill.errors import UsageError
 
@@ -28,6 +32,13 @@ NODES = 8
 #: Samples of 8 KiB, 32 in a shard.
 SAMPLES, SHARDS = 2048, 64
 TOKEN = 'a-secret-of-this-run'
+#: A certificate for the loopback interface, its key, and the authority that signed it.
+CERTIFICATES = Path(__file__).parents[2] / 'fixtures' / 'tls-openssl-3'
+TLS_FILES = {
+    'SHARDMILL_PEERS_CERT': str(CERTIFICATES / 'node.pem'),
+    'SHARDMILL_PEERS_KEY': str(CERTIFICATES / 'node-key.pem'),
+    'SHARDMILL_PEERS_CA': str(CERTIFICATES / 'ca.pem'),
+}
 
 
 def write(served: Path, compression: Optional[str]) -> tuple[str, int]:
@@ -89,6 +100,7 @@ class Nodes:
             if shared:
                 environment['SHARDMILL_PEERS'] = ','.join(self.peers)
                 environment['SHARDMILL_PEERS_TOKEN'] = self.token(node)
+                environment.update(self.files(node))
             words = [sys.executable, str(PROGRAM), remote, str(folder / f'node{node}'), algo]
             self.processes.append(
                 subprocess.Popen(
@@ -107,12 +119,27 @@ class Nodes:
         """The secret of a node."""
         return TOKEN
 
+    def files(self, node: int) -> dict[str, str]:
+        """The files of TLS of a node, by their environment variables."""
+        return {}
+
     def epoch(self) -> list[dict[str, Any]]:
         """Reads an epoch on all nodes that live; what they read, and their statistics so far."""
+        numbers = self._ask('epoch')
+        # A node that has read its samples may still fetch shards for the others.
+        stats = self._ask('stats')
+        return [{'numbers': own, 'stats': of_node} for own, of_node in zip(numbers, stats)]
+
+    def kill(self, node: int) -> None:
+        """Ends a node."""
+        self.processes[node].kill()
+        self.processes[node].wait()
+
+    def _ask(self, what: str) -> list[Any]:
         alive = [process for process in self.processes if process.poll() is None]
         for process in alive:
             assert process.stdin is not None
-            process.stdin.write('epoch\n')
+            process.stdin.write(f'{what}\n')
         return [json.loads(self._line(process)) for process in alive]
 
     def close(self) -> None:
@@ -133,6 +160,23 @@ class OneStranger(Nodes):
     def token(self, node: int) -> str:
         """The secret of a node."""
         return TOKEN if node + 1 < NODES else 'the-secret-of-another-run'
+
+
+class Encrypted(Nodes):
+    """Nodes with TLS."""
+
+    def files(self, node: int) -> dict[str, str]:
+        """The files of TLS of a node, by their environment variables."""
+        return TLS_FILES
+
+
+class OneDoubter(Nodes):
+    """Nodes with TLS, of which the last trusts another authority."""
+
+    def files(self, node: int) -> dict[str, str]:
+        """The files of TLS of a node, by their environment variables."""
+        other = {'SHARDMILL_PEERS_CA': str(CERTIFICATES / 'other-ca.pem')}
+        return {**TLS_FILES, **(other if node + 1 == NODES else {})}
 
 
 @pytest.fixture
@@ -172,6 +216,102 @@ def test_each_shard_leaves_the_store_once(
         assert total(results, 'peer_files') >= 0.8 * SHARDS * (NODES - 1)
 
 
+def test_encrypted_nodes_share_their_caches(
+    packed: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
+) -> None:
+    url, size = packed
+    nodes['run'] = run = Encrypted(url, tmp_path / 'shared', store)
+    results = run.epoch()
+    numbers = sorted(number for result in results for number in result['numbers'])
+    assert numbers == list(range(SAMPLES))
+    assert total(results, 'received_bytes') <= 1.05 * size
+    assert total(results, 'peer_failures') == 0
+    assert total(results, 'peer_files') >= 0.8 * SHARDS * (NODES - 1)
+    # The server answers encrypted requests only.
+    address = f'{run.peers[0]}/files/{64 * "0"}/0/0'
+    with pytest.raises((OSError, http.client.HTTPException)):
+        urllib.request.urlopen(request_of(f'http://{address}', TOKEN), timeout=10)
+    assert status(f'https://{address}', None) == 401
+    assert status(f'https://{address}', TOKEN) == 404
+
+
+def test_a_node_that_does_not_trust_the_others_reads_from_the_store(
+    plain: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
+) -> None:
+    url, _ = plain
+    nodes['run'] = run = OneDoubter(url, tmp_path / 'shared', store)
+    results = run.epoch()
+    doubter = results[-1]
+    assert len(set(doubter['numbers'])) == SAMPLES // NODES
+    assert doubter['stats']['peer_files'] == 0
+    # A peer that is not trusted is not used again for a minute.
+    assert NODES - 1 <= doubter['stats']['peer_failures'] <= SHARDS
+    assert doubter['stats']['bad_fetches'] == 0
+    # The others trust it.
+    assert total(results[:-1], 'peer_failures') == 0
+
+
+def test_the_token_is_not_sent_to_a_server_without_certificate(
+    plain: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
+) -> None:
+    url, _ = plain
+    nodes['run'] = run = Encrypted(url, tmp_path / 'shared', store)
+    run.kill(3)
+    host, port = run.peers[3].split(':')
+    received: list[bytes] = []
+
+    def listen(server: socket.socket) -> None:
+        for _ in range(NODES - 1):
+            connection, _ = server.accept()
+            with connection:
+                received.append(connection.recv(65536))
+                connection.sendall(b'HTTP/1.0 200 OK\r\n\r\n')
+
+    with socket.create_server((host, int(port))) as server:
+        threading.Thread(target=listen, args=(server,), daemon=True).start()
+        results = run.epoch()
+    assert all(len(set(result['numbers'])) == SAMPLES // NODES for result in results)
+    assert total(results, 'peer_failures') >= 1
+    # All that it gets is the first message of a handshake.
+    assert received
+    for message in received:
+        assert message.startswith(b'\x16\x03')
+        assert TOKEN.encode() not in message
+        assert b'/files/' not in message
+
+
+@pytest.mark.parametrize('algo', ['naive', 'py1e'])
+def test_the_plan_is_what_the_nodes_do(
+    algo: str,
+    packed: tuple[str, int],
+    served: Path,
+    store: Store,
+    tmp_path: Path,
+    nodes: dict[str, Nodes],
+) -> None:
+    url, size = packed
+    folder = served / url.rsplit('/', 1)[1]
+    planned = shardmill.plan(
+        str(folder),
+        epochs=1,
+        num_nodes=NODES,
+        batch_size=16,
+        shuffle=True,
+        shuffle_algo=algo,
+        num_canonical_nodes=NODES,
+        peers=True,
+    )
+    (epoch,) = planned.peers
+    assert epoch.store_bytes == size
+    nodes['run'] = run = Nodes(url, tmp_path / 'shared', store, algo=algo)
+    results = run.epoch()
+    indexes = NODES * (folder / 'index.json').stat().st_size
+    assert total(results, 'received_bytes') - indexes == epoch.store_bytes
+    # The owners depend on the addresses.
+    fetched = total(results, 'peer_files')
+    assert abs(fetched - epoch.peer_shards) <= 0.1 * epoch.peer_shards + 8
+
+
 def test_without_peers_every_node_fetches_its_shards(
     plain: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
 ) -> None:
@@ -187,8 +327,7 @@ def test_a_killed_node_costs_at_most_one_request_for_each_shard(
 ) -> None:
     url, _ = plain
     nodes['run'] = run = Nodes(url, tmp_path / 'shared', store)
-    run.processes[3].kill()
-    run.processes[3].wait()
+    run.kill(3)
     for _ in range(2):
         results = run.epoch()
         assert len(results) == NODES - 1
@@ -212,16 +351,23 @@ def test_a_node_with_another_secret_is_refused(
     assert stranger['stats']['peer_files'] == 0
     assert stranger['stats']['peer_failures'] >= NODES - 1
     path = '/files/' + 64 * '0' + '/0/0'
-    assert status(run.peers[0] + path, None) == 401
-    assert status(run.peers[0] + path, 'the-secret-of-another-run') == 401
-    assert status(run.peers[0] + path, TOKEN) == 404
+    address = f'http://{run.peers[0]}{path}'
+    assert status(address, None) == 401
+    assert status(address, 'the-secret-of-another-run') == 401
+    assert status(address, TOKEN) == 404
+
+
+def request_of(url: str, token: Optional[str]) -> urllib.request.Request:
+    """A request with a token."""
+    headers = {} if token is None else {'Authorization': f'Bearer {token}'}
+    return urllib.request.Request(url, headers=headers)
 
 
 def status(url: str, token: Optional[str]) -> int:
     """The status of a request that fails."""
-    headers = {} if token is None else {'Authorization': f'Bearer {token}'}
+    trust = ssl.create_default_context(cafile=str(CERTIFICATES / 'ca.pem'))
     with pytest.raises(urllib.error.HTTPError) as raised:
-        urllib.request.urlopen(urllib.request.Request(f'http://{url}', headers=headers))
+        urllib.request.urlopen(request_of(url, token), context=trust)
     return raised.value.code
 
 
@@ -253,3 +399,24 @@ def test_peers_are_checked(
     else:
         with pytest.raises(UsageError, match=text):
             opened()
+
+
+@pytest.mark.parametrize(
+    ('name', 'file', 'text'),
+    [
+        ('CERT', '', 'needs SHARDMILL_PEERS_CERT as well'),
+        ('KEY', 'missing.pem', 'cannot read .*missing.pem'),
+        ('CA', 'README.md', 'README.md` has no certificate'),
+        ('KEY', 'elsewhere-key.pem', 'is not the key of the certificate'),
+    ],
+)
+def test_files_of_tls_are_checked(
+    name: str, file: str, text: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('SHARDMILL_PEERS_TOKEN', TOKEN)
+    for variable, path in TLS_FILES.items():
+        monkeypatch.setenv(variable, path)
+    monkeypatch.setenv(f'SHARDMILL_PEERS_{name}', file and str(CERTIFICATES / file))
+    with pytest.raises(UsageError, match=text) as raised:
+        StreamingDataset(remote=data, local=tmp_path, batch_size=1, peers=['127.0.0.1:7300'])
+    assert raised.value.id == 'config-peers-tls'

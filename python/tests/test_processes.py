@@ -7,12 +7,14 @@ processes are started.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import multiprocessing
 import os
 import re
 import shutil
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ from shardmill import StreamingDataLoader, StreamingDataset
 from shardmill.base import distributed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from support.store import Store
@@ -341,25 +343,82 @@ def test_iterations_that_are_left_early(
     assert apart(left_early, data, method) == order[3:4]
 
 
-def killed_training(local: str, pipe: Any) -> None:
+def fetching(local: str, pipe: Any) -> None:
+    """A training process that fetches a shard, starts a process, and is killed."""
+    os.setsid()
+    dataset = opened('s3://bucket/slow-shards/data', local)
+    threading.Thread(target=next, args=(iter(dataset),), daemon=True).start()
+    pipe.recv()
+    child = multiprocessing.get_context('fork').Process(target=threading.Event().wait, args=(60,))
+    child.start()
+    pipe.send(child.pid)
+    threading.Event().wait(60)
+
+
+def locked(folder: Path) -> list[str]:
+    """The files below a folder that some process holds a lock on."""
+    found = []
+    for path in (path for path in folder.rglob('*') if path.is_file()):
+        with path.open('rb') as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(path.name)
+    return found
+
+
+@pytest.mark.usefixtures('data')
+def test_a_process_does_not_hold_the_locks_of_its_killed_parent(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    store.forget_slow()
+    context = multiprocessing.get_context('fork')
+    ours, theirs = context.Pipe()
+    process = context.Process(target=fetching, args=(str(tmp_path / 'local'), theirs))
+    process.start()
+    asked = store.wait_for_slow(60)
+    assert until(lambda: locked(tmp_path), 5), asked
+    ours.send('start')
+    assert ours.poll(60)
+    child = ours.recv()
+    try:
+        process.kill()
+        process.join(GRACE)
+        assert until(lambda: not locked(tmp_path), 5), locked(tmp_path)
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def starts_late(worker: int) -> None:
+    """Worker 1 is ready only when its parent has ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    if worker == 1:
+        parent.join(GRACE)
+
+
+def killed_training(local: str, init: Callable[[int], None], pipe: Any) -> None:
     """A training process that never gets to its end."""
     os.setsid()
     dataset = opened('s3://bucket/data', local)
     read_before(dataset)
-    loader = LOADERS['streaming'](dataset, batch_size=BATCH, num_workers=2)
+    loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=2, worker_init_fn=init)
     iteration = iter(loader)
     pipe.send(numbers(next(iteration)))
     threading.Event().wait(60)
 
 
-def kill_and_start_again(local: Path) -> list[list[list[int]]]:
+def kill_and_start_again(local: Path, init: Callable[[int], None]) -> list[list[list[int]]]:
     """Kills a training process in mid-epoch and reads with the cache that it leaves."""
     from support.apart import of_session, shared_memory
 
     before = shared_memory()
     context = multiprocessing.get_context('fork')
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=killed_training, args=(str(local), sender))
+    process = context.Process(target=killed_training, args=(str(local), init, sender))
     process.start()
     assert receiver.poll(30)
     assert len(receiver.recv()) == BATCH
@@ -375,10 +434,15 @@ def kill_and_start_again(local: Path) -> list[list[list[int]]]:
     return [[numbers(batch) for batch in loader]]
 
 
+@pytest.mark.parametrize('init', [in_worker, starts_late])
 def test_a_killed_training_process_leaves_nothing_that_trips_the_next(
-    tmp_path: Path, data: Path, store: Store, order: list[list[list[int]]]
+    init: Callable[[int], None],
+    tmp_path: Path,
+    data: Path,
+    store: Store,
+    order: list[list[list[int]]],
 ) -> None:
-    epochs = apart(kill_and_start_again, tmp_path / 'cache', environment=store.environment)
+    epochs = apart(kill_and_start_again, tmp_path / 'cache', init, environment=store.environment)
     assert epochs == order[:1]
 
 

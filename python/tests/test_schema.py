@@ -64,7 +64,7 @@ def test_a_type_that_only_the_arrays_know(tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path), columns={'a': 'ndarray', 'b': 'ndarray:int8'}):
         pass
     found = schema.Schema.of_shards(
-        [('mds', [('a', 'ndarray', True), ('b', 'ndarray:int8', True)])]
+        [('mds', [('a', 'ndarray', True, None), ('b', 'ndarray:int8', True, None)])]
     )
     assert found.to_arrow(['b']).field('b').type == pa.list_(pa.int8())
     with pytest.raises(UnsupportedError, match=r'column a: .* does not say') as caught:
@@ -112,17 +112,25 @@ def test_formats(tmp_path: Path) -> None:
 
 
 def test_masks() -> None:
-    found = schema.Schema.of_shards(
-        [
-            (
-                'mds',
-                [('a', 'int', True), ('a__is_null', 'uint8', True), ('b__is_null', 'uint8', True)],
-            )
-        ]
-    )
+    columns = [(name, 'uint8', True, None) for name in ('a', 'a__is_null', 'b__is_null')]
+    found = schema.Schema.of_shards([('mds', columns)])
     assert found.null_mask('a') == 'a__is_null'
     assert found.null_mask('b') is None
     assert [each.name for each in found.select()] == ['a', 'b__is_null']
     assert len(found.select(apply_null_masks=False)) == 3
     arrow = found.to_arrow()
     assert (arrow.field('a').nullable, arrow.field('b__is_null').nullable) == (True, False)
+
+    # A mask that samples do not have, and the same column as one that they have.
+    hidden = [('a', 'uint8', True, 'a__is_null'), ('a__is_null', 'uint8', True, None)]
+    shown = schema.Schema.of_shards([('mds', hidden)])
+    assert list(shown) == ['a']
+    assert shown['a'].nullable
+    assert shown.to_arrow().field('a').nullable
+    stored = schema.Schema.of_shards([('mds', hidden)], is_stored=True)
+    assert list(stored) == ['a', 'a__is_null']
+    assert not stored['a'].nullable
+    mixed = schema.Schema.of_shards([('mds', hidden), ('mds', columns)])
+    assert list(mixed) == ['a', 'a__is_null', 'b__is_null']
+    assert mixed['a'].nullable
+    assert mixed['a__is_null'].nullable

@@ -2,86 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import random
-import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from deltalake import DeltaTable, write_deltalake
+from support.tables import FILES, ids, rows, same, write_delta, write_shards, write_table
 
 import shardmill
-from shardmill import MDSWriter, Stream, StreamingDataset
-from shardmill.base.util import merge_index
+from shardmill import Stream, StreamingDataset
 from shardmill.errors import ConflictError, NotFoundError, ShardmillError, UsageError
 from shardmill.tables import TableStream
 
 if TYPE_CHECKING:
     from support.store import Store
-
-
-def rows(first: int, count: int) -> pa.Table:
-    numbers = np.arange(first, first + count)
-    return pa.table(
-        {
-            'id': numbers,
-            'text': [f'row {number} ' + 'ä' * (number % 9) for number in numbers],
-            'raw': [bytes([number % 256]) * (number % 5) for number in numbers],
-            'label': [
-                ('cat', 'dog', 'a long name of a rare animal')[number % 3] for number in numbers
-            ],
-            'vector': pa.array(
-                [[number, -number, 0.5] for number in numbers], pa.list_(pa.float32(), 3)
-            ),
-            'tokens': pa.array(
-                [list(range(number % 4 + 1)) for number in numbers], pa.list_(pa.int64())
-            ),
-            'flag': numbers % 2 == 0,
-            'nested': [{'a': int(number), 'b': [None, 'x']} for number in numbers],
-        }
-    )
-
-
-def write_table(folder: Path, files: list[list[int]], **options: Any) -> Path:
-    """Writes a table: for each file, the rows of each of its row groups."""
-    folder.mkdir(parents=True, exist_ok=True)
-    first = 0
-    for number, groups in enumerate(files):
-        schema = rows(0, 1).schema
-        with pq.ParquetWriter(folder / f'part-{number:03}.parquet', schema, **options) as writer:
-            for count in groups:
-                writer.write_table(
-                    rows(first, max(count, 1)).slice(0, count), row_group_size=max(count, 1)
-                )
-                first += count
-    return folder
-
-
-def write_shards(folder: Path, files: list[list[int]]) -> Path:
-    """Writes the ids of the same rows as MDS shards of the same sizes."""
-    first = 0
-    for number, count in enumerate(count for groups in files for count in groups if count):
-        with MDSWriter(out=str(folder / f'{number:03}'), columns={'id': 'int64'}) as writer:
-            for row in range(first, first + count):
-                writer.write({'id': np.int64(row)})
-        first += count
-    merge_index(str(folder), keep_local=True)
-    return folder
-
-
-def ids(dataset: StreamingDataset[Any]) -> list[int]:
-    return [int(sample['id']) for sample in dataset]
-
-
-FILES = [[7, 5], [11], [3, 0, 9, 1]]
 
 
 @pytest.fixture(scope='module')
@@ -320,13 +259,11 @@ def test_tables_that_cannot_be_read(table: Path, tmp_path: Path) -> None:
     assert error.id == 'table-drift'
     assert 'part-001.parquet' in str(error)
     assert 'column `id` has the type Utf8, and Int64 in other files' in str(error)
-    nulls = tmp_path / 'nulls'
-    nulls.mkdir()
-    pq.write_table(pa.table({'id': [1, None, 3]}), nulls / 'a.parquet')
-    error = fails(nulls)
-    assert error.id == 'value-null'
-    assert 'column id' in str(error)
-    assert 'row 1' in str(error)
+    masks = tmp_path / 'masks'
+    masks.mkdir()
+    pq.write_table(pa.table({'id': [1, None], 'id__is_null': [3, 4]}), masks / 'a.parquet')
+    error = fails(masks, UsageError)
+    assert (error.id, error.object) == ('table-columns', 'id__is_null')
     log = tmp_path / 'delta' / '_delta_log'
     write_table(tmp_path / 'delta', [[3]])
     log.mkdir()
@@ -426,258 +363,53 @@ def test_a_table_in_a_store(
     assert caught.value.id in ('remote-changed', 'object-changed')
 
 
-DELTA = Path(__file__).parents[2] / 'fixtures' / 'delta'
+@pytest.mark.parametrize('form', ['parquet', 'delta'])
+def test_a_state_continues_on_the_conversion_and_back(
+    table: Path, tmp_path: Path, form: str
+) -> None:
+    if form == 'delta':
+        table = write_delta(tmp_path / 'delta', [10, 5, 5], [0, 3, *range(10, 15), 19])
+    report = shardmill.convert(table, tmp_path / 'shards', columns=['id'], keep_row_groups=True)
+    options: dict[str, Any] = {'shuffle': True, 'shuffle_seed': 3, 'num_canonical_nodes': 2}
 
-
-def same(found: Any, expected: Any) -> bool:
-    if isinstance(expected, np.ndarray):
-        return bool(np.array_equal(found, expected, equal_nan=expected.dtype.kind == 'f'))
-    return bool(found == expected) or bool(found != found and expected != expected)
-
-
-def assert_same_samples(table: Path, folder: Path, version: int, columns: list[str]) -> None:
-    """Compares a version of a table in place with its conversion."""
-    shardmill.convert(table, folder / 'shards', columns=columns, delta_version=version)
-    converted = StreamingDataset(local=str(folder / 'shards'))
-    dataset = StreamingDataset(
-        remote=str(table),
-        local=str(folder / 'cache'),
-        format='delta',
-        version=version,
-        columns=columns,
-    )
-    assert len(dataset) == len(converted)
-    for number in range(len(converted)):
-        found, expected = dataset[number], converted[number]
-        assert found.keys() == expected.keys()
-        for name, value in expected.items():
-            assert same(found[name], value), (number, name, found[name], value)
-
-
-@pytest.mark.parametrize('name', ['versions', 'types', 'evolved'])
-def test_delta_tables_have_the_values_of_a_conversion(name: str, tmp_path: Path) -> None:
-    newest = DeltaTable(DELTA / name).version()
-    compared = 0
-    for version in range(newest + 1):
-        frame = DeltaTable(DELTA / name, version=version).to_pyarrow_table()
-        whole = [column for column in frame.column_names if frame[column].null_count == 0]
-        if frame.num_rows and whole:
-            assert_same_samples(DELTA / name, tmp_path / str(version), version, whole)
-            compared += 1
-    assert compared > 0
-
-
-@pytest.mark.skipif('SHARDMILL_DELTA_GOLDEN' not in os.environ, reason='fixtures/delta/README.md')
-def test_golden_tables_have_the_values_or_the_error_of_a_conversion(tmp_path: Path) -> None:
-    """Reads each column of each table alone, because the conversion refuses columns with nulls."""
-    equal = 0
-    for number, log in enumerate(Path(os.environ['SHARDMILL_DELTA_GOLDEN']).rglob('_delta_log')):
-        try:
-            report: Any = shardmill.inspect(log.parent)
-            names = [column.name for column in report.columns]
-        except ShardmillError as error:
-            with pytest.raises(ShardmillError) as caught:
-                StreamingDataset(
-                    remote=str(log.parent), local=str(tmp_path / 'none'), format='delta'
-                )
-            assert caught.value.id == error.id
-            continue
-        for place, name in enumerate(names):
-            folder = tmp_path / f'{number}-{place}'
-            found = outcome(log.parent, folder / 'cache', [name], format='delta')
-            try:
-                shardmill.convert(log.parent, folder / 'shards', columns=[name])
-                expected = outcome(folder / 'shards', None, None)
-            except ShardmillError as error:
-                expected = error.id
-            if isinstance(found, str) or isinstance(expected, str):
-                assert found == expected, (log.parent, name)
-                continue
-            assert len(found) == len(expected)
-            assert all(same(a[name], b[name]) for a, b in zip(found, expected)), (log.parent, name)
-            equal += 1
-    assert equal > 100
-
-
-def outcome(
-    remote: Path, local: Optional[Path], columns: Optional[list[str]], **options: Any
-) -> Union[list[Any], str]:
-    """Returns the samples of a dataset, or the id of its error."""
-    try:
-        dataset = StreamingDataset(
-            remote=str(remote),
-            local=None if local is None else str(local),
-            columns=columns,
-            **options,
-        )
-        return [dataset[number] for number in range(len(dataset))]
-    except ShardmillError as error:
-        return error.id
-    except RuntimeError as error:
-        return str(error).split(':')[0]
-
-
-def deletion_vector(rows: list[int]) -> str:
-    """Encodes row numbers below 65,536 as an inline deletion vector of the Delta protocol."""
-    roaring = struct.pack('<IIHHI', 12346, 1, 0, len(rows) - 1, 16)
-    roaring += struct.pack(f'<{len(rows)}H', *sorted(rows))
-    data = struct.pack('<iQI', 1681511377, 1, 0) + roaring
-    data += bytes(-len(data) % 4)
-    letters = (
-        '0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#'
-    )
-    python = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~'
-    return base64.b85encode(data).decode().translate(str.maketrans(python, letters))
-
-
-def write_delta(folder: Path, groups: list[int], deleted: list[int]) -> Path:
-    """Writes a table of one file, with a partition column and deleted rows."""
-    (folder / '_delta_log').mkdir(parents=True)
-    with pq.ParquetWriter(folder / 'a.parquet', rows(0, 1).schema.remove(7)) as writer:
-        first = 0
-        for count in groups:
-            writer.write_table(rows(first, count).drop(['nested']))
-            first += count
-    simple = {'id': 'long', 'text': 'string', 'raw': 'binary', 'label': 'string', 'flag': 'boolean'}
-    fields = [{'name': name, 'type': of, 'nullable': True} for name, of in simple.items()]
-    fields.append({'name': 'day', 'type': 'date', 'nullable': True})
-    for field in fields:
-        field['metadata'] = {}
-    vector = {
-        'storageType': 'i',
-        'pathOrInlineDv': deletion_vector(deleted),
-        'sizeInBytes': 36 + 2 * len(deleted),
-        'cardinality': len(deleted),
-    }
-    actions: list[dict[str, Any]] = [
-        {
-            'protocol': {
-                'minReaderVersion': 3,
-                'minWriterVersion': 7,
-                'readerFeatures': ['deletionVectors'],
-                'writerFeatures': ['deletionVectors'],
-            }
-        },
-        {
-            'metaData': {
-                'id': '5fba94ed-9794-4965-ba6e-6ee3c0d22af9',
-                'format': {'provider': 'parquet', 'options': {}},
-                'schemaString': json.dumps({'type': 'struct', 'fields': fields}),
-                'partitionColumns': ['day'],
-                'configuration': {'delta.enableDeletionVectors': 'true'},
-                'createdTime': 1,
-            }
-        },
-        {
-            'add': {
-                'path': 'a.parquet',
-                'partitionValues': {'day': '2026-01-31'},
-                'size': (folder / 'a.parquet').stat().st_size,
-                'modificationTime': 1,
-                'dataChange': True,
-                'deletionVector': vector,
-            }
-        },
-    ]
-    log = folder / '_delta_log' / f'{0:020}.json'
-    log.write_text(''.join(json.dumps(action) + '\n' for action in actions))
-    return folder
-
-
-def test_deleted_rows_and_partition_columns_are_those_of_a_conversion(tmp_path: Path) -> None:
-    deleted = [0, 3, 4, 9, 10, 11, 12, 13, 14, 19]
-    table = write_delta(tmp_path / 'table', [10, 5, 5], deleted)
-    columns = ['id', 'text', 'raw', 'label', 'flag', 'day']
-    assert_same_samples(table, tmp_path, 0, columns)
-    # The second row group is deleted as a whole, and has no shard.
-    dataset = StreamingDataset(
-        remote=str(table),
-        local=str(tmp_path / 'ids'),
-        format='delta',
-        version=0,
-        columns=['id'],
-        batch_size=1,
-    )
-    assert ids(dataset) == [row for row in range(20) if row not in deleted]
-    assert list(dataset.samples_per_shard) == [6, 4]
-    only = StreamingDataset(
-        remote=str(table),
-        local=str(tmp_path / 'day'),
-        format='delta',
-        columns=['day'],
-        batch_size=1,
-    )
-    assert [sample['day'] for sample in only] == ['2026-01-31'] * 10
-
-
-def test_a_run_stays_at_its_version(tmp_path: Path) -> None:
-    table = tmp_path / 'table'
-    for first in range(0, 40, 10):
-        write_deltalake(table, pa.table({'id': list(range(first, first + 10))}), mode='append')
-
-    def opened(name: str, version: Optional[int] = None) -> StreamingDataset[Any]:
+    def place() -> StreamingDataset[Any]:
         return StreamingDataset(
             remote=str(table),
-            local=str(tmp_path / name),
-            format='delta',
-            version=version,
-            batch_size=1,
+            local=str(tmp_path / 'cache'),
+            format=form,
+            columns=['id'],
+            batch_size=2,
+            **options,
         )
 
-    dataset = opened('latest')
-    assert dataset.streams[0].version == 3  # type: ignore[attr-defined]
-    write_deltalake(table, pa.table({'id': list(range(40, 50))}), mode='append')
-    assert sorted(ids(dataset)) == list(range(40))
-    workers = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2)
-    assert sorted(int(sample['id']) for sample in workers) == list(range(40))
-    state = dataset.state_dict(8, False)
-    assert state['versions'] == [3]
+    def shards() -> StreamingDataset[Any]:
+        return StreamingDataset(local=str(tmp_path / 'shards'), batch_size=2, **options)
 
-    later = opened('later')
-    with pytest.raises(ConflictError) as caught:
-        later.load_state_dict(state)
-    assert caught.value.id == 'state-files'
-    assert 'versions [3]' in str(caught.value.hint)
-    same_version = opened('again', 3)
-    same_version.load_state_dict(state)
-    assert ids(same_version) == ids(opened('whole', 3))[8:]
-
-
-def test_delta_tables_that_cannot_be_read(
-    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    delta = tmp_path / 'delta'
-    write_deltalake(delta, pa.table({'id': list(range(10))}))
-
-    def fails(kind: type[BaseException], remote: Path = delta, **options: Any) -> str:
-        with pytest.raises(kind) as caught:
-            StreamingDataset(remote=str(remote), local=str(tmp_path / 'cache'), **options)
-        return str(getattr(caught.value, 'id', caught.value))
-
-    assert fails(UsageError, format='parquet') == 'table-delta'
-    assert fails(UsageError, format='parquet', version=0) == 'config-value'
-    assert fails(UsageError, format='delta', version=7) == 'delta-version'
-    assert fails(UsageError, format='delta', columns=['absent']) == 'table-columns'
-    assert fails(NotFoundError, format='delta', remote=table) == 'delta-no-table'
-    monkeypatch.setenv('WORLD_SIZE', '2')
-    assert fails(UsageError, format='delta') == 'config-value'
-    monkeypatch.delenv('WORLD_SIZE')
-    for file in delta.glob('*.parquet'):
-        file.unlink()
-    assert fails(NotFoundError, format='delta') == 'delta-file-missing'
+    whole = ids(place())
+    assert report.shards == len(place().samples_per_shard)
+    assert list(place().samples_per_shard) == list(shards().samples_per_shard)
+    assert ids(shards()) == whole
+    for before, after in ((place, shards), (shards, place)):
+        begun = before()
+        first = [int(sample['id']) for _, sample in zip(range(4), begun)]
+        resumed = after()
+        resumed.load_state_dict(begun.state_dict(4, False))
+        assert first + ids(resumed) == whole
+    shardmill.convert(table, tmp_path / 'other', columns=['id'], samples_per_shard=4)
+    other = StreamingDataset(local=str(tmp_path / 'other'), batch_size=2, **options)
+    with pytest.raises(ConflictError):
+        other.load_state_dict(place().state_dict(4, False))
 
 
-def test_a_delta_table_in_a_store(
-    store: Store, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for key, value in store.environment.items():
-        monkeypatch.setenv(key, value)
-    write_delta(served / 'delta', [10, 5, 5], [2, 17])
-    dataset = StreamingDataset(
-        remote='s3://bucket/delta',
-        local=str(tmp_path / 'cache'),
-        format='delta',
-        columns=['id'],
-        batch_size=1,
-    )
-    assert ids(dataset) == [row for row in range(20) if row not in (2, 17)]
+def test_row_groups_are_kept_only_of_tables(table: Path, tmp_path: Path) -> None:
+    (tmp_path / 'rows.csv').write_text('id\n1\n')
+    for source, options in (
+        (tmp_path / 'rows.csv', {}),
+        (table, {'shuffle': 1}),
+        (table, {'samples_per_shard': 3}),
+        (table, {'sql': 'SELECT id FROM source'}),
+        (table, {'split': {'a': 0.5, 'b': 0.5}}),
+    ):
+        with pytest.raises(UsageError) as caught:
+            shardmill.convert(source, tmp_path / 'out', keep_row_groups=True, **options)
+        assert caught.value.id == 'config-keep-row-groups'

@@ -1,14 +1,18 @@
-"""Threads that call Python code, and batches without torch."""
+"""Threads that call Python code, and batches in compiled functions and without torch."""
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+import sysconfig
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.apart import until
 from support.samples import BATCH, SAMPLES, collate, flat, numbers
 
@@ -73,6 +77,44 @@ def test_batches_are_made_at_the_same_time(data: Path) -> None:
     assert SAMPLES // BATCH % 2 == 0
 
 
+def test_threads_share_a_dataset_while_it_is_iterated(data: Path) -> None:
+    single = make(data)
+    alone = [numbers(batch) for _ in range(5) for batch in single]
+    loader = make(data, num_workers=2, worker_type='threads')
+    is_done = threading.Event()
+
+    def use(seed: int) -> int:
+        draw = random.Random(seed)
+        used = 0
+        while not is_done.is_set():
+            number = draw.randrange(SAMPLES)
+            assert int(loader.dataset[number]['number']) == number
+            assert loader.stats().num_samples_yielded <= SAMPLES
+            loader.state_dict()
+            used += 1
+        return used
+
+    with ThreadPoolExecutor(3) as pool:
+        users = [pool.submit(use, seed) for seed in range(3)]
+        try:
+            shared = [numbers(batch) for _ in range(5) for batch in loader]
+        finally:
+            is_done.set()
+        assert min(user.result() for user in users) > 0
+    assert shared == alone
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var('Py_GIL_DISABLED'), reason='this interpreter has a lock'
+)
+def test_a_free_threaded_interpreter_stays_without_its_lock() -> None:
+    program = 'import sys, shardmill._core; print(sys._is_gil_enabled())'
+    done = subprocess.run(
+        [sys.executable, '-W', 'error', '-c', program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ['False']
+
+
 def test_threads_end_with_the_iteration(data: Path) -> None:
     def running() -> bool:
         return any(each.name.startswith('shardmill-transform') for each in threading.enumerate())
@@ -107,6 +149,24 @@ def test_what_threads_cannot_read_is_refused(data: Path) -> None:
         assert wrong.value.object == 'worker_type'
     with pytest.raises(ValueError, match='worker_type'):
         StreamingDataLoader(dataset, BATCH, worker_type='fibres')
+
+
+def test_a_compiled_function_takes_batches_without_compiling_again(data: Path) -> None:
+    compiled = []
+
+    def backend(graph: Any, _: list[Any]) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    def total(batch: dict[str, Any]) -> Any:
+        return batch['vector'].sum() + (batch['number'] * 2).sum()
+
+    step = torch.compile(total, backend=backend, fullgraph=True)
+    dataset = StreamingDataset(local=str(data), batch_size=BATCH, shuffle=True)
+    for batch in StreamingDataLoader(dataset, BATCH, drop_last=True):
+        tensors = {name: batch[name] for name in ('vector', 'number')}
+        assert torch.equal(step(tensors), total(tensors))
+    assert len(compiled) == 1
 
 
 WITHOUT_TORCH = """

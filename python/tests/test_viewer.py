@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import shardmill
-from shardmill import LocalDataset, MDSWriter, StreamingDataset, view
+from shardmill import LocalDataset, MDSWriter, StreamingDataset, select, view
 from shardmill.errors import ShardmillError
 
 
@@ -55,6 +55,27 @@ def test_datasets_show_themselves(tmp_path: Path) -> None:
         assert page.location == f'{place}/train'
         assert facts(page.address)['samples'] == 5
         page.close()
+
+
+def test_a_view_is_shown_alone(tmp_path: Path) -> None:
+    place = write(tmp_path / 'mds')
+    few = select(place, samples=[1, 3, 4])
+    out = tmp_path / 'few.view'
+    out.write_bytes(few.to_bytes())
+    with view(place, view=out) as page:
+        shown = facts(page.address)
+        assert (shown['samples'], shown['view']) == (3, str(out))
+    for dataset in (
+        LocalDataset(place, view=few),
+        StreamingDataset(local=place, batch_size=1, view=few),
+    ):
+        page = dataset.view()
+        shown = facts(page.address)
+        assert shown['samples'] == 3
+        file = Path(str(shown['view']))
+        assert file.read_bytes() == few.to_bytes()
+        page.close()
+        assert not file.parent.exists()
 
 
 def test_the_options_are_those_of_the_command(tmp_path: Path) -> None:

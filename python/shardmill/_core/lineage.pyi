@@ -16,7 +16,11 @@ def samples_of_packed_step(
     rank: Optional[int] = None,
 ) -> tuple[int, int, list[tuple[int, int, int, bool]]]: ...
 def steps_of_sample(
-    reader: Reader, options: EpochOptions, sample: int, epochs: int
+    reader: Reader,
+    options: EpochOptions,
+    sample: int,
+    epochs: int,
+    tokens: Optional[TokenOptions] = None,
 ) -> list[tuple[int, int, int, int, int, bool]]: ...
 def places_of(
     reader: Reader, samples: Sequence[int]

@@ -96,7 +96,7 @@ class ReaderOptions:
         download_timeout: Seconds without new data after which a download attempt fails.
         settings: Store settings that are not in the environment.
         window: The neighbours that are read with each sample.
-        cluster: The addresses of all nodes, the number of this node, the number of nodes, and their secret.
+        cluster: The addresses of all nodes, the number of this node, that of all nodes, the secret, and the TLS files.
     """
 
     def __new__(
@@ -114,7 +114,7 @@ class ReaderOptions:
         download_timeout: Optional[float] = None,
         settings: Optional[dict[str, str]] = None,
         window: Optional[Window] = None,
-        cluster: Optional[tuple[list[str], int, int, str]] = None,
+        cluster: Optional[tuple[list[str], int, int, str, Optional[list[str]]]] = None,
     ) -> ReaderOptions: ...
     @property
     def attempts(self) -> int: ...

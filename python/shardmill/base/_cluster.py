@@ -20,10 +20,19 @@ def given_peers(peers: Optional[Sequence[str]]) -> Optional[list[str]]:
     return list(check.instances('peers', peers, str))
 
 
-def cluster_of(peers: list[str], world: World) -> tuple[list[str], int, int, str]:
-    """Returns the addresses, the number of this node, the number of nodes, and the secret of the run."""
+#: The files of encrypted connections: the certificate of this node, its key, and the authorities of the other nodes.
+_TLS_FILES = ('SHARDMILL_PEERS_CERT', 'SHARDMILL_PEERS_KEY', 'SHARDMILL_PEERS_CA')
+
+#: The addresses of all nodes, the number of this node, the number of nodes, their secret, and the files of TLS.
+Cluster = tuple[list[str], int, int, str, Optional[list[str]]]
+
+
+def cluster_of(peers: list[str], world: World) -> Cluster:
+    """Returns what the nodes of the run know of each other."""
     # Ranks of a mesh count those that receive different samples, while the launcher counts machines.
     launched = World.detect()
     if launched.is_multinode:
         world = launched
-    return peers, world.node, world.num_nodes, os.environ.get('SHARDMILL_PEERS_TOKEN', '')
+    files = [os.environ.get(name, '') for name in _TLS_FILES]
+    token = os.environ.get('SHARDMILL_PEERS_TOKEN', '')
+    return peers, world.node, world.num_nodes, token, files if any(files) else None

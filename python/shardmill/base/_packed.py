@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Optional
 
+from shardmill.base import _arguments as check
 from shardmill.base._state import config_of
 from shardmill.errors import ConflictError, NotFoundError, UsageError
 
@@ -58,6 +59,19 @@ class TokenReader:
     def close(self) -> None:
         """Ends the iteration."""
         self._batches.close()
+
+
+def given_packing(dataset: Any, packing: Optional[Packing], **others: Any) -> Optional[Packing]:
+    """Checks the packing of a dataset beside other arguments. Returns it with the lengths of the documents."""
+    if packing is None:
+        return None
+    from shardmill.packing import Packing
+
+    check.instances('packing', [packing], Packing)
+    check_arguments(dataset, **others)
+    if dataset._is_fetched_here:
+        check_unpacked(dataset, 'streams')
+    return with_lengths(dataset, packing)
 
 
 def with_lengths(dataset: Any, packing: Packing) -> Packing:

@@ -61,7 +61,7 @@ def read_preview(dataset: Stored, count: int) -> Preview:
     """Reads the first samples of a dataset, as they are stored."""
     import numpy as np
 
-    schema = dataset._columns
+    schema = dataset._sample_columns
     samples: list[dict[str, Any]] = []
     if count:
         dataset._make_local(0, count)
@@ -74,6 +74,12 @@ def read_preview(dataset: Stored, count: int) -> Preview:
             samples = [{name: made[name][at] for name in made} for at in range(count)]
         else:
             samples = batch
+    for name in schema:
+        mask = dataset._columns.null_mask(name)
+        if mask is not None and mask not in schema:
+            for sample in samples:
+                if sample.pop(mask, 0) == 1:
+                    sample[name] = None
     return Preview(schema, tuple(samples))
 
 
@@ -87,7 +93,7 @@ def preview_html(dataset: Stored) -> str:
     )
     if '_reader' not in known:
         return title
-    parts = [title, dataset._columns._repr_html_()]
+    parts = [title, dataset._sample_columns._repr_html_()]
     count = min(_SAMPLES, int(known.get('num_samples') or 0))
     try:
         # All of them in the first shard: another one may be missing.

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill.base._arguments import public_location
+from shardmill.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +79,7 @@ def _columns(known: Mapping[str, Any]) -> Optional[list[str]]:
     reader = known.get('_reader')
     if reader is None or known.get('_process') != os.getpid():
         return None
-    names = list(dict.fromkeys(name for _, each in reader.schemas() for name, *_ in each))
+    names = list(Schema.of_shards(reader.schemas()))
     return names if len(names) <= _COLUMNS else [*names[:_COLUMNS], '…']
 
 

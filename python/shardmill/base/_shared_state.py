@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import resource
 import struct
+import sys
 import tempfile
 import threading
 import weakref
@@ -87,6 +88,21 @@ def training_process() -> int:
         return os.getpid()
     parent = multiprocessing.parent_process()
     return os.getppid() if parent is None or parent.pid is None else parent.pid
+
+
+def end_if_orphaned() -> None:
+    """Ends a worker whose training process has ended while it was starting.
+
+    A worker of torch ends when its parent changes, but it takes the parent that it has once it is ready. If the
+    training process was killed before, the worker would stay forever.
+    """
+    parent = multiprocessing.parent_process()
+    if _torch.worker_info() is None or parent is None or parent.pid is None:
+        return
+    # With a fork server, another process is the parent. `is_alive` looks at a pipe that workers started later hold too,
+    # so the id is checked as well.
+    if os.getppid() != parent.pid and not (parent.is_alive() and _is_alive(parent.pid)):
+        sys.exit(1)
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Checks states and cache limits, raising the errors that programs for ``streaming`` expect."""
+"""Builds, checks and restores the states of datasets, with the errors that programs for ``streaming`` expect."""
 
 from __future__ import annotations
 

@@ -42,6 +42,12 @@ class Stored(Array):
 
     @cached_property
     def _columns(self) -> Schema:
+        """The columns of the shards, with those that mark nulls."""
+        return Schema.of_shards(self._here().schemas(), is_stored=True)
+
+    @cached_property
+    def _sample_columns(self) -> Schema:
+        """The columns of the samples."""
         return Schema.of_shards(self._here().schemas())
 
     def _make_local(self, start: int, stop: int, /) -> None:
@@ -99,6 +105,9 @@ class Trained(Protocol):
 
     @property
     def _columns(self) -> Schema: ...
+
+    @property
+    def _sample_columns(self) -> Schema: ...
 
     def _here(self) -> _core.Reader: ...
 

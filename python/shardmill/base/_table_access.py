@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shardmill._viewer import Viewer
     from shardmill.base._typing import Path
     from shardmill.schema import Schema
+    from shardmill.views import View
 
 #: Bytes of samples in a record batch, by their average size.
 _BATCH_BYTES = 16 << 20
@@ -42,12 +43,12 @@ class TableAccess(Stored):
     @cached_property
     def schema(self) -> Schema:
         """The columns of the samples, with their encodings and types."""
-        return self._columns
+        return self._sample_columns
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return tuple(self._columns)
+        return tuple(self._sample_columns)
 
     def iter_arrow(
         self,
@@ -184,11 +185,12 @@ class TableAccess(Stored):
         """
         from shardmill._viewer import view
 
-        location, with_deleted, settings = self._place_of(stream)
+        location, with_deleted, samples, settings = self._place_of(stream)
         return view(
             location,
             height=height,
             with_deleted=with_deleted,
+            view=samples,
             compare=compare,
             tokenizer=tokenizer,
             cache=cache,
@@ -196,15 +198,18 @@ class TableAccess(Stored):
             storage_options=settings,
         )
 
-    def _place_of(self, stream: int) -> tuple[str, bool, Optional[dict[str, str]]]:
-        """Returns the location of a stream, whether it has its deleted samples, and its store settings."""
+    def _place_of(self, stream: int) -> tuple[str, bool, Optional[View], Optional[dict[str, str]]]:
+        """Returns the location of a stream, whether it has its deleted samples, its view, and its store settings."""
         streams = getattr(self, 'streams', [self])
         chosen = streams[check.whole('stream', stream, 0, len(streams) - 1)]
         location = getattr(chosen, 'remote', None) or chosen.local
         split = chosen.split or ''
         if split:
             location = f'{location.rstrip("/")}/{split}'
-        return location, bool(chosen.with_deleted), getattr(chosen, 'storage_options', None)
+        # Of a dataset of one stream, `view` is the method.
+        view = getattr(chosen, '_view' if chosen is self else 'view')
+        settings = getattr(chosen, 'storage_options', None)
+        return location, bool(chosen.with_deleted), view, settings
 
     def _repr_html_(self) -> str:
         """Returns a table of facts, columns and first samples.

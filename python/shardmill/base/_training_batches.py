@@ -51,7 +51,7 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
 
     def _read(self) -> Generator[tuple[int, dict[str, NDArray[Any]]], None, None]:
         """Yields batches that Rust has assembled, each after its number of samples."""
-        schema = self._dataset._columns
+        schema = self._dataset._sample_columns
         names = list(schema) if self._names is None else self._names
         only = None if self._names is None else set(names)
         window = self._dataset.window
@@ -207,7 +207,7 @@ class TrainingBatches:
         assert self.batch_size is not None
         names = None if columns is None else check.texts('columns', columns, 'a list of names')
         if names is not None and self._is_plain():
-            self._columns.select(names)
+            self._sample_columns.select(names)
         drop_last = check.flag('drop_last', drop_last)
         if self.packing is not None:
             check.not_given('packing', columns=columns)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._packed import check_packing, check_unpacked
+from shardmill.base._packed import check_packing
 from shardmill.base._sharding import RankLayout
 from shardmill.base._state import check_order, check_state, config_of, in_known_words
 from shardmill.errors import UsageError
@@ -75,8 +75,9 @@ class StepAccess:
         resumed from. Without `state` and `epoch`, it is a step of the epoch that the last iteration began, or before
         the first iteration of the one that it will begin.
 
-        With packing, these are the samples in the rows of the step. The position is the row in the batch of the rank,
-        and a sample is listed for each of its pieces. Positions in the epoch count rows.
+        With packing, these are the samples in the rows of the step, and the steps that delivered a row with the sample.
+        The position is the row in the batch of the rank, and a sample is listed for each of its pieces. Positions in
+        the epoch count rows.
 
         Args:
             step: The step whose samples are wanted.
@@ -95,20 +96,18 @@ class StepAccess:
             raise UsageError('give either `step` or `sample`', 'config-value', 'step')
         if sample is not None and rank is not None:
             raise UsageError('`rank` is for `step`', 'config-value', 'rank')
-        if sample is not None:
-            check_unpacked(self, 'which(sample=...)')
         if state is not None and epoch is not None:
             raise UsageError('give either `state` or `epoch`', 'config-value', 'epoch')
         options = _options(self, state, epoch)
         reader = self._here()
+        tokens = None if self.packing is None else self.packing._to_core()
         try:
             if sample is None:
                 number = check.count('step', step)
                 rank = check.whole_or_none('rank', rank)
-                if self.packing is None:
+                if tokens is None:
                     found = _core.samples_of_step(reader, options, number, rank)
                 else:
-                    tokens = self.packing._to_core()
                     found = _core.samples_of_packed_step(reader, options, tokens, number, rank)
                 of_epoch, before, members = found
                 origins = _origins(self, reader, [member[2] for member in members], keys)
@@ -118,7 +117,8 @@ class StepAccess:
                 )
                 return StepSamples(of_epoch, number, before, tuple(samples))
             number = check.count('sample', sample)
-            steps = _core.steps_of_sample(reader, options, number, check.count('epochs', epochs, 1))
+            epochs = check.count('epochs', epochs, 1)
+            steps = _core.steps_of_sample(reader, options, number, epochs, tokens)
         except UsageError as error:
             raise in_known_words(error) from error
         (origin,) = _origins(self, reader, [number], keys)

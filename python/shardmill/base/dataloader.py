@@ -410,7 +410,8 @@ def collate(batch: Any) -> Any:
             columns.
 
     Returns:
-        Tensors sharing the memory of the columns for numbers, lists for text and bytes.
+        Tensors sharing the memory of the columns for numbers, lists for text and bytes, and lists for columns with a
+        ``None``, also inside of values.
     """
     import numpy as np
     import torch
@@ -422,11 +423,20 @@ def collate(batch: Any) -> Any:
     for name, values in batch.items():
         if isinstance(values, (_core.Block, np.ndarray)):
             made[name] = torch.from_numpy(np.asarray(values))
-        elif isinstance(values[0], (str, bytes)):
+        elif isinstance(values[0], (str, bytes)) or _has_none(values):
             made[name] = values
         else:
             made[name] = default_collate(values)
     return made
+
+
+def _has_none(value: Any) -> bool:
+    """Returns whether a value is ``None``, or has one inside."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return value is None
+    return any(map(_has_none, value))
 
 
 def _widened(iterator: Any) -> Any:

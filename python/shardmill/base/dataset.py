@@ -25,17 +25,15 @@ from shardmill.base._opening import Opening
 from shardmill.base._packed import (
     TokenReader,
     begin_rows,
-    check_arguments,
     check_packing,
-    check_unpacked,
+    given_packing,
     rows_of,
-    with_lengths,
 )
 from shardmill.base._raw import check_files, gives_files, holding, versions_of
 from shardmill.base._representation import dataset_representation
 from shardmill.base._shard_access import ShardAccess
 from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
-from shardmill.base._shared_state import SharedState
+from shardmill.base._shared_state import SharedState, end_if_orphaned
 from shardmill.base._skip import Skips, passed
 from shardmill.base._state import (
     Progress,
@@ -141,6 +139,8 @@ class StreamingDataset(
         format: ``parquet`` or ``delta`` to read the table at ``remote`` in place: see `TableStream`.
         columns: The columns to read of such a table. Defaults to all.
         version: The version of a Delta table. Defaults to the latest.
+        where: An SQL expression that selects rows of such a table.
+        nulls: How samples of such a table show nulls: ``none``, the default, or ``mask``.
         download_retry: How many times a failed download is retried.
         download_timeout: Seconds after which a download attempt fails; for a store, seconds without new data.
         validate_hash: The hash that is checked for every shard before it is used.
@@ -183,7 +183,8 @@ class StreamingDataset(
             counts rows.
         skip: Steps that are left out; all others stay as they are. A step is what `which` returns, a pair of epoch and
             step, or a step of epoch 0. Steps count from the start of their epoch. A state records them.
-        skip_samples: Samples that are left out. A sample before it in the batch is repeated in its place.
+        skip_samples: Samples that are left out. A sample before it in the batch is repeated in its place. With packing,
+            its tokens become padding.
         mixture: Weights of the ``streams`` that change over the run. Streams then have no weights of their own.
         storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``, for
             streams that have none of their own.
@@ -215,6 +216,8 @@ class StreamingDataset(
         format: Optional[str] = None,
         columns: Optional[Sequence[str]] = None,
         version: Optional[int] = None,
+        where: Optional[str] = None,
+        nulls: Optional[str] = None,
         download_retry: int = 2,
         download_timeout: float = DEFAULT_TIMEOUT,
         validate_hash: Optional[str] = None,
@@ -343,10 +346,18 @@ class StreamingDataset(
         if settings is not None:
             # Only if it is given, because streams of programs may not have this argument.
             default['storage_options'] = settings
-        if format is not None or columns is not None or version is not None:
+        table: dict[str, Any] = {
+            'format': format,
+            'columns': columns,
+            'version': version,
+            'where': where,
+            'nulls': nulls,
+        }
+        table = {name: value for name, value in table.items() if value is not None}
+        if table:
             from shardmill.tables import table_stream
 
-            streams = [table_stream(format, columns, version, streams, remote, local)]
+            streams = [table_stream(table, streams, remote, local)]
         if streams:
             for stream in streams:
                 stream.apply_default(default)
@@ -380,7 +391,8 @@ class StreamingDataset(
         self.epoch_size = Stream.apply_weights(
             self.streams, self.samples_per_stream, self._epoch_size_given, self.shuffle_seed
         )
-        self.packing = self._given_packing(packing, window, skip, skip_samples, mixture)
+        self.packing = packing
+        self.packing = given_packing(self, packing, window=window, mixture=mixture)
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
         # Raises an error for an invalid mixture.
         self.mixture_windows()
@@ -651,19 +663,6 @@ class StreamingDataset(
         self._batches = batches
         return batches
 
-    def _given_packing(self, packing: Optional[Packing], *others: Any) -> Optional[Packing]:
-        """Returns packing with the lengths of the documents."""
-        self.packing = packing
-        if packing is None:
-            return None
-        from shardmill.packing import Packing
-
-        check.instances('packing', [packing], Packing)
-        check_arguments(self, **dict(zip(('window', 'skip', 'skip_samples', 'mixture'), others)))
-        if self._is_fetched_here:
-            check_unpacked(self, 'streams')
-        return with_lengths(self, packing)
-
     def _epoch_items(self) -> int:
         """Returns how many items all ranks together yield in the next epoch: samples, or rows of tokens."""
         if self.packing is None:
@@ -744,7 +743,9 @@ class StreamingDataset(
         """Iterates over the samples of this rank and worker in the next epoch."""
         # A worker must have started its epoch before its state can be requested.
         at_once = is_counted() and _torch.worker_info() is not None
-        return self._samples() if at_once else later(self._samples)
+        samples = self._samples() if at_once else later(self._samples)
+        end_if_orphaned()
+        return samples
 
     def _samples(self) -> Iterator[Any]:
         is_plain = type(self).__iter__ is StreamingDataset.__iter__

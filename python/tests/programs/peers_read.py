@@ -1,4 +1,7 @@
-"""Reads an epoch for each line of the input, as one node of a run: REMOTE LOCAL ALGO."""
+"""Reads as one node of a run: `epoch` in the input reads an epoch, `stats` prints what was fetched so far.
+
+Arguments: REMOTE LOCAL ALGO.
+"""
 
 import json
 import random
@@ -16,11 +19,13 @@ dataset = StreamingDataset(
     num_canonical_nodes=8,
 )
 print('open', flush=True)
-for _ in iter(sys.stdin.readline, 'end\n'):
+for line in sys.stdin:
+    if line == 'stats\n':
+        print(json.dumps(dict(dataset.stats().items())), flush=True)
+        continue
     numbers = []
     for sample in dataset:
         number = int(sample['number'])
         assert sample['data'] == random.Random(number).randbytes(8192), number
         numbers.append(number)
-    stats = dict(dataset.stats().items())
-    print(json.dumps({'numbers': numbers, 'stats': stats}), flush=True)
+    print(json.dumps(numbers), flush=True)

@@ -135,7 +135,8 @@ class Bucket:
         keys = sorted(key for key in self.objects if key.startswith(start) and key > token)
         page = keys[: self.page]
         found = ''.join(
-            f'<Contents><Key>{escape(key)}</Key><Size>{len(self.objects[key])}</Size></Contents>'
+            f'<Contents><Key>{escape(key)}</Key><Size>{len(self.objects[key])}</Size>'
+            f'<ETag>{escape(self._tag(self.objects[key]))}</ETag></Contents>'
             for key in page
         )
         more = len(page) < len(keys)
@@ -155,6 +156,8 @@ class Bucket:
             return _error(404, 'NoSuchKey')
         data = self.objects[request.key]
         headers = {'ETag': self._tag(data)}
+        if request.headers.get('if-match', headers['ETag']) != headers['ETag']:
+            return _error(412, 'PreconditionFailed')
         asked = re.fullmatch(r'bytes=(\d+)-(\d+)', request.headers.get('range', ''))
         if asked is None:
             return 200, headers, data

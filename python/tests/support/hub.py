@@ -1,7 +1,7 @@
-"""A small Hugging Face Hub on the loopback interface, with one dataset repository.
+"""A small Hugging Face Hub on the loopback interface, with one dataset repository and one bucket.
 
-Small files are redirected to a path of the same host, large ones to a second host, which takes no token, answers only
-GET and has entity tags of its own.
+Small files of the repository are redirected to a path of the same host. Other files are redirected to a second host,
+which takes no token, answers only GET and has entity tags of its own.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Callable, Optional
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import pytest
+
 REPOSITORY = 'datasets/org/name'
+BUCKET = 'buckets/org/bucket'
 #: Files with more bytes are on the second host.
 SMALL = 1000
 
@@ -34,7 +38,15 @@ class Hub:
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     #: The commit of each revision.
     revisions: dict[str, str] = field(default_factory=dict)
-    #: The only token that may read the repository; `None` for a public one.
+    #: The files of the bucket.
+    bucket: dict[str, bytes] = field(default_factory=dict)
+    #: The contents that the second host has had, by their SHA-256.
+    contents: dict[str, bytes] = field(default_factory=dict)
+    #: The headers that the answers with files of the bucket lack.
+    lacks: set[str] = field(default_factory=set)
+    #: What to run once, before the answer to the first request whose line contains the text.
+    before: Optional[tuple[str, Callable[[], Any]]] = None
+    #: The only token that may read the repository and the bucket; `None` if both are public.
     token: Optional[str] = None
     gated: bool = False
     #: The entries of a page.
@@ -53,11 +65,29 @@ class Hub:
         digest = hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
         self.commits[digest] = files
         self.revisions[revision] = digest
+        for data in files.values():
+            self.contents[hashlib.sha256(data).hexdigest()] = data
         return digest
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a file of the bucket."""
+        self.bucket[name] = data
+        self.contents[hashlib.sha256(data).hexdigest()] = data
+
+    def fill(self, folder: Path) -> None:
+        """Writes the files of a folder into the bucket."""
+        for path in sorted(folder.rglob('*')):
+            if path.is_file():
+                self.put(path.relative_to(folder).as_posix(), path.read_bytes())
 
     @property
     def environment(self) -> dict[str, str]:
         return {'HF_ENDPOINT': self.address, 'HF_HUB_DISABLE_XET': '1'}
+
+
+def xet_hash(data: bytes) -> str:
+    """Returns a hash of a content that is neither of the two that the Hub has in its entity tags."""
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -68,9 +98,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def do_HEAD(self) -> None:
-        self._answer()
+        self.do_GET()
 
     def do_GET(self) -> None:
+        waits = self.hub.before
+        if waits is not None and waits[0] in f'{self.command} {unquote(self.path)}':
+            self.hub.before = None
+            waits[1]()
         self._answer()
 
     def _send(self, status: int, data: bytes = b'', **headers: str) -> None:
@@ -112,13 +146,11 @@ class _Files(_Handler):
         if self.command != 'GET' or 'Authorization' in self.headers or url.query != 'signature=x':
             self._error(403)
             return
-        for files in self.hub.commits.values():
-            for data in files.values():
-                digest = hashlib.sha256(data).hexdigest()
-                if digest == url.path[1:]:
-                    self._file(data, f'"of-files-{digest[:8]}"')
-                    return
-        self._error(404)
+        data = self.hub.contents.get(url.path[1:])
+        if data is None:
+            self._error(404)
+        else:
+            self._file(data, f'"of-files-{url.path[1:9]}"')
 
 
 class _Pages(_Handler):
@@ -142,11 +174,15 @@ class _Pages(_Handler):
             (f'/api/{REPOSITORY}/tree/', self._tree),
             (f'/{REPOSITORY}/resolve/', self._resolve),
             ('/small/', self._small),
+            (f'/api/{BUCKET}/tree', self._bucket_tree),
+            (f'/api/{BUCKET}', self._bucket),
+            (f'/{BUCKET}/resolve/', self._bucket_file),
         ):
             if url.path.startswith(prefix):
                 answer(url.path.removeprefix(prefix), url.query)
                 return
-        self._error(404, 'RepoNotFound')
+        # Without a token, the Hub does not tell whether a bucket exists.
+        self._error(401 if '/buckets/' in url.path and not token else 404, 'RepoNotFound')
 
     def _revision(self, name: str, query: str) -> None:
         commit = self.hub.revisions.get(unquote(name))
@@ -178,15 +214,56 @@ class _Pages(_Handler):
         if not entries:
             self._error(404, 'EntryNotFound')
             return
+        self._page(list(entries.values()), query)
+
+    def _page(self, entries: list[dict[str, Any]], query: str) -> None:
         asked = parse_qs(query)
         start = int(asked.get('cursor', ['0'])[0])
         end = start + min(self.hub.page, int(asked.get('limit', ['1000'])[0]))
         headers = {}
         if end < len(entries):
-            next_url = f'{self.hub.address}{urlsplit(self.path).path}?limit=9&cursor={end}'
+            again = urlencode({name: texts[0] for name, texts in asked.items()} | {'cursor': end})
+            next_url = f'{self.hub.address}{urlsplit(self.path).path}?{again}'
             headers['Link'] = f'<{next_url}>; rel="next"'
-        page = list(entries.values())[start:end]
-        self._send(200, json.dumps(page).encode(), **headers)
+        self._send(200, json.dumps(entries[start:end]).encode(), **headers)
+
+    def _bucket(self, path: str, query: str) -> None:
+        sizes = [len(data) for data in self.hub.bucket.values()]
+        found = {'size': sum(sizes), 'totalFiles': len(sizes), 'createdAt': '2026-02-16T15:28:32Z'}
+        self._send(200, json.dumps({'id': 'org/bucket', 'private': False, **found}).encode())
+
+    def _bucket_tree(self, path: str, query: str) -> None:
+        # The prefix is compared as a text, and a listing is recursive unless the query says otherwise.
+        prefix = unquote(path.removeprefix('/'))
+        is_recursive = parse_qs(query).get('recursive', ['true'])[0] == 'true'
+        inside = len(f'{prefix}/') if prefix else 0
+        entries: dict[str, dict[str, Any]] = {}
+        for name, data in sorted(self.hub.bucket.items(), reverse=True):
+            end = name.find('/', inside)
+            if not name.startswith(prefix):
+                continue
+            if is_recursive or end < 0:
+                found = {'size': len(data), 'xetHash': xet_hash(data), 'mtime': None}
+                entries[name] = {'type': 'file', 'path': name, **found}
+            else:
+                entries[name[:end]] = {'type': 'directory', 'path': name[:end]}
+        self._page(list(entries.values()), query)
+
+    def _bucket_file(self, path: str, query: str) -> None:
+        data = self.hub.bucket.get(unquote(path))
+        if data is None:
+            self._error(404, 'EntryNotFound')
+            return
+        digest = hashlib.sha256(data).hexdigest()
+        headers = {
+            'Location': f'{self.hub.files_address}/{digest}?signature=x',
+            'X_Linked_Size': str(len(data)),
+            'X_Linked_Etag': f'"{digest}"',
+            'X_Xet_Hash': xet_hash(data),
+        }
+        self._send(
+            302, b'', **{name: headers[name] for name in headers if name not in self.hub.lacks}
+        )
 
     def _resolve(self, path: str, query: str) -> None:
         files, name, commit = self._files(path)
@@ -211,6 +288,19 @@ class _Pages(_Handler):
         tag = hashlib.sha1(files[name]).hexdigest()
         self.hub.requests.append('small')
         self._file(files[name], f'"{tag}"', X_Repo_Commit=commit)
+
+
+@contextmanager
+def configured_hub(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Hub]:
+    """Starts both servers, and makes them the Hub of this process and its children."""
+    with serve_hub() as hub:
+        for name in list(os.environ):
+            if name.startswith('HF_'):
+                monkeypatch.delenv(name)
+        for name, value in hub.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv('HOME', str(home))
+        yield hub
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, body: bool) -> None:
         parts = unquote(urlsplit(self.path).path).split('/')
-        if 'slow' in parts or ('slow-shards' in parts and parts[-1] != 'index.json'):
+        if 'slow' in parts or ('slow-shards' in parts and parts[-1].startswith('shard.')):
             print(self.path, flush=True)
             self.ended.wait()
             self.close_connection = True

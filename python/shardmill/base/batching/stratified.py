@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardmill.base.batching._work import batching_by
+from shardmill.base.batching._methods import batching_by
 
 __all__ = ['generate_work_stratified_batching']
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardmill.base.partition._deal import partition_by
+from shardmill.base.partition._algorithms import partition_by
 
 __all__ = ['get_partitions_orig']
 

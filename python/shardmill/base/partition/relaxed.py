@@ -6,7 +6,7 @@ for the nodes of the first run is redistributed to the current nodes, if its dev
 
 from __future__ import annotations
 
-from shardmill.base.partition._deal import partition_by
+from shardmill.base.partition._algorithms import partition_by
 
 __all__ = ['get_partitions_relaxed']
 

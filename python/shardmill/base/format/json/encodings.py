@@ -3,54 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import Any
+
+from shardmill.base.format.base.text_encodings import Encoding as Encoding
+from shardmill.base.format.base.text_encodings import Float as Float
+from shardmill.base.format.base.text_encodings import Int as Int
+from shardmill.base.format.base.text_encodings import Str as Str
+from shardmill.base.format.base.text_encodings import stock as _stock
 
 __all__ = ['is_json_encoded', 'is_json_encoding']
 
 
-class Encoding:
-    """A type of values in JSON."""
-
-    _type: ClassVar[type]
-
-    @classmethod
-    def is_encoded(cls, obj: Any) -> bool:
-        """Returns ``True`` for a value of the type.
-
-        Raises:
-            AttributeError: The value is of another type.
-        """
-        return cls._validate(obj, cls._type)
-
-    @staticmethod
-    def _validate(data: Any, expected_type: Any) -> bool:
-        if not isinstance(data, expected_type):
-            raise AttributeError(f'a value of {expected_type} is needed, not one of {type(data)}')
-        return True
-
-
-class Str(Encoding):
-    """Text."""
-
-    _type = str
-
-
-class Int(Encoding):
-    """An integer; booleans are accepted."""
-
-    _type = int
-
-
-class Float(Encoding):
-    """A float."""
-
-    _type = float
-
-
-_encodings: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
-
-#: The classes that have an implementation in Rust.
-_stock = dict(_encodings)
+_encodings: dict[str, type[Encoding]] = dict(_stock)
 
 
 def is_json_encoded(encoding: str, value: Any) -> bool:

@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
+
+from shardmill.base.format.base.text_encodings import Encoding as Encoding
+from shardmill.base.format.base.text_encodings import Float as Float
+from shardmill.base.format.base.text_encodings import Int as Int
+from shardmill.base.format.base.text_encodings import Str as Str
+from shardmill.base.format.base.text_encodings import stock as _stock
 
 __all__ = ['is_xsv_encoding', 'xsv_decode', 'xsv_encode']
 
 
-class Encoding:
-    """A type of values that are stored as text."""
-
-    _type: ClassVar[type]
-
-    @classmethod
-    def encode(cls, obj: Any) -> str:
-        """Encodes a value as text.
-
-        Raises:
-            AttributeError: The value is of another type.
-        """
-        cls._validate(obj, cls._type)
-        return obj if cls._type is str else str(obj)
-
-    @classmethod
-    def decode(cls, obj: str) -> Any:
-        """Decodes a value from text.
-
-        Raises:
-            ValueError: The text is not a valid value.
-        """
-        return cls._type(obj)
-
-    @staticmethod
-    def _validate(data: Any, expected_type: Any) -> None:
-        if not isinstance(data, expected_type):
-            raise AttributeError(f'a value of {expected_type} is needed, not one of {type(data)}')
-
-
-class Str(Encoding):
-    """Text, stored unchanged."""
-
-    _type = str
-
-
-class Int(Encoding):
-    """An integer in decimal digits."""
-
-    _type = int
-
-
-class Float(Encoding):
-    """A float as the shortest text that restores it exactly."""
-
-    _type = float
-
-
-_encodings: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
-
-#: The classes that have an implementation in Rust.
-_stock = dict(_encodings)
+_encodings: dict[str, type[Encoding]] = dict(_stock)
 
 
 def is_xsv_encoding(encoding: str) -> bool:
