@@ -15,9 +15,11 @@ PYTHON ?= python3
 
 HAS_NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 HAS_DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
-# Features are united over what one command builds. Always the whole workspace with at least one test among it: then
-# program and tests are built with the same features, and DataFusion is built once.
+# Features are united over what one command builds: the whole workspace with at least one test among it, so that tests,
+# lints and the Python package share one build of DataFusion. The program alone has the same features, which
+# tests/layering checks.
 ALL := --release --locked --workspace
+PROGRAM := --release --locked --package shardmill
 # Processes that Python's tests run in.
 SIDE_BY_SIDE := --numprocesses $(shell nproc 2>/dev/null || echo 2) --maxprocesses 8
 TEST := $(if $(HAS_NEXTEST),nextest run,test) $(ALL)
@@ -27,11 +29,15 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: build
-build: ## the shardmill program, in $CARGO_TARGET_DIR/release
+build: ## the shardmill program and the Python module, in $CARGO_TARGET_DIR/release
 	$(CARGO) build $(ALL) --bins --lib --test layering
 
+.PHONY: program
+program:
+	$(CARGO) build $(PROGRAM) --bins
+
 .PHONY: demo
-demo: build ## convert real data of this machine, look at it, kill a conversion and continue it
+demo: program ## convert real data of this machine, look at it, kill a conversion and continue it
 	scripts/demo.sh $(BIN) $(CARGO_TARGET_DIR)/demo
 
 .PHONY: test
@@ -120,6 +126,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(ALL) --no-deps
 	$(CARGO) $(TEST) --test layering
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
+	scripts/notices.py $(CARGO_TARGET_DIR)/THIRD-PARTY-NOTICES.txt
 	scripts/crates.sh
 	bash -n .ci/run scripts/*.sh benches/*.sh
 	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/trainers tests/webdataset crates/order/testdata crates/tokenize/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests

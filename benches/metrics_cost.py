@@ -6,6 +6,9 @@ Reads epochs of a local dataset, in pairs: one without exports, one with a textf
 scraped every second, and `explain()` every 100 batches. Then the same with a trace. Each step of training sleeps, because the
 share of a loader that runs as fast as it can says nothing about a run. Reports CPU seconds of the process (user and system, all
 threads), medians over the rounds, and the additional CPU as a share of one core over the duration.
+
+Other load on the machine changes the CPU time of an epoch by more than exports cost. Therefore it also reports the CPU time of one
+call of each, from 500 calls in a row, and the share that the calls of these epochs add up to.
 """
 
 from __future__ import annotations
@@ -78,6 +81,32 @@ def epoch(data: pathlib.Path, work: pathlib.Path, way: str) -> tuple[float, floa
     return cpu, time.perf_counter() - start
 
 
+def calls(data: pathlib.Path, work: pathlib.Path) -> dict[str, float]:
+    """CPU seconds of one call of each export. A scrape includes its client."""
+    from shardmill import StreamingDataLoader, StreamingDataset, metrics
+
+    loader = StreamingDataLoader(StreamingDataset(local=str(data), batch_size=BATCH, shuffle=True), batch_size=BATCH)
+    metrics.write_textfile(loader, work / "metrics.prom", every=1, labels={"rank": 0})
+    batches = iter(loader)
+
+    def cost(call: Any, number: int = 500) -> float:
+        call()
+        before = time.process_time()
+        for _ in range(number):
+            call()
+        return (time.process_time() - before) / number
+
+    with_textfile = cost(lambda: next(batches))
+    alone = iter(StreamingDataLoader(StreamingDataset(local=str(data), batch_size=BATCH, shuffle=True), batch_size=BATCH))
+    without = cost(lambda: next(alone))
+    server = metrics.serve(loader, port=0)
+    try:
+        scrape = cost(lambda: urllib.request.urlopen(server.address).read())
+    finally:
+        server.close()
+    return {"textfile": with_textfile - without, "scrape": scrape, "explain": cost(loader.explain)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
@@ -88,6 +117,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="metrics-cost-") as name:
         work = pathlib.Path(name)
         make(work / "data")
+        once = calls(work / "data", work)
         epoch(work / "data", work, "plain")
         for number in range(options.rounds):
             # In turns, so that other load on the machine is shared.
@@ -99,6 +129,11 @@ def main() -> int:
         more = statistics.median(a[0] - b[0] for a, b in zip(found[way], found["plain"])) / wall
         report[way] = {"cpu_seconds": cpu, "seconds": wall, "more_cpu_of_a_core": more}
         print(f"{way:8} CPU {cpu:6.3f} s of {wall:6.2f} s   more: {more:7.2%} of a core")
+    # The textfile and `explain()` every 100 batches, a scrape every second.
+    seconds = report["plain"]["seconds"]
+    share = (once["textfile"] + once["explain"]) * (SAMPLES // BATCH // 100) / seconds + once["scrape"]
+    report["calls"] = {**once, "share_of_a_core": share}
+    print(", ".join(f"{name} {cost * 1e3:.3f} ms" for name, cost in once.items()) + f": {share:.2%} of a core")
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0

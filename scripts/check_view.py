@@ -7,8 +7,10 @@ Needs `chromium` and `chromium-driver` (Debian packages) and the Python package 
 with 0. Checks accessibility with axe-core if `npm ci` was run in crates/view/web.
 """
 
+import base64
 import http.server
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -25,8 +27,19 @@ PAGES = (
     "overview", "samples", "samples?n=0", "samples?where=__sample__+%25+3+%3D+1", "samples?where=__sample__+%25+3+%3D+1&at=2", "columns",
     "columns?column=COLUMN", "shards?shard=0", "order?shuffle=true&step=1", "plan?nodes=2", "diff?change=0", "live",
 )
-SOURCE_PAGES = ("overview", "samples", "samples?n=4", "columns")
+STORE_PAGES = ("overview", "samples", "samples?n=0", "columns", "shards?shard=0", "order?shuffle=true&step=1", "plan?nodes=2")
+SOURCE_PAGES = ("overview", "samples", "samples?n=4", "samples?where=__sample__+%25+3+%3D+1", "samples?where=__sample__+%25+3+%3D+1&at=2", "columns")
 SIZES = {"wide": (1280, 900), "phone": (390, 844)}
+# Two seconds of VP8, 16 x 16 pixels, written by PyAV.
+CLIP = base64.b64decode(
+    b"GkXfo59ChoEBQveBAULygQRC84EIQoKEd2VibUKHgQJChYECGFOAZwEAAAAAAAIJEU2bdLpNu4tTq4QVSalmU6yBoU27i1OrhBZUrmtTrIHYTbuMU6uEElTD"
+    b"Z1OsggEbTbuMU6uEHFO7a1OsggHz7AEAAAAAAABZAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+    b"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAVSalmsirXsYMPQkBNgI1MYXZmNjIuMTIuMTAyV0GNTGF2ZjYyLjEyLjEwMkSJiECfQAAAAAAAFlSua76u"
+    b"AQAAAAAAADXXgQFzxYiDIg0J6H1wrZyBACK1nIN1bmSIgQCGhVZfVlA4g4EBI+ODhB3NZQDghrCBELqBEBJUw2fYc3OgY8CAZ8iaRaOHRU5DT0RFUkSHjUxh"
+    b"dmY2Mi4xMi4xMDJzc7JjwItjxYiDIg0J6H1wrWfIoUWjiERVUkFUSU9ORIeTMDA6MDA6MDIuMDAwMDAwMDAwAB9DtnX254EAo6OBAACAEAIAnQEqEAAQAABH"
+    b"CIWFiIWEiAICAAwNYAD+/6tQgKOYgQH0ALEBAAUQrAAYADAoL/QAIAD+7lgAo5iBA+gAsQEABRCsABgAMCgv9AAgAP7uIACjmIEF3ACxAQAFEKwAGAAwKC/0"
+    b"ACAA/u5YABxTu2uRu4+zgQC3iveBAfGCAXjwgQM="
+)
 # A script of a sample would set this title.
 ALARM = "a script of a sample ran"
 
@@ -65,6 +78,7 @@ def write_tree(tree):
         stem.with_suffix(".json").write_text("[" * 30 + "]" * 30 if hostile else json.dumps({"a": [1, {"b": None}], "<img onerror=alert(1)>": "x"}))
         stem.with_suffix(".npy").write_bytes(npy((40,) if number % 2 else (16, 24), number + 1))
         stem.with_suffix(".cls").write_text(str(number % 5))
+        stem.with_suffix(".webm").write_bytes(CLIP[:40] if hostile else CLIP)
 
 
 class Metrics(http.server.BaseHTTPRequestHandler):
@@ -86,8 +100,9 @@ class Metrics(http.server.BaseHTTPRequestHandler):
 class View:
     """A running server."""
 
-    def __init__(self, program, location, *options):
-        self.process = subprocess.Popen([program, "view", location, "--json", *options], stdout=subprocess.PIPE, text=True)
+    def __init__(self, program, location, *options, env=None):
+        words = [program, "view", location, "--json", *options]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env and {**os.environ, **env})
         self.url = json.loads(self.process.stdout.readline())["url"]
 
     def __enter__(self):
@@ -95,6 +110,26 @@ class View:
 
     def __exit__(self, *_):
         self.process.kill()
+        self.process.wait()
+
+
+class Store:
+    """A server that answers as S3 does, over the folders of a folder. It ends with its input."""
+
+    def __init__(self, program, folder):
+        server = Path(program).with_name("remote_speed")
+        words = [str(server), "serve", str(folder), "30", "100000000"]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.env = {
+            "AWS_ENDPOINT_URL": self.process.stdout.readline().strip(), "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
+        }
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
         self.process.wait()
 
 
@@ -210,6 +245,8 @@ def check_samples(checks, view, name):
     checks.until("document.querySelector('h1').textContent === 'Sample 4'", f"{name}: right arrow")
     checks.until("document.querySelector('img.image')?.naturalWidth === 48", f"{name}: an image")
     checks.until("document.querySelector('audio')?.duration > 0", f"{name}: a sound")
+    checks.until("document.querySelector('video')?.videoWidth === 16", f"{name}: a video")
+    check_copy(checks, name)
     checks.until("document.querySelector('canvas.heat, .chart .line')", f"{name}: an array")
     checks.until("document.querySelector('.json summary')", f"{name}: JSON")
     body.send_keys(Keys.ESCAPE)
@@ -223,6 +260,53 @@ def check_samples(checks, view, name):
     body.send_keys("4")
     checks.until("document.querySelector('main[data-page=shards] .map a')", f"{name}: page key")
     checks.quiet(f"{name}: samples")
+
+
+def check_copy(checks, name):
+    """The button copies the line, or selects it where the page may not write to the clipboard."""
+    line = checks.script("return document.querySelector('.copy code').textContent")
+    checks.script("document.querySelector('.copy button').click()")
+    checks.until("document.querySelector('.copy button').textContent === 'Copied' || getSelection().toString()", f"{name}: copy")
+    chosen = checks.script("return getSelection().toString()")
+    checks.expect(line.startswith("shardmill ") and chosen in ("", line), f"{name}: copied {chosen!r}, not {line!r}")
+
+
+def check_many(checks, view, name):
+    """A million samples: few elements, the last sample, and a deep link to one in the middle."""
+    checks.browser.get(view.url)
+    checks.settled(f"{name}: start")
+    checks.script("location.hash = '#/samples'")
+    checks.until("document.querySelectorAll('.grid .tile:not(.loading)').length > 4", f"{name}: the first samples")
+    checks.expect(checks.script("return document.querySelectorAll('.grid .tile').length") < 200, f"{name}: too many elements")
+    checks.script("const grid = document.querySelector('.grid'); grid.scrollTop = grid.scrollHeight")
+    last = "[...document.querySelectorAll('.grid .tile:not(.loading)')].at(-1)?.innerText"
+    checks.until(f"{last}?.includes('999,999')", f"{name}: the last sample")
+    checks.picture(f"{name}-end")
+    checks.script("location.hash = '#/samples?n=654321'")
+    checks.until("document.querySelector('main')?.innerText.includes('row 654321')", f"{name}: a deep link")
+    checks.quiet(name)
+
+
+def check_source(checks, view, name, pages):
+    check_pages(checks, view, name, pages)
+    check_bars(checks, name)
+    # The view of a table is read in place in Python; that of a tree is for the command line.
+    code = checks.script("return [...document.querySelectorAll('main .copy code')].map(one => one.textContent)")
+    checks.expect(any("format='parquet', view='selection.view'" in line for line in code) == ("parquet" in name), f"{name}: {code}")
+    checks.quiet(f"{name}: selection")
+    # Requests of the last page may end with the server.
+    checks.browser.get("about:blank")
+    checks.browser.get_log("browser")
+
+
+def check_bars(checks, name, column="cls", frequent="11 of 12"):
+    """From a frequent value and from a bar to the samples that have it."""
+    for element, found in ((".frequent a", frequent), (".chart a", "")):
+        checks.script("location.hash = arguments[0]", f"#/columns?column={column}")
+        checks.until(f"document.querySelector('{element}')", f"{name}: {element}")
+        checks.script(f"document.querySelector('{element}').dispatchEvent(new MouseEvent('click', {{bubbles: true, cancelable: true}}))")
+        checks.until(f"/^Matching samples 0 to {found}/m.test(document.querySelector('main').innerText)", f"{name}: samples of {element}")
+    checks.until("document.querySelector('main .copy code')?.textContent.startsWith('shardmill select')", f"{name}: the command of a selection")
 
 
 def check_selection(checks, view, name):
@@ -243,14 +327,7 @@ def check_selection(checks, view, name):
     go("samples?where=nothing+%3D+1")
     checks.until("document.querySelector('main .failed')?.textContent.includes('no column `nothing`')", f"{name}: a wrong condition")
     browser.get_log("browser")
-    go("columns?column=cls")
-    checks.until("document.querySelector('.frequent a')", f"{name}: frequent values")
-    checks.script("document.querySelector('.frequent a').click()")
-    checks.until("/^Matching samples 0 to 11 of 12/m.test(document.querySelector('main').innerText)", f"{name}: samples with a frequent value")
-    go("columns?column=cls")
-    checks.until("document.querySelector('.chart a')", f"{name}: bars")
-    checks.script("document.querySelector('.chart a').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
-    checks.until("/^Matching samples 0 to /m.test(document.querySelector('main').innerText)", f"{name}: samples of a bar")
+    check_bars(checks, name)
     go("diff?change=0")
     checks.until("document.querySelectorAll('.sides section .field').length > 2", f"{name}: both sides of a change")
     go("live")
@@ -327,10 +404,39 @@ def main():
                     check_samples(checks, view, form)
                     check_refusals(checks, view, form)
             with View(program, str(place / "tree")) as view:
-                check_pages(checks, view, "source", SOURCE_PAGES)
-                # Requests of the last page may end with the server.
+                check_source(checks, view, "tree", SOURCE_PAGES)
+            (place / "many").mkdir()
+            rows = "".join(f"{number},row {number}\n" for number in range(1_000_000))
+            (place / "many/rows.csv").write_text("id,text\n" + rows)
+            subprocess.run([program, "convert", str(place / "many"), str(place / "million"), "--quiet"], check=True)
+            parquet = str(place / "parquet")
+            subprocess.run([program, "convert", str(place / "tree"), parquet, "--to", "parquet", "--quiet"], check=True)
+            with View(program, parquet) as view:
+                check_source(checks, view, "parquet", SOURCE_PAGES)
+            # Dates and booleans, whose bars have other conditions than those of numbers.
+            (place / "days").mkdir()
+            (place / "days/rows.csv").write_text("day\n" + "".join(f"2026-01-0{1 + number % 7}\n" for number in range(70)))
+            select = "CAST(day AS DATE) AS day, day = '2026-01-01' AS first"
+            words = [program, "convert", str(place / "days"), str(place / "table"), "--to", "parquet", "--select", select, "--quiet"]
+            subprocess.run(words, check=True)
+            with View(program, str(place / "table")) as view:
+                browser.get(view.url)
+                checks.settled("days: start")
+                check_bars(checks, "days: day", "day", "9 of 10")
+                check_bars(checks, "days: first", "first", "23 of 60")
+                checks.quiet("days")
                 browser.get("about:blank")
                 browser.get_log("browser")
+            with Store(program, place) as store:
+                for form in ("webdataset", "mds", "million", "parquet", "tree"):
+                    with View(program, f"s3://bucket/{form}", env=store.env) as view:
+                        if form == "million":
+                            check_many(checks, view, form)
+                        else:
+                            pages = SOURCE_PAGES if form in ("parquet", "tree") else STORE_PAGES
+                            check_pages(checks, view, f"store-{form}", pages)
+                        browser.get("about:blank")
+                        browser.get_log("browser")
             check_report(checks, program, location, place)
     finally:
         browser.quit()

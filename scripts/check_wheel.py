@@ -32,7 +32,9 @@ def main():
     name, version, _, tags = parse_wheel_filename(path.name)
     workspace = re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE)[1]
     assert (name, str(version)) == ("shardmill", workspace), path.name
-    assert {(tag.interpreter, tag.abi) for tag in tags} == {("cp39", "abi3")}, tags
+    [(interpreter, abi)] = {(tag.interpreter, tag.abi) for tag in tags}
+    is_free_threaded = re.fullmatch(r"cp3\d+t", abi) is not None
+    assert (interpreter, abi) == (abi[:-1], abi) if is_free_threaded else ("cp39", "abi3"), tags
     for tag in tags:
         major, minor, arch = re.fullmatch(r"manylinux_(\d+)_(\d+)_(\w+)", tag.platform).groups()
         assert (int(major), int(minor)) <= OLDEST_GLIBC, tag
@@ -46,7 +48,9 @@ def main():
         metadata(Parser().parsestr(wheel.read(f"{inside}/METADATA").decode()))
         assert wheel.read(f"{inside}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         crates = notices(wheel.read(f"{inside}/licenses/THIRD-PARTY-NOTICES.txt").decode(), arch)
-        program, module = f"shardmill-{version}.data/scripts/shardmill", "shardmill/_core.abi3.so"
+        program = f"shardmill-{version}.data/scripts/shardmill"
+        suffix = f"cpython-{abi[2:]}-{arch}-linux-gnu" if is_free_threaded else "abi3"
+        module = f"shardmill/_core.{suffix}.so"
         for binary in (program, module):
             elf = ELFFile(io.BytesIO(wheel.read(binary)))
             assert newest_glibc(elf) <= OLDEST_GLIBC, f"{binary} needs glibc {newest_glibc(elf)}"

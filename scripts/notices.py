@@ -5,7 +5,7 @@
 
 The crates come from `cargo metadata`, the texts from the sources that cargo has downloaded, so the output depends only on
 Cargo.lock and the target. A crate without a licence file gets that of another crate from the same repository, or the text of
-the Apache License if that is its licence; any other is an error.
+the Apache License or the MIT License if that is its licence; any other is an error.
 """
 
 import argparse
@@ -23,6 +23,23 @@ FILE = re.compile(r"^(un)?licen[cs]e|^copying|^notice|^copyright", re.IGNORECASE
 NOT_TEXT = {".rs", ".py", ".c", ".h", ".toml", ".json", ".html", ".yml", ".tmpl", ".template"}
 # Folders of bundled sources that are not compiled into anything that is shipped.
 NOT_LINKED = {"benches", "contrib", "doc", "docs", "examples", "fuzz", "programs", "target", "test", "tests", "test_data"}
+# The MIT License in the words of SPDX, with its holders to be filled in.
+MIT = """MIT License
+
+Copyright (c) {holders}
+
+Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files
+(the "Software"), to deal in the Software without restriction, including without limitation the rights to use, copy, modify,
+merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES
+OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE
+LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR
+IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+"""
 HEADER = """Third-party notices of shardmill
 
 The program `shardmill` and the Python extension module `shardmill._core` contain the software listed here. shardmill itself is
@@ -76,6 +93,8 @@ def borrowed_texts(package, packages):
             return found
     if "Apache-2.0" in (package["license"] or ""):
         return [tidy((ROOT / "LICENSE").read_text(encoding="utf-8"))]
+    if package["license"] == "MIT" and package["authors"]:
+        return [tidy(MIT.format(holders=", ".join(package["authors"])))]
     sys.exit(f"notices.py: {package['name']} {package['version']} ({package['license']}) has no licence file")
 
 

@@ -3,8 +3,9 @@
 #
 #   scripts/wheel.sh VENV OUT [TARGET]
 #
-# VENV is set up from requirements-wheel.txt. TARGET is a target of Rust for Linux, without it this machine's. An old wheel
-# for TARGET in OUT is removed.
+# VENV is set up from requirements-wheel.txt. TARGET is a target of Rust for Linux, without it this machine's. Old wheels
+# for TARGET in OUT are removed. With FREE_THREADED=INTERPRETER, such as python3.14t, a second wheel is built: a free-threaded
+# Python cannot load the module of the other versions.
 #
 # The wheel runs on every Linux with glibc 2.28. Rust code depends on the C library only when it is linked, so for this
 # machine's target only the program and the extension module are compiled again: zig links them against the symbols of glibc
@@ -41,6 +42,8 @@ else
     build=(--zig --target "$target")
 fi
 scripts/notices.py python/THIRD-PARTY-NOTICES.txt --target "$target"
-maturin build --quiet --release --locked --manifest-path python/Cargo.toml --compatibility "$tag" --out "$out" "${build[@]}"
+for python in "" ${FREE_THREADED:+"--interpreter=$FREE_THREADED"}; do
+    maturin build --quiet --release --locked --manifest-path python/Cargo.toml --compatibility "$tag" --out "$out" $python "${build[@]}"
+done
 rm -rf python/shardmill.data
 ls -l "$out"/shardmill-*"_$arch.whl" | awk '{printf "%s %.1f MB\n", $NF, $5 / 1e6}' | sed "s|$out/||"

@@ -1,7 +1,7 @@
 //! Lists the stable error ids, with the kind and exit code of each, from the `Diagnostic` implementations.
 //!
-//! An implementation has a `match` in each of `kind` and `id`, or takes both from one table: a function `facts` whose
-//! arms are tuples that begin with the kind and the id.
+//! An implementation has a `match` in each of `kind` and `id`, or takes both from one table: a function `facts`, or an
+//! enum of the macro `problems`, whose arms are tuples that begin with the kind and the id.
 //!
 //! Scripts depend on ids and exit codes. The list is in `errors.txt` next to this file, so a reviewer sees every change
 //! of that interface. An id whose kind is decided at run time has the kind `*`.
@@ -45,10 +45,11 @@ fn of_file(tokens: &[String]) -> BTreeSet<String> {
             let ids = function(body, "id").map(arms).unwrap_or_default();
             lines.extend(pairs(&ids, &kinds));
         }
-        if tokens[at] == "fn"
-            && tokens[at + 1] == "facts"
-            && let Some(body) = block(tokens, at)
-        {
+        let is_table = matches!(
+            (tokens[at].as_str(), tokens.get(at + 1).map(String::as_str)),
+            ("fn", Some("facts")) | ("problems", Some("{"))
+        );
+        if is_table && let Some(body) = block(tokens, at) {
             lines.extend(table(body));
         }
     }

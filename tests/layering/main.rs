@@ -467,3 +467,39 @@ fn errors_link_to_the_site_of_the_manual() {
         .expect("site_url");
     assert!(console.contains(&format!("DOCS_URL: &str = \"{site}\"")));
 }
+
+/// Returns the packages and features that a build needs, each as `cargo tree` prints it.
+fn built(options: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--quiet",
+            "--prefix",
+            "none",
+        ])
+        .args(["--format", "{p} {f}"])
+        .args(options)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .output()
+        .expect("cargo runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).expect("cargo speaks UTF-8");
+    let lines = text.lines().map(|line| line.trim_end_matches(" (*)"));
+    lines.map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// `make demo` builds the program alone. What it builds serves the tests, the lints and the Python package too.
+#[test]
+fn the_program_alone_has_the_features_of_the_workspace() {
+    let program = built(&["--package", "shardmill", "--edges", "normal,build"]);
+    let workspace = built(&["--workspace", "--edges", "normal,build,dev"]);
+    assert!(program.len() > 300, "{}", program.len());
+    let alone: Vec<_> = program.difference(&workspace).collect();
+    assert!(
+        alone.is_empty(),
+        "built twice, since the workspace has other features: {alone:#?}"
+    );
+}

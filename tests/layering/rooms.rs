@@ -52,6 +52,7 @@ const MDS: &str = "shardmill-mds";
 const WEBDATASET: &str = "shardmill-webdataset";
 const PARQUET: &str = "shardmill-parquet";
 const RECORDS: &str = "shardmill-records";
+const ZARR: &str = "shardmill-zarr";
 const STORAGE: &str = "shardmill-storage";
 const DATASET: &str = "shardmill-dataset";
 const SOURCE: &str = "shardmill-source";
@@ -79,6 +80,7 @@ pub const ROOMS: &[Room] = &[
     room(WEBDATASET, Floor::Part, &[CORE, CODEC]),
     room(PARQUET, Floor::Part, &[CORE, CODEC]),
     room(RECORDS, Floor::Part, &[]),
+    room(ZARR, Floor::Part, &[CORE, CODEC]),
     room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
     room(HTTP, Floor::Part, &[]),
@@ -90,7 +92,7 @@ pub const ROOMS: &[Room] = &[
     room(
         SOURCE,
         Floor::Engine,
-        &[CORE, STORAGE, PARQUET, RECORDS, DELTA],
+        &[CORE, STORAGE, PARQUET, RECORDS, ZARR, DELTA],
     ),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(
@@ -110,7 +112,7 @@ pub const ROOMS: &[Room] = &[
         CONVERT,
         Floor::Job,
         &[
-            CORE, SOURCE, STORAGE, MDS, WEBDATASET, PARQUET, WRITER, DATASET, TOKENIZE,
+            CORE, SOURCE, STORAGE, MDS, WEBDATASET, PARQUET, RECORDS, WRITER, DATASET, TOKENIZE,
         ],
     ),
     // It encodes rows as a conversion does, and opens streams of the reader.
@@ -132,7 +134,7 @@ pub const ROOMS: &[Room] = &[
         Floor::Edge,
         &[
             CORE, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER, CONVERT,
-            PROFILE, TOKENIZE, VIEW,
+            PROFILE, TABLE, TOKENIZE, VIEW,
         ],
     ),
     // Every rank imports the module, so it must not include the query engine: it uses neither `source` nor `convert`.
@@ -155,9 +157,9 @@ pub const ROOMS: &[Room] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, STORAGE, DATASET, SOURCE,
-    WRITER, READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE, HTTP,
-    PEERS,
+    CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, ZARR, STORAGE, DATASET,
+    SOURCE, WRITER, READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
+    HTTP, PEERS,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.

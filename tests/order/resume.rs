@@ -13,7 +13,7 @@ const ALL: std::ops::Range<u64> = 0..997;
 #[test]
 fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_resumes() {
     let mut points = 0;
-    for algo in ShuffleAlgo::ALL {
+    for algo in &ShuffleAlgo::ALL {
         for (from, here) in WORLDS.iter().enumerate() {
             let before = on(&prime(*algo), from, 1);
             let first = Epoch::new(&before).unwrap();
@@ -121,8 +121,8 @@ fn loaded(config: &EpochConfig, rank: usize, workers: u64) -> Vec<Vec<u64>> {
 
 #[test]
 fn every_rank_may_have_its_own_number_of_workers() {
-    for algo in ShuffleAlgo::ALL {
-        for method in BatchingMethod::ALL {
+    for algo in &ShuffleAlgo::ALL {
+        for method in &BatchingMethod::ALL {
             for (place, (nodes, ranks, _)) in WORLDS.into_iter().enumerate() {
                 let config = on(&mixed(*algo, *method, 5), place, 0);
                 let Ok(epoch) = Epoch::new(&config) else {
@@ -164,8 +164,8 @@ fn every_rank_may_have_its_own_number_of_workers() {
 
 #[test]
 fn states_are_idempotent() {
-    for algo in ShuffleAlgo::ALL {
-        for method in BatchingMethod::ALL {
+    for algo in &ShuffleAlgo::ALL {
+        for method in &BatchingMethod::ALL {
             for place in [0, 3, 5, 8] {
                 let config = on(&mixed(*algo, *method, 3), place, 2);
                 let Ok(whole) = Epoch::new(&config) else {

@@ -15,7 +15,7 @@ fn sets(config: &EpochConfig) -> Vec<Vec<u64>> {
 
 #[test]
 fn global_batches_are_the_same_on_every_world() {
-    for algo in ShuffleAlgo::ALL {
+    for algo in &ShuffleAlgo::ALL {
         for method in [
             BatchingMethod::Random,
             BatchingMethod::Stratified,
@@ -57,7 +57,7 @@ fn global_batches_are_the_same_on_every_world() {
 fn canonical_nodes_keep_the_order_whatever_their_number() {
     for samples in [960, 997, 1000] {
         for canonical in [4, 6, 12] {
-            for algo in ShuffleAlgo::ALL {
+            for algo in &ShuffleAlgo::ALL {
                 let mut config = prime(*algo);
                 config.streams = vec![StreamConfig::new(&[samples - 100, 40, 60])];
                 config.num_canonical_nodes = Some(canonical);
@@ -81,8 +81,8 @@ fn canonical_nodes_keep_the_order_whatever_their_number() {
 
 #[test]
 fn workers_change_nothing() {
-    for algo in ShuffleAlgo::ALL {
-        for method in BatchingMethod::ALL {
+    for algo in &ShuffleAlgo::ALL {
+        for method in &BatchingMethod::ALL {
             for place in [0, 1, 5, 9] {
                 let config = mixed(*algo, *method, 1);
                 let epoch = |workers| Epoch::new(&on(&config, place, workers));
