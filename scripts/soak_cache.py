@@ -7,8 +7,8 @@ SIGKILL at random moments, and starts all of them again in the same folder, with
 
 * the second run of every rank ends with status 0 and gives the samples, byte for byte, in the order of a run that reads
   the data where it lies;
-* the files in the cache folder are never more than the limit, while the ranks run and after they have died, and those
-  of the user that lie there are untouched;
+* the files in the cache folder are never more than the limit, while the ranks run and after they have died; those of the
+  user that lie there are untouched, and no temporary file is among them;
 * nothing named in /dev/shm has appeared.
 
 With --server (the program `remote_speed` of `benches/`) the data is fetched from an S3-like server on the loopback
@@ -186,6 +186,9 @@ class Campaign:
             most = watch.finish()
             if most > limit:
                 problems.append(f"{most} bytes in the cache, the limit is {limit} (dataset: {data})")
+            # Only files of the dataset lie beside that of the user.
+            if temps := [name for name in os.listdir(cache) if name.startswith("tmp-")]:
+                problems.append(f"left in the cache: {temps}")
             if hashlib.sha256(own.read_bytes()).hexdigest() != own_digest:
                 problems.append("a file of the user was changed")
             if os.path.isdir("/dev/shm") and (new := set(os.listdir("/dev/shm")) - shared):

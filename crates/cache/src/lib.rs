@@ -81,6 +81,7 @@ mod pace;
 mod policy;
 mod positions;
 mod preload;
+mod publish;
 mod queue;
 mod ranks;
 mod source_note;
@@ -107,6 +108,7 @@ pub use forecast::{
 };
 pub use options::{CacheOptions, CacheStats, Cancel, Peers};
 pub use policy::AccessPlan;
+pub use publish::publish;
 pub use source_note::{move_to_index, note_source};
 pub use timings::{Activity, MOST_TRACE_STEPS, Step, Timings, TraceStep};
 

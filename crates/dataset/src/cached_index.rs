@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
-use shardmill_cache::{move_to_index, note_source};
+use shardmill_cache::{move_to_index, note_source, publish};
 use shardmill_core::{INDEX_NAME, Limits, escape};
 use shardmill_storage::{Dir, Folder, PublishMode, StorageError};
 
@@ -36,7 +36,7 @@ impl CachedIndex<'_> {
         let source = self.location();
         for _ in 0..ATTEMPTS {
             let Some(kept) = self.read()? else {
-                match (self.local).publish_bytes(None, INDEX_NAME, bytes, PublishMode::CreateNew) {
+                match publish(self.local, INDEX_NAME, bytes, PublishMode::CreateNew) {
                     Ok(()) => return Ok(note_source(self.local, &digest, &source)?),
                     Err(StorageError::Exists { .. }) => continue,
                     Err(error) => return Err(error.into()),
@@ -51,7 +51,7 @@ impl CachedIndex<'_> {
             let old: [u8; 32] = Sha256::digest(&kept).into();
             if move_to_index(self.local, &old, &digest, &source)? {
                 let mode = PublishMode::Replace;
-                return Ok((self.local).publish_bytes(None, INDEX_NAME, bytes, mode)?);
+                return Ok(publish(self.local, INDEX_NAME, bytes, mode)?);
             }
             if self.read()?.is_some_and(|now| now == kept) {
                 break;

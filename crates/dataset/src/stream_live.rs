@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use shardmill_cache::publish;
 use shardmill_core::{INDEX_NAME, Limits};
 use shardmill_storage::{Dir, Folder, PublishMode, StorageError};
 
@@ -224,7 +225,7 @@ fn keep_file(dir: &Dir, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
             Ok(())
         }
         Err(error) if !error.is_not_found() => Err(error),
-        _ => dir.publish_bytes(None, name, bytes, PublishMode::Replace),
+        _ => publish(dir, name, bytes, PublishMode::Replace),
     }
 }
 
