@@ -491,15 +491,17 @@ fn built(options: &[&str]) -> BTreeSet<String> {
     lines.map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// `make demo` builds the program alone. What it builds serves the tests, the lints and the Python package too.
+/// `make demo` builds the program alone, and a wheel has the module alone. What they build serves the tests and the lints too.
 #[test]
-fn the_program_alone_has_the_features_of_the_workspace() {
-    let program = built(&["--package", "shardmill", "--edges", "normal,build"]);
+fn the_program_and_the_module_have_the_features_of_the_workspace() {
     let workspace = built(&["--workspace", "--edges", "normal,build,dev"]);
-    assert!(program.len() > 300, "{}", program.len());
-    let alone: Vec<_> = program.difference(&workspace).collect();
-    assert!(
-        alone.is_empty(),
-        "built twice, since the workspace has other features: {alone:#?}"
-    );
+    for package in ["shardmill", "shardmill-python"] {
+        let alone = built(&["--package", package, "--edges", "normal,build"]);
+        assert!(alone.len() > 200, "{package}: {}", alone.len());
+        let twice: Vec<_> = alone.difference(&workspace).collect();
+        assert!(
+            twice.is_empty(),
+            "{package}: built twice, since the workspace has other features: {twice:#?}"
+        );
+    }
 }

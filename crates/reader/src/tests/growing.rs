@@ -64,7 +64,8 @@ impl Growing {
     /// Returns the cache's own folders of all indexes.
     fn own(&self) -> Vec<PathBuf> {
         let own = fs::read_dir(self.root.path().join(".local.shardmill")).unwrap();
-        own.map(|entry| entry.unwrap().path()).collect()
+        let own = own.map(|entry| entry.unwrap().path());
+        own.filter(|path| path.is_dir()).collect()
     }
 
     /// Returns the numbers of the shards that the cache owns.
