@@ -20,8 +20,8 @@ HAS_DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
 # tests/layering checks.
 ALL := --release --locked --workspace
 PROGRAM := --release --locked --package shardmill
-# Processes that Python's tests run in.
-SIDE_BY_SIDE := --numprocesses $(shell nproc 2>/dev/null || echo 2) --maxprocesses 8
+# Processes that Python's tests run in: one more than cores, since some tests wait.
+SIDE_BY_SIDE := --numprocesses $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --maxprocesses 8 --dist loadgroup
 TEST := $(if $(HAS_NEXTEST),nextest run,test) $(ALL)
 
 .PHONY: help

@@ -141,7 +141,7 @@ def test_only_this_iteration_counts(small: Path) -> None:
     assert loader.explain().verdict == 'unknown'
     dataset._transform_seconds = 1000.0
     for _ in loader:
-        time.sleep(0.005)
+        time.sleep(0.05)
     assert loader.explain().verdict == 'consumer'
 
 

@@ -129,6 +129,10 @@ def run(folder: Path, out: Path, cases: dict[str, Case]) -> Results:
     }
 
 
+#: Tests of one fixture run in one process of pytest-xdist, so that it is made once.
+ONCE = pytest.mark.xdist_group('once')
+
+
 @pytest.fixture(scope='module')
 def once(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Every case, for one epoch."""
@@ -153,6 +157,7 @@ def samples(results: list[dict[str, Any]]) -> list[list[int]]:
     return [flat([numbers for _, numbers in result['found']]) for result in results]
 
 
+@ONCE
 @pytest.mark.parametrize('name', EVERY)
 def test_every_sample_is_read_once(name: str, once: Results) -> None:
     results = once[name]
@@ -165,6 +170,7 @@ def test_every_sample_is_read_once(name: str, once: Results) -> None:
     assert len(results[0]['found']) == STEPS
 
 
+@ONCE
 @pytest.mark.parametrize('name', ACCELERATE)
 def test_accelerate_knows_the_steps_and_gathers_every_sample(name: str, once: Results) -> None:
     result = once[name][0]
@@ -174,6 +180,7 @@ def test_accelerate_knows_the_steps_and_gathers_every_sample(name: str, once: Re
     assert STEPS <= result['steps'] <= most
 
 
+@ONCE
 @pytest.mark.parametrize('name', TRAINER)
 def test_the_trainer_takes_every_step_and_evaluates_every_sample(name: str, once: Results) -> None:
     results = once[name]
@@ -181,6 +188,7 @@ def test_the_trainer_takes_every_step_and_evaluates_every_sample(name: str, once
     assert set(flat(results[0]['evaluated'] + results[1]['evaluated'])) == set(range(SAMPLES))
 
 
+@pytest.mark.xdist_group('stopped')
 @pytest.mark.parametrize('name', STOPPED)
 def test_a_stopped_run_continues_exactly(name: str, stopped: tuple[Results, ...]) -> None:
     whole, begun, rest = (results[name] for results in stopped)
@@ -196,6 +204,7 @@ def test_a_stopped_run_continues_exactly(name: str, stopped: tuple[Results, ...]
     assert expected[:STEPS] != expected[STEPS:]
 
 
+@ONCE
 def test_ranks_that_read_for_others_are_warned_of(once: Results) -> None:
     def warned(name: str, words: str) -> bool:
         return any(words in text for text in once[name][0]['warnings'])
@@ -206,6 +215,7 @@ def test_ranks_that_read_for_others_are_warned_of(once: Results) -> None:
     assert not warned('shard', 'collate_fn')
 
 
+@ONCE
 def test_a_state_that_would_be_of_another_rank_is_refused(once: Results) -> None:
     for result in once['dispatch-stateful']:
         assert 'dispatch_batches=False' in result['error']
