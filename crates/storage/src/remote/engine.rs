@@ -52,6 +52,9 @@ struct StoreKey {
     connect_timeout: Duration,
 }
 
+/// How many short requests are sent at a time for each long one. They take the time of a round trip, not of a transfer.
+const SMALL_SHARE: usize = 2;
+
 /// The connections to one store.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -158,15 +161,16 @@ impl Engine {
         if let Some(store) = stores.get(&key).and_then(Weak::upgrade) {
             return Ok(store);
         }
+        let small = connections.saturating_mul(SMALL_SHARE);
         let store = Arc::new(Store {
             client: client(
                 connect_timeout,
-                connections,
+                connections.saturating_add(small),
                 access.loopback,
                 access.is_plain(),
             )?,
             semaphore: RequestSemaphore::new(connections),
-            small: RequestSemaphore::new(connections),
+            small: RequestSemaphore::new(small),
         });
         stores.retain(|_, store| store.strong_count() > 0);
         stores.insert(key, Arc::downgrade(&store));

@@ -33,8 +33,8 @@ pub struct RemoteOptions {
 /// Limits of single requests.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestOptions {
-    /// The maximum number of concurrent requests to a store. Ranges of up to 64 KiB have a separate limit of the same
-    /// size. It is lowered after the store asked to slow down.
+    /// The maximum number of concurrent requests to a store. Ranges of up to 64 KiB and requests without a body have a
+    /// separate limit of twice as many. Both are lowered after the store asked to slow down.
     pub connections: usize,
     /// The timeout for making a connection.
     pub connect_timeout: Duration,

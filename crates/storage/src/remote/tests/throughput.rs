@@ -77,8 +77,9 @@ fn no_more_connections_than_allowed() {
     let remote = alone(&options);
     let wanted: Vec<_> = (0..OBJECTS).map(|at| (at.to_string(), 0..10)).collect();
     assert!(remote.read_ranges(&wanted).iter().all(Result::is_ok));
-    assert_eq!(remote.stats().most_connections, 5);
+    // Short requests have twice as many.
+    assert_eq!(remote.stats().most_connections, 10);
     // The server may count an answer as in flight slightly longer than the client, once per connection.
     let seen = server.counts().load.most_transfers;
-    assert!((1..=10).contains(&seen), "{seen}");
+    assert!((1..=20).contains(&seen), "{seen}");
 }
