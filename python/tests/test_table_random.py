@@ -91,7 +91,7 @@ def write_random(chance: random.Random, folder: Path) -> pa.Table:
             write_page_index=chance.random() < 0.9,
         ) as out:
             whole = data.append_column('zeros', blobs)
-            cut = count - chance.choice([0, 30, 100])
+            cut = max(1, count - chance.choice([0, 30, 100]))
             out.write_table(whole.slice(0, cut), row_group_size=count)
             if cut < count:
                 out.write_table(whole.slice(cut))

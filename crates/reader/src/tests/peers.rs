@@ -145,8 +145,9 @@ fn damaged_answers_cost_one_retry_and_never_a_wrong_byte() {
         let (reader, answers) = read(compression, &["xxh64"]);
         let [all, forged, failed] = [&answers.all, &answers.forged, &answers.failed]
             .map(|count| count.load(Ordering::Relaxed));
+        // A node that failed is not asked for a while, so the faster the reader, the fewer answers.
         assert!(
-            all > 200 && forged >= 4 && failed >= 15,
+            all > 100 && forged >= 2 && failed >= 8,
             "{all} {forged} {failed}"
         );
         let (cache, cluster) = (reader.cache_stats(), reader.cluster_stats());
