@@ -7,6 +7,8 @@ its own in each round and reads batches of 256 rows of all columns. Prints the m
 batch's time.
 
 * `table` is `StreamingDataset(format='parquet')` without workers; `table, epoch 2` its second epoch.
+* `table, nulls` has nulls in a tenth of the texts and labels, which batches hold as masks. `table, where` reads the tenth of the
+  rows that meet a condition, which is evaluated before the first batch.
 * `mds, epoch 2` is a dataset of MDS shards with the same samples in each shard, in its second epoch.
 * `start` opens the same table twice: without anything on the disk, and with the footers but without rows. Prints the seconds to
   the first batch, and the requests of the first start.
@@ -35,7 +37,10 @@ files = int(files)
 BATCH = 256
 
 def open_table():
-    data = StreamingDataset(remote=place, local=work + '/cache', format='parquet', shuffle=True, batch_size=BATCH, shuffle_seed=3)
+    more = {'table, nulls': {'nulls': 'mask'}, 'table, where': {'where': 'label < 100'}}.get(who, {})
+    data = StreamingDataset(
+        remote=place, local=work + '/cache', format='parquet', shuffle=True, batch_size=BATCH, shuffle_seed=3, **more
+    )
     return StreamingDataLoader(data, batch_size=BATCH)
 
 def open_mds():
@@ -114,7 +119,7 @@ print(json.dumps([count, first, time.perf_counter() - start]))
 """
 
 
-def make(folder: pathlib.Path, rows: int, files: int, groups: int) -> None:
+def make(folder: pathlib.Path, rows: int, files: int, groups: int, nulls: float = 0) -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -125,10 +130,11 @@ def make(folder: pathlib.Path, rows: int, files: int, groups: int) -> None:
     each = rows // files
     for number in range(files):
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(draw.standard_normal(each * 16, dtype="f4")), 16)
+        is_null = draw.random(each) < nulls
         table = pa.table({
             "id": np.arange(number * each, (number + 1) * each),
-            "label": draw.integers(0, 1000, each, dtype="i4"),
-            "text": [" ".join(draw.choice(words, 24)) for _ in range(each)],
+            "label": pa.array(draw.integers(0, 1000, each, dtype="i4"), mask=is_null),
+            "text": pa.array([" ".join(draw.choice(words, 24)) for _ in range(each)], mask=is_null),
             "vector": vectors,
         })
         pq.write_table(table, folder / f"part-{number:05}.parquet", row_group_size=-(-each // groups), compression="zstd")
@@ -152,6 +158,8 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             make(table, args.rows, args.files, args.groups)
+            if "table, nulls" in (args.only or ["table, nulls"]):
+                make(data / "nulls", args.rows, args.files, args.groups, nulls=0.1)
             os._exit(0)
         if os.waitpid(pid, 0)[1]:
             sys.exit("the table was not written")
@@ -168,10 +176,11 @@ def main() -> None:
                 "AWS_REGION": "us-east-1", "LOCAL_TABLE": str(table), "HF_DATASETS_OFFLINE": "0",
             }
             runs = [
-                ("table", str(table)), ("table, epoch 2", str(table)), ("mds, epoch 2", str(data / "mds")),
+                ("table", str(table)), ("table, nulls", str(data / "nulls")), ("table, where", str(table)),
+                ("table, epoch 2", str(table)), ("mds, epoch 2", str(data / "mds")),
                 ("datasets", str(table)), ("litdata", str(table)), ("parquet-rs", str(table)), ("pyarrow", str(table)),
-                ("table", "s3://bucket/table"), ("start", "s3://bucket/table"), ("datasets", f"{endpoint}/bucket/table"),
-                ("litdata", "s3://bucket/table"),
+                ("table", "s3://bucket/table"), ("table, nulls", "s3://bucket/nulls"), ("table, where", "s3://bucket/table"),
+                ("start", "s3://bucket/table"), ("datasets", f"{endpoint}/bucket/table"), ("litdata", "s3://bucket/table"),
             ]
             runs = [run for run in runs if not args.only or run[0] in args.only]
             found: dict[tuple[str, str], list[tuple[float, float]]] = {run: [] for run in runs}
@@ -189,7 +198,7 @@ def main() -> None:
                         print(f"start: cold {cold:.2f} s, {requests} requests; with footers {warm:.2f} s, {more} requests")
                         continue
                     rows, first, seconds = result
-                    if rows < args.rows:
+                    if rows < args.rows and who != "table, where":
                         print(f"{who} {place}: returned {rows} of {args.rows} rows")
                     found[who, place].append((rows / seconds, first))
             for (who, place), rounds in found.items():

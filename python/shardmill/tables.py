@@ -145,6 +145,7 @@ class TableStream(Stream):
                 made = select(
                     location,
                     where=self.where,
+                    source_kind=self.format,
                     delta_version=self.version,
                     out=f'{path}.new',
                     overwrite=True,

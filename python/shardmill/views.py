@@ -129,6 +129,7 @@ def select(
     keys: Optional[Iterable[str]] = None,
     key_column: str = '__key__',
     samples: Optional[Iterable[int]] = None,
+    source_kind: str = 'auto',
     with_deleted: bool = False,
     delta_version: Optional[int] = None,
     out: Optional[Path] = None,
@@ -148,6 +149,7 @@ def select(
         keys: Selects the samples with these keys.
         key_column: The column with the keys.
         samples: Selects the samples with these numbers.
+        source_kind: The kind of the dataset or table, such as ``mds`` or ``parquet``; ``auto`` detects it.
         with_deleted: Whether to also number and select deleted samples. They are read only with ``with_deleted``.
         delta_version: The version of a Delta table. Defaults to the latest.
         out: A local file to write the view to.
@@ -174,6 +176,7 @@ def select(
         options = options_of(
             where=where,
             key_column=key_column,
+            **{'from': source_kind},
             with_deleted=check.flag('with_deleted', with_deleted),
             delta_version=check.whole_or_none('delta_version', delta_version, 0),
             overwrite=check.flag('overwrite', overwrite),

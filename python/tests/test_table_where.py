@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -14,7 +16,7 @@ from support.tables import FILES, ids, write_delta, write_shards, write_table
 
 import shardmill
 from shardmill import StreamingDataset
-from shardmill.errors import ConflictError, UsageError
+from shardmill.errors import ConflictError, DataError, UsageError
 
 if TYPE_CHECKING:
     from support.store import Store
@@ -190,3 +192,23 @@ def test_where_of_a_table_in_a_store(
         batch_size=2,
     )
     assert [sample['text'].split()[1] for sample in dataset] == ['12', '13', '14', '15']
+
+
+def test_where_ignores_an_index_of_another_library(table: Path, tmp_path: Path) -> None:
+    """LitData keeps its index beside the Parquet files."""
+    shutil.copytree(table, tmp_path / 'table')
+    index = {'chunks': [{'filename': 'part-000.parquet'}], 'config': {'item_loader': 'Parquet'}}
+    (tmp_path / 'table' / 'index.json').write_text(json.dumps(index))
+    dataset = StreamingDataset(
+        remote=str(tmp_path / 'table'),
+        local=str(tmp_path / 'cache'),
+        format='parquet',
+        columns=['id'],
+        where='id BETWEEN 12 AND 15',
+        batch_size=2,
+    )
+    assert ids(dataset) == [12, 13, 14, 15]
+    view = shardmill.select(tmp_path / 'table', where='id < 3', source_kind='parquet')
+    assert len(view) == 3
+    with pytest.raises(DataError, match='index-missing-field.*such as litdata'):
+        shardmill.select(tmp_path / 'table', where='id < 3')

@@ -360,7 +360,7 @@ pub struct DestArgs {
     pub storage: StorageArgs,
 }
 
-fn kinds() -> impl TypedValueParser<Value = Option<SourceKind>> {
+pub(super) fn kinds() -> impl TypedValueParser<Value = Option<SourceKind>> {
     let kinds = SourceKind::ALL.map(|kind| (kind.name(), Some(kind)));
     values::choice(std::iter::once(("auto", None)).chain(kinds))
 }

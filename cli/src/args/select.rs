@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
+use shardmill_source::SourceKind;
 use shardmill_storage::Location;
 
-use super::{JobsArgs, StorageArgs, values};
+use super::convert::kinds;
+use super::values::{self, OrNone};
+use super::{JobsArgs, StorageArgs};
 
 /// Select samples of a dataset, and write them to a small file, a view
 ///
@@ -28,6 +31,10 @@ pub struct SelectArgs {
     /// The file of the view; `-` is standard output
     #[arg(long = "out", short, value_name = "FILE", value_parser = values::local_path)]
     pub out: PathBuf,
+
+    /// Kind of the dataset, such as `mds`, or of the table; `auto` detects it
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = kinds())]
+    pub from: OrNone<SourceKind>,
 
     #[command(flatten)]
     pub conditions: ConditionArgs,

@@ -610,7 +610,7 @@ fn source(
             timestamp_ms: args.delta_timestamp,
         };
         let (storage, limits) = (&args.storage, &options.limits);
-        let found = source_views::find(shown, dataset_location, storage, limits, version)?;
+        let found = source_views::find(shown, dataset_location, storage, limits, None, version)?;
         let live = view.live_of(&found.target, shown.as_str())?;
         source = shardmill_convert::live_rows(source, live, shown)?;
     }

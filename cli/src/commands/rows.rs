@@ -72,6 +72,7 @@ pub fn open(
         &dataset_location,
         storage,
         &limits,
+        None,
         VersionChoice::default(),
     )?;
     let live = view.live_of(&found.target, location)?;

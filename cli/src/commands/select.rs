@@ -124,7 +124,13 @@ fn open(args: &SelectArgs, limits: &Limits) -> Result<SelectTarget, Stop> {
         with_deleted: args.with_deleted,
         view: None,
     };
-    match rows::find(&args.dataset, &location, limits)? {
+    let found = match args.from {
+        None => rows::find(&args.dataset, &location, limits)?,
+        Some(SourceKind::Webdataset) => RowsFound::Tars,
+        Some(SourceKind::Mds) => RowsFound::Mds,
+        Some(_) => RowsFound::Source,
+    };
+    match found {
         RowsFound::Tars => {
             let set = tar_set(&location, &samples, limits)?;
             let (target, shards) = set.view_target(limits)?;
@@ -147,7 +153,8 @@ fn open(args: &SelectArgs, limits: &Limits) -> Result<SelectTarget, Stop> {
                 version: args.delta_version,
                 timestamp_ms: None,
             };
-            source_views::find(&args.dataset, &location, &args.storage, limits, version)
+            let (text, storage) = (&args.dataset, &args.storage);
+            source_views::find(text, &location, storage, limits, args.from, version)
         }
     }
 }

@@ -28,7 +28,7 @@ pub fn table_format(kind: SourceKind, location: &DatasetLocation) -> Option<&'st
     }
 }
 
-/// Finds what views of the rows at a location refer to. `text` is what the user typed.
+/// Finds what views of the rows at a location refer to. `text` is what the user typed. Without `kind`, it is detected.
 ///
 /// A folder of Parquet files, or a Delta table, is named as a stream that reads it in place. Everything else is named by
 /// the paths, sizes and times of its files.
@@ -37,9 +37,13 @@ pub fn find(
     location: &DatasetLocation,
     storage: &StorageArgs,
     limits: &Limits,
+    kind: Option<SourceKind>,
     version: VersionChoice,
 ) -> Result<SelectTarget, Stop> {
-    let kind = shardmill_source::detect(&parse_locations(text)?, &options::remote(storage)?)?;
+    let kind = match kind {
+        Some(kind) => kind,
+        None => shardmill_source::detect(&parse_locations(text)?, &options::remote(storage)?)?,
+    };
     let form = match kind {
         _ if table_format(kind, location).is_none() => None,
         SourceKind::Delta => Some(TableForm::Delta(version)),

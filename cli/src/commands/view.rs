@@ -156,7 +156,7 @@ impl SourceRows {
         }
         let place = DatasetLocation::parse(text, storage)?;
         let version = VersionChoice::default();
-        let found = source_views::find(text, &place, storage, &self.limits, version)?;
+        let found = source_views::find(text, &place, storage, &self.limits, None, version)?;
         let mut target = found.target;
         if let Some(view) = &self.view {
             let view = View::read(view, &options::remote(storage)?)?;

@@ -394,6 +394,9 @@ impl Diagnostic for MdsError {
             Self::JsonKeyTwice { .. } => {
                 "let each key be there once: readers keep one of the values"
             }
+            Self::MissingField => {
+                "if this is no index of MDS or WebDataset, give the kind of the source with --from, such as litdata or parquet"
+            }
             Self::IndexEmpty => "fetch the index again, or rebuild it from the shards",
             Self::ShardTooLarge { .. } => "set a size limit for shards",
             _ => return None,
