@@ -210,5 +210,5 @@ def test_where_ignores_an_index_of_another_library(table: Path, tmp_path: Path) 
     assert ids(dataset) == [12, 13, 14, 15]
     view = shardmill.select(tmp_path / 'table', where='id < 3', source_kind='parquet')
     assert len(view) == 3
-    with pytest.raises(DataError, match='index-missing-field.*such as litdata'):
+    with pytest.raises(DataError, match=r'index-missing-field.*such as litdata'):
         shardmill.select(tmp_path / 'table', where='id < 3')
