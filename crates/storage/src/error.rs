@@ -23,85 +23,53 @@ pub(crate) const HUB_BUCKET: &str = "check its owner and name, for a dataset is 
 /// Errors of local files name the path. Errors of stores and settings name no place; [`StorageError::At`] adds it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum StorageError {
     /// A system call failed.
     #[error("cannot {action}")]
     Io {
-        /// The attempted action, as in "cannot open".
         action: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// A name that is not allowed as a path.
     #[error("refused as the name of a file")]
     Name {
-        /// The name as given.
         name: String,
-        /// The rule that the name breaks.
         #[source]
         source: NameError,
     },
     /// A symbolic link where a file or directory of the dataset was expected.
     #[error("the path leads through a symbolic link, which is not followed")]
-    Symlink {
-        /// The path of the link, or a path that leads through it.
-        path: PathBuf,
-    },
+    Symlink { path: PathBuf },
     /// Not a regular file.
     #[error("not a regular file but a {found}")]
-    NotRegular {
-        /// The path.
-        path: PathBuf,
-        /// The type of the entry.
-        found: EntryKind,
-    },
+    NotRegular { path: PathBuf, found: EntryKind },
     /// Not a directory.
     #[error("not a directory")]
-    NotDirectory {
-        /// The path.
-        path: PathBuf,
-    },
+    NotDirectory { path: PathBuf },
     /// A file is larger than the caller allows in memory.
     #[error("the file has {bytes} bytes, more than the {max} that are allowed")]
-    TooLarge {
-        /// The path.
-        path: PathBuf,
-        /// Its length.
-        bytes: u64,
-        /// The allowed length.
-        max: u64,
-    },
+    TooLarge { path: PathBuf, bytes: u64, max: u64 },
     /// A range that ends after the end of the file.
     #[error("bytes {offset} to {end} were asked for, the file has {bytes}")]
     Range {
-        /// The path.
         path: PathBuf,
-        /// First byte of the range.
         offset: u64,
         /// The end of the range, exclusive.
         end: u64,
-        /// The length of the file.
         bytes: u64,
     },
     /// Memory for the contents of a file could not be allocated.
     #[error("no memory for {bytes} bytes")]
-    OutOfMemory {
-        /// The path.
-        path: PathBuf,
-        /// The number of bytes needed.
-        bytes: u64,
-    },
+    OutOfMemory { path: PathBuf, bytes: u64 },
     /// A file changed after it was opened.
     #[error(
         "the file changed while it was read: it had {expected} bytes when it was opened and has {found} now"
     )]
     Changed {
-        /// The path.
         path: PathBuf,
-        /// Its length when it was opened.
         expected: u64,
         /// Its length now. It equals `expected` when only the modification time differs.
         found: u64,
@@ -109,33 +77,19 @@ pub enum StorageError {
     /// A temporary file has another length than the number of bytes written to it.
     #[error("{written} bytes were written, but the file has {found}")]
     Length {
-        /// The path of the temporary file.
         path: PathBuf,
-        /// Bytes written.
         written: u64,
-        /// Bytes found.
         found: u64,
     },
     /// A temporary file cannot be published because a write to it failed.
     #[error("not published because an earlier write to it failed")]
-    Incomplete {
-        /// The path of the temporary file.
-        path: PathBuf,
-    },
+    Incomplete { path: PathBuf },
     /// A file that had to be new exists already.
     #[error("the file exists already")]
-    Exists {
-        /// The path.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// Another writer holds the lease.
     #[error("another writer is at work{}", pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
-    OtherWriter {
-        /// The path of the lease file.
-        path: PathBuf,
-        /// The process that holds the lease, if it could be read.
-        pid: Option<u32>,
-    },
+    OtherWriter { path: PathBuf, pid: Option<u32> },
     /// A failure at a location, endpoint, setting or object of a store.
     #[error("{fault}")]
     At {
@@ -147,11 +101,8 @@ pub enum StorageError {
     /// A private folder belongs to another user.
     #[error("the folder belongs to user {found}, not to user {expected}")]
     Owner {
-        /// The path.
         path: PathBuf,
-        /// The user that owns the files this process creates.
         expected: u32,
-        /// The owner of the folder.
         found: u32,
     },
     /// The text is empty.
@@ -159,12 +110,7 @@ pub enum StorageError {
     UrlEmpty,
     /// The scheme is not supported.
     #[error("the scheme {scheme:?} is not supported")]
-    UrlScheme {
-        /// The scheme.
-        scheme: String,
-        /// What to write instead.
-        hint: &'static str,
-    },
+    UrlScheme { scheme: String, hint: &'static str },
     /// Not a URL.
     #[error("not a path and not a URL")]
     UrlSyntax,
@@ -173,10 +119,7 @@ pub enum StorageError {
     UrlBucket,
     /// The URL has a revision, but a bucket of the Hugging Face Hub has none.
     #[error("the bucket {bucket} has no revisions, but the URL names one after @")]
-    UrlRevision {
-        /// The owner and the name of the bucket.
-        bucket: String,
-    },
+    UrlRevision { bucket: String },
     /// The URL has a user name or a password before the host.
     #[error("the URL has user information")]
     UrlUser,
@@ -200,28 +143,16 @@ pub enum StorageError {
     UrlPlain,
     /// No store has a setting with this name.
     #[error("{name} is no setting of a store")]
-    SettingUnknown {
-        /// The name.
-        name: String,
-    },
+    SettingUnknown { name: String },
     /// A required setting has no value.
     #[error("the store has no address")]
-    SettingMissing {
-        /// What to set.
-        hint: &'static str,
-    },
+    SettingMissing { hint: &'static str },
     /// The store requires a login, and none is configured.
     #[error("nothing says who logs in to the store")]
-    SettingLogin {
-        /// What to set.
-        hint: &'static str,
-    },
+    SettingLogin { hint: &'static str },
     /// The value of a setting is not valid.
     #[error("{name} cannot have this value")]
-    SettingValue {
-        /// The name of the setting.
-        name: &'static str,
-    },
+    SettingValue { name: &'static str },
     /// A line of a file of profiles that is neither `[profile]`, `key = value`, empty nor a comment, or that occurs twice.
     #[error("line {line}: expected `[profile]` or `key = value`, each only once")]
     ProfileLine {
@@ -231,57 +162,41 @@ pub enum StorageError {
     /// The file does not have the profile.
     #[error("there is no profile {profile:?}{}", others(known))]
     ProfileMissing {
-        /// The name of the profile.
         profile: String,
-        /// The names of the profiles that exist.
         known: Vec<String>,
-        /// What to check.
         hint: &'static str,
     },
     /// The source profiles of a role lead back to the profile.
     #[error("source_profile leads back to the profile {profile:?}")]
-    ProfileCycle {
-        /// The name of the profile.
-        profile: String,
-    },
+    ProfileCycle { profile: String },
     /// The profile uses an unsupported login method.
     #[error("the profile {profile:?} logs in by {field}, which is not supported")]
     ProfileLogin {
-        /// The name of the profile.
         profile: String,
         /// The field that selects the method, with its value if the field is `auth_type`.
         field: String,
-        /// What to use instead.
         hint: &'static str,
     },
     /// The value of a field is not valid.
     #[error("{field} of the profile {profile:?} cannot have this value")]
     ProfileValue {
-        /// The name of the profile.
         profile: String,
-        /// The field.
         field: &'static str,
     },
     /// A required field has no value.
     #[error("the profile {profile:?} has no {field}")]
     ProfileWithout {
-        /// The name of the profile.
         profile: String,
         /// The field, or the fields.
         field: &'static str,
     },
     /// The object or the bucket does not exist.
     #[error("no such {} (404{})", if is_no_bucket(code.as_deref()) { "bucket" } else { "object" }, after(code.as_deref()))]
-    NotFound {
-        /// The error code in the answer, such as `NoSuchBucket`.
-        code: Option<String>,
-    },
+    NotFound { code: Option<String> },
     /// The store denied access with the given credentials.
     #[error("the store denied access ({status}{})", after(code.as_deref()))]
     Credentials {
-        /// The HTTP status.
         status: u16,
-        /// The error code in the answer, such as `AccessDenied`.
         code: Option<String>,
         /// What to check, if it depends on the store.
         hint: Option<&'static str>,
@@ -289,15 +204,12 @@ pub enum StorageError {
     /// No credentials were found.
     #[error("no credentials were found: {reason}")]
     NoCredentials {
-        /// The error of the credential provider.
         reason: String,
-        /// What to set.
         hint: Cow<'static, str>,
     },
     /// The answer has another number of bytes than expected.
     #[error("the object should have {expected} bytes, the store has {found}")]
     BodyLength {
-        /// The expected number of bytes.
         expected: u64,
         /// The number of bytes that the answer has or declares.
         found: u64,
@@ -308,7 +220,6 @@ pub enum StorageError {
     /// The answer has another range than requested.
     #[error("bytes {start} to {end} were asked for, the answer is {found}")]
     BodyRange {
-        /// The first requested byte.
         start: u64,
         /// The end of the requested range, exclusive.
         end: u64,
@@ -320,64 +231,40 @@ pub enum StorageError {
     ObjectChanged,
     /// The object has more bytes than the caller allows.
     #[error("the object has {bytes} bytes, more than the {most} that are allowed")]
-    ObjectTooLarge {
-        /// The length of the object.
-        bytes: u64,
-        /// The allowed number of bytes.
-        most: u64,
-    },
+    ObjectTooLarge { bytes: u64, most: u64 },
     /// Memory for the object could not be allocated.
     #[error("no memory for {bytes} bytes")]
-    NoMemory {
-        /// The number of bytes needed.
-        bytes: u64,
-    },
+    NoMemory { bytes: u64 },
     /// The store answered with a redirect, which is not followed.
     #[error("the store answered with a redirect, which is not followed{}{}", host.as_ref().map(|host| format!(", to {host}")).unwrap_or_default(), region.as_ref().map(|region| format!("; the bucket is in {region}")).unwrap_or_default())]
     Redirect {
-        /// The host of the redirect.
         host: Option<String>,
-        /// The region of the bucket, if the answer names it.
         region: Option<String>,
     },
     /// The transfer stayed below the minimum speed in all attempts.
     #[error("the transfer stalled: {received} bytes after {} and {}", seconds(*after_ms), requests(*attempts))]
     Stalled {
-        /// The number of requests made.
         attempts: u32,
-        /// The number of bytes received.
         received: u64,
-        /// The total time, in milliseconds.
         after_ms: u64,
     },
     /// The store asked to slow down in all attempts.
     #[error("the store asked to slow down ({status}), {} in {}", requests(*attempts), seconds(*after_ms))]
     Throttled {
-        /// The last HTTP status.
         status: u16,
-        /// The number of requests made.
         attempts: u32,
-        /// The total time, in milliseconds.
         after_ms: u64,
     },
     /// All attempts failed.
     #[error("gave up after {} in {}: {last}", requests(*attempts), seconds(*after_ms))]
     GaveUp {
-        /// The error of the last request.
         last: String,
-        /// The number of requests made.
         attempts: u32,
-        /// The total time, in milliseconds.
         after_ms: u64,
     },
     /// The store refused the request, and a retry would not help.
     #[error("the store refused the request ({status}{})", after(code.as_deref()))]
-    Refused {
-        /// The HTTP status.
-        status: u16,
-        /// The error code in the answer.
-        code: Option<String>,
-    },
+    Refused { status: u16, code: Option<String> },
     /// The object had to be new, but it exists with other contents.
     #[error("the store has an object of this name with other contents")]
     ObjectExists,
@@ -389,22 +276,14 @@ pub enum StorageError {
     TakenOver,
     /// The answer reports success or lists objects, but is not a valid answer of a store.
     #[error("this is no answer of a store: {what}")]
-    Answer {
-        /// What is wrong with the answer.
-        what: Cow<'static, str>,
-    },
+    Answer { what: Cow<'static, str> },
     /// There are more objects than the caller allows.
     #[error("there are more objects than the {most} that are allowed")]
-    TooMany {
-        /// The allowed number of objects.
-        most: u64,
-    },
+    TooMany { most: u64 },
     /// This kind of store does not support the action.
     #[error("{store} has no way to {action}")]
     Unsupported {
-        /// The attempted action.
         action: &'static str,
-        /// The kind of the store.
         store: StoreKind,
     },
     /// The caller cancelled the operation.
@@ -412,10 +291,7 @@ pub enum StorageError {
     Interrupted,
     /// The thread or the client for requests to stores could not be created.
     #[error("cannot start to talk to the store: {reason}")]
-    NoStart {
-        /// The error of the system.
-        reason: String,
-    },
+    NoStart { reason: String },
     /// The request can never be answered: it was made within its own callback, or the thread that serves it died.
     #[error("the request was dropped without an answer")]
     NoAnswer,
