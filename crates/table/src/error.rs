@@ -6,20 +6,25 @@ use shardmill_delta::DeltaError;
 use shardmill_parquet::{FieldsProblem, FooterProblem};
 use shardmill_writer::WriteError;
 
-/// A problem with a file of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
-    Truncated,
-    Encrypted,
-    Footer,
-    Limit,
-    Corrupt,
-    Type,
-    Drift,
-    Columns,
-    Delta,
-    Partition,
-    List,
+shardmill_core::problems! {
+    /// A problem with a file of a table.
+    pub(crate) enum Problem {
+        Truncated => (Corrupt, "parquet-truncated"),
+        Encrypted => (Unsupported, "parquet-encrypted"),
+        Footer => (Corrupt, "parquet-footer"),
+        Limit => (Corrupt, "parquet-limit", "raise the limit"),
+        Corrupt => (Corrupt, "parquet-corrupt"),
+        Type => (Unsupported, "type-unsupported"),
+        Drift => (
+            Corrupt,
+            "table-drift",
+            "choose columns that all files have with the same type, or convert the table"
+        ),
+        Columns => (InvalidInput, "table-columns", "name columns of the table"),
+        Delta => (InvalidInput, "table-delta", "open it with the format `delta`"),
+        Partition => (InvalidInput, "source-partition"),
+        List => (Corrupt, "table-list", "remove the file; it is written again"),
+    }
 }
 
 impl Problem {
@@ -87,42 +92,6 @@ impl TableError {
                 Problem::Type.at(file, reason)
             }
             FieldsProblem::Damaged(reason) => Self::footer(file, FooterProblem::Damaged(reason)),
-        }
-    }
-}
-
-impl Problem {
-    /// Returns the kind, the stable id and the hint of the problem.
-    const fn facts(self) -> (ErrorKind, &'static str, Option<&'static str>) {
-        use ErrorKind::{Corrupt, InvalidInput, Unsupported};
-        match self {
-            Self::Truncated => (Corrupt, "parquet-truncated", None),
-            Self::Encrypted => (Unsupported, "parquet-encrypted", None),
-            Self::Footer => (Corrupt, "parquet-footer", None),
-            Self::Limit => (Corrupt, "parquet-limit", Some("raise the limit")),
-            Self::Corrupt => (Corrupt, "parquet-corrupt", None),
-            Self::Type => (Unsupported, "type-unsupported", None),
-            Self::Drift => (
-                Corrupt,
-                "table-drift",
-                Some("choose columns that all files have with the same type, or convert the table"),
-            ),
-            Self::Columns => (
-                InvalidInput,
-                "table-columns",
-                Some("name columns of the table"),
-            ),
-            Self::Delta => (
-                InvalidInput,
-                "table-delta",
-                Some("open it with the format `delta`"),
-            ),
-            Self::Partition => (InvalidInput, "source-partition", None),
-            Self::List => (
-                Corrupt,
-                "table-list",
-                Some("remove the file; it is written again"),
-            ),
         }
     }
 }
