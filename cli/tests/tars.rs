@@ -285,7 +285,7 @@ fn columns_of_tar_files_are_chosen_and_computed() {
 }
 
 #[test]
-fn lint_tells_what_readers_trip_over() {
+fn lint_reports_what_readers_refuse_or_misread() {
     let place = Place::new();
     place.write(
         "ok/0.tar",
@@ -666,7 +666,7 @@ fn a_place_is_tried() {
 }
 
 #[test]
-fn fields_are_what_readers_take_them_for() {
+fn fields_have_the_types_that_readers_give_them() {
     let place = Place::new();
     place.write("rows.csv", "id,class,n\nx,cat,1\ny,dog,2\n");
     place.ok(&["convert", "rows.csv", "tars", "--to", "webdataset"]);

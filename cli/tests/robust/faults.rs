@@ -91,7 +91,7 @@ fn points(every: usize) -> impl Iterator<Item = usize> {
 
 /// Kills the process at the K-th call that changes something.
 #[test]
-fn death_at_every_call() {
+fn killed_at_every_system_call() {
     if !can_trace() {
         return;
     }
@@ -167,7 +167,7 @@ fn death_in_the_last_act() {
 
 /// Kills the process at the K-th call of a resumed run, and of a run that overwrites.
 #[test]
-fn death_while_going_on_and_overwriting() {
+fn killed_while_resuming_and_overwriting() {
     if !can_trace() {
         return;
     }
@@ -215,7 +215,7 @@ fn death_while_going_on_and_overwriting() {
 /// Makes the K-th call fail. The run must end with the exit code of that error and without an index, and the next run
 /// completes.
 #[test]
-fn an_error_of_every_call() {
+fn an_error_at_every_system_call() {
     if !can_trace() {
         return;
     }

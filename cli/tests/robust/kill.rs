@@ -99,7 +99,7 @@ fn at_the_end() {
 
 /// Published files may be damaged, and the journal truncated, before the conversion resumes.
 #[test]
-fn damage_before_it_resumes_is_made_good() {
+fn damage_before_a_resume_is_repaired() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     type Damage = fn(&Lab, &mut Draw);

@@ -15,7 +15,7 @@ fn it_replaces_whatever_conversion_was_there() {
 
 /// If the process is killed while it removes the files of a split, it leaves the folder of another split empty.
 #[test]
-fn an_empty_folder_of_a_split_is_nobodys() {
+fn an_empty_folder_of_a_split_is_ignored() {
     let lab = Lab::new(&SETTINGS[..3]);
     let [plain, _, splits] = [0, 1, 2].map(|number| lab.golden(&SETTINGS[number]));
     for golden in [&plain, &splits] {

@@ -55,7 +55,7 @@ fn a_second_signal_ends_it_at_once() {
 
 /// The process is killed between renaming a shard and recording it, and then stopped before the next record.
 #[test]
-fn a_shard_that_was_never_noted_is_in_nobodys_way() {
+fn a_shard_that_the_journal_lacks_is_written_again() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     let mut stopped = 0;

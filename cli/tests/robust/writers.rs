@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::lab::{Golden, HANGS, Lab, SETTINGS, SLOW, draw, expect, moment, rounds};
 
 #[test]
-fn the_second_one_is_turned_away() {
+fn the_second_writer_is_refused() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     let running = lab.in_the_middle(&SLOW, "dest", 2);

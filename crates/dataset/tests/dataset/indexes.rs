@@ -332,7 +332,7 @@ fn an_index_that_cannot_be_merged_is_named() {
 }
 
 #[test]
-fn an_index_and_one_beneath_it_would_count_twice() {
+fn nested_indexes_would_count_samples_twice() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["a/x", "a/y"]);
     let inner = merge_indexes(&temp.path().join("a"), &Limits::default())

@@ -76,7 +76,7 @@ fn gc_knows_the_ages_of_objects_by_the_listing() {
 }
 
 #[test]
-fn gc_leaves_what_readers_unpack_beside_compressed_shards() {
+fn gc_keeps_the_unpacked_shards_of_readers() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let (encoder, form) = mds_with(250, Some("zstd"));

@@ -22,7 +22,7 @@ fn patterns_stand_for_what_the_original_makes_of_them() {
 }
 
 #[test]
-fn what_stands_for_too_much_is_refused_before_it_is_written_out() {
+fn a_pattern_of_too_many_names_is_refused_before_it_is_expanded() {
     let all = expand_braces("{0..999999}").unwrap();
     assert_eq!(all.len() as u64, MOST_NAMES);
     for pattern in [
