@@ -93,7 +93,7 @@ struct Counting {
 }
 
 /// A folder whose lock file is held.
-struct Page {
+struct LockedFolder {
     /// The number of the set.
     set: usize,
     folder: Arc<Folder>,
@@ -105,7 +105,7 @@ struct Session<'a, C: BlobCatalog, S> {
     capacity: &'a Capacity<C>,
     scheduler: &'a S,
     counting: MutexGuard<'a, Counting>,
-    pages: Vec<Page>,
+    folders: Vec<LockedFolder>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -273,14 +273,14 @@ impl<C: BlobCatalog> Capacity<C> {
         let mut pause = Duration::from_micros(100);
         loop {
             // Take all or none, so that two processes with the same folders in different order cannot deadlock.
-            let mut pages = Vec::with_capacity(folders.len());
+            let mut locked = Vec::with_capacity(folders.len());
             let mut busy = None;
             for (set, folder) in &folders {
                 let Some(claim) = folder.capacity()? else {
                     busy = Some(folder);
                     break;
                 };
-                pages.push(Page {
+                locked.push(LockedFolder {
                     set: *set,
                     folder: Arc::clone(folder),
                     claim,
@@ -291,10 +291,10 @@ impl<C: BlobCatalog> Capacity<C> {
                     capacity: self,
                     scheduler,
                     counting,
-                    pages,
+                    folders: locked,
                 });
             };
-            drop(pages);
+            drop(locked);
             if scheduler.is_stopped() {
                 return Err(CacheError::Stopped);
             }
@@ -459,8 +459,8 @@ impl<C: BlobCatalog> Capacity<C> {
 impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     /// Returns the folder of a set whose lock file is held.
     fn folder(&self, set: usize) -> Option<Arc<Folder>> {
-        let page = self.pages.iter().find(|page| page.set == set)?;
-        Some(Arc::clone(&page.folder))
+        let locked = self.folders.iter().find(|locked| locked.set == set)?;
+        Some(Arc::clone(&locked.folder))
     }
 
     /// Records in a usage file that a marker is about to be created (`more` bytes), or was removed (`less` bytes).
@@ -471,33 +471,33 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
         more: u64,
         less: u64,
     ) -> Result<(), StorageError> {
-        let Some(page) = self.pages.iter().find(|page| page.set == set) else {
+        let Some(locked) = self.folders.iter().find(|locked| locked.set == set) else {
             return Ok(());
         };
         let Some(view) = self.counting.views.get_mut(&set) else {
-            return note(&page.claim, more, less);
+            return note(&locked.claim, more, less);
         };
         // The view first takes in the changes of other processes.
-        view.is_usable(&page.claim, false)?;
+        view.is_usable(&locked.claim, false)?;
         if more > 0 {
             view.markers.insert(number);
         } else {
             view.markers.remove(&number);
         }
-        view.change(&page.claim, more, less)
+        view.change(&locked.claim, more, less)
     }
 
     /// Returns the bytes in the folders; all lock files must be held. `exact` lists the markers again if other
     /// processes changed them.
     fn count(&mut self, exact: bool) -> Result<u64, StorageError> {
         let mut used = self.capacity.base;
-        for place in 0..self.pages.len() {
-            let Some(page) = self.pages.get(place) else {
+        for place in 0..self.folders.len() {
+            let Some(locked) = self.folders.get(place) else {
                 break;
             };
-            let set = page.set;
+            let set = locked.set;
             let is_usable = match self.counting.views.get_mut(&set) {
-                Some(view) => view.is_usable(&page.claim, exact)?,
+                Some(view) => view.is_usable(&locked.claim, exact)?,
                 None => false,
             };
             if !is_usable {
@@ -513,7 +513,11 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     /// Lists the markers of a folder.
     fn list(&mut self, place: usize) -> Result<(), StorageError> {
         let begun = Instant::now();
-        let Some((set, folder)) = self.pages.get(place).map(|page| (page.set, &page.folder)) else {
+        let Some((set, folder)) = self
+            .folders
+            .get(place)
+            .map(|locked| (locked.set, &locked.folder))
+        else {
             return Ok(());
         };
         let folder = Arc::clone(folder);
@@ -533,8 +537,8 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
                 markers.insert(number);
             }
         }
-        if let Some(page) = self.pages.get(place) {
-            let view = View::listed(&page.claim, markers, used, begun)?;
+        if let Some(locked) = self.folders.get(place) {
+            let view = View::listed(&locked.claim, markers, used, begun)?;
             self.counting.views.insert(set, view);
         }
         Ok(())
@@ -543,11 +547,11 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     /// Returns the known blobs in the folders whose lock files are held: in all of them, or in those on one device.
     fn residents(&self, device: Option<u64>) -> Vec<Resident> {
         let mut residents = Vec::new();
-        let pages = self.pages.iter();
-        for page in pages.filter(|page| page.is_on(device)) {
+        let folders = self.folders.iter();
+        for locked in folders.filter(|locked| locked.is_on(device)) {
             let (Some(view), Some(set)) = (
-                self.counting.views.get(&page.set),
-                self.capacity.set(page.set),
+                self.counting.views.get(&locked.set),
+                self.capacity.set(locked.set),
             ) else {
                 continue;
             };
@@ -614,7 +618,7 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     }
 }
 
-impl Page {
+impl LockedFolder {
     /// Returns whether the folder is on a device; `None` stands for any.
     fn is_on(&self, device: Option<u64>) -> bool {
         device.is_none_or(|device| self.folder.device() == device)

@@ -109,8 +109,8 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
         if device.is_none() {
             return Ok(used);
         }
-        let pages = self.pages.iter().filter(|page| page.is_on(device));
-        let views = pages.filter_map(|page| self.counting.views.get(&page.set));
+        let folders = self.folders.iter().filter(|locked| locked.is_on(device));
+        let views = folders.filter_map(|locked| self.counting.views.get(&locked.set));
         Ok(views.map(View::used).fold(0, u64::saturating_add))
     }
 
@@ -118,15 +118,19 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     fn measure(&mut self, device: u64) -> Result<Present, StorageError> {
         let begun = Instant::now();
         let mut present = Present::default();
-        let pages = || self.pages.iter().filter(|page| page.is_on(Some(device)));
-        for page in pages() {
-            present.add(&page.folder, |number| {
-                self.capacity.blob_in(page.set, number)
+        let folders = || {
+            self.folders
+                .iter()
+                .filter(|locked| locked.is_on(Some(device)))
+        };
+        for locked in folders() {
+            present.add(&locked.folder, |number| {
+                self.capacity.blob_in(locked.set, number)
             })?;
         }
         // Free space is measured last: a concurrent write makes the limit briefly too small, never too large.
-        let space = match pages().next() {
-            Some(page) => page.folder.space()?,
+        let space = match folders().next() {
+            Some(locked) => locked.folder.space()?,
             None => None,
         };
         let disk = self.counting.disks.entry(device).or_default();
