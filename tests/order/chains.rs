@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use shardmill_order::{BatchingMethod, Epoch, EpochConfig, ShuffleAlgo};
 
-use crate::support::{WORLDS, everyone, given, ids, mixed, on, read, resumed, sorted};
+use crate::support::{WORLDS, all_ranks, given, ids, mixed, on, read, resumed, sorted};
 
 const CHAINS: u32 = 1000;
 const STOPS: usize = 20;
@@ -22,7 +22,7 @@ fn chain(config: &EpochConfig, stops: &[(u64, usize, u64)]) -> Result<(), TestCa
         found
             .last_mut()
             .unwrap()
-            .extend(read(epoch.everyone(), 0, steps));
+            .extend(read(epoch.all_ranks(), 0, steps));
         config = resumed(&part, &epoch, steps);
         if config.resume.unwrap().epoch > number {
             prop_assert_eq!(steps, epoch.batches());
@@ -31,12 +31,12 @@ fn chain(config: &EpochConfig, stops: &[(u64, usize, u64)]) -> Result<(), TestCa
         }
     }
     let last = Epoch::new(&on(&config, 0, 0)).unwrap();
-    found.last_mut().unwrap().extend(everyone(&last));
+    found.last_mut().unwrap().extend(all_ranks(&last));
 
     config.resume = None;
     for (number, found) in (0..).zip(&found) {
         config.epoch = number;
-        let expected = everyone(&Epoch::new(&on(&config, 0, 0)).unwrap());
+        let expected = all_ranks(&Epoch::new(&on(&config, 0, 0)).unwrap());
         // Every global batch has the same samples, except the last one, whose padding depends on the world.
         let common = expected.len() - 1;
         prop_assert!(found.len() > common && found.len() <= expected.len() + 1);

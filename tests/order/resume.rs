@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shardmill_order::{BatchingMethod, Epoch, EpochConfig, ShuffleAlgo, World, orders};
 
 use crate::support::{
-    GLOBAL, WORLDS, everyone, given, ids, mixed, on, prime, read, resumed, sorted,
+    GLOBAL, WORLDS, all_ranks, given, ids, mixed, on, prime, read, resumed, sorted,
 };
 
 const ALL: std::ops::Range<u64> = 0..997;
@@ -17,7 +17,7 @@ fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_resumes() {
         for (from, here) in WORLDS.iter().enumerate() {
             let before = on(&prime(*algo), from, 1);
             let first = Epoch::new(&before).unwrap();
-            let delivered = everyone(&first);
+            let delivered = all_ranks(&first);
             for steps in 0..first.batches() {
                 let done = usize::try_from(steps).unwrap();
                 for (to, there) in WORLDS.iter().enumerate() {
@@ -27,7 +27,7 @@ fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_resumes() {
                     }
                     let after = on(&resumed(&before, &first, steps), to, steps % 5);
                     let rest = Epoch::new(&after).unwrap();
-                    let rest = everyone(&rest);
+                    let rest = all_ranks(&rest);
                     let both = delivered[..done].iter().chain(&rest);
                     assert_eq!(
                         given(both),
@@ -69,7 +69,7 @@ fn global_batches_may_change_too() {
     for (nodes, ranks, batch) in worlds {
         let before = sized(nodes, ranks, batch);
         let first = Epoch::new(&before).unwrap();
-        let delivered = everyone(&first);
+        let delivered = all_ranks(&first);
         for steps in 0..first.batches() {
             let state = resumed(&before, &first, steps).resume.unwrap();
             if state.epoch > 0 {
@@ -85,7 +85,7 @@ fn global_batches_may_change_too() {
                     resume: Some(state),
                     ..sized(nodes, ranks, batch)
                 };
-                let rest = everyone(&Epoch::new(&after).unwrap());
+                let rest = all_ranks(&Epoch::new(&after).unwrap());
                 let both = delivered[..usize::try_from(steps).unwrap()]
                     .iter()
                     .chain(&rest);
@@ -211,6 +211,6 @@ fn a_global_batch_is_what_the_state_counts() {
         assert_eq!((state.epoch, state.sample_in_epoch), (0, GLOBAL * steps));
         assert_eq!(state.initial_physical_nodes, Some(1));
     }
-    let first = sorted(given(&everyone(&epoch)[..1]));
+    let first = sorted(given(&all_ranks(&epoch)[..1]));
     assert_eq!(first.len(), 24);
 }

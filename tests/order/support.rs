@@ -74,8 +74,8 @@ pub fn read(mut cursor: Cursor, first: u64, most: u64) -> Vec<Vec<Entry>> {
 }
 
 /// Returns all batches of an epoch, of all ranks together.
-pub fn everyone(epoch: &Epoch) -> Vec<Vec<Entry>> {
-    read(epoch.everyone(), 0, u64::MAX)
+pub fn all_ranks(epoch: &Epoch) -> Vec<Vec<Entry>> {
+    read(epoch.all_ranks(), 0, u64::MAX)
 }
 
 pub fn ids(batch: &[Entry]) -> Vec<u64> {

@@ -4,12 +4,12 @@ use shardmill_order::{
     BatchingMethod, Epoch, EpochConfig, PartitionAlgo, ShuffleAlgo, StreamConfig, World,
 };
 
-use crate::support::{WORLDS, everyone, ids, mixed, on, prime, sorted};
+use crate::support::{WORLDS, all_ranks, ids, mixed, on, prime, sorted};
 
 /// Returns the global batches as sorted lists of ids.
 fn sets(config: &EpochConfig) -> Vec<Vec<u64>> {
     let epoch = Epoch::new(config).unwrap();
-    let batches = everyone(&epoch);
+    let batches = all_ranks(&epoch);
     batches.iter().map(|batch| sorted(ids(batch))).collect()
 }
 
@@ -90,10 +90,10 @@ fn workers_change_nothing() {
                     assert_eq!(*method, BatchingMethod::DevicePerStream);
                     continue;
                 };
-                let expected = everyone(&expected);
+                let expected = all_ranks(&expected);
                 for workers in [2, 3, 5] {
                     assert_eq!(
-                        everyone(&epoch(workers).unwrap()),
+                        all_ranks(&epoch(workers).unwrap()),
                         expected,
                         "{algo} {method}"
                     );
@@ -119,12 +119,12 @@ fn a_relaxed_run_continues_in_the_very_same_order() {
         ..config.clone()
     };
     let first = Epoch::new(&world(4, 3)).unwrap();
-    let whole = everyone(&first);
+    let whole = all_ranks(&first);
     for steps in [0, 1, 7, 50] {
         let state = first.state_after(u64::try_from(steps).unwrap());
         let mut after = world(3, 4);
         after.resume = Some(state);
-        let rest = everyone(&Epoch::new(&after).unwrap());
+        let rest = all_ranks(&Epoch::new(&after).unwrap());
         assert_eq!(rest.len(), whole.len() - steps);
         let order = |batches: &[Vec<_>]| {
             batches

@@ -118,7 +118,7 @@ fn print(
     let part = usize::try_from(config.batch_size).unwrap_or(usize::MAX);
     let mut reader = match rank {
         Some(rank) => epoch.rank(rank)?,
-        None => epoch.everyone(),
+        None => epoch.all_ranks(),
     };
     let mut ranks = Vec::new();
     let mut entries = Vec::new();

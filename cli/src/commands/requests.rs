@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    fn told(text: &str) -> Value {
+    fn answered(text: &str) -> Value {
         let line = answer(&Line::Text(text.as_bytes().to_vec()));
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
         serde_json::from_slice(&line).unwrap()
@@ -313,7 +313,7 @@ mod tests {
     fn an_answer_has_the_id_of_its_line() {
         let expected =
             serde_json::json!({"id": "a", "orders": [[[0, 1], [2, 3]], [[4, 5], [6, 6]]]});
-        let found = told(SMALL);
+        let found = answered(SMALL);
         assert_eq!(found["id"], expected["id"]);
         assert_eq!(found["orders"].as_array().unwrap().len(), 2);
         for (text, id, error) in [
@@ -352,7 +352,7 @@ mod tests {
                 "error[config-value]: nodes: is 0, which is not from 1 to 1048576",
             ),
         ] {
-            let found = told(text);
+            let found = answered(text);
             assert_eq!(found["id"], id, "{text}");
             let told = found["error"].as_str().unwrap();
             assert!(told.starts_with(error), "{text}: {told}");

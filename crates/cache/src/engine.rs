@@ -208,7 +208,7 @@ impl<B: Blobs> Engine<B> {
             Some(Slot::Uncached { room: then }) if *then == room => {
                 return Ok(Some(Access::Uncached));
             }
-            Some(Slot::Busy(_)) => state.hurry(blob, tick),
+            Some(Slot::Busy(_)) => state.prioritize(blob, tick),
             Some(Slot::Failed(failure)) if !(first_look && failure.reported) => {
                 failure.reported = true;
                 return Err(CacheError::Shared(Arc::clone(&failure.error) as _));
@@ -279,7 +279,7 @@ impl<B: Blobs> Engine<B> {
         let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
         state.set_plan(plan, now, &mut deferred_drop);
-        let more = self.pump(&mut state);
+        let more = self.queue_prefetches(&mut state);
         self.unlock(state, deferred_drop);
         if more {
             self.start_threads();
@@ -296,7 +296,7 @@ impl<B: Blobs> Engine<B> {
         let ticks = tick - state.now;
         state.pace.ticked(ticks, Instant::now());
         state.move_to(tick, &mut deferred_drop);
-        let more = self.pump(&mut state);
+        let more = self.queue_prefetches(&mut state);
         if more || !deferred_drop.is_empty() {
             self.unlock(state, deferred_drop);
         } else {
@@ -309,7 +309,7 @@ impl<B: Blobs> Engine<B> {
     }
 
     /// Queues prefetches within the budget of bytes in flight. Returns whether any were queued.
-    pub(crate) fn pump(&self, state: &mut State<B>) -> bool {
+    pub(crate) fn queue_prefetches(&self, state: &mut State<B>) -> bool {
         // Jobs that a caller waits for come first, also for the bytes in flight.
         if state.stopped || state.queue.has_needed() {
             return false;
@@ -497,7 +497,7 @@ impl<B: Blobs> Engine<B> {
             }
             Outcome::Fetch(_) | Outcome::Later { .. } | Outcome::Full => {}
         }
-        self.pump(&mut state);
+        self.queue_prefetches(&mut state);
         self.unlock(state, deferred_drop);
         drop(work);
     }
@@ -638,7 +638,7 @@ impl<B: Blobs> Engine<B> {
     }
 
     /// Discards what is known about a blob whose files changed. The next use verifies it again.
-    pub fn distrust(&self, blob: usize) {
+    pub fn forget_verification(&self, blob: usize) {
         let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
         state.checks.known.remove(&blob);

@@ -248,7 +248,7 @@ fn epoch_facts(epoch: &Epoch, method: BatchingMethod) -> EpochFacts {
     if counted > MOST_COUNTED {
         return facts;
     }
-    let mut everyone = epoch.everyone();
+    let mut everyone = epoch.all_ranks();
     let mut batch = Vec::new();
     let (mut entries, mut padded) = (from.saturating_mul(epoch.global_batch()), 0_u64);
     for step in from..steps {

@@ -47,7 +47,7 @@ impl<B: Blobs> Engine<B> {
                 count += 1;
             }
         }
-        let more = self.pump(&mut state);
+        let more = self.queue_prefetches(&mut state);
         self.unlock(state, DeferredDrop::new());
         if more {
             self.start_threads();

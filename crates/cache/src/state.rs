@@ -321,7 +321,7 @@ impl<B: Blobs> State<B> {
     }
 
     /// Marks a busy blob as needed at a tick, and moves its job forward in the queue.
-    pub(crate) fn hurry(&mut self, blob: usize, tick: u64) {
+    pub(crate) fn prioritize(&mut self, blob: usize, tick: u64) {
         let Some(work) = self.work(blob) else {
             return;
         };

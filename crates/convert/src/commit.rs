@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use shardmill_core::{Limits, Progress, shell_word};
 use shardmill_dataset::PROVENANCE_NAME;
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions};
-use shardmill_writer::parts::{CommitOptions, PARTS_FOLDER, Verify, tidy};
+use shardmill_writer::parts::{CommitOptions, PARTS_FOLDER, Verify, remove_leftovers};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME, IndexEntry};
 
 use crate::error::ConvertError;
@@ -166,7 +166,7 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
         .collect();
     target.remove_all(&names)?;
     let mut go_on = target.go_on();
-    tidy(target.place, Some(options.lease_patience), &mut || go_on(0));
+    remove_leftovers(target.place, Some(options.lease_patience), &mut || go_on(0));
     Ok(())
 }
 

@@ -296,12 +296,12 @@ impl DeltaTable {
                             ),
                         )
                     }
-                    _ => self.blamed(&error),
+                    _ => self.with_damaged_commit(&error),
                 }
             });
         }
         let latest = self.at(None);
-        let latest = latest.map_err(|error| self.blamed(&error))?;
+        let latest = latest.map_err(|error| self.with_damaged_commit(&error))?;
         let Some(asked_ms) = choice.timestamp_ms else {
             return Ok(latest);
         };
@@ -316,7 +316,7 @@ impl DeltaTable {
             return Ok(latest);
         }
         self.at(Some(commit.version))
-            .map_err(|error| self.blamed(&error))
+            .map_err(|error| self.with_damaged_commit(&error))
     }
 
     fn too_early(&self, asked_ms: i64, error: &KernelError) -> DeltaError {
@@ -376,7 +376,7 @@ impl DeltaTable {
 
     fn files(&self, snapshot: &SnapshotRef) -> Result<Vec<LogFile>, DeltaError> {
         let engine = self.engine.as_ref();
-        let failed = |error: KernelError| self.blamed(&error);
+        let failed = |error: KernelError| self.with_damaged_commit(&error);
         let scan = Arc::clone(snapshot)
             .scan_builder()
             .without_row_transforms()

@@ -143,7 +143,7 @@ fn install() -> io::Result<()> {
 extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo, and for a fault it has the address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    if code > 0 && mend(address) {
+    if code > 0 && zero_page(address) {
         return;
     }
     let own_process = || {
@@ -193,7 +193,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
 }
 
 /// Replaces a page of a protected region by zeros; false if the address is in none of the regions.
-fn mend(address: usize) -> bool {
+fn zero_page(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire);
     for slot in TABLE.iter().take(used) {
         let start = slot.start.load(Ordering::Acquire);

@@ -109,7 +109,7 @@ impl Epoch {
 
     /// Returns a cursor over the samples of all ranks, with replicas counted once: node by node, rank by rank.
     #[must_use]
-    pub fn everyone(&self) -> Cursor {
+    pub fn all_ranks(&self) -> Cursor {
         Cursor::new(self.clone(), 0..self.global_batch())
     }
 }
@@ -280,7 +280,7 @@ impl Cursor {
             let mut scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
             while let Some((key, from, held)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-                remake(
+                compute_window(
                     inner,
                     (key / nodes, count(key % nodes)),
                     *from,
@@ -311,7 +311,7 @@ impl Cursor {
 }
 
 /// Computes the window of a canonical node that starts at position `from`.
-fn remake(
+fn compute_window(
     inner: &Inner,
     (source, node): (usize, u64),
     from: u64,

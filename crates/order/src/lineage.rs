@@ -33,7 +33,11 @@ impl Epoch {
     /// `InvalidInput` if the epoch has fewer steps.
     pub fn step(&self, step: u64) -> Result<Vec<Vec<Entry>>, OrderError> {
         let mut entries = Vec::new();
-        if !self.everyone().with_window(WINDOW).read(step, &mut entries) {
+        if !self
+            .all_ranks()
+            .with_window(WINDOW)
+            .read(step, &mut entries)
+        {
             return Err(self.no_step(step));
         }
         let batch_size = index(self.inner.batch_plan.batch_size);

@@ -21,7 +21,7 @@ pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
     let workers = world.workers_per_rank;
     let mut distinct = vec![vec![Vec::new(); index(workers)]; index(world.ranks())];
     let part = index(epoch.inner.batch_plan.batch_size);
-    let mut everyone = epoch.everyone();
+    let mut everyone = epoch.all_ranks();
     let mut entries = Vec::new();
     let mut short = Vec::new();
     // All ranks at once, so that each window is computed once and not once per rank.

@@ -167,7 +167,7 @@ impl Epoch {
         let nodes = self.inner.batch_plan.canonical_nodes;
         let window = length.saturating_mul(batch).div_ceil(nodes);
         let window = window.clamp(1 << 10, 1 << 17);
-        let mut cursor = self.everyone().with_threads(threads).with_window(window);
+        let mut cursor = self.all_ranks().with_threads(threads).with_window(window);
         let mut entries = Vec::new();
         let mut read = Vec::new();
         for run in 0..runs {
@@ -218,7 +218,7 @@ impl Epoch {
 
     /// Returns the number of samples that the epoch takes of each shard. With a mixture and for shards that are used in
     /// part, it is the expected number.
-    fn masses(&self) -> Vec<f64> {
+    fn samples_per_shard(&self) -> Vec<f64> {
         let inner = &self.inner;
         let mut masses = vec![0.0; inner.table.len()];
         if let Method::Mixture(_) = &inner.batch_plan.method {
@@ -251,7 +251,7 @@ impl Epoch {
     /// of it if a block has several shards.
     #[must_use]
     pub fn block_choice(&self, block: u64) -> BlockChoice {
-        let (masses, samples) = (self.masses(), real(self.samples()));
+        let (masses, samples) = (self.samples_per_shard(), real(self.samples()));
         // Shards of unequal size count as fewer shards of equal size.
         let squares: f64 = masses.iter().map(|mass| (mass / samples).powi(2)).sum();
         let shards = 1.0 / squares;
@@ -323,7 +323,7 @@ impl Probe {
     /// Compares the order with a full shuffle.
     #[must_use]
     pub fn quality(&self) -> Quality {
-        let masses = self.epoch.masses();
+        let masses = self.epoch.samples_per_shard();
         Quality {
             steps: count(self.runs.iter().map(Vec::len).sum()),
             of_steps: self.epoch.batches(),

@@ -165,7 +165,7 @@ mod tests {
     };
 
     fn entries(epoch: &Epoch) -> Vec<Entry> {
-        let (mut cursor, mut batch, mut all) = (epoch.everyone(), Vec::new(), Vec::new());
+        let (mut cursor, mut batch, mut all) = (epoch.all_ranks(), Vec::new(), Vec::new());
         for number in 0..epoch.batches() {
             assert!(cursor.read(number, &mut batch));
             all.append(&mut batch);

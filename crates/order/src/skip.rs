@@ -210,7 +210,7 @@ impl Kept {
 
     /// Returns a kept sample of this step, of a later one, or of an earlier one.
     fn any_near(&self, step: u64) -> Option<Entry> {
-        let mut cursor = self.epoch.everyone().with_window(1 << 10);
+        let mut cursor = self.epoch.all_ranks().with_window(1 << 10);
         let mut entries = Vec::new();
         let steps = (step..self.epoch.batches()).chain((0..step).rev());
         for step in steps {
@@ -244,7 +244,7 @@ mod tests {
     /// Returns the samples of every delivered step, sorted.
     fn delivered(epoch: &Epoch, skip: &Skip, most: u64) -> Vec<Vec<u64>> {
         let kept = epoch.without(skip).unwrap();
-        let mut cursor = epoch.everyone();
+        let mut cursor = epoch.all_ranks();
         let numbers = 0..kept.steps().min(most);
         let steps = numbers.map(|number| {
             let mut entries = Vec::new();

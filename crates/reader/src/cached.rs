@@ -344,9 +344,9 @@ impl ShardCache {
     }
 
     /// Discards what is known about a shard whose files changed. The next use verifies it again.
-    pub(crate) fn distrust(&self, shard: usize) {
+    pub(crate) fn forget_verification(&self, shard: usize) {
         if let Some(engine) = self.started() {
-            engine.distrust(shard);
+            engine.forget_verification(shard);
         }
     }
 
@@ -395,7 +395,7 @@ impl ShardCache {
                 bytes,
             };
             if let Err(error) = open.check(&self.catalog) {
-                engine.distrust(shard);
+                engine.forget_verification(shard);
                 return Err(error.into());
             }
             if let Some(slot) = found.get_mut(place) {

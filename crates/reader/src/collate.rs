@@ -126,7 +126,7 @@ impl Collator {
                 && let Err(error) = open.check(&fill_context.catalog)
             {
                 // The next reader must check the file again.
-                fill_context.shard_cache.distrust(*place);
+                fill_context.shard_cache.forget_verification(*place);
                 return Err(error.into());
             }
         }
@@ -401,7 +401,7 @@ impl Collator {
     ) -> Result<BatchData, ReaderError> {
         let columns = window_columns(fill_context, window, schema, samples);
         let columns = columns.map_err(|problem| match problem {
-            WindowProblem::Shape(number) => self.misshapen(fill_context, number),
+            WindowProblem::Shape(number) => self.shape_error(fill_context, number),
             WindowProblem::Tar(number, problem) => self.refused(fill_context, number, problem),
             WindowProblem::Reader(error) => error,
         })?;
@@ -451,7 +451,7 @@ impl Collator {
                 ends.push(ends.last().copied().unwrap_or(0) + u64::from(size));
             }
             if bytes != sample.len() as u64 || sizes.len() != *head {
-                return Err(self.misshapen(fill_context, number));
+                return Err(self.shape_error(fill_context, number));
             }
         }
         let mut lengths = ends.iter();
@@ -478,7 +478,7 @@ impl Collator {
                     None => ends.next().map_or(0, |ends| length_of(ends, number)),
                 };
                 let Some(value) = sample.get(at..at + size) else {
-                    return Err(self.misshapen(fill_context, number));
+                    return Err(self.shape_error(fill_context, number));
                 };
                 at += size;
                 buffer
@@ -644,7 +644,7 @@ impl Collator {
     }
 
     /// Returns the error for a sample whose lengths do not fit its columns.
-    fn misshapen(&self, fill_context: &FillContext, number: usize) -> ReaderError {
+    fn shape_error(&self, fill_context: &FillContext, number: usize) -> ReaderError {
         let (shard, at) = self.places.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
         fill_context.broken(slot.and_then(|slot| slot.open.as_deref()), shard, at)

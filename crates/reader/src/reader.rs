@@ -399,7 +399,7 @@ impl Reader {
             .map_err(|problem| catalog.refused(shard, 0, problem))?;
         let open = found.open.as_ref();
         if let Some(Err(error)) = open.map(|open| open.check(catalog)) {
-            self.fill_context.shard_cache.distrust(shard);
+            self.fill_context.shard_cache.forget_verification(shard);
             return Err(error.into());
         }
         let pinned = open.filter(|open| open.is_pinned()).cloned();

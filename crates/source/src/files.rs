@@ -540,7 +540,7 @@ mod tests {
         }
     }
 
-    fn relatives(files: &[InputFile]) -> Vec<&str> {
+    fn relative_paths(files: &[InputFile]) -> Vec<&str> {
         files.iter().map(|file| file.relative.as_str()).collect()
     }
 
@@ -588,7 +588,7 @@ mod tests {
         let at = |path: &str| root.path().join(path);
         let files = list(&[at("one.parquet"), at("b"), at("a/k=*")]).unwrap();
         assert_eq!(
-            relatives(&files),
+            relative_paths(&files),
             [
                 "one.parquet",
                 "10.parquet",
@@ -598,7 +598,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            relatives(&list(&[at("a/*/*.parquet")]).unwrap()),
+            relative_paths(&list(&[at("a/*/*.parquet")]).unwrap()),
             ["k=1/x.parquet", "k=2/x.parquet"]
         );
         assert_eq!(
@@ -623,7 +623,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         touch(root.path(), &["000000_0", "000001_0", "_SUCCESS", "x.txt"]);
         assert_eq!(
-            relatives(&list(&[root.path().to_owned()]).unwrap()),
+            relative_paths(&list(&[root.path().to_owned()]).unwrap()),
             ["000000_0", "000001_0"]
         );
     }

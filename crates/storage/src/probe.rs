@@ -224,7 +224,7 @@ fn put_parts(
 }
 
 /// Converts a result to an outcome. `Ok(Some(_))` describes a wrong effect.
-fn judged(result: Result<Option<&str>, StorageError>) -> ProbeOutcome {
+fn outcome_of(result: Result<Option<&str>, StorageError>) -> ProbeOutcome {
     match result {
         Ok(None) => ProbeOutcome::Works,
         Ok(Some(what)) => ProbeOutcome::Wrong {
@@ -293,7 +293,7 @@ pub fn probe(
     // One request, even for stores with many objects.
     let mut there: Option<(String, u64)> = None;
     step(ProbeAction::List, &mut || {
-        judged(match &place {
+        outcome_of(match &place {
             Place::Local(dir) => dir.list().map(|_| None),
             Place::Store(store) => store.remote().peek("", 100, go_on).map(|objects| {
                 let small = objects.into_iter().filter(|object| object.bytes > 0);
@@ -306,16 +306,16 @@ pub fn probe(
     });
     let put = step(ProbeAction::Put, &mut || {
         let put = place.publish_bytes(None, &name, &body, PublishMode::Replace, go_on);
-        judged(put.map(|()| None))
+        outcome_of(put.map(|()| None))
     });
     if put {
         step(ProbeAction::Get, &mut || {
             let read = get(&place, &name);
-            judged(read.map(|read| (read != body).then_some("other bytes come back")))
+            outcome_of(read.map(|read| (read != body).then_some("other bytes come back")))
         });
         step(ProbeAction::Range, &mut || {
             let read = range(&place, &name, 10, 20);
-            judged(read.map(|read| {
+            outcome_of(read.map(|read| {
                 (Some(read.as_slice()) != body.get(10..20)).then_some("other bytes come back")
             }))
         });
@@ -328,12 +328,12 @@ pub fn probe(
                 Err(error) if error.is_not_found() => ProbeOutcome::Untried,
                 read => {
                     found = read.is_ok();
-                    judged(read.map(|_| None))
+                    outcome_of(read.map(|_| None))
                 }
             }
         });
         step(ProbeAction::Get, &mut || match found && bytes <= 1 << 20 {
-            true => judged(get(&place, &name).map(|_| None)),
+            true => outcome_of(get(&place, &name).map(|_| None)),
             false if found => ProbeOutcome::Works,
             false => ProbeOutcome::Untried,
         });
@@ -343,24 +343,24 @@ pub fn probe(
             let found = place.file_version(&name, go_on);
             let found = found.map(|found| found.map(|version| version.bytes));
             let right = Some(body.len() as u64);
-            judged(found.map(|found| (found != right).then_some("another length is reported")))
+            outcome_of(found.map(|found| (found != right).then_some("another length is reported")))
         });
         step(ProbeAction::Create, &mut || {
             let refused = create(&place, &name, go_on);
-            judged(
+            outcome_of(
                 refused
                     .map(|refused| (!refused).then_some("the object that is there is overwritten")),
             )
         });
         step(ProbeAction::Parts, &mut || match &place {
             Place::Store(store) if store.remote().has_parts() => {
-                judged(put_parts(&place, store.remote(), &large, go_on))
+                outcome_of(put_parts(&place, store.remote(), &large, go_on))
             }
             _ => ProbeOutcome::Absent,
         });
         step(ProbeAction::Delete, &mut || {
             let removed = place.remove(&name, go_on);
-            judged(removed.and_then(|()| match get(&place, &name) {
+            outcome_of(removed.and_then(|()| match get(&place, &name) {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
                 Ok(_) => Ok(Some("the object stays")),

@@ -71,11 +71,11 @@ impl ShardKind {
         }
     }
 
-    fn lay(&self, cut: CutShard) -> Result<Layout, WriteError> {
+    fn lay_out(&self, cut: CutShard) -> Result<Layout, WriteError> {
         match &self.form {
-            ShardForm::Streaming(config) => streaming::lay(config, &self.texts, cut),
-            ShardForm::Tar(form) => tar::lay(form, cut),
-            ShardForm::Table(_) => Ok(table::lay(cut)),
+            ShardForm::Streaming(config) => streaming::lay_out(config, &self.texts, cut),
+            ShardForm::Tar(form) => tar::lay_out(form, cut),
+            ShardForm::Table(_) => Ok(table::lay_out(cut)),
         }
     }
 
@@ -178,7 +178,7 @@ impl ShardWork {
             segments,
             side,
             table,
-        } = kind.lay(cut)?;
+        } = kind.lay_out(cut)?;
         let raw_bytes: usize = segments.iter().flatten().map(Slice::len).sum();
         let raw_bytes = raw_bytes + table.as_ref().map_or(0, TableRows::bytes);
         let mut steps = Vec::new();

@@ -129,7 +129,7 @@ impl Scanner<'_> {
         self.json.get(self.at).copied()
     }
 
-    fn eat(&mut self, byte: u8) -> bool {
+    fn consume(&mut self, byte: u8) -> bool {
         let there = self.peek() == Some(byte);
         self.at += usize::from(there);
         there
@@ -201,14 +201,14 @@ impl Scanner<'_> {
     }
 
     fn key(&mut self, expected: &'static str) -> Result<Next, MdsError> {
-        if !self.eat(b'"') {
+        if !self.consume(b'"') {
             return self.error(expected);
         }
         let start = self.at - 1;
         self.string()?;
         self.note(start)?;
         self.skip_blanks();
-        if !self.eat(b':') {
+        if !self.consume(b':') {
             return self.error("`:`");
         }
         Ok(Next::Value)
@@ -281,21 +281,25 @@ impl Scanner<'_> {
 
     fn number(&mut self) -> Result<(), MdsError> {
         const INFINITY: &[u8] = b"Infinity";
-        if self.eat(b'-') && self.rest().starts_with(INFINITY) {
+        if self.consume(b'-') && self.rest().starts_with(INFINITY) {
             self.at += INFINITY.len();
             return Ok(());
         }
         // After a leading zero, a digit is an error: `,` or the end is expected.
-        let digits = if self.eat(b'0') { 1 } else { self.digits()? };
+        let digits = if self.consume(b'0') {
+            1
+        } else {
+            self.digits()?
+        };
         let mut integer = true;
-        if self.eat(b'.') {
+        if self.consume(b'.') {
             integer = false;
             self.digits()?;
         }
         if let Some(b'e' | b'E') = self.peek() {
             integer = false;
             self.at += 1;
-            let _sign = self.eat(b'+') || self.eat(b'-');
+            let _sign = self.consume(b'+') || self.consume(b'-');
             self.digits()?;
         }
         if integer {

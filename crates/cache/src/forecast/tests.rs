@@ -300,7 +300,7 @@ fn padding_is_counted() {
         let epoch = Epoch::new(&config).unwrap();
         let facts = epoch_facts(&epoch, method);
         let (mut given, mut padded) = (std::collections::BTreeSet::new(), 0);
-        let mut everyone = epoch.everyone();
+        let mut everyone = epoch.all_ranks();
         let mut batch = Vec::new();
         for step in 0..epoch.batches() {
             assert!(everyone.read(step, &mut batch));
@@ -334,7 +334,7 @@ fn needs_come_when_the_order_has_them() {
         let stretches: Vec<_> = access_plan.in_order(0).collect();
         let drawn = node::needs(&stretches, &epoch, 300);
         let mut first = vec![None; 300];
-        let mut everyone = epoch.everyone();
+        let mut everyone = epoch.all_ranks();
         let mut batch = Vec::new();
         for step in 0..epoch.batches() {
             everyone.read(step, &mut batch);

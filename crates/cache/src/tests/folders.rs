@@ -229,7 +229,7 @@ fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
         .unwrap();
     file.set_len(100).unwrap();
     assert!(cache.get(0).unwrap().is_cut());
-    cache.distrust(0);
+    cache.forget_verification(0);
     assert!(cache.get(0).is_none() && cache.generation() > before);
     assert!(read(&cache, 0, 0));
     assert_eq!(script.calls(), [0, 0]);
@@ -242,7 +242,7 @@ fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
     let cache = open(&set, &options(None), &script);
     assert!(read(&cache, 0, 0));
     set.flip(0, true);
-    cache.distrust(0);
+    cache.forget_verification(0);
     assert!(read(&cache, 0, 0));
     assert_eq!(script.calls(), [0, 0]);
     // The fetched replacement gets a stamp like any other.

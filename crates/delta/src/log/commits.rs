@@ -14,7 +14,7 @@ const MOST_COMMITS: usize = 1000;
 
 impl DeltaTable {
     /// Converts an error of the kernel, and names the damaged commit if there is one.
-    pub(super) fn blamed(&self, error: &KernelError) -> DeltaError {
+    pub(super) fn with_damaged_commit(&self, error: &KernelError) -> DeltaError {
         let failed = self.failed(error);
         // The kernel reports what it could not parse, but not the file.
         let is_syntax = match &failed {

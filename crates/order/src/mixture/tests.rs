@@ -189,7 +189,7 @@ fn config(sizes: &[u64], batch_size: u64, world: World, mixture: Mixture) -> Epo
 fn read(epoch: &Epoch, steps: u64) -> Vec<u64> {
     let mut ids = Vec::new();
     let mut entries = Vec::new();
-    let mut cursor = epoch.everyone();
+    let mut cursor = epoch.all_ranks();
     for step in 0..steps {
         assert!(cursor.read(step, &mut entries));
         let own = entries.iter().filter(|entry| !entry.repeated);

@@ -261,7 +261,7 @@ fn shares_of_streams_count() {
         StreamConfig::new(&[100; 30]).with_weight(Weight::Choose(1500)),
     ];
     let epoch = Epoch::new(&config).unwrap();
-    let masses = epoch.masses();
+    let masses = epoch.samples_per_shard();
     assert!(close(masses.iter().sum(), 3500.0, 1e-9));
     assert!(close(masses[0], 200.0, 1e-9));
     let found = epoch.probe(1).quality();

@@ -75,7 +75,8 @@ impl Permutation {
             (low_bits, high_bits) = (high_bits, low_bits);
             let mixed = high;
             high = low;
-            low = mixed ^ (stir(high, self.key.rotate_left(11 * round)) & ((1 << low_bits) - 1));
+            low = mixed
+                ^ (round_function(high, self.key.rotate_left(11 * round)) & ((1 << low_bits) - 1));
         }
         high << low_bits | low
     }
@@ -87,8 +88,8 @@ impl Permutation {
         let mut high = value >> low_bits;
         for round in 0..ROUNDS {
             // The halves swap: `high` is kept, and `low` is mixed with it.
-            let mixed =
-                low ^ (stir(high, self.key.rotate_left(11 * round)) & ((1 << low_bits) - 1));
+            let mixed = low
+                ^ (round_function(high, self.key.rotate_left(11 * round)) & ((1 << low_bits) - 1));
             low = high;
             high = mixed;
             (low_bits, high_bits) = (high_bits, low_bits);
@@ -100,7 +101,7 @@ impl Permutation {
 
 /// The round function: XORs both halves of a product, so that every bit of `value` and `key` affects the lowest bits.
 #[inline]
-fn stir(value: u64, key: u64) -> u64 {
+fn round_function(value: u64, key: u64) -> u64 {
     let product = u128::from(value ^ key) * 0x9e37_79b9_7f4a_7c15_u128;
     low64(product) ^ low64(product >> 64)
 }

@@ -11,7 +11,7 @@ use crate::{WORLDS, batches, mixed, sorted, world};
 /// The global batches of an epoch as sets.
 fn sets(config: &EpochConfig) -> Result<Vec<Vec<u64>>, OrderError> {
     let epoch = Epoch::new(config)?;
-    let all = batches(epoch.everyone(), 0).into_iter();
+    let all = batches(epoch.all_ranks(), 0).into_iter();
     Ok(all.map(sorted).collect())
 }
 
@@ -61,14 +61,14 @@ proptest! {
             let part = Epoch::new(&on(&config, place)).unwrap();
             // Not into the last batch: behind it begins the next epoch.
             let steps = steps.min(part.batches() - 1);
-            let read = batches(part.everyone(), 0);
+            let read = batches(part.all_ranks(), 0);
             found.extend(read.into_iter().take(usize::try_from(steps).unwrap()).map(sorted));
             let state = part.state_after(steps);
             prop_assert_eq!(state.sample_in_epoch, 24 * u64::try_from(found.len()).unwrap());
             config.resume = Some(state);
         }
         let rest = Epoch::new(&on(&config, 0)).unwrap();
-        found.extend(batches(rest.everyone(), 0).into_iter().map(sorted));
+        found.extend(batches(rest.all_ranks(), 0).into_iter().map(sorted));
         let common = whole.len().min(found.len()) - 1;
         prop_assert!(whole.len().abs_diff(found.len()) <= 1);
         prop_assert_eq!(&whole[..common], &found[..common]);
@@ -98,7 +98,7 @@ proptest! {
             config.resume = None;
             config.epoch = 1;
             let next = Epoch::new(&config).unwrap();
-            prop_assert_eq!(batches(rest.everyone(), 0), batches(next.everyone(), 0));
+            prop_assert_eq!(batches(rest.all_ranks(), 0), batches(next.all_ranks(), 0));
             return Ok(());
         }
         prop_assert_eq!(rest.batches(), whole.batches() - steps);
@@ -120,7 +120,7 @@ proptest! {
         config.shuffle.enabled = shuffle;
         config.num_canonical_nodes = Some(canonical);
         let epoch = Epoch::new(&config).unwrap();
-        let mut all = epoch.everyone();
+        let mut all = epoch.all_ranks();
         let (mut seen, mut entries) = (Vec::new(), Vec::new());
         let mut lengths = Vec::new();
         for batch in 0..epoch.batches() {
@@ -163,7 +163,7 @@ fn stops_within_the_last_column_lose_nothing() {
     config.num_canonical_nodes = Some(12);
     config.shuffle.enabled = true;
     let whole = Epoch::new(&config).unwrap();
-    let all = batches(whole.everyone(), 0).concat();
+    let all = batches(whole.all_ranks(), 0).concat();
     assert_eq!((all.len(), whole.samples()), (1008, 997));
     let mut ended = 0;
     for steps in 990..=1008 {
@@ -174,7 +174,7 @@ fn stops_within_the_last_column_lose_nothing() {
             config.resume = Some(state);
             let rest = Epoch::new(&config).unwrap();
             assert!(state.sample_in_epoch == steps.min(997) && rest.state_after(0) == state);
-            found.extend(batches(rest.everyone(), 0).concat());
+            found.extend(batches(rest.all_ranks(), 0).concat());
         } else {
             ended += 1;
         }

@@ -22,9 +22,9 @@ proptest! {
         let Ok(epoch) = Epoch::new(&config) else {
             return Ok(());
         };
-        let expected = batches(epoch.everyone(), 0);
-        prop_assert_eq!(&batches(epoch.everyone().with_window(window).with_threads(threads), 0), &expected);
-        let mut cursor = epoch.everyone().with_window(window);
+        let expected = batches(epoch.all_ranks(), 0);
+        prop_assert_eq!(&batches(epoch.all_ranks().with_window(window).with_threads(threads), 0), &expected);
+        let mut cursor = epoch.all_ranks().with_window(window);
         let mut entries = Vec::new();
         for batch in jumps {
             let there = cursor.read(batch, &mut entries);

@@ -96,7 +96,7 @@ fn who_does_not_fill_holds_no_shards() {
     alone.collator.release_old(&alone.shared.fill_context);
     assert_eq!(alone.collator.holds(), 1);
     // The cache releases the shard.
-    alone.shared.fill_context.shard_cache.distrust(0);
+    alone.shared.fill_context.shard_cache.forget_verification(0);
     alone.collator.release_old(&alone.shared.fill_context);
     assert_eq!(alone.collator.holds(), 0);
 }

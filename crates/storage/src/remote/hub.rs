@@ -93,7 +93,7 @@ pub(super) async fn exchange(
                 headers.remove(ETAG);
                 headers.remove(LAST_MODIFIED);
             }
-            if let Some(tag) = tag.and_then(|tag| strong(&tag)) {
+            if let Some(tag) = tag.and_then(|tag| strong_etag(&tag)) {
                 headers.insert(ETAG, tag);
             }
             return Ok(response);
@@ -145,13 +145,13 @@ fn length_of(response: &Response) -> Option<u64> {
 /// Returns the answer to a request for the head of a file.
 fn head_of(size: &HeaderValue, tag: Option<String>) -> Option<Response> {
     let mut head = http::Response::builder().header(CONTENT_LENGTH, size);
-    if let Some(tag) = tag.and_then(|tag| strong(&tag)) {
+    if let Some(tag) = tag.and_then(|tag| strong_etag(&tag)) {
         head = head.header(ETAG, tag);
     }
     Some(head.body(Vec::new()).ok()?.into())
 }
 
 /// Returns a tag without the mark of a weak one. A tag of the Hub stands for the bytes of a file.
-fn strong(tag: &str) -> Option<HeaderValue> {
+fn strong_etag(tag: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(tag.strip_prefix("W/").unwrap_or(tag)).ok()
 }

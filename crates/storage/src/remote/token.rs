@@ -98,30 +98,30 @@ impl Tokens {
     }
 }
 
-fn nonsense(what: &str) -> NoToken {
+fn bad_answer(what: &str) -> NoToken {
     NoToken::of(format!("gave an answer without a token: {what}"), HOST)
 }
 
 /// Parses the token in an answer.
 fn read(body: &[u8], asked: Instant) -> Result<Issued<String>, NoToken> {
     if body.len() > ANSWER {
-        return Err(nonsense("it is too long"));
+        return Err(bad_answer("it is too long"));
     }
-    let json: Value = serde_json::from_slice(body).map_err(|_| nonsense("it is not JSON"))?;
+    let json: Value = serde_json::from_slice(body).map_err(|_| bad_answer("it is not JSON"))?;
     let text = json.get("access_token").and_then(Value::as_str);
     let text = text
         .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()))
-        .ok_or_else(|| nonsense("it has no access_token"))?;
+        .ok_or_else(|| bad_answer("it has no access_token"))?;
     match json.get("token_type") {
         None => {}
         Some(Value::String(kind)) if kind.eq_ignore_ascii_case("bearer") => {}
-        Some(_) => return Err(nonsense("its token_type is not Bearer")),
+        Some(_) => return Err(bad_answer("its token_type is not Bearer")),
     }
     let life = match json.get("expires_in") {
         None | Some(Value::Null) => None,
         Some(seconds) => {
             let seconds = seconds.as_u64().filter(|seconds| *seconds > 0);
-            Some(seconds.ok_or_else(|| nonsense("its expires_in is no number of seconds"))?)
+            Some(seconds.ok_or_else(|| bad_answer("its expires_in is no number of seconds"))?)
         }
     };
     Ok(Issued::new(

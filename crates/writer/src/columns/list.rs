@@ -44,7 +44,7 @@ pub(crate) fn static_shape(data_type: &DataType) -> Option<Vec<u64>> {
     (!shape.is_empty() && !shape.contains(&0) && number::dtype_of(at).is_some()).then_some(shape)
 }
 
-fn peel(array: &ArrayRef) -> (Vec<Level>, ArrayRef) {
+fn unnest(array: &ArrayRef) -> (Vec<Level>, ArrayRef) {
     let mut levels = Vec::new();
     let mut at = array;
     while let Some((offsets, values)) = Offsets::of_lists(at) {
@@ -125,7 +125,7 @@ fn numbers(
     declared: Option<DType>,
     may_be_empty: bool,
 ) -> Result<Numbers, RowError> {
-    let (levels, leaf) = peel(array);
+    let (levels, leaf) = unnest(array);
     let dtype = declared.or_else(|| number::dtype_of(leaf.data_type()));
     let dtype = dtype.ok_or_else(|| RowError::unfit(array.data_type(), name))?;
     let extents = extents(&levels, array.len(), name, may_be_empty)?;

@@ -9,7 +9,7 @@ use shardmill_core::{Limits, WORK_FOLDER, escape, parallel};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
 
 use super::gc;
-use super::lease::{claim, release, tidy};
+use super::lease::{claim, release, remove_leftovers};
 use super::manifest::{Manifest, columns_of, difference, part_form};
 use super::names::NameForm;
 use super::staging::{SaveMode, Staging, dataset_exists, parse_index, part_names};
@@ -111,7 +111,7 @@ pub fn commit(
     {
         (done.total_samples, done.was_done) = (total?, true);
         gc::sweep(place, staging, &options.limits, commit.go_on);
-        tidy(place, options.lease_patience, commit.go_on);
+        remove_leftovers(place, options.lease_patience, commit.go_on);
         return Ok(done);
     }
     place.make_folder(WORK_FOLDER)?;

@@ -65,7 +65,11 @@ pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() 
 
 /// Removes the leftovers of killed commits of a published dataset. Does nothing while another commit is running.
 /// `patience` is as in [`CommitOptions::lease_patience`](super::CommitOptions::lease_patience).
-pub fn tidy(place: &Place, patience: Option<Duration>, go_on: &mut dyn FnMut() -> bool) {
+pub fn remove_leftovers(
+    place: &Place,
+    patience: Option<Duration>,
+    go_on: &mut dyn FnMut() -> bool,
+) {
     let work = place.entries(WORK_FOLDER, &mut |_| go_on());
     if work.is_ok_and(|work| work.is_empty()) {
         let _ = place.remove_folder(WORK_FOLDER);

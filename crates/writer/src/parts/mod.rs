@@ -31,7 +31,7 @@ pub use shardmill_core::{PARTS_FOLDER, WORK_FOLDER};
 
 pub use commit::{CommitOptions, Committed, Verify, commit};
 pub use gc::{GcEntry, GcOptions, GcReason, GcReport, abort, gc};
-pub use lease::{COMMIT_FOLDER, remove_temporary, tidy};
+pub use lease::{COMMIT_FOLDER, remove_leftovers, remove_temporary};
 pub use manifest::{Manifest, ManifestBuilder};
 pub use names::{NameForm, is_shard_name};
 pub use part::{PartOptions, PartWriter};

@@ -32,7 +32,7 @@ impl Texts {
     }
 }
 
-pub(super) fn lay(
+pub(super) fn lay_out(
     config: &ShardConfig,
     texts: &Texts,
     cut: CutShard,

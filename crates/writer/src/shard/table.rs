@@ -12,7 +12,7 @@ use crate::pack::{CutShard, ShardSpan};
 use crate::table::TableFile;
 
 /// Keeps the rows until the file is encoded.
-pub(super) fn lay(cut: CutShard) -> Layout {
+pub(super) fn lay_out(cut: CutShard) -> Layout {
     Layout {
         segments: vec![Vec::new()],
         side: Side::default(),

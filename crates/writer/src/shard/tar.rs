@@ -14,7 +14,7 @@ use crate::error::WriteError;
 use crate::form::TarForm;
 use crate::pack::{CutShard, ShardSpan};
 
-pub(super) fn lay(form: &TarForm, cut: CutShard) -> Result<Layout, WriteError> {
+pub(super) fn lay_out(form: &TarForm, cut: CutShard) -> Result<Layout, WriteError> {
     let mut offsets = Vec::with_capacity(cut.sizes.len() + 1);
     let mut end = 0_u64;
     offsets.push(end);

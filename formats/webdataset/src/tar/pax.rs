@@ -70,7 +70,7 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
 
 /// Replaces the first `digits` bytes of the path, if there is one, by a key of the same length. Returns whether that
 /// was possible.
-pub(super) fn rekey(records: &mut [u8], digits: usize, key: &str) -> bool {
+pub(super) fn replace_key(records: &mut [u8], digits: usize, key: &str) -> bool {
     const PATH: &[u8] = b" path=";
 
     let mut at = 0;

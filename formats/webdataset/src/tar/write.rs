@@ -181,7 +181,7 @@ pub fn renumber(members: &mut [u8], digits: usize, key: &str) -> bool {
             let bytes = usize::try_from(size).unwrap_or(usize::MAX);
             let records = members.get_mut(at + BLOCK..next);
             let records = records.and_then(|records| records.get_mut(..bytes));
-            if records.is_none_or(|records| !pax::rekey(records, digits, key)) {
+            if records.is_none_or(|records| !pax::replace_key(records, digits, key)) {
                 return false;
             }
             at = next;
