@@ -15,6 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from support.hub import Hub
     from support.store import Store
 
 
@@ -59,3 +60,12 @@ def store(served: Path) -> Iterator[Store]:
     store = Store(served)
     yield store
     store.close()
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A Hugging Face Hub on the loopback interface, with a home directory of its own."""
+    from support.hub import configured_hub
+
+    with configured_hub(monkeypatch, tmp_path / 'home') as hub:
+        yield hub

@@ -5,34 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from support.hub import REPOSITORY, Hub, configured_hub
+from support.hub import REPOSITORY, SAMPLES, Hub, write_texts
 
-from shardmill import LocalDataset, MDSWriter, StreamingDataset
+from shardmill import LocalDataset, StreamingDataset
 from shardmill._program import find_program
 from shardmill.errors import NotFoundError, ShardmillError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 URL = f'hf://{REPOSITORY}'
-SAMPLES = 300
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    with configured_hub(monkeypatch, tmp_path / 'home') as hub:
-        yield hub
-
-
-def _write(out: Path, first: int = 0) -> Path:
-    columns = {'id': 'int', 'text': 'str'}
-    with MDSWriter(out=str(out), columns=columns, hashes=['sha1'], size_limit=4000) as writer:
-        for n in range(first, first + SAMPLES):
-            writer.write({'id': n, 'text': f'text {n}'})
-    return out
 
 
 def _run(*args: str, code: int = 0) -> str:
@@ -42,7 +24,7 @@ def _run(*args: str, code: int = 0) -> str:
 
 
 def test_a_dataset_is_streamed_and_inspected(hub: Hub, tmp_path: Path) -> None:
-    data = _write(tmp_path / 'repository' / 'train')
+    data = write_texts(tmp_path / 'repository' / 'train')
     hub.commit(tmp_path / 'repository')
     options: dict[str, Any] = {'shuffle': True, 'shuffle_seed': 5, 'batch_size': 8}
     expected = [dict(sample) for sample in StreamingDataset(local=str(data), **options)]
@@ -83,11 +65,11 @@ def test_a_folder_of_tables_is_converted(hub: Hub, tmp_path: Path) -> None:
 
 def test_a_revision_is_pinned(hub: Hub, tmp_path: Path) -> None:
     old = tmp_path / 'old'
-    _write(old / 'train')
+    write_texts(old / 'train')
     first = hub.commit(old)
     hub.commit(old, 'refs/pr/7')
     new = tmp_path / 'new'
-    _write(new / 'train', first=1000)
+    write_texts(new / 'train', first=1000)
     dataset = StreamingDataset(
         remote=f'{URL}/train', local=str(tmp_path / 'cache'), batch_size=8, predownload=1
     )
@@ -108,7 +90,7 @@ def test_tokens_come_from_the_usual_places(
     place: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = tmp_path / 'repository'
-    _write(repository / 'train')
+    write_texts(repository / 'train')
     hub.commit(repository)
     hub.token = 'hf_secret'
     folder = tmp_path / 'home' / '.cache' / 'huggingface' if place == 'HOME' else tmp_path / 'hf'
@@ -141,7 +123,7 @@ def test_refusals_name_the_token_and_do_not_show_it(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = tmp_path / 'repository'
-    _write(repository / 'train')
+    write_texts(repository / 'train')
     hub.commit(repository)
     monkeypatch.chdir(tmp_path)
     hub.token = 'hf_secret'
@@ -166,7 +148,7 @@ def test_refusals_name_the_token_and_do_not_show_it(
 
 def test_busy_answers_are_tried_again(hub: Hub, tmp_path: Path) -> None:
     repository = tmp_path / 'repository'
-    _write(repository / 'train')
+    write_texts(repository / 'train')
     hub.commit(repository)
     hub.faults = [429, 503, 500, 429]
     _run('verify', f'{URL}/train', '--deep')
@@ -186,7 +168,7 @@ def test_the_server_answers_like_the_hub(hub: Hub, tmp_path: Path) -> None:
     """The client of the Hub reads the same names and bytes from the server of these tests."""
     api = pytest.importorskip('huggingface_hub')
     repository = tmp_path / 'repository'
-    _write(repository / 'train')
+    write_texts(repository / 'train')
     (repository / 'small file.txt').write_text('small')
     commit = hub.commit(repository)
     hub.page = 2

@@ -5,34 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from support.hub import BUCKET, Hub, configured_hub, xet_hash
+from support.hub import BUCKET, SAMPLES, Hub, write_texts, xet_hash
 
-from shardmill import LocalDataset, MDSWriter, StreamingDataset
+from shardmill import LocalDataset, StreamingDataset
 from shardmill._program import find_program
 from shardmill.errors import ShardmillError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 URL = f'hf://{BUCKET}'
-SAMPLES = 300
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    with configured_hub(monkeypatch, tmp_path / 'home') as hub:
-        yield hub
-
-
-def _write(out: Path, first: int = 0) -> Path:
-    columns = {'id': 'int', 'text': 'str'}
-    with MDSWriter(out=str(out), columns=columns, hashes=['sha1'], size_limit=4000) as writer:
-        for n in range(first, first + SAMPLES):
-            writer.write({'id': n, 'text': f'text {n}'})
-    return out
 
 
 def _run(*args: str) -> str:
@@ -55,7 +37,7 @@ def _rows(first: int, count: int) -> bytes:
 
 
 def test_a_dataset_is_streamed_and_inspected(hub: Hub, tmp_path: Path) -> None:
-    data = _write(tmp_path / 'bucket' / 'train')
+    data = write_texts(tmp_path / 'bucket' / 'train')
     hub.fill(tmp_path / 'bucket')
     # The Hub lists these with the folder `train`.
     hub.put('train-old/index.json', b'{}')
@@ -138,8 +120,8 @@ def test_a_change_before_a_file_is_read_is_noticed(source: str, hub: Hub, tmp_pa
 
 
 def test_a_change_between_two_reads_is_noticed(hub: Hub, tmp_path: Path) -> None:
-    _write(tmp_path / 'old')
-    _write(tmp_path / 'new', first=1000)
+    write_texts(tmp_path / 'old')
+    write_texts(tmp_path / 'new', first=1000)
     hub.fill(tmp_path / 'old')
     dataset = StreamingDataset(
         remote=URL, local=str(tmp_path / 'cache'), batch_size=1, predownload=1, cache_limit='16kb'

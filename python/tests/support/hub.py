@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Optional
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
+from shardmill import MDSWriter
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -288,6 +290,19 @@ class _Pages(_Handler):
         tag = hashlib.sha1(files[name]).hexdigest()
         self.hub.requests.append('small')
         self._file(files[name], f'"{tag}"', X_Repo_Commit=commit)
+
+
+#: Samples of a dataset of `write_texts`.
+SAMPLES = 300
+
+
+def write_texts(out: Path, first: int = 0) -> Path:
+    """Writes an MDS dataset of several shards, with numbers from `first`."""
+    columns = {'id': 'int', 'text': 'str'}
+    with MDSWriter(out=str(out), columns=columns, hashes=['sha1'], size_limit=4000) as writer:
+        for n in range(first, first + SAMPLES):
+            writer.write({'id': n, 'text': f'text {n}'})
+    return out
 
 
 @contextmanager
