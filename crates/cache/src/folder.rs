@@ -12,6 +12,9 @@
 //! - `source`, the location of the index, if the cache wrote the index in the folder (see `source_note`).
 //! - Checkpoints of the random number generator, `walk-<epoch>` (see `walks`). They are unrelated to blobs.
 //!
+//! The folder above it, `.<its name>.shardmill/` or `.shardmill/`, has another `lock`, held while the index or a side file is
+//! written (see `publish`).
+//!
 //! INVARIANT: a marker lists its files before they are renamed, and is removed after them. No file of the cache is
 //! ever without a marker.
 
