@@ -356,9 +356,7 @@ fn form(
     let profile = Profile::default();
     for column in &columns {
         let name = column.name();
-        if let Err(shardmill_webdataset::WebdatasetError::Field { reason, .. }) =
-            profile.check_field("", name)
-        {
+        if let Some(reason) = profile.field_problem(name) {
             let message = format!("the field `{}` {reason}", escape(name));
             return Err(invalid("config-columns", message));
         }

@@ -373,8 +373,8 @@ fn tar_form(
     }
     for encoder in &encoders {
         let name = encoder.name();
-        let problem = match profile.check_field("", name) {
-            Err(shardmill_webdataset::WebdatasetError::Field { reason, .. }) => Some(reason),
+        let problem = match profile.field_problem(name) {
+            Some(reason) => Some(reason),
             _ if name.len() > MOST_FIELD_BYTES => Some("is longer than 64 bytes"),
             _ if name.starts_with('_') => {
                 Some("starts with an underscore, which the original writer leaves out")

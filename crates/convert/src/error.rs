@@ -302,7 +302,7 @@ impl Diagnostic for ConvertError {
             Self::Uncommitted { dest } => Some(Unfinished::Parts.hint(dest)),
             Self::Manifest { .. } => Some("write the part again".to_owned()),
             // A rewrite for all readers cannot allow long names.
-            Self::Fix { source, .. } if matches!(**source, WebdatasetError::LongName { .. }) => Some(
+            Self::Fix { source, .. } if source.id() == "tar-long-name" => Some(
                 "give the member a name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"
                     .to_owned(),
             ),

@@ -277,12 +277,7 @@ impl TarShard {
         limits: &Limits,
     ) -> Result<TarSample<'a>, DatasetError> {
         let fail = |source| DatasetError::tar_file(&self.path, source);
-        let stale = |reason: &str| {
-            let begin = range.start;
-            fail(WebdatasetError::Offsets {
-                reason: format!("does not fit the sample at byte {begin}: {reason}"),
-            })
-        };
+        let stale = |reason: &str| fail(WebdatasetError::stale_offsets(range.start, reason));
         let mut scanner = Scanner::new(self.len(), limits);
         scanner.resume_at(range.start);
         let mut grouper = Grouper::new(Consumer::Webdataset, limits);

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use shardmill_core::{DType, Limits};
 
 use self::npy::{Descr, Head, Item};
+use crate::error::{WebdatasetError, WebdatasetProblem};
 
 /// An array that borrows its numbers, which are little-endian and in row-major (C) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,17 +57,15 @@ pub(crate) fn write_npy(array: &Array<'_>, out: &mut Vec<u8>) -> Result<(), Stri
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::Array`](crate::WebdatasetError::Array) (`Corrupt`) for more dimensions than fit into a header.
+/// [`WebdatasetProblem::Array`] (`Corrupt`) for more dimensions than fit into a header.
 pub fn npy_header(
     field: &str,
     dtype: DType,
     shape: &[u64],
     out: &mut Vec<u8>,
-) -> Result<(), crate::WebdatasetError> {
-    write_npy_header(dtype, shape, out).map_err(|reason| crate::WebdatasetError::Array {
-        field: field.to_owned(),
-        reason,
-    })
+) -> Result<(), WebdatasetError> {
+    write_npy_header(dtype, shape, out)
+        .map_err(|reason| WebdatasetProblem::Array.of_field(field, reason))
 }
 
 fn write_npy_header(dtype: DType, shape: &[u64], out: &mut Vec<u8>) -> Result<(), String> {

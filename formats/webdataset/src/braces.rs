@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 
 /// The most names in the expansion of a pattern.
 pub const MOST_NAMES: u64 = 1_000_000;
@@ -41,16 +41,9 @@ pub fn expand_braces(pattern: &str) -> Result<Vec<String>, WebdatasetError> {
     // An upper bound: no name is longer than the pattern.
     let bytes = count.saturating_mul(pattern.len() as u64);
     if count > MOST_NAMES || bytes > MOST_NAME_BYTES {
-        return Err(many(pattern));
+        return Err(WebdatasetError::too_many_names(pattern, MOST_NAMES));
     }
     Ok(product(&parsed))
-}
-
-fn many(pattern: &str) -> WebdatasetError {
-    WebdatasetError::BracesMany {
-        pattern: pattern.to_owned(),
-        most: MOST_NAMES,
-    }
 }
 
 /// A part of a pattern.
@@ -70,9 +63,10 @@ enum Part {
 /// Parses a part of the pattern `whole`.
 fn parse(whole: &str, pattern: &str, depth: usize) -> Result<Vec<Part>, WebdatasetError> {
     if depth > MOST_DEPTH {
-        return Err(WebdatasetError::BracesDeep {
-            pattern: whole.to_owned(),
-        });
+        return Err(WebdatasetProblem::BracesSize.because(format!(
+            "the braces of `{}` are nested more than {MOST_DEPTH} deep",
+            escape(whole)
+        )));
     }
     let mut parts = Vec::new();
     let mut start = 0;
@@ -99,9 +93,8 @@ fn parse(whole: &str, pattern: &str, depth: usize) -> Result<Vec<Part>, Webdatas
         }
     }
     if open != 0 {
-        return Err(WebdatasetError::BracesUnbalanced {
-            pattern: whole.to_owned(),
-        });
+        let reason = format!("the braces of `{}` are not balanced", escape(whole));
+        return Err(WebdatasetProblem::BracesUnbalanced.because(reason));
     }
     if start < pattern.len() {
         parts.push(text(pattern, start, pattern.len()));
@@ -231,7 +224,8 @@ fn range(whole: &str, inner: &str) -> Result<Option<Part>, WebdatasetError> {
     } else {
         0
     };
-    let number = |text: &str| text.parse::<i128>().map_err(|_| many(whole));
+    let too_many = |_| WebdatasetError::too_many_names(whole, MOST_NAMES);
+    let number = |text: &str| text.parse::<i128>().map_err(too_many);
     Ok(Some(Part::Numbers {
         first: number(first)?,
         last: number(last)?,

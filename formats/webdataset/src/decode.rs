@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::io::Read as _;
 
 use serde::de::IgnoredAny;
-use shardmill_core::{LimitExceeded, Limits};
+use shardmill_core::{LimitExceeded, Limits, escape};
 
 use crate::array::{Array, Npy, read_npy, read_ten};
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::field::FieldKind;
 
 /// The value of a field, borrowing its bytes.
@@ -37,7 +37,7 @@ pub enum Value<'a> {
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::Gzip`] (`Corrupt`); [`WebdatasetError::Limit`] (`Unsupported`) above the limits on a sample or on
+/// [`WebdatasetProblem::Gzip`] (`Corrupt`); [`WebdatasetError::Limit`] (`Unsupported`) above the limits on a sample or on
 /// expansion.
 pub fn inflate<'a>(
     field: &str,
@@ -53,9 +53,8 @@ pub fn inflate<'a>(
     flate2::read::MultiGzDecoder::new(bytes)
         .take(most.saturating_add(1))
         .read_to_end(&mut out)
-        .map_err(|error| WebdatasetError::Gzip {
-            field: field.to_owned(),
-            reason: error.to_string(),
+        .map_err(|error| {
+            WebdatasetProblem::Gzip.of_field(field, format!("is damaged gzip: {error}"))
         })?;
     if out.len() as u64 > most {
         return Err(WebdatasetError::Limit(LimitExceeded {
@@ -80,10 +79,7 @@ pub fn decode<'a>(
     bytes: &'a [u8],
     limits: &Limits,
 ) -> Result<Value<'a>, WebdatasetError> {
-    let array_error = |reason| WebdatasetError::Array {
-        field: field.to_owned(),
-        reason,
-    };
+    let array_error = |reason: String| WebdatasetProblem::Array.of_field(field, reason);
     Ok(match FieldKind::of(field).0 {
         FieldKind::Int => int(field, bytes)?,
         FieldKind::Text => Value::Text(text(field, bytes)?),
@@ -98,9 +94,8 @@ pub fn decode<'a>(
         },
         FieldKind::Tensors => Value::Arrays(read_ten(bytes, limits).map_err(array_error)?),
         FieldKind::Pickle => {
-            return Err(WebdatasetError::Pickle {
-                field: field.to_owned(),
-            });
+            let reason = "holds a pickle, which runs code when it is read";
+            return Err(WebdatasetProblem::Pickle.of_field(field, reason));
         }
         FieldKind::Npz
         | FieldKind::MessagePack
@@ -113,10 +108,10 @@ pub fn decode<'a>(
 }
 
 fn text<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a str, WebdatasetError> {
-    std::str::from_utf8(bytes).map_err(|error| WebdatasetError::Utf8 {
-        field: field.to_owned(),
-        offset: error.valid_up_to() as u64,
-        length: bytes.len() as u64,
+    std::str::from_utf8(bytes).map_err(|error| {
+        let (offset, length) = (error.valid_up_to(), bytes.len());
+        let reason = format!("is not UTF-8 from byte {offset} of {length}");
+        WebdatasetProblem::Utf8.of_field(field, reason)
     })
 }
 
@@ -141,9 +136,10 @@ fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, WebdatasetError> {
                 is_number.then_some(Value::BigInt(text))
             })
         })
-        .ok_or_else(|| WebdatasetError::FieldNumber {
-            field: field.to_owned(),
-            found: String::from_utf8_lossy(bytes).chars().take(40).collect(),
+        .ok_or_else(|| {
+            let found: String = String::from_utf8_lossy(bytes).chars().take(40).collect();
+            let reason = format!("is not a whole number of 64 bits: `{}`", escape(&found));
+            WebdatasetProblem::FieldNumber.of_field(field, reason)
         })
 }
 
@@ -153,10 +149,7 @@ fn check_json(field: &str, text: &str) -> Result<(), WebdatasetError> {
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(_) => Ok(()),
         Err(_) if text.contains("NaN") || text.contains("Infinity") => Ok(()),
-        Err(error) => Err(WebdatasetError::Json {
-            field: field.to_owned(),
-            reason: error.to_string(),
-        }),
+        Err(error) => Err(WebdatasetProblem::Json.of_field(field, format!("is not JSON: {error}"))),
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::io::Write as _;
 
+use shardmill_core::escape;
+
 use crate::array::{Array, write_npy, write_ten};
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::field::FieldKind;
 
 /// A value to write into a field.
@@ -44,8 +46,8 @@ impl Datum<'_> {
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::NoEncoder`] (`InvalidInput`) if the extension has no encoding for such a value, which includes
-/// pickles; [`WebdatasetError::Array`] for arrays that are inconsistent or that the encoding cannot represent.
+/// [`WebdatasetProblem::NoEncoder`] (`InvalidInput`) if the extension has no encoding for such a value, which includes
+/// pickles; [`WebdatasetProblem::Array`] for arrays that are inconsistent or that the encoding cannot represent.
 pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), WebdatasetError> {
     let (kind, is_gzip) = FieldKind::of(field);
     match datum {
@@ -66,7 +68,7 @@ pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), W
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::Gzip`], which does not occur when writing to memory.
+/// [`WebdatasetProblem::Gzip`], which does not occur when writing to memory.
 pub fn deflate(field: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), WebdatasetError> {
     if !FieldKind::of(field).1 {
         out.extend_from_slice(bytes);
@@ -78,9 +80,8 @@ pub fn deflate(field: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Webda
     encoder
         .write_all(bytes)
         .and_then(|()| encoder.try_finish())
-        .map_err(|error| WebdatasetError::Gzip {
-            field: field.to_owned(),
-            reason: error.to_string(),
+        .map_err(|error| {
+            WebdatasetProblem::Gzip.of_field(field, format!("is damaged gzip: {error}"))
         })
 }
 
@@ -90,10 +91,7 @@ fn encode_plain(
     datum: &Datum<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), WebdatasetError> {
-    let array_error = |reason: String| WebdatasetError::Array {
-        field: field.to_owned(),
-        reason,
-    };
+    let array_error = |reason: String| WebdatasetProblem::Array.of_field(field, reason);
     let check = |arrays: &[Array<'_>]| match arrays.iter().find(|array| !array.is_consistent()) {
         None => Ok(()),
         Some(array) => Err(array_error(format!(
@@ -129,9 +127,10 @@ fn encode_plain(
             check(arrays)?;
             write_ten(arrays, out).map_err(array_error)
         }
-        _ => Err(WebdatasetError::NoEncoder {
-            field: field.to_owned(),
-            value: datum.name(),
-        }),
+        _ => {
+            let (value, field) = (datum.name(), escape(field));
+            let reason = format!("a {value} cannot be written as field `{field}`");
+            Err(WebdatasetProblem::NoEncoder.because(reason))
+        }
     }
 }

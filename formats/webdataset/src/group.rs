@@ -80,7 +80,7 @@ impl Grouper {
     ///
     /// # Errors
     ///
-    /// [`WebdatasetError::DuplicateField`] and, by the rules of `webdataset`, [`WebdatasetError::ReservedField`] (`Corrupt`);
+    /// [`WebdatasetProblem::DuplicateField`] and, by the rules of `webdataset`, [`WebdatasetProblem::ReservedField`] (`Corrupt`);
     /// [`WebdatasetError::MemberLimit`] (`Unsupported`) for too many fields. The sample then lacks the member, and the caller can
     /// continue.
     pub fn push(&mut self, member: &Member<'_>) -> Result<Option<SampleEntry>, WebdatasetError> {
@@ -139,12 +139,12 @@ impl Grouper {
             return Ok(None);
         };
         if self.consumer == Consumer::Webdataset && is_reserved(&field) {
-            return Err(WebdatasetError::ReservedField {
-                offset: range.start,
-                key: key.to_owned(),
-                field: field.into_owned(),
-                member: name.to_owned(),
-            });
+            return Err(WebdatasetError::reserved_field(
+                range.start,
+                key,
+                &field,
+                name,
+            ));
         }
         let entry = FieldEntry {
             name: field.into(),
@@ -155,13 +155,14 @@ impl Grouper {
         if let Some(current) = self.current.as_mut().filter(|current| &*current.key == key) {
             if let Some(first) = current.field(&entry.name) {
                 if self.consumer != Consumer::OpenClip {
-                    return Err(WebdatasetError::DuplicateField {
-                        offset: range.start,
-                        key: key.to_owned(),
-                        field: entry.name.into_string(),
-                        first: first.member.to_string(),
-                        second: entry.member.into_string(),
-                    });
+                    let (first, second) = (&first.member, &entry.member);
+                    return Err(WebdatasetError::duplicate_field(
+                        range.start,
+                        key,
+                        &entry.name,
+                        first,
+                        second,
+                    ));
                 }
                 // COMPAT: to open_clip, a repeated field starts a new sample.
             } else {

@@ -55,7 +55,7 @@ pub use array::{Array, npy_header};
 pub use braces::{MOST_NAMES, expand_braces};
 pub use decode::{Value, decode, inflate};
 pub use encode::{Datum, deflate, encode};
-pub use error::{MemberKind, WebdatasetError};
+pub use error::{MemberKind, WebdatasetError, WebdatasetProblem};
 pub use field::FieldKind;
 pub use group::{FieldEntry, Grouper, SampleEntry};
 pub use index::{

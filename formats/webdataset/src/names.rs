@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use crate::error::WebdatasetError;
+use shardmill_core::escape;
+
+use crate::error::{WebdatasetError, WebdatasetProblem};
 
 shardmill_core::named_enum! {
     /// A reader of WebDataset shards, with its own rules.
@@ -76,9 +78,9 @@ impl FromStr for Consumer {
     type Err = WebdatasetError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::from_name(name).ok_or_else(|| WebdatasetError::UnknownConsumer {
-            name: name.to_owned(),
-            known: Self::ALL.map(Self::name).join(", "),
+        Self::from_name(name).ok_or_else(|| {
+            let reason = format!("unknown reader `{}`", escape(name));
+            WebdatasetProblem::UnknownConsumer.because(reason)
         })
     }
 }

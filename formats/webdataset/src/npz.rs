@@ -4,23 +4,22 @@ use std::io::Read as _;
 
 use shardmill_core::{LimitExceeded, Limits};
 
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 
 /// Returns the arrays of an `npz` field by name. Each is the bytes of a NumPy file, which [`decode`](crate::decode())
 /// reads as field `npy`.
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::Array`] (`Corrupt`) for archives that are damaged, encrypted or split, or compressed with anything but
+/// [`WebdatasetProblem::Array`] (`Corrupt`) for archives that are damaged, encrypted or split, or compressed with anything but
 /// deflate; [`WebdatasetError::Limit`] (`Unsupported`) above the limits on a sample or on expansion.
 pub fn read_npz(
     field: &str,
     bytes: &[u8],
     limits: &Limits,
 ) -> Result<Vec<(String, Vec<u8>)>, WebdatasetError> {
-    let error = |reason: &str| WebdatasetError::Array {
-        field: field.to_owned(),
-        reason: format!("is a ZIP file that {reason}"),
+    let error = |reason: &str| {
+        WebdatasetProblem::Array.of_field(field, format!("is a ZIP file that {reason}"))
     };
     let (mut directory, entries) = directory(bytes).map_err(error)?;
     let ratio = (bytes.len() as u64).saturating_mul(limits.expansion.ratio);

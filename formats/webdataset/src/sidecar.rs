@@ -10,7 +10,9 @@ mod tests;
 
 use std::fmt::Write as _;
 
-use crate::error::WebdatasetError;
+use shardmill_core::escape;
+
+use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::group::SampleEntry;
 use crate::json::{quoted, write_list, write_string};
 
@@ -66,14 +68,10 @@ pub fn wids_index(shards: &[SidecarShard<'_>], name: Option<&str>, base: Option<
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::SidecarEmpty`], [`WebdatasetError::SidecarName`] (`Unsupported`).
+/// [`WebdatasetProblem::SidecarEmpty`], [`WebdatasetProblem::SidecarName`] (`Unsupported`).
 pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, WebdatasetError> {
-    const READER: &str = "dali";
     if shard.samples.is_empty() {
-        return Err(WebdatasetError::SidecarEmpty {
-            reader: READER,
-            shard: shard.name.to_owned(),
-        });
+        return Err(WebdatasetError::sidecar_empty("dali", shard.name));
     }
     let mut out = format!("v1.2 {}\n", shard.samples.len());
     for sample in shard.samples {
@@ -86,11 +84,9 @@ pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, WebdatasetError> {
                 None
             };
             if let Some(reason) = reason {
-                return Err(WebdatasetError::SidecarName {
-                    reader: READER,
-                    member: field.member.to_string(),
-                    reason,
-                });
+                let name = escape(&field.member);
+                let reason = format!("an index of dali cannot hold the name `{name}`: it {reason}");
+                return Err(WebdatasetProblem::SidecarName.because(reason));
             }
             let blank = if place > 0 { " " } else { "" };
             // Writing to a String cannot fail.
@@ -124,7 +120,7 @@ fn basename(name: &str) -> &str {
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::SidecarSameName`] (`Unsupported`), because the file cannot express folders.
+/// [`WebdatasetProblem::SidecarSameName`] (`Unsupported`), because the file cannot express folders.
 pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, WebdatasetError> {
     let mut names: Vec<&str> = shards.iter().map(|shard| basename(shard.name)).collect();
     names.sort_unstable();
@@ -133,10 +129,11 @@ pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, Webdataset
         .filter_map(|pair| pair.first_chunk::<2>())
         .find(|[a, b]| a == b)
     {
-        return Err(WebdatasetError::SidecarSameName {
-            reader: "open_clip",
-            name: (*name).to_owned(),
-        });
+        let reason = format!(
+            "open_clip cannot tell two shards called `{}` apart",
+            escape(name)
+        );
+        return Err(WebdatasetProblem::SidecarSameName.because(reason));
     }
     let mut out = String::from("{");
     write_list(shards, &mut out, |shard, out| {

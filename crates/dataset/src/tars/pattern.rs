@@ -40,11 +40,7 @@ impl TarPattern {
                 Err(error) => return Err(error.into()),
             }
             if all.len() as u64 > MOST_NAMES {
-                return Err(WebdatasetError::BracesMany {
-                    pattern: text.to_owned(),
-                    most: MOST_NAMES,
-                }
-                .into());
+                return Err(WebdatasetError::too_many_names(text, MOST_NAMES).into());
             }
         }
         if all.iter().any(|name| !is_tar_name(name)) || matches!(&*all, [one] if one == text) {

@@ -301,7 +301,10 @@ pub(super) fn tensor(
     };
     // The encoder needs a `ten` field; the error must name the actual column.
     encode("ten", &Datum::Array(array), out).map_err(|error| match error {
-        WebdatasetError::Array { reason, .. } => WebdatasetError::Array {
+        WebdatasetError::Value {
+            problem, reason, ..
+        } => WebdatasetError::Value {
+            problem,
             field: name.to_owned(),
             reason,
         },

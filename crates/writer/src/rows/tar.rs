@@ -160,8 +160,7 @@ impl<'a> TarSamples<'a> {
             size = size.saturating_add(member);
         }
         if size == 0 {
-            let key = text.to_owned();
-            return Err(of_key(WebdatasetError::NoFields { key }));
+            return Err(of_key(WebdatasetError::no_fields(text)));
         }
         Ok(size)
     }

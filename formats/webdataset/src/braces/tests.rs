@@ -3,7 +3,6 @@ use std::collections::BTreeMap;
 use shardmill_core::Diagnostic as _;
 
 use super::{MOST_NAMES, expand_braces};
-use crate::error::WebdatasetError;
 
 /// The original's expansions of patterns; `null` if it refuses one. Written by `testdata/braces.py`.
 const CASES: &str = include_str!("../../testdata/braces.json");
@@ -15,7 +14,7 @@ fn patterns_stand_for_what_the_original_makes_of_them() {
     for (pattern, expected) in cases {
         match (expand_braces(&pattern), expected) {
             (Ok(found), Some(expected)) => assert_eq!(found, expected, "{pattern}"),
-            (Err(WebdatasetError::BracesUnbalanced { .. }), None) => {}
+            (Err(error), None) if error.id() == "pattern-braces" => {}
             (found, expected) => panic!("{pattern}: {found:?}, not {expected:?}"),
         }
     }
@@ -36,7 +35,7 @@ fn a_pattern_of_too_many_names_is_refused_before_it_is_expanded() {
         let error = expand_braces(pattern).unwrap_err();
         assert_eq!(error.id(), "pattern-size", "{pattern}");
         assert!(
-            matches!(error, WebdatasetError::BracesMany { .. }),
+            error.to_string().contains("stands for more than"),
             "{pattern}"
         );
     }
@@ -56,7 +55,7 @@ fn steps_beyond_all_numbers_leave_the_first() {
 fn deep_braces_are_refused() {
     let deep = format!("{}{}", "{".repeat(5000), "}".repeat(5000));
     let error = expand_braces(&deep).unwrap_err();
-    assert!(matches!(error, WebdatasetError::BracesDeep { .. }));
+    assert!(error.to_string().contains("nested more than 64 deep"));
     let fair = format!("{}a,b{}", "{".repeat(60), "}".repeat(60));
     assert_eq!(expand_braces(&fair).unwrap().len(), 2);
 }

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use shardmill_codec::{FileInfo, seekable::TarCompression};
+use shardmill_core::escape;
 
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::group::SampleEntry;
 use crate::json::{write_list, write_string};
 
@@ -148,10 +149,9 @@ pub(super) fn check_unique(shards: &[IndexShard]) -> Result<(), WebdatasetError>
         let raw = shard.zip_data.is_some().then_some(&shard.raw_data);
         for file in shard.files().chain(raw) {
             if !seen.insert(&file.basename) {
-                return Err(WebdatasetError::IndexDuplicate {
-                    shard: place as u64,
-                    basename: file.basename.to_string(),
-                });
+                let name = escape(&file.basename);
+                let reason = format!("shard {place}: the file `{name}` occurs twice");
+                return Err(WebdatasetProblem::IndexDuplicate.because(reason));
             }
         }
     }

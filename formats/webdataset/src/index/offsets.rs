@@ -19,14 +19,11 @@ pub fn write_offsets(offsets: &[u64]) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::OffsetsLength`] (`Corrupt`) for a length that does not match `samples`.
+/// [`WebdatasetProblem::OffsetsLength`](crate::WebdatasetProblem::OffsetsLength) (`Corrupt`) for a length that does not match `samples`.
 pub fn read_offsets(bytes: &[u8], samples: u64) -> Result<Vec<u64>, WebdatasetError> {
     let needed = samples.checked_add(1).and_then(|n| n.checked_mul(8));
     if needed != Some(bytes.len() as u64) {
-        return Err(WebdatasetError::OffsetsLength {
-            bytes: bytes.len() as u64,
-            samples,
-        });
+        return Err(WebdatasetError::offsets_length(bytes.len() as u64, samples));
     }
     Ok(bytes
         .chunks_exact(8)

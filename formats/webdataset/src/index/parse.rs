@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use shardmill_codec::{Digest, FileHashes, FileInfo, HashAlgo, seekable::TarCompression};
-use shardmill_core::{Limits, check_relative_path};
+use shardmill_core::{Limits, check_relative_path, escape};
 
 use super::entry::{FieldSet, INDEX_VERSION, Index, IndexShard, check_unique};
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -118,17 +118,25 @@ impl Index {
 
 fn parse(json: &[u8], limits: &Limits) -> Result<Index, WebdatasetError> {
     Limits::check("index-bytes", json.len() as u64, limits.index_bytes)?;
-    let raw: RawIndex =
-        serde_json::from_slice(json).map_err(|error| WebdatasetError::IndexSyntax {
-            line: error.line() as u64,
-            column: error.column() as u64,
-            reason: reason(&error),
-        })?;
+    let raw: RawIndex = serde_json::from_slice(json).map_err(|error| {
+        let text = error.to_string();
+        // The message of `serde_json` ends with the position.
+        let reason = text
+            .rsplit_once(" at line ")
+            .map_or(&*text, |(reason, _)| reason);
+        let (line, column) = (error.line(), error.column());
+        WebdatasetProblem::IndexSyntax.because(format!(
+            "the index is damaged at line {line}, byte {column}: {reason}"
+        ))
+    })?;
     if raw.format != "webdataset" {
-        return Err(WebdatasetError::IndexFormat { found: raw.format });
+        let reason = format!("the index is of format `{}`", escape(&raw.format));
+        return Err(WebdatasetProblem::IndexFormat.because(reason));
     }
     if raw.version != INDEX_VERSION {
-        return Err(WebdatasetError::IndexVersion { found: raw.version });
+        let found = raw.version;
+        let reason = format!("the version is {found}; only version {INDEX_VERSION} is supported");
+        return Err(WebdatasetProblem::IndexVersion.because(reason));
     }
     let shards = raw.shards.0?;
     Limits::check("shards", shards.len() as u64, limits.shards)?;
@@ -144,13 +152,8 @@ fn parse(json: &[u8], limits: &Limits) -> Result<Index, WebdatasetError> {
     Ok(Index { shards })
 }
 
-/// Returns the message of `serde_json`, without the position that it appends.
-fn reason(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    match text.rfind(" at line ") {
-        Some(end) => text.get(..end).unwrap_or_default().to_owned(),
-        None => text,
-    }
+fn shard_error(shard: u64, problem: &str) -> WebdatasetError {
+    WebdatasetProblem::IndexShard.because(format!("shard {shard}: {problem}"))
 }
 
 fn build(
@@ -158,25 +161,22 @@ fn build(
     raw: RawShard,
     before: Option<&Arc<FieldSet>>,
 ) -> Result<IndexShard, WebdatasetError> {
-    let error = |problem: String| WebdatasetError::IndexShard { shard, problem };
+    let error = |problem: &str| shard_error(shard, problem);
     let compression = match raw.compression {
         None => None,
         Some(text) => Some(parse_compression(&text).ok_or_else(|| {
             let shown: String = text.chars().take(40).collect();
-            error(format!(
-                "unknown compression `{}`",
-                shardmill_core::escape(&shown)
-            ))
+            error(&format!("unknown compression `{}`", escape(&shown)))
         })?),
     };
     if compression.is_some() != raw.zip_data.is_some() {
         return Err(error(
-            "`zip_data` has to be there exactly when there is a compression".to_owned(),
+            "`zip_data` has to be there exactly when there is a compression",
         ));
     }
     for list in [&raw.fields, &raw.optional_fields] {
         if !list.is_sorted_by(|a, b| a < b) {
-            return Err(error("the fields are not in ascending order".to_owned()));
+            return Err(error("the fields are not in ascending order"));
         }
     }
     let fields = FieldSet {
@@ -190,16 +190,13 @@ fn build(
     if let Some(offsets) = &raw.offsets
         && raw.samples.checked_add(1).and_then(|n| n.checked_mul(8)) != Some(offsets.bytes)
     {
-        return Err(WebdatasetError::OffsetsLength {
-            bytes: offsets.bytes,
-            samples: raw.samples,
-        });
+        return Err(WebdatasetError::offsets_length(offsets.bytes, raw.samples));
     }
     // Every sample takes at least one header block.
     if raw.samples > raw.raw_data.bytes / 512 {
-        return Err(error(format!(
-            "{} samples do not fit {} bytes",
-            raw.samples, raw.raw_data.bytes
+        let (samples, bytes) = (raw.samples, raw.raw_data.bytes);
+        return Err(error(&format!(
+            "{samples} samples do not fit {bytes} bytes"
         )));
     }
     Ok(IndexShard {
@@ -224,10 +221,7 @@ fn file(shard: u64, raw: RawFile) -> Result<FileInfo, WebdatasetError> {
         let algo: HashAlgo = algo.parse().map_err(hash_error)?;
         let digest = Digest::parse(algo, hex).map_err(hash_error)?;
         if digests.iter().any(|one: &Digest| one.algo() == algo) {
-            return Err(WebdatasetError::IndexShard {
-                shard,
-                problem: format!("the hash {algo} occurs twice"),
-            });
+            return Err(shard_error(shard, &format!("the hash {algo} occurs twice")));
         }
         digests.push(digest);
     }

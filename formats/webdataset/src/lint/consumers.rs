@@ -218,13 +218,13 @@ fn wids(survey: &Survey) -> Vec<Finding> {
         }
         let name = member.name_for(Consumer::Wids);
         if let Some(first) = short.insert(name, member) {
-            findings.push(Finding::of(&WebdatasetError::DuplicateField {
-                offset: member.begin,
-                key: name.to_owned(),
-                field: String::new(),
-                first: first.name.to_string(),
-                second: member.name.to_string(),
-            }));
+            findings.push(Finding::of(&WebdatasetError::duplicate_field(
+                member.begin,
+                name,
+                "",
+                &first.name,
+                &member.name,
+            )));
         }
     }
     findings

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, escape};
 
-use crate::error::{MemberKind, WebdatasetError};
+use crate::error::{MemberKind, WebdatasetError, WebdatasetProblem};
 use crate::member::MemberEntry;
 use crate::names::Consumer;
 use crate::shard::{Profile, ShardBuilder, ShardMap};
@@ -118,12 +118,13 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, Webd
                 );
             }
             Some((_, first, _)) => {
-                return Err(WebdatasetError::FieldConflict {
-                    key: sample.key.clone(),
-                    field: field.into_owned(),
-                    first: (*first).to_owned(),
-                    second: member.name.to_string(),
-                });
+                return Err(WebdatasetProblem::FieldConflict.because(format!(
+                    "field `{}` of sample `{}` occurs twice, with different content: `{}` and `{}`",
+                    escape(&field),
+                    escape(&sample.key),
+                    escape(first),
+                    escape(&member.name)
+                )));
             }
         }
     }
@@ -159,10 +160,5 @@ fn content<'a>(data: &'a [u8], member: &MemberEntry) -> Result<&'a [u8], Webdata
         .ok()
         .zip(usize::try_from(member.bytes).ok())
         .and_then(|(at, bytes)| data.get(at..)?.get(..bytes))
-        .ok_or_else(|| WebdatasetError::Short {
-            offset: member.begin,
-            member: member.name.to_string(),
-            needed: member.bytes,
-            left: 0,
-        })
+        .ok_or_else(|| WebdatasetError::short(member.begin, &member.name, member.bytes, 0))
 }

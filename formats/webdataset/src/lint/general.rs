@@ -170,10 +170,8 @@ impl Lint {
         let mut here = HashSet::new();
         for sample in &samples {
             if !here.insert(&*sample.key) {
-                findings.push(Finding::of(&WebdatasetError::SplitSample {
-                    offset: sample.begin,
-                    key: sample.key.to_string(),
-                }));
+                let error = WebdatasetError::split_sample(sample.begin, &sample.key);
+                findings.push(Finding::of(&error));
                 continue;
             }
             if sample.key.ends_with('/') {

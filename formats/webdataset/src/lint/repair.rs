@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use shardmill_core::{Diagnostic as _, Limits};
 
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::group::{Grouper, SampleEntry};
 use crate::names::Consumer;
 use crate::shard::ShardMap;
@@ -183,16 +183,9 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
                 runs.extend(grouper.abandon().map(|sample| Run { sample, doubt }));
                 return (runs, lost);
             }
-            Ok(Step::Need(range)) => WebdatasetError::TornHeader {
-                offset: range.start,
-                length,
-            },
-            Err(WebdatasetError::Trailing { end, offset }) => {
-                lost.push(loss(
-                    &WebdatasetError::Trailing { end, offset },
-                    offset,
-                    length,
-                ));
+            Ok(Step::Need(range)) => WebdatasetError::torn_header(range.start, length),
+            Err(error @ WebdatasetError::Trailing { offset, .. }) => {
+                lost.push(loss(&error, offset, length));
                 runs.extend(grouper.abandon().map(|sample| Run { sample, doubt }));
                 return (runs, lost);
             }
@@ -220,7 +213,13 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
 
 /// Returns the key of a member whose header is valid but whose content is truncated.
 fn begun_key<'a>(data: &[u8], error: &'a WebdatasetError) -> Option<&'a str> {
-    let WebdatasetError::Short { offset, member, .. } = error else {
+    let WebdatasetError::Shard {
+        problem: WebdatasetProblem::Short,
+        offset,
+        member: Some(member),
+        ..
+    } = error
+    else {
         return None;
     };
     // An extension header has a name of its own; the name of its member is unknown.

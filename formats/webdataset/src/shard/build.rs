@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use shardmill_core::{NameError, check_relative_path};
+use shardmill_core::{NameError, check_relative_path, escape};
 
 use super::map::ShardMap;
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::group::{FieldEntry, SampleEntry};
 use crate::tar::{TarStyle, member_bytes, trailer_bytes, write_member, write_trailer};
 
@@ -46,7 +46,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`WebdatasetError::Key`] (`InvalidInput`).
+    /// [`WebdatasetProblem::Key`] (`InvalidInput`).
     pub fn check_key(&self, key: &str) -> Result<(), WebdatasetError> {
         let reason = match self.rules {
             Rules::Canonical => canonical_key(key),
@@ -54,32 +54,20 @@ impl Profile {
         };
         match reason {
             None => Ok(()),
-            Some(reason) => Err(WebdatasetError::Key {
-                key: key.to_owned(),
-                reason,
-            }),
+            Some(reason) => {
+                Err(WebdatasetProblem::Key.because(format!("the key `{}` {reason}", escape(key))))
+            }
         }
     }
 
-    /// Checks that a field may be written; `key` is for the message.
-    ///
-    /// # Errors
-    ///
-    /// [`WebdatasetError::Field`] (`InvalidInput`).
-    pub fn check_field(&self, key: &str, field: &str) -> Result<(), WebdatasetError> {
-        let reason = match self.rules {
+    /// Returns the reason why a field may not be written.
+    #[must_use]
+    pub fn field_problem(&self, field: &str) -> Option<&'static str> {
+        match self.rules {
             Rules::Canonical => canonical_field(field),
             Rules::Reference => field
                 .contains('/')
                 .then_some("has a slash, which would make it part of another key"),
-        };
-        match reason {
-            None => Ok(()),
-            Some(reason) => Err(WebdatasetError::Field {
-                key: key.to_owned(),
-                field: field.to_owned(),
-                reason,
-            }),
         }
     }
 
@@ -91,7 +79,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`WebdatasetError::LongName`], [`WebdatasetError::LargeMember`] (`InvalidInput`).
+    /// [`WebdatasetProblem::LongName`], [`WebdatasetProblem::LargeMember`] (`InvalidInput`).
     pub fn sample_bytes<'f>(
         &self,
         key: &str,
@@ -140,9 +128,7 @@ impl Profile {
         // UTF-8 bytes sort in code point order.
         sorted.sort_by_key(|(field, _)| *field);
         if sorted.is_empty() {
-            return Err(WebdatasetError::NoFields {
-                key: key.to_owned(),
-            });
+            return Err(WebdatasetError::no_fields(key));
         }
         let mut entry = SampleEntry {
             key: key.into(),
@@ -151,14 +137,15 @@ impl Profile {
             fields: Vec::with_capacity(sorted.len()),
         };
         for (field, content) in sorted {
-            self.check_field(key, field)?;
             let name = field.to_lowercase();
-            if entry.field(&name).is_some() {
-                return Err(WebdatasetError::Field {
-                    key: key.to_owned(),
-                    field: (*field).to_owned(),
-                    reason: "is there twice, as readers tell no capitals apart",
-                });
+            let twice = || {
+                let twice = "is there twice, as readers tell no capitals apart";
+                entry.field(&name).map(|_| twice)
+            };
+            if let Some(reason) = self.field_problem(field).or_else(twice) {
+                let (field, key) = (escape(field), escape(key));
+                let reason = format!("the field `{field}` of sample `{key}` {reason}");
+                return Err(WebdatasetProblem::Field.because(reason));
             }
             let member = format!("{key}.{field}");
             write_member(self.style, &member, content, out)?;
@@ -267,9 +254,8 @@ impl ShardBuilder {
     /// [`WebdatasetError`] (`InvalidInput`). The shard is then unchanged.
     pub fn push(&mut self, key: &str, fields: &[(&str, &[u8])]) -> Result<(), WebdatasetError> {
         if self.keys.contains(key) {
-            return Err(WebdatasetError::DuplicateKey {
-                key: key.to_owned(),
-            });
+            let reason = format!("the key `{}` was written before", escape(key));
+            return Err(WebdatasetProblem::DuplicateKey.because(reason));
         }
         let entry = self.profile.encode_sample(key, fields, &mut self.out)?;
         self.keys.insert(key.into());

@@ -17,10 +17,7 @@ impl ShardMap {
         let mut scan = ShardScan::new(data.len() as u64, limits);
         match scan.step(0, data)? {
             None => Ok(scan.finish()),
-            Some(range) => Err(WebdatasetError::TornHeader {
-                offset: range.start,
-                length: data.len() as u64,
-            }),
+            Some(range) => Err(WebdatasetError::torn_header(range.start, data.len() as u64)),
         }
     }
 }
@@ -78,10 +75,7 @@ impl ShardScan {
         let mut scan = Self::new(data.len() as u64, limits);
         scan.begins = Some(Vec::new());
         if let Some(range) = scan.step(0, data)? {
-            return Err(WebdatasetError::TornHeader {
-                offset: range.start,
-                length: data.len() as u64,
-            });
+            return Err(WebdatasetError::torn_header(range.start, data.len() as u64));
         }
         let mut offsets = scan.begins.unwrap_or_default();
         offsets.push(scan.map.end);
@@ -128,10 +122,7 @@ impl ShardScan {
 
     fn add(&mut self, sample: SampleEntry) -> Result<(), WebdatasetError> {
         if !self.keys.insert(sample.key.clone()) {
-            return Err(WebdatasetError::SplitSample {
-                offset: sample.begin,
-                key: sample.key.into_string(),
-            });
+            return Err(WebdatasetError::split_sample(sample.begin, &sample.key));
         }
         let (bytes, limit) = (sample.content_bytes(), self.limits.sample_bytes);
         WebdatasetError::check_limit("sample-bytes", bytes, limit, sample.begin)?;

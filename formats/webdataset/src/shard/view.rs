@@ -6,7 +6,7 @@ use std::ops::Range;
 use shardmill_core::Limits;
 
 use super::scan::ShardScan;
-use crate::error::{MemberKind, WebdatasetError};
+use crate::error::{MemberKind, WebdatasetError, WebdatasetProblem};
 use crate::names::{Consumer, is_reserved};
 use crate::tar::{BLOCK, Scanner, Step, block_at, check_member};
 
@@ -48,7 +48,7 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`WebdatasetError::Offsets`], [`WebdatasetError::NoEnd`] (`Corrupt`).
+    /// [`WebdatasetProblem::Offsets`], [`WebdatasetProblem::NoEnd`] (`Corrupt`).
     pub fn with_offsets(
         data: &'a [u8],
         offsets: &'a [u64],
@@ -90,7 +90,7 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`WebdatasetError::NoSample`] (`InvalidInput`), and any error in the members of the sample.
+    /// [`WebdatasetProblem::NoSample`] (`InvalidInput`), and any error in the members of the sample.
     pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, WebdatasetError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)?;
@@ -108,10 +108,9 @@ impl<'a> ShardView<'a> {
             .ok()
             .and_then(|sample| self.offsets.get(sample..)?.first_chunk::<2>());
         let Some([begin, end]) = range else {
-            return Err(WebdatasetError::NoSample {
-                sample,
-                samples: self.len(),
-            });
+            let samples = self.len();
+            let reason = format!("there is no sample {sample}: the shard has {samples}");
+            return Err(WebdatasetProblem::NoSample.because(reason));
         };
         sample_fields(*begin..*end, 0, self.data, fields, &self.limits)
     }
@@ -145,9 +144,7 @@ fn sample_fields<'a>(
     fields: &mut Vec<Field<'a>>,
     limits: &Limits,
 ) -> Result<String, WebdatasetError> {
-    let stale = |reason: &str| WebdatasetError::Offsets {
-        reason: format!("does not fit the sample at byte {}: {reason}", range.start),
-    };
+    let stale = |reason: &str| WebdatasetError::stale_offsets(range.start, reason);
     let length = at.saturating_add(window.len() as u64);
     let mut scanner = Scanner::new(length, limits);
     scanner.resume_at(range.start);
@@ -156,11 +153,10 @@ fn sample_fields<'a>(
         let member = match scanner.step(at, window) {
             // Energon's tables assign a global header to the sample before it.
             Ok(Step::Member(member)) if member.own_begin >= range.end => break,
-            Err(WebdatasetError::NoEnd { .. })
-                if scanner.position() >= range.end && scanner.is_between() =>
-            {
-                break;
-            }
+            Err(WebdatasetError::Shard {
+                problem: WebdatasetProblem::NoEnd,
+                ..
+            }) if scanner.position() >= range.end && scanner.is_between() => break,
             Ok(Step::Member(member)) => member,
             Ok(Step::Need(_) | Step::End(_)) => break,
             Err(error) => return Err(error),
@@ -177,12 +173,8 @@ fn sample_fields<'a>(
             .zip(usize::try_from(member.bytes).ok())
             .and_then(|(data, bytes)| window.get(data..)?.get(..bytes));
         let Some(content) = content else {
-            return Err(WebdatasetError::Short {
-                offset: member.begin,
-                member: member.name.into_owned(),
-                needed: member.bytes,
-                left: 0,
-            });
+            let (name, bytes) = (&member.name, member.bytes);
+            return Err(WebdatasetError::short(member.begin, name, bytes, 0));
         };
         // PERF: a name within the header is borrowed from it.
         let split = match member.name {
@@ -200,22 +192,23 @@ fn sample_fields<'a>(
             Some(_) => return Err(stale("it holds members of two keys")),
         }
         if is_reserved(&name) {
-            return Err(WebdatasetError::ReservedField {
-                offset: member.begin,
-                member: format!("{member_key}.{name}"),
-                key: key.unwrap_or_default(),
-                field: name.into_owned(),
-            });
+            let full = format!("{member_key}.{name}");
+            return Err(WebdatasetError::reserved_field(
+                member.begin,
+                member_key,
+                &name,
+                &full,
+            ));
         }
         if let Some(first) = fields.iter().find(|field| field.name == name) {
             let first = first.offset;
-            return Err(WebdatasetError::DuplicateField {
-                offset: member.begin,
-                key: key.unwrap_or_default(),
-                field: name.into_owned(),
-                first: format!("byte {first}"),
-                second: format!("byte {}", member.data),
-            });
+            return Err(WebdatasetError::duplicate_field(
+                member.begin,
+                member_key,
+                &name,
+                &format!("byte {first}"),
+                &format!("byte {}", member.data),
+            ));
         }
         let count = fields.len() as u64 + 1;
         WebdatasetError::check_limit("tar-fields", count, limits.tar.fields, member.begin)?;
@@ -229,22 +222,24 @@ fn sample_fields<'a>(
 }
 
 fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), WebdatasetError> {
-    let error = |reason: String| Err(WebdatasetError::Offsets { reason });
+    let error = |reason: &str| {
+        Err(WebdatasetProblem::Offsets.because(format!("the table of offsets {reason}")))
+    };
     let Some(end) = offsets.last() else {
-        return error("is empty".to_owned());
+        return error("is empty");
     };
     for (place, pair) in offsets.windows(2).enumerate() {
         if let [begin, next] = pair
             && begin >= next
         {
-            return error(format!("does not ascend after sample {place}"));
+            return error(&format!("does not ascend after sample {place}"));
         }
     }
     if offsets
         .iter()
         .any(|offset| !offset.is_multiple_of(BLOCK as u64))
     {
-        return error("has an offset within a block".to_owned());
+        return error("has an offset within a block");
     }
     let zeros = usize::try_from(*end).ok().filter(|end| {
         [*end, end.saturating_add(BLOCK)]
@@ -253,10 +248,7 @@ fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), WebdatasetError> {
     });
     match zeros {
         Some(_) => Ok(()),
-        None => Err(WebdatasetError::NoEnd {
-            offset: *end,
-            length: data.len() as u64,
-        }),
+        None => Err(WebdatasetError::no_end(*end, data.len() as u64)),
     }
 }
 

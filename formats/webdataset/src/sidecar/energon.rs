@@ -7,8 +7,10 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use shardmill_core::escape;
+
 use super::SidecarShard;
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::json::{quoted, write_list, write_string};
 use crate::{HashAlgo, hash_hex};
 
@@ -74,19 +76,19 @@ pub struct Rows<'a> {
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::SidecarSameKey`] (`Unsupported`) for a key in two samples, which `prepare` refuses as well.
+/// [`WebdatasetProblem::SidecarSameKey`] (`Unsupported`) for a key in two samples, which `prepare` refuses as well.
 pub fn rows<'a>(shards: &[SidecarShard<'a>]) -> Result<Rows<'a>, WebdatasetError> {
     let mut rows = Rows::default();
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for (tar_file_id, shard) in (0..).zip(shards) {
         for (sample_index, sample) in (0..).zip(shard.samples) {
             if let Some(first) = seen.insert(&sample.key, shard.name) {
-                return Err(WebdatasetError::SidecarSameKey {
-                    reader: "energon",
-                    key: sample.key.to_string(),
-                    first: first.to_owned(),
-                    second: shard.name.to_owned(),
-                });
+                return Err(WebdatasetProblem::SidecarSameKey.because(format!(
+                    "energon allows the key `{}` once, and it is in `{}` and `{}`",
+                    escape(&sample.key),
+                    escape(first),
+                    escape(shard.name)
+                )));
             }
             // The range of a sample extends to the next one, as in its offset table.
             rows.samples.push(SampleRow {
@@ -129,14 +131,11 @@ pub fn index_uuid(index: &[u8]) -> String {
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::SidecarEmpty`] (`Unsupported`) for a shard without samples, which `prepare` refuses as well.
+/// [`WebdatasetProblem::SidecarEmpty`] (`Unsupported`) for a shard without samples, which `prepare` refuses as well.
 pub fn info_json(shards: &[SidecarShard<'_>]) -> Result<String, WebdatasetError> {
     let mut out = format!("{{\"energon_version\": \"{VERSION}\", \"shard_counts\": {{");
     if let Some(empty) = shards.iter().find(|shard| shard.samples.is_empty()) {
-        return Err(WebdatasetError::SidecarEmpty {
-            reader: "energon",
-            shard: empty.name.to_owned(),
-        });
+        return Err(WebdatasetError::sidecar_empty("energon", empty.name));
     }
     write_list(shards, &mut out, |shard, out| {
         write_string(shard.name, out);

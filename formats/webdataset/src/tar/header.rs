@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{MemberKind, WebdatasetError};
+use crate::error::{MemberKind, WebdatasetError, WebdatasetProblem};
 
 /// The bytes of a block.
 pub(crate) const BLOCK: usize = 512;
@@ -65,10 +65,12 @@ impl<'a> Header<'a> {
             b"ustar  \0" => Dialect::Gnu,
             [0, 0, 0, 0, 0, 0, 0, 0] => Dialect::V7,
             _ => {
-                return Err(WebdatasetError::Magic {
+                return Err(WebdatasetProblem::Magic.at(
                     offset,
-                    found: *magic,
-                });
+                    format!(
+                        "the block at byte {offset} is not a tar header: its magic is {magic:02x?}"
+                    ),
+                ));
             }
         };
         check_sum(block, offset)?;
@@ -180,19 +182,18 @@ fn check_sum(block: &[u8; BLOCK], offset: u64) -> Result<(), WebdatasetError> {
     if Some(found) == unsigned.checked_sub(signed) {
         return Ok(());
     }
-    Err(WebdatasetError::Checksum {
-        offset,
-        found,
-        sum: unsigned,
-    })
+    let reason = format!(
+        "the header at byte {offset} has the checksum {found}, but its bytes add up to {unsigned}"
+    );
+    Err(WebdatasetProblem::Checksum.at(offset, reason))
 }
 
 /// Parses a number in octal text, or in base 256 if the first bit is set.
 fn number(bytes: &[u8], field: &'static str, offset: u64) -> Result<u64, WebdatasetError> {
-    let error = || WebdatasetError::HeaderNumber {
-        offset,
-        field,
-        found: bytes.to_vec(),
+    let error = || {
+        let reason =
+            format!("the {field} in the header at byte {offset} is not a number: {bytes:02x?}");
+        WebdatasetProblem::HeaderNumber.at(offset, reason)
     };
     if let Some((first, rest)) = bytes.split_first()
         && first & 0x80 != 0

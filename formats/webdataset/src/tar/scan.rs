@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use shardmill_core::{Limits, NameError, check_relative_path};
+use shardmill_core::{Limits, NameError, check_relative_path, escape};
 
 use super::header::{BLOCK, Dialect, Header, Type, decode_name, padded};
 use super::pax::{self, Records};
-use crate::error::{MemberKind, WebdatasetError};
+use crate::error::{MemberKind, WebdatasetError, WebdatasetProblem};
 
 /// The largest number in eleven octal digits.
 const OCTAL_MAX: u64 = (1 << 33) - 1;
@@ -154,14 +154,11 @@ impl Scanner {
             match self.state {
                 State::Header => {
                     if self.position >= self.length {
-                        return Err(self.no_end(self.position));
+                        return Err(WebdatasetError::no_end(self.position, self.length));
                     }
                     let range = self.position..self.position.saturating_add(BLOCK as u64);
                     if range.end > self.length {
-                        return Err(WebdatasetError::TornHeader {
-                            offset: self.position,
-                            length: self.length,
-                        });
+                        return Err(WebdatasetError::torn_header(self.position, self.length));
                     }
                     let block = part(at, window, &range).and_then(|bytes| bytes.first_chunk());
                     let Some(block) = block else {
@@ -209,13 +206,6 @@ impl Scanner {
         }
     }
 
-    const fn no_end(&self, offset: u64) -> WebdatasetError {
-        WebdatasetError::NoEnd {
-            offset,
-            length: self.length,
-        }
-    }
-
     /// Parses one block: a member, an extension header, or the end.
     fn header<'w>(
         &mut self,
@@ -224,14 +214,11 @@ impl Scanner {
         let offset = self.position;
         if block.iter().all(|byte| *byte == 0) {
             if self.begin.is_some() {
-                return Err(WebdatasetError::Extension {
-                    offset,
-                    reason: "has no member behind it",
-                });
+                return Err(extension_error(offset, "has no member behind it"));
             }
             let second = offset.saturating_add(BLOCK as u64);
             if self.length < second.saturating_add(BLOCK as u64) {
-                return Err(self.no_end(second));
+                return Err(WebdatasetError::no_end(second, self.length));
             }
             self.state = State::Tail { end: offset };
             self.position = second;
@@ -246,12 +233,8 @@ impl Scanner {
                 WebdatasetError::check_limit("tar-extension-bytes", header.size, limit, offset)?;
                 let left = self.length.saturating_sub(data);
                 if header.size > left {
-                    return Err(WebdatasetError::Short {
-                        offset,
-                        member: header.name().0.into_owned(),
-                        needed: header.size,
-                        left,
-                    });
+                    let name = header.name().0;
+                    return Err(WebdatasetError::short(offset, &name, header.size, left));
                 }
                 self.begin.get_or_insert(offset);
                 if !matches!(kind, Type::PaxGlobal) {
@@ -283,10 +266,8 @@ impl Scanner {
         let path = records.and_then(|records| records.path.as_ref());
         let long_name = match (path, &self.long_name) {
             (Some(path), Some(name)) if path != name => {
-                return Err(WebdatasetError::Extension {
-                    offset,
-                    reason: "names a member for which another extension header has another name",
-                });
+                let reason = "names a member for which another extension header has another name";
+                return Err(extension_error(offset, reason));
             }
             (Some(name), _) | (None, Some(name)) => Some(name),
             (None, None) => None,
@@ -301,18 +282,11 @@ impl Scanner {
         let limit = self.name_limit;
         WebdatasetError::check_limit("tar-name-bytes", name.len() as u64, limit, offset)?;
         if kind == MemberKind::Sparse || records.is_some_and(|records| records.sparse) {
-            return Err(WebdatasetError::MemberKind {
-                offset,
-                member: name.into_owned(),
-                kind: MemberKind::Sparse,
-            });
+            return Err(kind_error(offset, &name, MemberKind::Sparse));
         }
         if header.dialect == Dialect::V7 && !header.prefix().is_empty() {
-            return Err(WebdatasetError::MemberName {
-                offset,
-                member: name.into_owned(),
-                reason: "has a prefix in a header without magic, so that readers disagree on it",
-            });
+            let reason = "has a prefix in a header without magic, so that readers disagree on it";
+            return Err(name_error(offset, &name, reason));
         }
         let size = self.size(header, kind, offset, &name)?;
         let end = padded(size).and_then(|size| data.checked_add(size));
@@ -320,12 +294,7 @@ impl Scanner {
         let end = match end {
             Some(end) if size <= left => end,
             _ => {
-                return Err(WebdatasetError::Short {
-                    offset,
-                    member: name.into_owned(),
-                    needed: size,
-                    left,
-                });
+                return Err(WebdatasetError::short(offset, &name, size, left));
             }
         };
         Ok(Member {
@@ -351,11 +320,9 @@ impl Scanner {
         offset: u64,
         name: &str,
     ) -> Result<u64, WebdatasetError> {
-        let error = |reason: String| WebdatasetError::MemberSize {
-            offset,
-            member: name.to_owned(),
-            size: header.size,
-            reason,
+        let error = |reason: String| {
+            let reason = format!("has the size {} in its header, {reason}", header.size);
+            WebdatasetProblem::MemberSize.of_member(offset, name, &reason)
         };
         let recorded = self.records.as_ref().and_then(|records| records.size);
         let size = match recorded {
@@ -376,7 +343,7 @@ impl Scanner {
         offset: u64,
         content: &[u8],
     ) -> Result<(), WebdatasetError> {
-        let error = |reason| WebdatasetError::Extension { offset, reason };
+        let error = |reason| extension_error(offset, reason);
         match kind {
             Type::Pax => {
                 if self.records.is_some() {
@@ -406,6 +373,21 @@ impl Scanner {
     }
 }
 
+fn extension_error(offset: u64, reason: &str) -> WebdatasetError {
+    let reason = format!("the extension header at byte {offset} {reason}");
+    WebdatasetProblem::Extension.at(offset, reason)
+}
+
+fn kind_error(offset: u64, name: &str, kind: MemberKind) -> WebdatasetError {
+    WebdatasetProblem::MemberKind.of_member(offset, name, &format!("is a {kind}"))
+}
+
+fn name_error(offset: u64, name: &str, reason: &str) -> WebdatasetError {
+    let shown = escape(name);
+    let reason = format!("the member at byte {offset} has the name `{shown}`, which {reason}");
+    WebdatasetProblem::MemberName.at(offset, reason).about(name)
+}
+
 /// Returns the bytes of a range of the file, if the window contains all of them.
 fn part<'w>(at: u64, window: &'w [u8], range: &Range<u64>) -> Option<&'w [u8]> {
     let begin = usize::try_from(range.start.checked_sub(at)?).ok()?;
@@ -417,24 +399,16 @@ fn part<'w>(at: u64, window: &'w [u8], range: &Range<u64>) -> Option<&'w [u8]> {
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::MemberKind`] for links, devices and the like; [`WebdatasetError::MemberName`] for names that are not UTF-8, are absolute,
+/// [`WebdatasetProblem::MemberKind`] for links, devices and the like; [`WebdatasetProblem::MemberName`] for names that are not UTF-8, are absolute,
 /// or have `..` components or control characters.
 pub fn check_member(member: &Member<'_>) -> Result<(), WebdatasetError> {
     let offset = member.begin;
     if !matches!(member.kind, MemberKind::File | MemberKind::Directory) {
-        return Err(WebdatasetError::MemberKind {
-            offset,
-            member: member.name.clone().into_owned(),
-            kind: member.kind,
-        });
+        return Err(kind_error(offset, &member.name, member.kind));
     }
     match name_problem(&member.name, member.is_utf8) {
         None => Ok(()),
-        Some(reason) => Err(WebdatasetError::MemberName {
-            offset,
-            member: member.name.clone().into_owned(),
-            reason,
-        }),
+        Some(reason) => Err(name_error(offset, &member.name, reason)),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Writes headers as CPython's `tarfile` writes them for `webdataset` with whole seconds, and the end of an archive.
 
-use super::header::{BLOCK, padded, sum};
 use shardmill_codec::Content;
+use shardmill_core::escape;
+
+use super::header::{BLOCK, padded, sum};
 
 use super::pax;
-use crate::error::WebdatasetError;
+use crate::error::{WebdatasetError, WebdatasetProblem};
 
 /// The bytes of the name field.
 const NAME_BYTES: usize = 100;
@@ -46,30 +48,34 @@ fn records(style: TarStyle, name: &str, bytes: u64) -> Result<Vec<u8>, Webdatase
     let mut records = Vec::new();
     if long_name {
         if !style.long_names {
-            return Err(WebdatasetError::LongName {
-                member: name.to_owned(),
-            });
+            let name = escape(name);
+            let reason =
+                format!("the member `{name}` needs a PAX header, which some readers ignore");
+            return Err(WebdatasetProblem::LongName.because(reason));
         }
         pax::write("path", name.as_bytes(), &mut records);
     }
     if large {
         if !style.long_names {
-            return Err(WebdatasetError::LargeMember {
-                member: name.to_owned(),
-                bytes,
-                most: PLAIN_SIZE_MAX,
-            });
+            return Err(large_member(name, bytes));
         }
         pax::write("size", bytes.to_string().as_bytes(), &mut records);
     }
     Ok(records)
 }
 
+fn large_member(name: &str, bytes: u64) -> WebdatasetError {
+    let name = escape(name);
+    WebdatasetProblem::LargeMember.because(format!(
+        "the member `{name}` has {bytes} bytes; a plain header has room for {PLAIN_SIZE_MAX}"
+    ))
+}
+
 /// Returns the bytes that a member takes: its headers, its content and its padding.
 ///
 /// # Errors
 ///
-/// [`WebdatasetError::LongName`] and [`WebdatasetError::LargeMember`] (`InvalidInput`).
+/// [`WebdatasetProblem::LongName`] and [`WebdatasetProblem::LargeMember`] (`InvalidInput`).
 pub fn member_bytes(style: TarStyle, name: &str, bytes: u64) -> Result<u64, WebdatasetError> {
     let records = records(style, name, bytes)?.len() as u64;
     let block = BLOCK as u64;
@@ -80,11 +86,7 @@ pub fn member_bytes(style: TarStyle, name: &str, bytes: u64) -> Result<u64, Webd
     };
     padded(bytes)
         .and_then(|bytes| bytes.checked_add(extension)?.checked_add(block))
-        .ok_or_else(|| WebdatasetError::LargeMember {
-            member: name.to_owned(),
-            bytes,
-            most: PLAIN_SIZE_MAX,
-        })
+        .ok_or_else(|| large_member(name, bytes))
 }
 
 /// Appends a member: its headers, its content and its padding. The bytes depend only on the arguments.
