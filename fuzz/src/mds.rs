@@ -65,7 +65,7 @@ pub(crate) fn value(bytes: &[u8]) {
         return;
     };
     let names = [
-        &Encoding::NAMES[..],
+        &Encoding::names()[..],
         &["ndarray:uint8", "ndarray:float32:2,3"],
     ]
     .concat();

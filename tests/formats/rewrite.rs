@@ -2,8 +2,8 @@
 
 use shardmill_mds::{
     Encoding, Image, Layout, SampleValue, ShardConfig, ShardView, TextValue, Value, decode,
-    encode_header, encode_jpeg_array, encode_list, encode_meta, encode_pil, ndarray_header,
-    write_decimal, write_float, write_json_float, write_json_string,
+    encode_header, encode_jpeg_array, encode_list, encode_meta, ndarray_header, write_decimal,
+    write_float, write_json_float, write_json_string,
 };
 
 use crate::fixtures::{self, limits};
@@ -23,7 +23,11 @@ fn write_image(image: &Image<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     match image.pil {
         Some(frame) => {
-            encode_pil(frame.width, frame.height, frame.mode, frame.raw, &mut out).unwrap()
+            let mode_bytes = u32::try_from(frame.mode.len()).unwrap();
+            for word in [frame.width, frame.height, mode_bytes] {
+                out.extend(word.to_le_bytes());
+            }
+            out.extend_from_slice(&[frame.mode.as_bytes(), frame.raw].concat());
         }
         None => out.extend_from_slice(image.bytes),
     }

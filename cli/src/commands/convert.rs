@@ -286,7 +286,7 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Fault> {
             }
             ShardFormat::Streaming(Format::Mds) => {
                 let parsed: Result<Encoding, _> = encoding.parse();
-                let hint = format!("the encodings of MDS are {}", Encoding::NAMES.join(", "));
+                let hint = format!("the encodings of MDS are {}", Encoding::names().join(", "));
                 parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
             }
             ShardFormat::Streaming(to) => {

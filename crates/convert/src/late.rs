@@ -448,7 +448,7 @@ fn push_sample(mut fields: Vec<Field<'_>>, out: &mut Vec<u8>) -> Result<u32, Mds
     for field in &fields {
         if field.encoding.fixed_size().is_none() {
             let bytes = field.datum.len() as u64;
-            let size = u32::try_from(bytes).map_err(|_| MdsError::ShardTooLarge { bytes })?;
+            let size = u32::try_from(bytes).map_err(|_| MdsError::shard_too_large(bytes))?;
             out.extend_from_slice(&size.to_le_bytes());
         }
     }
@@ -456,5 +456,5 @@ fn push_sample(mut fields: Vec<Field<'_>>, out: &mut Vec<u8>) -> Result<u32, Mds
         out.extend_from_slice(field.datum);
     }
     let bytes = (out.len() - start) as u64;
-    u32::try_from(bytes).map_err(|_| MdsError::ShardTooLarge { bytes })
+    u32::try_from(bytes).map_err(|_| MdsError::shard_too_large(bytes))
 }

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::DataType;
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
-use shardmill_mds::MdsError;
+use shardmill_mds::{MdsError, MdsProblem};
 use shardmill_storage::StorageError;
 
 use crate::entry::IndexProblem;
@@ -390,7 +390,10 @@ impl ValueReason {
                 "choose --to mds or jsonl, or --to xsv with a --separator that is in no value"
                     .to_owned()
             }
-            Self::Datum(MdsError::JsonSyntax { .. }) => format!(
+            Self::Datum(MdsError::Input {
+                problem: MdsProblem::JsonSyntax,
+                ..
+            }) => format!(
                 "what is no JSON is stored with the encoding str, in tar files under a name like {column}.txt"
             ),
             Self::Datum(error) => return error.hint(),

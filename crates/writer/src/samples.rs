@@ -258,7 +258,7 @@ impl SampleWriter {
         if bytes > u64::from(u32::MAX) {
             // Offsets have 32 bits. The original writer overflows here.
             self.closed = true;
-            let source = MdsError::ShardTooLarge { bytes };
+            let source = MdsError::shard_too_large(bytes);
             return Err(WriteError::Format { shard, source });
         }
         Ok(())

@@ -12,14 +12,17 @@ use crate::text::write_json_string;
 use shardmill_codec::Compression;
 use shardmill_codec::HashAlgo;
 
-/// A column of an MDS shard.
+/// A column of an MDS shard, or of one of another format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct Column<E = Encoding> {
     /// The name, unique within its shard.
     pub name: String,
-    /// How its values are encoded as bytes.
-    pub encoding: Encoding,
+    /// How its values are encoded.
+    pub encoding: E,
 }
+
+/// A column of a JSON or XSV shard.
+pub type TextColumn = Column<TextEncoding>;
 
 shardmill_core::named_enum! {
     /// How a value is encoded as text in the JSON and XSV formats.
@@ -42,15 +45,6 @@ impl FromStr for TextEncoding {
             MdsProblem::TextEncoding.because(reason)
         })
     }
-}
-
-/// A column of a JSON or XSV shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextColumn {
-    /// The name, unique within its shard.
-    pub name: String,
-    /// How its values are encoded as text.
-    pub encoding: TextEncoding,
 }
 
 /// The columns of a shard and its format.
@@ -135,7 +129,7 @@ pub(crate) fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(),
     }
     match previous {
         Some(_) => Ok(()),
-        None => Err(MdsError::NoColumns),
+        None => Err(MdsProblem::NoColumns.because("there are no columns")),
     }
 }
 
@@ -143,7 +137,7 @@ fn not_newline(format: Format, newline: &str) -> String {
     format!("`{}` cannot be the newline of {format}", escape(newline))
 }
 
-fn sort_text(columns: &mut [TextColumn]) -> Result<(), MdsError> {
+fn sort<E>(columns: &mut [Column<E>]) -> Result<(), MdsError> {
     columns.sort_by(|a, b| a.name.cmp(&b.name));
     duplicate(columns.iter().map(|column| column.name.as_str()))
 }
@@ -186,8 +180,7 @@ impl ShardConfig {
         hashes: Vec<HashAlgo>,
         size_limit: Option<u64>,
     ) -> Result<Self, MdsError> {
-        columns.sort_by(|a, b| a.name.cmp(&b.name));
-        duplicate(columns.iter().map(|column| column.name.as_str()))?;
+        sort(&mut columns)?;
         Self::new(Layout::Mds { columns }, compression, hashes, size_limit)
     }
 
@@ -203,7 +196,7 @@ impl ShardConfig {
         hashes: Vec<HashAlgo>,
         size_limit: Option<u64>,
     ) -> Result<Self, MdsError> {
-        sort_text(&mut columns)?;
+        sort(&mut columns)?;
         if newline.is_empty() || !is_json_blank(newline) {
             return Err(MdsProblem::JsonNewline.because(not_newline(Format::Json, newline)));
         }
@@ -235,7 +228,7 @@ impl ShardConfig {
                 MdsProblem::Separator.because(format!("{format} has no separator between values"))
             );
         }
-        sort_text(&mut columns)?;
+        sort(&mut columns)?;
         let fixed = fixed_separator(format);
         let given = separator.or(fixed).unwrap_or("");
         if given.is_empty() || fixed.is_some_and(|fixed| fixed != given) {
@@ -290,6 +283,15 @@ impl ShardConfig {
             Layout::Mds { columns } => Some(columns),
             Layout::Json { .. } | Layout::Xsv { .. } => None,
         }
+    }
+
+    /// Returns the number of bytes before the first value of an MDS sample: four for each column of variable length.
+    #[must_use]
+    pub fn head_bytes(&self) -> usize {
+        let columns = self.mds_columns().map_or(&[][..], Vec::as_slice).iter();
+        4 * columns
+            .filter(|column| column.encoding.fixed_size().is_none())
+            .count()
     }
 
     /// Returns the columns of a shard of any format but MDS; `None` for MDS.

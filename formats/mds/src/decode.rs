@@ -3,9 +3,8 @@
 use half::f16;
 use shardmill_core::Limits;
 
-use crate::encode::datum_size;
 use crate::encoding::{DType, Encoding, ImageKind};
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem, list_empty};
 use crate::frame::{ArrayFrame, Items, len_u64, parse_pil};
 use crate::json;
 use crate::text::{is_decimal_text, is_integer_text, not_a_number, parse_float_text, text};
@@ -79,7 +78,7 @@ pub fn decode<'a>(
         Encoding::JpegArray { .. } => {
             let items = Items::parse(datum, false)?;
             if items.len() == 0 {
-                return Err(MdsError::ListEmpty);
+                return Err(list_empty());
             }
             Value::Images(images(ImageKind::Jpeg, items, limits)?)
         }
@@ -95,9 +94,12 @@ pub fn decode<'a>(
 
 /// Returns the bytes of a number of fixed size.
 fn number<const N: usize>(encoding: &Encoding, datum: &[u8]) -> Result<[u8; N], MdsError> {
-    datum
-        .try_into()
-        .map_err(|_| datum_size(encoding, N as u64, datum))
+    datum.try_into().map_err(|_| {
+        let found = datum.len();
+        MdsProblem::Size.because(format!(
+            "a datum of encoding `{encoding}` has {found} bytes instead of {N}"
+        ))
+    })
 }
 
 fn image(kind: ImageKind, bytes: &[u8]) -> Result<Image<'_>, MdsError> {
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
     use crate::testdata::{encodings, lines, unhex};
     use crate::value::PilFrame;
-    use crate::{check_datum, encode_jpeg_array, encode_list, encode_pil, ndarray_header};
+    use crate::{check_datum, encode_jpeg_array, encode_list, ndarray_header};
 
     fn decoded<'a>(encoding: &str, datum: &'a [u8]) -> Result<Value<'a>, MdsError> {
         decode(&encoding.parse().unwrap(), datum, &Limits::default())
@@ -196,7 +198,12 @@ mod tests {
                 height,
                 mode,
                 raw,
-            }) => encode_pil(width, height, mode, raw, out).unwrap(),
+            }) => {
+                for word in [width, height, u32::try_from(mode.len()).unwrap()] {
+                    out.extend(word.to_le_bytes());
+                }
+                out.extend_from_slice(&[mode.as_bytes(), raw].concat());
+            }
             None => out.extend_from_slice(image.bytes),
         }
     }
@@ -727,7 +734,7 @@ mod tests {
             prop_assert_eq!(images.iter().map(|image| image.bytes).collect::<Vec<_>>(), slices.clone());
             datum.clear();
             match encode_jpeg_array(&slices, &mut datum) {
-                Err(error) => prop_assert!(items.is_empty() && error == MdsError::ListEmpty),
+                Err(error) => prop_assert!(items.is_empty() && error == list_empty()),
                 Ok(()) => {
                     let Ok(Value::Images(images)) = decoded("jpegarray", &datum) else { panic!() };
                     prop_assert_eq!(images.iter().map(|image| image.bytes).collect::<Vec<_>>(), slices);

@@ -2,13 +2,11 @@
 
 use shardmill_core::Limits;
 
+use crate::decode::decode;
 use crate::encoding::{DType, Encoding, ImageKind};
-use crate::error::{MdsError, MdsProblem, array_empty};
-use crate::frame::{ArrayFrame, Items, check_pixels, len_u64, parse_pil};
-use crate::text::{
-    check_digits, integer_digits, is_decimal_text, not_a_number, parse_float_text, text,
-};
-use crate::value::PilFrame;
+use crate::error::{MdsError, MdsProblem, array_empty, list_empty};
+use crate::text::{check_digits, integer_digits, text};
+use crate::value::{Image, Value};
 use crate::{json, limits};
 
 /// Appends the header of an array: the code of its type, if one is given, and its shape. Omit the type if the encoding
@@ -42,13 +40,6 @@ pub fn ndarray_header(
         out.extend(dim.to_le_bytes().into_iter().take(width));
     }
     Ok(())
-}
-
-/// Builds the error for a datum whose length differs from the fixed one of its encoding.
-pub(crate) fn datum_size(encoding: &Encoding, needed: u64, datum: &[u8]) -> MdsError {
-    let found = datum.len();
-    let reason = format!("a datum of encoding `{encoding}` has {found} bytes instead of {needed}");
-    MdsProblem::Size.because(reason)
 }
 
 fn u32_of(what: &'static str, value: usize) -> Result<u32, MdsError> {
@@ -88,7 +79,7 @@ fn push_items(reserved: bool, items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), 
 /// unchanged.
 pub fn encode_jpeg_array(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), MdsError> {
     if items.is_empty() {
-        return Err(MdsError::ListEmpty);
+        return Err(list_empty());
     }
     push_items(false, items, out)
 }
@@ -102,36 +93,7 @@ pub fn encode_list(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), MdsError> {
     push_items(true, items, out)
 }
 
-/// Appends a `pil` image of `width` by `height` pixels. `raw` has rows from the top with interleaved pixels, as
-/// returned by PIL's `tobytes` for that mode.
-///
-/// # Errors
-///
-/// A mode that PIL does not have, or a number of bytes that does not match the size. `out` is then unchanged.
-pub fn encode_pil(
-    width: u32,
-    height: u32,
-    mode: &str,
-    raw: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), MdsError> {
-    check_pixels(&PilFrame {
-        width,
-        height,
-        mode,
-        raw,
-    })?;
-    let mode_bytes = u32_of("the length of a mode name", mode.len())?;
-    out.reserve(12 + mode.len() + raw.len());
-    for word in [width, height, mode_bytes] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    out.extend_from_slice(mode.as_bytes());
-    out.extend_from_slice(raw);
-    Ok(())
-}
-
-/// Checks that every reader can decode a datum, without copying any of it.
+/// Checks that every reader can decode a datum.
 ///
 /// Stricter than [`decode`](crate::decode()) in two points. A `jpeg` or `png` must begin with the magic bytes of its
 /// format; the rest is not checked. An integer in text form, in `str_int` or JSON, may have at most as many digits as
@@ -141,61 +103,28 @@ pub fn encode_pil(
 ///
 /// [`MdsError`], of kind `Corrupt`, as for [`decode`](crate::decode()).
 pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result<(), MdsError> {
-    Limits::check("sample-bytes", len_u64(datum), limits.sample_bytes)
-        .map_err(MdsError::ValueLimit)?;
     match encoding {
-        Encoding::Bytes | Encoding::Pkl => Ok(()),
-        Encoding::Str => text(encoding, datum).map(drop),
-        Encoding::Int | Encoding::Number(_) => {
-            let needed = encoding.fixed_size().unwrap_or(0);
-            if len_u64(datum) != needed {
-                return Err(datum_size(encoding, needed, datum));
-            }
-            Ok(())
-        }
-        Encoding::NdArray { dtype, shape } => {
-            ArrayFrame::parse(*dtype, shape.as_deref(), datum, limits).map(drop)
-        }
-        Encoding::StrInt => {
-            let digits = integer_digits(text(encoding, datum)?);
-            check_digits(
-                encoding,
-                digits.ok_or_else(|| not_a_number(encoding, datum))?,
-            )
-        }
-        Encoding::StrFloat => match parse_float_text(text(encoding, datum)?) {
-            Some(_) => Ok(()),
-            None => Err(not_a_number(encoding, datum)),
-        },
-        Encoding::StrDecimal => match is_decimal_text(text(encoding, datum)?) {
-            true => Ok(()),
-            false => Err(not_a_number(encoding, datum)),
-        },
-        Encoding::Image(kind) => check_image(*kind, datum),
-        Encoding::JpegArray { .. } => {
-            let mut items = Items::parse(datum, false)?;
-            if items.len() == 0 {
-                return Err(MdsError::ListEmpty);
-            }
-            items.try_for_each(|item| check_image(ImageKind::Jpeg, item))
-        }
-        Encoding::List(kind) => {
-            Items::parse(datum, true)?.try_for_each(|item| check_image(*kind, item))
-        }
         Encoding::Json => {
+            Limits::check("sample-bytes", datum.len() as u64, limits.sample_bytes)
+                .map_err(MdsError::ValueLimit)?;
             text(encoding, datum)?;
-            let scan = json::scan(datum, limits)?;
-            check_digits(encoding, scan.longest_integer_digits)
+            check_digits(encoding, json::scan(datum, limits)?)
         }
+        _ => match decode(encoding, datum, limits)? {
+            Value::BigInt(digits) => check_digits(encoding, integer_digits(digits).unwrap_or(0)),
+            Value::Image(image) => check_image(&image),
+            Value::Images(images) => images.iter().try_for_each(check_image),
+            _ => Ok(()),
+        },
     }
 }
 
 const JPEG_MAGIC: &[u8] = &[0xff, 0xd8, 0xff];
 const PNG_MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-fn check_image(kind: ImageKind, bytes: &[u8]) -> Result<(), MdsError> {
+fn check_image(Image { kind, bytes, .. }: &Image<'_>) -> Result<(), MdsError> {
     let magic = match kind {
-        ImageKind::Pil => return parse_pil(bytes).map(drop),
+        ImageKind::Pil => return Ok(()),
         ImageKind::Jpeg => JPEG_MAGIC,
         ImageKind::Png => PNG_MAGIC,
     };
@@ -266,16 +195,6 @@ mod tests {
         out.clear();
         encode_list(&[b"AA"], &mut out).unwrap();
         assert_eq!(out, b"\0\0\0\0\x01\0\0\0\x02\0\0\0AA");
-        out.clear();
-        encode_pil(2, 1, "RGB", &[1, 2, 3, 1, 2, 3], &mut out).unwrap();
-        assert_eq!(
-            out,
-            b"\x02\0\0\0\x01\0\0\0\x03\0\0\0RGB\x01\x02\x03\x01\x02\x03"
-        );
-        for (mode, raw) in [("RGB", &[0; 5][..]), ("nope", &[0; 6])] {
-            assert!(encode_pil(2, 1, mode, raw, &mut out).is_err());
-        }
-        assert_eq!(out.len(), 21);
     }
 
     fn checked(encoding: &str, datum: &[u8]) -> Result<(), MdsError> {

@@ -157,64 +157,55 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Parses a name without parameters.
-    pub(crate) fn plain(name: &str) -> Option<Self> {
-        Some(match name {
-            "bytes" => Self::Bytes,
-            "str" => Self::Str,
-            "int" => Self::Int,
-            "ndarray" => Self::NdArray {
+    /// The encodings without parameters, with the 28 names of the format.
+    const PLAIN: [(&'static str, Self); 28] = [
+        ("bytes", Self::Bytes),
+        ("str", Self::Str),
+        ("int", Self::Int),
+        (
+            "ndarray",
+            Self::NdArray {
                 dtype: None,
                 shape: None,
             },
-            "str_int" => Self::StrInt,
-            "str_float" => Self::StrFloat,
-            "str_decimal" => Self::StrDecimal,
-            "pil" => Self::Image(ImageKind::Pil),
-            "jpeg" => Self::Image(ImageKind::Jpeg),
-            "png" => Self::Image(ImageKind::Png),
-            "jpeg_array" => Self::JpegArray { underscore: true },
-            "jpegarray" => Self::JpegArray { underscore: false },
-            "list[pil]" => Self::List(ImageKind::Pil),
-            "list[jpeg]" => Self::List(ImageKind::Jpeg),
-            "list[png]" => Self::List(ImageKind::Png),
-            "pkl" => Self::Pkl,
-            "json" => Self::Json,
-            _ => Self::Number(DType::from_name(name)?),
-        })
+        ),
+        ("uint8", Self::Number(DType::U8)),
+        ("uint16", Self::Number(DType::U16)),
+        ("uint32", Self::Number(DType::U32)),
+        ("uint64", Self::Number(DType::U64)),
+        ("int8", Self::Number(DType::I8)),
+        ("int16", Self::Number(DType::I16)),
+        ("int32", Self::Number(DType::I32)),
+        ("int64", Self::Number(DType::I64)),
+        ("float16", Self::Number(DType::F16)),
+        ("float32", Self::Number(DType::F32)),
+        ("float64", Self::Number(DType::F64)),
+        ("str_int", Self::StrInt),
+        ("str_float", Self::StrFloat),
+        ("str_decimal", Self::StrDecimal),
+        ("pil", Self::Image(ImageKind::Pil)),
+        ("jpeg", Self::Image(ImageKind::Jpeg)),
+        ("jpeg_array", Self::JpegArray { underscore: true }),
+        ("jpegarray", Self::JpegArray { underscore: false }),
+        ("png", Self::Image(ImageKind::Png)),
+        ("list[pil]", Self::List(ImageKind::Pil)),
+        ("list[jpeg]", Self::List(ImageKind::Jpeg)),
+        ("list[png]", Self::List(ImageKind::Png)),
+        ("pkl", Self::Pkl),
+        ("json", Self::Json),
+    ];
+
+    /// Returns the 28 names of the format, without parameters.
+    #[must_use]
+    pub fn names() -> [&'static str; 28] {
+        Self::PLAIN.map(|(name, _)| name)
     }
 
-    /// The 28 names of the format, without parameters.
-    pub const NAMES: [&'static str; 28] = [
-        "bytes",
-        "str",
-        "int",
-        "ndarray",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "str_int",
-        "str_float",
-        "str_decimal",
-        "pil",
-        "jpeg",
-        "jpeg_array",
-        "jpegarray",
-        "png",
-        "list[pil]",
-        "list[jpeg]",
-        "list[png]",
-        "pkl",
-        "json",
-    ];
+    /// Parses a name without parameters.
+    pub(crate) fn plain(name: &str) -> Option<Self> {
+        let mut all = Self::PLAIN.into_iter();
+        all.find_map(|(known, encoding)| (known == name).then_some(encoding))
+    }
 
     /// Returns the size in bytes of every datum, if the encoding fixes it; `None` if each datum has its own length.
     ///
@@ -232,24 +223,8 @@ impl Encoding {
                     .iter()
                     .fold(dtype.size_bytes(), |size, dim| size.saturating_mul(*dim)),
             ),
-            Self::Bytes
-            | Self::Str
-            | Self::NdArray { .. }
-            | Self::StrInt
-            | Self::StrFloat
-            | Self::StrDecimal
-            | Self::Image(_)
-            | Self::JpegArray { .. }
-            | Self::List(_)
-            | Self::Pkl
-            | Self::Json => None,
+            _ => None,
         }
-    }
-
-    /// Returns whether reading a value can run code from the data.
-    #[must_use]
-    pub const fn is_unsafe(&self) -> bool {
-        matches!(self, Self::Pkl)
     }
 }
 
@@ -268,12 +243,8 @@ impl fmt::Display for Encoding {
                 Ok(())
             }
             plain => {
-                let mut names = Self::NAMES.into_iter();
-                f.write_str(
-                    names
-                        .find(|name| Self::plain(name).as_ref() == Some(plain))
-                        .unwrap_or_default(),
-                )
+                let found = Self::PLAIN.into_iter().find(|(_, known)| known == plain);
+                f.write_str(found.map_or("", |(name, _)| name))
             }
         }
     }

@@ -37,6 +37,8 @@ shardmill_core::problems! {
         EncodingShape => (Unsupported, "encoding-shape", "write the shape as in ndarray:uint8:28,28"),
         /// A name that is not an encoding of the JSON and XSV formats.
         TextEncoding => (Unsupported, "encoding-unknown", "columns of this format are str, int or float"),
+        /// No columns: samples would have no bytes, and the original reader cannot read them.
+        NoColumns => (InvalidInput, "config-no-columns"),
         /// Two columns with the same name.
         DuplicateColumn => (InvalidInput, "config-duplicate-column", "rename the column"),
         /// A separator that cannot separate values, that differs from the fixed one, or that the format does not have.
@@ -69,20 +71,43 @@ shardmill_core::problems! {
         ImageMode => (Corrupt, "image-mode"),
         /// A `pil` image that ends within its header, or whose size does not match its bytes.
         ImageFrame => (Corrupt, "image-frame"),
-        /// A list that ends within its header, does not match its lengths, or does not start with 0.
+        /// A list that ends within its header, does not match its lengths, or does not start with 0; a JPEG array without
+        /// images.
         List => (Corrupt, "list-frame"),
+        /// A text that is not JSON.
+        JsonSyntax => (Corrupt, "json-syntax"),
+        /// A JSON object with a repeated key, of which readers keep only one.
+        JsonKeyTwice => (Corrupt, "json-syntax", "let each key be there once: readers keep one of the values"),
+        /// No bytes, or only whitespace.
+        IndexEmpty => (Corrupt, "index-empty", "fetch the index again, or rebuild it from the shards"),
         /// Anything but JSON text in UTF-8.
         NotJson => (Corrupt, "index-not-json"),
         /// JSON that is truncated.
         IndexTruncated => (Corrupt, "index-truncated", "fetch the index again, or rebuild it from the shards"),
         /// Bytes after the JSON.
         Trailing => (Corrupt, "index-trailing"),
+        /// A value of the wrong type, or one that does not match another field.
+        Field => (Corrupt, "index-field"),
+        /// A key that this format does not have. The original reader refuses it, too.
+        UnknownField => (Corrupt, "index-unknown-field"),
+        /// A missing key.
+        MissingField => (Corrupt, "index-missing-field", "if this is no index of MDS or WebDataset, give the kind of the source with --from, such as litdata or parquet"),
+        /// A repeated key, whose value depends on the reader.
+        DuplicateField => (Corrupt, "index-duplicate-field"),
+        /// Columns that contradict each other.
+        Columns => (Corrupt, "index-columns"),
         /// A version other than 2.
         Version => (Unsupported, "index-version"),
         /// A file that belongs to two shards, or twice to one shard.
         DuplicateShard => (Corrupt, "index-duplicate-shard"),
         /// More samples than 32 bits can count.
         TooManySamples => (InvalidInput, "shard-too-many-samples", "set a size limit for shards"),
+        /// More bytes than 32-bit offsets can address.
+        ShardTooLarge => (InvalidInput, "shard-too-large", "set a size limit for shards"),
+        /// A shard without the `.meta` file that its format needs.
+        NoMeta => (InvalidInput, "shard-meta"),
+        /// A sample number beyond the end of the shard.
+        NoSample => (InvalidInput, "sample-range"),
         /// A header or `.meta` file of a format that does not have one.
         Part => (Corrupt, "shard-format"),
         /// A file whose length differs from the index.
@@ -112,7 +137,7 @@ shardmill_core::problems! {
 
 impl MdsProblem {
     /// Builds the error with this problem.
-    pub(crate) fn because(self, reason: impl Into<String>) -> MdsError {
+    pub fn because(self, reason: impl Into<String>) -> MdsError {
         MdsError::Input {
             problem: self,
             reason: reason.into(),
@@ -156,55 +181,18 @@ pub enum MdsError {
     )]
     UnknownDtype { encoding: String, dtype: String },
 
-    // Configurations to write.
-    /// No columns: samples would have no bytes, and the original reader cannot read them.
-    #[error("there are no columns")]
-    NoColumns,
-
     // Values.
     /// A value exceeds a limit.
     #[error("{_0}")]
     ValueLimit(LimitExceeded),
-    /// A JPEG array without images, which the original reader cannot read.
-    #[error("a jpeg_array has no images")]
-    ListEmpty,
-    /// A text that is not JSON.
-    #[error("a JSON text has {} at byte {offset} where {expected} should be", Found(*found))]
-    JsonSyntax {
-        offset: u64,
-        expected: &'static str,
-        /// The byte at the offset; `None` at the end of the text.
-        found: Option<u8>,
-    },
-    /// A JSON object with a repeated key, of which readers keep only one.
-    #[error("a JSON object has the key `{}` twice", escape(key))]
-    JsonKeyTwice { key: String },
 
     // Indexes, and configs in shards.
-    /// No bytes, or only whitespace.
-    #[error("the index is empty")]
-    IndexEmpty,
     /// Reading the bytes failed.
     #[error("the index cannot be read: {reason}")]
     Read { kind: ErrorKind, reason: String },
     /// An error at a position in an index, or in the config of a shard.
     #[error("{problem}")]
     At { place: Place, problem: Box<Self> },
-    /// A value of the wrong type, or one that does not match another field.
-    #[error("{_0}")]
-    Field(String),
-    /// A key that this format does not have. The original reader refuses it, too.
-    #[error("the field is unknown")]
-    UnknownField,
-    /// A missing key.
-    #[error("the field is missing")]
-    MissingField,
-    /// A repeated key, whose value depends on the reader.
-    #[error("the field occurs twice")]
-    DuplicateField,
-    /// Columns that contradict each other.
-    #[error("{_0}")]
-    Columns(String),
     /// A shard format that does not exist.
     #[error(transparent)]
     Format(#[from] ParseFormatError),
@@ -223,12 +211,6 @@ pub enum MdsError {
     Limit(#[from] LimitExceeded),
 
     // Shards.
-    /// More bytes than 32-bit offsets can address.
-    #[error("the shard would have {bytes} bytes, but its offsets end at 4294967295")]
-    ShardTooLarge { bytes: u64 },
-    /// A shard without the `.meta` file that its format needs.
-    #[error("the .meta file of the shard is missing")]
-    NoMeta,
     /// A sample that is not valid.
     #[error("sample {sample} {reason}")]
     Sample {
@@ -240,9 +222,6 @@ pub enum MdsError {
     /// A config in the shard that is not valid.
     #[error("the config in the shard is wrong{}: {problem}", config_place(problem))]
     ShardConfig { problem: Box<Self> },
-    /// A sample number beyond the end of the shard.
-    #[error("there is no sample {sample} in a shard of {samples}")]
-    NoSample { sample: u64, samples: u64 },
     /// An MDS sample that ends within the value of a column.
     #[error(
         "column `{}` of sample {sample} needs {needed} bytes, but {left} are left",
@@ -275,6 +254,11 @@ pub(crate) fn array_empty(shape: &[u64]) -> MdsError {
     ))
 }
 
+/// Builds the error for a JPEG array without images, which the original reader cannot read.
+pub(crate) fn list_empty() -> MdsError {
+    MdsProblem::List.because("a jpeg_array has no images")
+}
+
 /// Builds the error for an index that is not JSON.
 pub(crate) fn not_json(reason: impl fmt::Display) -> MdsError {
     MdsProblem::NotJson.because(format!("the index is not JSON: {reason}"))
@@ -283,19 +267,6 @@ pub(crate) fn not_json(reason: impl fmt::Display) -> MdsError {
 /// Formats a byte count that may be beyond 64 bits.
 pub(crate) fn needed_bytes(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "more than 2^64".to_owned(), |bytes| bytes.to_string())
-}
-
-/// Displays a byte of a JSON text, or its end.
-struct Found(Option<u8>);
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(byte) if byte.is_ascii_graphic() => write!(f, "`{}`", char::from(byte)),
-            Some(byte) => write!(f, "byte 0x{byte:02x}"),
-            None => f.write_str("its end"),
-        }
-    }
 }
 
 /// Returns where in a config a problem is, for a message.
@@ -315,6 +286,21 @@ impl MdsError {
         }
     }
 
+    /// Builds the error for a shard of more bytes than its offsets can address.
+    #[must_use]
+    pub fn shard_too_large(bytes: u64) -> Self {
+        let reason =
+            format!("the shard would have {bytes} bytes, but its offsets end at 4294967295");
+        MdsProblem::ShardTooLarge.because(reason)
+    }
+
+    /// Builds the error for a JSON object with a repeated key.
+    #[must_use]
+    pub fn json_key_twice(key: &str) -> Self {
+        let reason = format!("a JSON object has the key `{}` twice", escape(key));
+        MdsProblem::JsonKeyTwice.because(reason)
+    }
+
     /// Adds the position in an index or a config.
     pub(crate) fn at(self, place: Place) -> Self {
         Self::At {
@@ -332,9 +318,6 @@ impl Diagnostic for MdsError {
             | Self::UnknownDtype { .. }
             | Self::Format(_)
             | Self::Limit(_) => ErrorKind::Unsupported,
-            Self::NoColumns | Self::ShardTooLarge { .. } | Self::NoMeta | Self::NoSample { .. } => {
-                ErrorKind::InvalidInput
-            }
             Self::Read { kind, .. } => *kind,
             Self::Codec(problem) => problem.kind(),
             Self::At { problem, .. }
@@ -349,24 +332,12 @@ impl Diagnostic for MdsError {
             Self::Input { problem, .. } | Self::Sample { problem, .. } => problem.facts().1,
             Self::UnknownEncoding { .. } => "encoding-unknown",
             Self::UnknownDtype { .. } => "encoding-dtype",
-            Self::NoColumns => "config-no-columns",
-            Self::ListEmpty => "list-frame",
-            Self::JsonSyntax { .. } | Self::JsonKeyTwice { .. } => "json-syntax",
-            Self::IndexEmpty => "index-empty",
             Self::Read { .. } => "io",
-            Self::Field(_) => "index-field",
-            Self::UnknownField => "index-unknown-field",
-            Self::MissingField => "index-missing-field",
-            Self::DuplicateField => "index-duplicate-field",
-            Self::Columns(_) => "index-columns",
             Self::Format(_) => "index-format",
             Self::Codec(problem) => problem.id(),
             Self::Path { problem, .. } => problem.id(),
             Self::Limit(problem) | Self::ValueLimit(problem) => problem.id(),
-            Self::ShardTooLarge { .. } => "shard-too-large",
-            Self::NoMeta => "shard-meta",
             Self::ShardConfig { .. } => "shard-config",
-            Self::NoSample { .. } => "sample-range",
             Self::SampleEnd { .. } => "sample-truncated",
             Self::At { problem, .. } | Self::Value { problem, .. } => problem.id(),
         }
@@ -377,30 +348,22 @@ impl Diagnostic for MdsError {
     }
 
     fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::Input { problem, .. } => problem.facts().2?,
-            Self::UnknownEncoding { .. } => {
-                return Some(format!("the encodings are {}", Encoding::NAMES.join(", ")));
-            }
+        match self {
+            Self::Input { problem, .. } => problem.facts().2.map(str::to_owned),
+            Self::UnknownEncoding { .. } => Some(format!(
+                "the encodings are {}",
+                Encoding::names().join(", ")
+            )),
             Self::UnknownDtype { .. } => {
                 let names = DType::ALL.map(DType::name);
-                return Some(format!("the number types are {}", names.join(", ")));
+                Some(format!("the number types are {}", names.join(", ")))
             }
-            Self::Limit(problem) | Self::ValueLimit(problem) => return Some(problem.hint()),
-            Self::Codec(problem) => return problem.hint(),
+            Self::Limit(problem) | Self::ValueLimit(problem) => Some(problem.hint()),
+            Self::Codec(problem) => problem.hint(),
             Self::At { problem, .. }
             | Self::ShardConfig { problem }
-            | Self::Value { problem, .. } => return problem.hint(),
-            Self::JsonKeyTwice { .. } => {
-                "let each key be there once: readers keep one of the values"
-            }
-            Self::MissingField => {
-                "if this is no index of MDS or WebDataset, give the kind of the source with --from, such as litdata or parquet"
-            }
-            Self::IndexEmpty => "fetch the index again, or rebuild it from the shards",
-            Self::ShardTooLarge { .. } => "set a size limit for shards",
-            _ => return None,
-        };
-        Some(hint.to_owned())
+            | Self::Value { problem, .. } => problem.hint(),
+            _ => None,
+        }
     }
 }

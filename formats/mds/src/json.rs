@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use shardmill_core::Limits;
 
 use crate::encoding::Encoding;
-use crate::error::MdsError;
+use crate::error::{MdsError, MdsProblem};
 use crate::text::{check_digits, plain_run, text};
 
 /// Checks that a text is JSON as CPython's `json.loads` reads it: UTF-8 without a byte order mark. In addition to
 /// standard JSON, it accepts `NaN`, `Infinity`, `-Infinity` and escaped lone surrogates. Keys may repeat; the last
 /// value counts.
 ///
-/// It makes one pass over the text without recursion, and uses one bit of memory for each level of nesting.
+/// It makes one pass over the text without recursion, and uses one byte of memory for each level of nesting.
 ///
 /// # Errors
 ///
@@ -30,71 +30,32 @@ pub fn check_json(json: &[u8], limits: &Limits) -> Result<(), MdsError> {
 /// # Errors
 ///
 /// [`MdsError`]: those of [`check_json`], an integer with too many digits for Python, and
-/// [`JsonKeyTwice`](MdsError::JsonKeyTwice).
+/// [`JsonKeyTwice`](MdsProblem::JsonKeyTwice).
 pub fn check_new_json(json: &[u8], limits: &Limits) -> Result<(), MdsError> {
     Limits::check("sample-bytes", json.len() as u64, limits.sample_bytes)
         .map_err(MdsError::ValueLimit)?;
     text(&Encoding::Json, json)?;
-    let scan = scanned(json, limits, Some(Vec::new()))?;
-    check_digits(&Encoding::Json, scan.longest_integer_digits)
+    let longest = scanned(json, limits, Some(Vec::new()))?;
+    check_digits(&Encoding::Json, longest)
 }
 
-/// Facts about a scanned text.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scan {
-    /// The digits of the longest number without fraction or exponent.
-    pub longest_integer_digits: u64,
-}
-
-/// Scans bytes that are known to be UTF-8, as [`check_json`] does.
-pub(crate) fn scan(json: &[u8], limits: &Limits) -> Result<Scan, MdsError> {
+/// Scans bytes that are known to be UTF-8, as [`check_json`] does. Returns the digits of the longest number without
+/// fraction or exponent.
+pub(crate) fn scan(json: &[u8], limits: &Limits) -> Result<u64, MdsError> {
     scanned(json, limits, None)
 }
 
-fn scanned(json: &[u8], limits: &Limits, keys: Option<Vec<Keys>>) -> Result<Scan, MdsError> {
+fn scanned(json: &[u8], limits: &Limits, keys: Option<Vec<Keys>>) -> Result<u64, MdsError> {
     let mut scanner = Scanner {
         json,
         at: 0,
-        open: Nesting::default(),
+        open: Vec::new(),
         keys,
         limits,
-        seen: Scan::default(),
+        longest_integer_digits: 0,
     };
     scanner.document()?;
-    Ok(scanner.seen)
-}
-
-/// Which brackets are open, with one bit for each: the file determines the depth, so a level must cost little memory.
-#[derive(Default)]
-struct Nesting {
-    depth: u64,
-    /// The innermost 64 levels, innermost in the lowest bit; a set bit means an object.
-    innermost: u64,
-    /// The outer levels, 64 in each word.
-    outer: Vec<u64>,
-}
-
-impl Nesting {
-    fn push(&mut self, object: bool) {
-        if self.depth > 0 && self.depth.is_multiple_of(64) {
-            self.outer.push(self.innermost);
-        }
-        self.depth += 1;
-        self.innermost = (self.innermost << 1) | u64::from(object);
-    }
-
-    fn pop(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-        self.innermost >>= 1;
-        if self.depth > 0 && self.depth.is_multiple_of(64) {
-            self.innermost = self.outer.pop().unwrap_or(0);
-        }
-    }
-
-    /// Returns whether the innermost open bracket is that of an object; `None` outside all brackets.
-    fn in_object(&self) -> Option<bool> {
-        (self.depth > 0).then_some(self.innermost & 1 == 1)
-    }
+    Ok(scanner.longest_integer_digits)
 }
 
 /// What may follow.
@@ -113,11 +74,12 @@ type Keys = BTreeSet<Vec<u8>>;
 struct Scanner<'a> {
     json: &'a [u8],
     at: usize,
-    open: Nesting,
+    /// The open brackets; true for that of an object.
+    open: Vec<bool>,
     /// The keys of the open objects, if they have to be checked.
     keys: Option<Vec<Keys>>,
     limits: &'a Limits,
-    seen: Scan,
+    longest_integer_digits: u64,
 }
 
 impl Scanner<'_> {
@@ -136,11 +98,15 @@ impl Scanner<'_> {
     }
 
     fn error<T>(&self, expected: &'static str) -> Result<T, MdsError> {
-        Err(MdsError::JsonSyntax {
-            offset: self.at as u64,
-            expected,
-            found: self.peek(),
-        })
+        let (offset, found) = (self.at, self.peek());
+        let found = match found {
+            Some(byte) if byte.is_ascii_graphic() => format!("`{}`", char::from(byte)),
+            Some(byte) => format!("byte 0x{byte:02x}"),
+            None => "its end".to_owned(),
+        };
+        Err(MdsProblem::JsonSyntax.because(format!(
+            "a JSON text has {found} at byte {offset} where {expected} should be"
+        )))
     }
 
     fn skip_blanks(&mut self) {
@@ -154,10 +120,10 @@ impl Scanner<'_> {
         loop {
             self.skip_blanks();
             next = match next {
-                Next::AfterValue => match self.open.in_object() {
+                Next::AfterValue => match self.open.last() {
                     None if self.at == self.json.len() => return Ok(()),
                     None => return self.error("the end of the text"),
-                    Some(object) => self.after_item(object)?,
+                    Some(object) => self.after_item(*object)?,
                 },
                 Next::Key => self.key("a key in quotes")?,
                 Next::KeyOrClose => match self.peek() {
@@ -175,12 +141,11 @@ impl Scanner<'_> {
 
     fn close(&mut self) -> Next {
         self.at += 1;
-        if let Some(keys) = &mut self.keys
-            && self.open.in_object() == Some(true)
+        if self.open.pop() == Some(true)
+            && let Some(keys) = &mut self.keys
         {
             keys.pop();
         }
-        self.open.pop();
         Next::AfterValue
     }
 
@@ -227,9 +192,7 @@ impl Scanner<'_> {
         };
         match keys.replace(key) {
             None => Ok(()),
-            Some(twice) => Err(MdsError::JsonKeyTwice {
-                key: String::from_utf8_lossy(&twice).into_owned(),
-            }),
+            Some(twice) => Err(MdsError::json_key_twice(&String::from_utf8_lossy(&twice))),
         }
     }
 
@@ -237,7 +200,8 @@ impl Scanner<'_> {
         const WORDS: [&[u8]; 5] = [b"null", b"true", b"false", b"NaN", b"Infinity"];
         match self.peek() {
             Some(bracket @ (b'{' | b'[')) => {
-                Limits::check("json-depth", self.open.depth + 1, self.limits.json_depth)
+                let depth = self.open.len() as u64 + 1;
+                Limits::check("json-depth", depth, self.limits.json_depth)
                     .map_err(MdsError::ValueLimit)?;
                 let object = bracket == b'{';
                 self.at += 1;
@@ -303,7 +267,7 @@ impl Scanner<'_> {
             self.digits()?;
         }
         if integer {
-            self.seen.longest_integer_digits = self.seen.longest_integer_digits.max(digits as u64);
+            self.longest_integer_digits = self.longest_integer_digits.max(digits as u64);
         }
         Ok(())
     }
@@ -446,8 +410,7 @@ mod tests {
             (r#"{"\ud800": 1, "\ud800": 2}"#, r#""\ud800""#),
         ] {
             let error = check(json).unwrap_err();
-            let key = key.to_owned();
-            assert_eq!(error, MdsError::JsonKeyTwice { key }, "{json}");
+            assert_eq!(error, MdsError::json_key_twice(key), "{json}");
             assert_eq!(error.id(), "json-syntax");
             assert_eq!(
                 super::check_json(json.as_bytes(), &Limits::default()),
@@ -513,8 +476,11 @@ mod tests {
             ("\"123\"", 0),
             ("0", 1),
         ] {
-            let scan = scan(json.as_bytes(), &Limits::default()).unwrap();
-            assert_eq!(scan.longest_integer_digits, digits, "{json}");
+            assert_eq!(
+                scan(json.as_bytes(), &Limits::default()),
+                Ok(digits),
+                "{json}"
+            );
         }
     }
 

@@ -56,15 +56,6 @@ impl ShardConfig {
             ..Self::clone(self)
         })
     }
-
-    /// Returns the number of bytes before the first value of an MDS sample: four for each column of variable length.
-    #[must_use]
-    pub fn head_bytes(&self) -> usize {
-        let columns = self.mds_columns().map_or(&[][..], Vec::as_slice).iter();
-        4 * columns
-            .filter(|column| column.encoding.fixed_size().is_none())
-            .count()
-    }
 }
 
 impl ShardEntry {
@@ -105,7 +96,7 @@ impl ShardEntry {
 /// # Errors
 ///
 /// Errors of [`ShardView::open`] for one of the files; [`MdsProblem::SampleHead`];
-/// [`MdsError::ShardTooLarge`]; [`MdsProblem::Part`] for a shard without late columns.
+/// [`MdsProblem::ShardTooLarge`]; [`MdsProblem::Part`] for a shard without late columns.
 pub fn join_shard(
     entry: &ShardEntry,
     data: &[u8],
@@ -120,7 +111,7 @@ pub fn join_shard(
     let mut sizes = Vec::new();
     for at in 0..base.len() {
         let bytes = (base.sample(at)?.len() as u64).saturating_add(late.sample(at)?.len() as u64);
-        sizes.push(u32::try_from(bytes).map_err(|_| MdsError::ShardTooLarge { bytes })?);
+        sizes.push(u32::try_from(bytes).map_err(|_| MdsError::shard_too_large(bytes))?);
     }
     let config = Arc::new(ShardConfig {
         late: None,

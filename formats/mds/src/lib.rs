@@ -52,7 +52,7 @@ mod text;
 mod value;
 
 pub use decode::decode;
-pub use encode::{check_datum, encode_jpeg_array, encode_list, encode_pil, ndarray_header};
+pub use encode::{check_datum, encode_jpeg_array, encode_list, ndarray_header};
 pub use encoding::{DType, Encoding, ImageKind};
 pub use error::{MdsError, MdsProblem, Place};
 pub use half::f16;

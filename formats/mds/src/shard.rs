@@ -21,7 +21,7 @@ use crate::error::{MdsError, MdsProblem, no_part};
 ///
 /// # Errors
 ///
-/// [`MdsError::ShardTooLarge`] and [`MdsProblem::TooManySamples`] (`InvalidInput`) when a number does not fit 32 bits,
+/// [`MdsProblem::ShardTooLarge`] and [`MdsProblem::TooManySamples`] (`InvalidInput`) when a number does not fit 32 bits,
 /// where the original writer wraps around; [`MdsProblem::Part`] for another format. Nothing is appended then.
 pub fn encode_header(
     config: &ShardConfig,
@@ -79,7 +79,7 @@ fn encode_table(
     }
     if u32::try_from(offset).is_err() {
         out.truncate(start);
-        return Err(MdsError::ShardTooLarge { bytes: offset });
+        return Err(MdsError::shard_too_large(offset));
     }
     out.extend_from_slice(config_json.as_bytes());
     Ok(())

@@ -27,7 +27,7 @@ pub(crate) fn encodings() -> Vec<crate::Encoding> {
         "ndarray:int16:2,3",
         "ndarray:uint8:1",
     ];
-    crate::Encoding::NAMES
+    crate::Encoding::names()
         .iter()
         .chain(&arrays)
         .map(|name| name.parse().unwrap())

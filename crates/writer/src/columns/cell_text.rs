@@ -24,7 +24,7 @@ impl Unwritable {
     /// Converts the reason to a [`ValueReason`] for a value with `encoding`.
     pub(crate) fn reason(self, encoding: &str) -> ValueReason {
         match self {
-            Self::Key(key) => ValueReason::Datum(MdsError::JsonKeyTwice { key }),
+            Self::Key(key) => ValueReason::Datum(MdsError::json_key_twice(&key)),
             Self::Time(value) => ValueReason::Range {
                 value,
                 encoding: encoding.to_owned(),

@@ -1,6 +1,7 @@
 //! Builds an index from its parsed fields: checks which fields a format has, and that they agree with each other.
 
 use std::collections::HashMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use shardmill_codec::{Compression, HashAlgo};
@@ -10,10 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::entry::ShardEntry;
 use super::fields::{Files, RawConfig};
 use super::parser::Parser;
-use crate::config::{
-    Column, Layout, ShardConfig, TextColumn, TextEncoding, fixed_separator, is_json_blank,
-};
-use crate::encoding::Encoding;
+use crate::config::{Column, Layout, ShardConfig, fixed_separator, is_json_blank};
 use crate::error::{MdsError, MdsProblem, Place};
 use crate::shown::{parse_name, shorten};
 
@@ -25,18 +23,16 @@ impl RawConfig {
                 columns: self.mds_columns(parser)?,
             },
             Some(Format::Json) => Layout::Json {
-                columns: self.text_columns(parser)?,
+                columns: self.columns(parser, "encoding")?,
                 newline: self.newline(parser)?,
             },
             Some(format @ (Format::Csv | Format::Tsv | Format::Xsv)) => Layout::Xsv {
                 format,
-                columns: self.text_columns(parser)?,
+                columns: self.columns(parser, "encoding")?,
                 newline: self.newline(parser)?,
                 separator: self.separator(parser, format)?,
             },
-            None => {
-                return Err(MdsError::MissingField.at(parser.place_of("format")));
-            }
+            None => return Err(parser.missing("format")),
         };
         let at = |field| move |problem| MdsError::Codec(problem).at(parser.place_of(field));
         let compression = self
@@ -53,92 +49,78 @@ impl RawConfig {
         })
     }
 
-    fn columns_error(&self, parser: &Parser<'_>, problem: String) -> MdsError {
+    fn columns_error(&self, parser: &Parser<'_>, reason: String) -> MdsError {
         let field = if self.format == Some(Format::Json) {
             "columns"
         } else {
             "column_names"
         };
-        MdsError::Columns(problem).at(parser.place_of(field))
+        MdsProblem::Columns
+            .because(reason)
+            .at(parser.place_of(field))
     }
 
-    fn check_names(&self, parser: &Parser<'_>) -> Result<(), MdsError> {
+    /// Returns the columns, whose encodings are in the field called `field`.
+    fn columns<E: FromStr<Err = MdsError>>(
+        &self,
+        parser: &Parser<'_>,
+        field: &str,
+    ) -> Result<Vec<Column<E>>, MdsError> {
         let (names, encodings) = (self.names.len(), self.encodings.len());
         if names != encodings {
-            return Err(self.columns_error(
-                parser,
-                format!("there are {names} names, but {encodings} encodings"),
-            ));
+            let reason = format!("there are {names} names, but {encodings} encodings");
+            return Err(self.columns_error(parser, reason));
         }
         let mut sorted: Vec<&str> = self.names.iter().collect();
         sorted.sort_unstable();
-        let twice = sorted
+        if let Some((name, _)) = sorted
             .iter()
             .zip(sorted.iter().skip(1))
-            .find(|(a, b)| a == b);
-        match twice {
-            Some((name, _)) => {
-                let problem = format!("there are two columns `{}`", shorten(name));
-                Err(self.columns_error(parser, problem))
-            }
-            None => Ok(()),
+            .find(|(a, b)| a == b)
+        {
+            let reason = format!("there are two columns `{}`", shorten(name));
+            return Err(self.columns_error(parser, reason));
         }
+        let column = |(name, text): (&str, &str)| {
+            let encoding = parse_name(text).map_err(|problem: MdsError| {
+                let place = format!("{field} of column `{}`", shorten(name));
+                problem.at(parser.place_of(&place))
+            })?;
+            Ok(Column {
+                name: name.to_owned(),
+                encoding,
+            })
+        };
+        self.names
+            .iter()
+            .zip(self.encodings.iter())
+            .map(column)
+            .collect()
     }
 
     fn mds_columns(&self, parser: &Parser<'_>) -> Result<Vec<Column>, MdsError> {
-        self.check_names(parser)?;
-        let (names, sizes) = (self.names.len(), self.sizes.len());
+        let columns: Vec<Column> = self.columns(parser, "column_encodings")?;
+        let (names, sizes) = (columns.len(), self.sizes.len());
         if names != sizes {
-            return Err(self.columns_error(
-                parser,
-                format!("there are {names} names, but {sizes} sizes"),
-            ));
+            let reason = format!("there are {names} names, but {sizes} sizes");
+            return Err(self.columns_error(parser, reason));
         }
-        let mut columns = Vec::with_capacity(names);
-        for ((name, text), size) in self
-            .names
-            .iter()
-            .zip(self.encodings.iter())
-            .zip(&self.sizes)
-        {
-            let encoding: Encoding = parse_name(text).map_err(|problem: MdsError| {
-                let field = format!("column_encodings of column `{}`", shorten(name));
-                problem.at(parser.place_of(&field))
-            })?;
+        for (Column { name, encoding }, size) in columns.iter().zip(&self.sizes) {
             // COMPAT: to the original reader, a size of 0 means no size.
             let size = size.filter(|size| *size != 0);
             if size != encoding.fixed_size() {
                 let shown = |size: Option<u64>| {
                     size.map_or_else(|| "null".to_owned(), |size| size.to_string())
                 };
-                let problem = format!(
+                let reason = format!(
                     "column `{}` has size {}, but encoding `{encoding}` has size {}",
                     shorten(name),
                     shown(size),
                     shown(encoding.fixed_size()),
                 );
-                return Err(MdsError::Columns(problem).at(parser.place_of("column_sizes")));
+                let place = parser.place_of("column_sizes");
+                return Err(MdsProblem::Columns.because(reason).at(place));
             }
-            columns.push(Column {
-                name: name.to_owned(),
-                encoding,
-            });
-        }
-        Ok(columns)
-    }
-
-    fn text_columns(&self, parser: &Parser<'_>) -> Result<Vec<TextColumn>, MdsError> {
-        self.check_names(parser)?;
-        let mut columns = Vec::with_capacity(self.names.len());
-        for (name, text) in self.names.iter().zip(self.encodings.iter()) {
-            let encoding: TextEncoding = parse_name(text).map_err(|problem: MdsError| {
-                let field = format!("encoding of column `{}`", shorten(name));
-                problem.at(parser.place_of(&field))
-            })?;
-            columns.push(TextColumn {
-                name: name.to_owned(),
-                encoding,
-            });
         }
         Ok(columns)
     }
@@ -154,15 +136,15 @@ impl RawConfig {
             return Ok(self.newline.clone());
         }
         let newline = shorten(&self.newline);
-        let problem = format!("`{newline}` cannot end a line of this format");
-        Err(MdsError::Field(problem).at(parser.place_of("newline")))
+        let reason = format!("`{newline}` cannot end a line of this format");
+        Err(parser.wrong_field("newline", reason))
     }
 
     fn separator(&self, parser: &Parser<'_>, format: Format) -> Result<String, MdsError> {
         let separator = fixed_separator(format).unwrap_or(&self.separator);
         if separator.is_empty() {
-            let problem = "an empty text cannot separate values".to_owned();
-            return Err(MdsError::Field(problem).at(parser.place_of("separator")));
+            let reason = "an empty text cannot separate values";
+            return Err(parser.wrong_field("separator", reason));
         }
         Ok(separator.to_owned())
     }
@@ -174,10 +156,9 @@ pub(super) fn entry(
     config: Arc<ShardConfig>,
     files: Files,
 ) -> Result<ShardEntry, MdsError> {
-    let error = |field: &str, problem: String| MdsError::Field(problem).at(parser.place_of(field));
     let split = config.format().is_split();
     let Some(raw_data) = files.raw_data else {
-        return Err(MdsError::MissingField.at(parser.place_of("raw_data")));
+        return Err(parser.missing("raw_data"));
     };
     for (field, zip, needed) in [
         ("zip_data", &files.zip_data, true),
@@ -185,16 +166,12 @@ pub(super) fn entry(
     ] {
         match (&config.compression, zip) {
             (Some(compression), None) if needed => {
-                return Err(error(
-                    field,
-                    format!("it is null, but the compression is `{compression}`"),
-                ));
+                let reason = format!("it is null, but the compression is `{compression}`");
+                return Err(parser.wrong_field(field, reason));
             }
             (None, Some(_)) => {
-                return Err(error(
-                    field,
-                    "it is there, but the compression is null".to_owned(),
-                ));
+                let reason = "it is there, but the compression is null";
+                return Err(parser.wrong_field(field, reason));
             }
             _ => {}
         }
@@ -205,10 +182,8 @@ pub(super) fn entry(
         ("raw_data.bytes", raw_data.bytes),
     ] {
         if u32::try_from(value).is_err() {
-            return Err(error(
-                field,
-                format!("found {value}, but a shard counts to 4294967295"),
-            ));
+            let reason = format!("found {value}, but a shard counts to 4294967295");
+            return Err(parser.wrong_field(field, reason));
         }
     }
     let entry = ShardEntry {

@@ -34,7 +34,10 @@ impl Index {
     /// [`MdsError`]: `Corrupt` for an index that is damaged or contradicts itself; `Unsupported` for other versions,
     /// unknown names and exceeded limits.
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, MdsError> {
-        parse_index(json, limits)
+        let too_long = |problem| MdsError::Limit(problem).at(Place::default());
+        Limits::check("index-bytes", json.len() as u64, limits.index_bytes).map_err(too_long)?;
+        check_start(json)?;
+        run(&mut serde_json::Deserializer::from_slice(json), limits)
     }
 
     /// Reads an `index.json` from `reader` without keeping its text, which for a million shards is larger than the
@@ -44,33 +47,22 @@ impl Index {
     ///
     /// As for [`parse`](Self::parse), and [`MdsError::Read`] when the reader fails.
     pub fn read(reader: impl io::Read, limits: &Limits) -> Result<Self, MdsError> {
-        read_index(reader, limits)
+        let mut counted = Counted {
+            reader,
+            left: limits.index_bytes,
+            exceeded: false,
+        };
+        let result = read_counted(&mut counted, limits);
+        if !counted.exceeded {
+            return result;
+        }
+        let problem = LimitExceeded {
+            name: "index-bytes",
+            value: limits.index_bytes.saturating_add(1),
+            limit: limits.index_bytes,
+        };
+        Err(MdsError::Limit(problem).at(Place::default()))
     }
-}
-
-fn parse_index(json: &[u8], limits: &Limits) -> Result<Index, MdsError> {
-    let too_long = |problem| MdsError::Limit(problem).at(Place::default());
-    Limits::check("index-bytes", json.len() as u64, limits.index_bytes).map_err(too_long)?;
-    check_start(json)?;
-    run(&mut serde_json::Deserializer::from_slice(json), limits)
-}
-
-fn read_index(reader: impl io::Read, limits: &Limits) -> Result<Index, MdsError> {
-    let mut counted = Counted {
-        reader,
-        left: limits.index_bytes,
-        exceeded: false,
-    };
-    let result = read_counted(&mut counted, limits);
-    if !counted.exceeded {
-        return result;
-    }
-    let problem = LimitExceeded {
-        name: "index-bytes",
-        value: limits.index_bytes.saturating_add(1),
-        limit: limits.index_bytes,
-    };
-    Err(MdsError::Limit(problem).at(Place::default()))
 }
 
 fn read_counted(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, MdsError> {
@@ -112,7 +104,7 @@ impl<R: io::Read> io::Read for Counted<R> {
 fn check_start(start: &[u8]) -> Result<(), MdsError> {
     let not_json = |reason: &str| Err(not_json(reason));
     let Some(first) = start.iter().find(|byte| !byte.is_ascii_whitespace()) else {
-        return Err(MdsError::IndexEmpty);
+        return Err(MdsProblem::IndexEmpty.because("the index is empty"));
     };
     match *first {
         b'<' => not_json("it looks like an HTML or XML page"),
@@ -183,67 +175,35 @@ impl<'de> Visitor<'de> for TopLevel<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let parser = self.parser;
-        let (mut shards, mut version) = (None, false);
-        let mut unknown = BTreeSet::new();
-        loop {
-            let key = Str::new(parser, |parser, key| {
-                parser.check_string(key)?;
-                Ok(match key {
-                    "shards" => TopKey::Shards,
-                    "version" => TopKey::Version,
-                    other => TopKey::Other(other.to_owned()),
-                })
-            });
-            let Some(key) = map.next_key_seed(key)? else {
-                break;
-            };
-            let twice = match &key {
-                TopKey::Shards => shards.is_some(),
-                TopKey::Version => version,
-                TopKey::Other(name) => unknown.contains(name),
-            };
-            if twice {
-                let name = match &key {
-                    TopKey::Shards => "shards",
-                    TopKey::Version => "version",
-                    TopKey::Other(name) => name,
-                };
-                let place = parser.place_inside(name);
-                return Err(parser.fail(MdsError::DuplicateField.at(place)));
+        let mut shards = None;
+        let mut seen = BTreeSet::new();
+        while let Some(key) = map.next_key_seed(Str::new(parser, |parser, key| {
+            parser.check_string(key)?;
+            Ok(key.to_owned())
+        }))? {
+            if seen.contains(&key) {
+                return Err(parser.fail(parser.twice(&key)));
             }
-            match key {
-                TopKey::Shards => {
+            match key.as_str() {
+                "shards" => {
                     parser.field = "shards";
                     shards = Some(map.next_value_seed(Shards { parser })?);
                 }
-                TopKey::Version => {
+                "version" => {
                     parser.field = "version";
                     let found = map.next_value_seed(Number)?;
-                    version = true;
                     check_version(parser, found)?;
                 }
-                TopKey::Other(name) => {
-                    map.next_value_seed(Ignored { parser, depth: 2 })?;
-                    unknown.insert(name);
-                }
+                _ => map.next_value_seed(Ignored { parser, depth: 2 })?,
             }
             parser.field = "";
+            seen.insert(key);
         }
-        if !version {
-            let place = parser.place_inside("version");
-            return Err(parser.fail(MdsError::MissingField.at(place)));
+        if !seen.contains("version") {
+            return Err(parser.fail(parser.missing("version")));
         }
-        shards.ok_or_else(|| {
-            let place = parser.place_inside("shards");
-            parser.fail(MdsError::MissingField.at(place))
-        })
+        shards.ok_or_else(|| parser.fail(parser.missing("shards")))
     }
-}
-
-enum TopKey {
-    Shards,
-    Version,
-    Other(String),
 }
 
 fn check_version<E: serde::de::Error>(parser: &mut Parser<'_>, found: u64) -> Result<(), E> {
@@ -326,51 +286,32 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
             let key = Str::new(parser, |parser, key| {
                 Fields::named(key)
                     .filter(|field| allowed.contains(*field))
-                    .ok_or_else(|| MdsError::UnknownField.at(parser.place_inside(key)))
+                    .ok_or_else(|| parser.unknown(key))
             });
             let Some(field) = map.next_key_seed(key)? else {
                 break;
             };
-            parser.field = field.name();
             if parser.current.fields.contains(field) {
-                return Err(parser.fail(MdsError::DuplicateField));
+                return Err(parser.fail(parser.twice(field.name())));
             }
+            parser.field = field.name();
             parser.current.fields.insert(field);
             match field {
-                Fields::COLUMN_ENCODINGS => {
-                    let mut into = std::mem::take(&mut parser.current.encodings);
-                    map.next_value_seed(Strings {
-                        parser,
-                        into: &mut into,
-                    })?;
-                    parser.current.encodings = into;
-                }
-                Fields::COLUMN_NAMES => {
-                    let mut into = std::mem::take(&mut parser.current.names);
-                    map.next_value_seed(Strings {
-                        parser,
-                        into: &mut into,
-                    })?;
-                    parser.current.names = into;
-                }
+                Fields::COLUMN_ENCODINGS => map.next_value_seed(Strings {
+                    parser,
+                    list: |config| &mut config.encodings,
+                })?,
+                Fields::COLUMN_NAMES => map.next_value_seed(Strings {
+                    parser,
+                    list: |config| &mut config.names,
+                })?,
                 Fields::COLUMN_SIZES => map.next_value_seed(Sizes { parser })?,
-                Fields::COLUMNS => {
-                    let mut names = std::mem::take(&mut parser.current.names);
-                    let mut encodings = std::mem::take(&mut parser.current.encodings);
-                    map.next_value_seed(Columns {
-                        parser,
-                        names: &mut names,
-                        encodings: &mut encodings,
-                    })?;
-                    parser.current.names = names;
-                    parser.current.encodings = encodings;
-                }
+                Fields::COLUMNS => map.next_value_seed(Columns { parser })?,
                 Fields::COMPRESSION => {
-                    let seed = Nullable(Str::new(
-                        parser,
-                        Parser::set(|config| &mut config.compression),
-                    ));
-                    let given = map.next_value_seed(seed)?.is_some();
+                    let set = Parser::set(|config| &mut config.compression);
+                    let given = map
+                        .next_value_seed(Nullable(Str::new(parser, set)))?
+                        .is_some();
                     parser.current.compressed = given;
                 }
                 Fields::FORMAT => {
@@ -379,25 +320,17 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
                     }))?;
                     parser.current.format = Some(format);
                 }
-                Fields::HASHES => {
-                    let mut into = std::mem::take(&mut parser.current.hashes);
-                    map.next_value_seed(Strings {
-                        parser,
-                        into: &mut into,
-                    })?;
-                    parser.current.hashes = into;
-                }
+                Fields::HASHES => map.next_value_seed(Strings {
+                    parser,
+                    list: |config| &mut config.hashes,
+                })?,
                 Fields::NEWLINE => {
-                    map.next_value_seed(Str::new(
-                        parser,
-                        Parser::set(|config| &mut config.newline),
-                    ))?;
+                    let set = Parser::set(|config| &mut config.newline);
+                    map.next_value_seed(Str::new(parser, set))?;
                 }
                 Fields::SEPARATOR => {
-                    map.next_value_seed(Str::new(
-                        parser,
-                        Parser::set(|config| &mut config.separator),
-                    ))?;
+                    let set = Parser::set(|config| &mut config.separator);
+                    map.next_value_seed(Str::new(parser, set))?;
                 }
                 Fields::SIZE_LIMIT => {
                     parser.current.size_limit = map.next_value_seed(Nullable(Number))?
@@ -418,12 +351,10 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
         let format = parser.current.format;
         let needed = allowed.of_format(format);
         if let Some(field) = needed.first_not_in(parser.current.fields) {
-            let place = parser.place_of(field.name());
-            return Err(parser.fail(MdsError::MissingField.at(place)));
+            return Err(parser.fail(parser.missing(field.name())));
         }
         if let Some(field) = parser.current.fields.first_not_in(needed) {
-            let place = parser.place_of(field.name());
-            return Err(parser.fail(MdsError::UnknownField.at(place)));
+            return Err(parser.fail(parser.unknown(field.name())));
         }
         Ok(files)
     }

@@ -69,6 +69,29 @@ impl<'l> Parser<'l> {
         place
     }
 
+    /// Builds the error for a value of a field of the current shard.
+    pub(super) fn wrong_field(&self, field: &str, reason: impl Into<String>) -> MdsError {
+        MdsProblem::Field.because(reason).at(self.place_of(field))
+    }
+
+    /// Builds the error for a missing key of the current object.
+    pub(super) fn missing(&self, key: &str) -> MdsError {
+        let missing = MdsProblem::MissingField.because("the field is missing");
+        missing.at(self.place_inside(key))
+    }
+
+    /// Builds the error for an unknown key of the current object.
+    pub(super) fn unknown(&self, key: &str) -> MdsError {
+        let unknown = MdsProblem::UnknownField.because("the field is unknown");
+        unknown.at(self.place_inside(key))
+    }
+
+    /// Builds the error for a repeated key of the current object.
+    pub(super) fn twice(&self, key: &str) -> MdsError {
+        let twice = MdsProblem::DuplicateField.because("the field occurs twice");
+        twice.at(self.place_inside(key))
+    }
+
     /// Stores an error, at the current position unless it has one, and returns one of `serde`.
     pub(super) fn fail<E: serde::de::Error>(&mut self, error: MdsError) -> E {
         let error = match error {
@@ -80,12 +103,8 @@ impl<'l> Parser<'l> {
     }
 
     pub(super) fn check_string(&self, text: &str) -> Result<(), MdsError> {
-        let bytes = text.len() as u64;
-        Ok(Limits::check(
-            "string-bytes",
-            bytes,
-            self.limits.string_bytes,
-        )?)
+        let (bytes, limit) = (text.len() as u64, self.limits.string_bytes);
+        Ok(Limits::check("string-bytes", bytes, limit)?)
     }
 
     /// Translates an error of `serde_json`, unless a visitor has already recorded one.
@@ -123,7 +142,7 @@ impl<'l> Parser<'l> {
                     Some((found, expected)) => format!("{}, expected {expected}", shorten(found)),
                     None => shorten(&text),
                 };
-                MdsError::Field(problem).at(self.place())
+                MdsProblem::Field.because(problem).at(self.place())
             }
         }
     }

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use shardmill_codec::{Digest, FileHashes, FileInfo, HashAlgo};
 use shardmill_core::{Limits, check_relative_path};
 
-use super::fields::Texts;
+use super::fields::{RawConfig, Texts};
 use super::parser::Parser;
 use crate::error::MdsError;
 use crate::shown::{parse_name, shorten};
@@ -207,10 +207,10 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Nullable<S> {
     }
 }
 
-/// Parses a list of strings and appends each to `into`.
+/// Parses a list of strings and appends each to a list of the config.
 pub(super) struct Strings<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
-    pub(super) into: &'p mut Texts,
+    pub(super) list: fn(&mut RawConfig) -> &mut Texts,
 }
 
 impl<'de> Visitor<'de> for Strings<'_, '_> {
@@ -221,9 +221,9 @@ impl<'de> Visitor<'de> for Strings<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Self { parser, into } = self;
+        let Self { parser, list } = self;
         while seq
-            .next_element_seed(Str::new(parser, |parser, text| parser.add_text(into, text)))?
+            .next_element_seed(Str::new(parser, |parser, text| parser.add_text(list, text)))?
             .is_some()
         {}
         Ok(())
@@ -258,8 +258,6 @@ impl<'de> Visitor<'de> for Sizes<'_, '_> {
 /// are found when the config is built.
 pub(super) struct Columns<'p, 'l> {
     pub(super) parser: &'p mut Parser<'l>,
-    pub(super) names: &'p mut Texts,
-    pub(super) encodings: &'p mut Texts,
 }
 
 impl<'de> Visitor<'de> for Columns<'_, '_> {
@@ -270,19 +268,15 @@ impl<'de> Visitor<'de> for Columns<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self {
-            parser,
-            names,
-            encodings,
-        } = self;
+        let parser = self.parser;
         while map
             .next_key_seed(Str::new(parser, |parser, name| {
-                parser.add_text(names, name)
+                parser.add_text(|config| &mut config.names, name)
             }))?
             .is_some()
         {
             map.next_value_seed(Str::new(parser, |parser, text| {
-                parser.add_text(encodings, text)
+                parser.add_text(|config| &mut config.encodings, text)
             }))?;
         }
         Ok(())
@@ -291,11 +285,19 @@ impl<'de> Visitor<'de> for Columns<'_, '_> {
 
 impl Parser<'_> {
     /// Appends to a list of names, encodings or hashes. The limit on columns applies to each of these lists.
-    fn add_text(&self, into: &mut Texts, text: &str) -> Result<(), MdsError> {
+    fn add_text(
+        &mut self,
+        list: impl FnOnce(&mut RawConfig) -> &mut Texts,
+        text: &str,
+    ) -> Result<(), MdsError> {
         self.check_string(text)?;
-        into.push(text);
-        let count = into.len() as u64;
-        Ok(Limits::check("columns", count, self.limits.columns)?)
+        let list = list(&mut self.current);
+        list.push(text);
+        Ok(Limits::check(
+            "columns",
+            list.len() as u64,
+            self.limits.columns,
+        )?)
     }
 }
 
@@ -318,8 +320,7 @@ impl<'de> Visitor<'de> for Hashes<'_, '_> {
             Ok(parse_name::<HashAlgo>(name)?)
         }))? {
             if hashes.get(algo).is_some() {
-                let place = parser.place_inside(algo.name());
-                return Err(parser.fail(MdsError::DuplicateField.at(place)));
+                return Err(parser.fail(parser.twice(algo.name())));
             }
             let digest =
                 map.next_value_seed(Str::new(parser, |_, hex| Ok(Digest::parse(algo, hex)?)))?;
@@ -349,7 +350,7 @@ impl<'de> Visitor<'de> for File<'_, '_> {
             parser.inner = "";
             let key = Str::new(parser, |parser, key| {
                 let known = KEYS.into_iter().find(|known| *known == key);
-                known.ok_or_else(|| MdsError::UnknownField.at(parser.place_inside(key)))
+                known.ok_or_else(|| parser.unknown(key))
             });
             let Some(key) = map.next_key_seed(key)? else {
                 break;
@@ -366,7 +367,8 @@ impl<'de> Visitor<'de> for File<'_, '_> {
                     .is_some(),
             };
             if twice {
-                return Err(parser.fail(MdsError::DuplicateField));
+                parser.inner = "";
+                return Err(parser.fail(parser.twice(key)));
             }
         }
         match (basename, bytes, hashes) {
@@ -381,8 +383,7 @@ impl<'de> Visitor<'de> for File<'_, '_> {
                     (_, None) => "bytes",
                     _ => "hashes",
                 };
-                let place = parser.place_inside(missing);
-                Err(parser.fail(MdsError::MissingField.at(place)))
+                Err(parser.fail(parser.missing(missing)))
             }
         }
     }

@@ -140,14 +140,15 @@ pub(super) fn shard<'a>(
     check_length(DATA, entry.raw_data.bytes, data, limits)?;
     let head = match (config.format().is_split(), meta, &entry.raw_meta) {
         (false, None, _) => data,
-        (false, Some(_), _) => {
-            return Err(no_part(config.format(), META));
-        }
+        (false, Some(_), _) => return Err(no_part(config.format(), META)),
         (true, Some(meta), Some(info)) => {
             check_length(META, info.bytes, meta, limits)?;
             meta
         }
-        (true, ..) => return Err(MdsError::NoMeta),
+        (true, ..) => {
+            let reason = "the .meta file of the shard is missing";
+            return Err(MdsProblem::NoMeta.because(reason));
+        }
     };
     // Check the count before the table: a wrong count would make any other error misleading.
     let found = number(head);

@@ -152,10 +152,7 @@ fn the_worked_example_byte_by_byte() {
     );
     assert_eq!(
         view.sample(2),
-        Err(MdsError::NoSample {
-            sample: 2,
-            samples: 2
-        })
+        Err(MdsProblem::NoSample.because("there is no sample 2 in a shard of 2"))
     );
     assert_eq!(view.sample(u64::MAX).unwrap_err().id(), "sample-range");
     assert_eq!(
@@ -292,12 +289,7 @@ fn what_32_bits_cannot_hold_is_refused() {
     let error = encode_header(&config, &json, Many(1 << 32), &mut out).unwrap_err();
     assert_eq!((error.id(), out.len()), ("shard-too-many-samples", 0));
     let error = encode_meta(&json, 7, Many(2), &mut out).unwrap_err();
-    assert_eq!(
-        error,
-        MdsError::ShardTooLarge {
-            bytes: 7 + 2 * 0xffff_ffff
-        }
-    );
+    assert_eq!(error, MdsError::shard_too_large(7 + 2 * 0xffff_ffff));
     assert_eq!(
         encode_meta(&json, u64::from(u32::MAX) + 1, Many(0), &mut out)
             .unwrap_err()

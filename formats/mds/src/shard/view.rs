@@ -92,23 +92,22 @@ impl<'a> ShardView<'a> {
     ///
     /// # Errors
     ///
-    /// [`MdsError::NoSample`] (`InvalidInput`).
+    /// [`MdsProblem::NoSample`] (`InvalidInput`).
     pub fn sample(&self, sample: u64) -> Result<&'a [u8], MdsError> {
         let range = self.table.range(sample);
-        range
-            .and_then(|(begin, end)| self.data.get(begin..end))
-            .ok_or(MdsError::NoSample {
-                sample,
-                samples: self.len(),
-            })
+        let bytes = range.and_then(|(begin, end)| self.data.get(begin..end));
+        bytes.ok_or_else(|| {
+            let samples = self.len();
+            let reason = format!("there is no sample {sample} in a shard of {samples}");
+            MdsProblem::NoSample.because(reason)
+        })
     }
 
     /// Returns the columns of an MDS sample, in the order of the config.
     ///
     /// # Errors
     ///
-    /// [`MdsError::NoSample`] and [`MdsProblem::Part`](crate::MdsProblem::Part) (`InvalidInput`); `Corrupt` for a sample whose lengths do not
-    /// add up.
+    /// [`MdsProblem::NoSample`] and [`MdsProblem::Part`]; `Corrupt` for a sample whose lengths do not add up.
     pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, MdsError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)?;
@@ -126,10 +125,7 @@ impl<'a> ShardView<'a> {
             return Err(no_part(self.config.format(), "columns of bytes"));
         };
         let bytes = self.sample(sample)?;
-        let variable = columns
-            .iter()
-            .filter(|column| column.encoding.fixed_size().is_none());
-        let head_bytes = variable.count() * 4;
+        let head_bytes = self.config.head_bytes();
         let Some((mut head, mut body)) = bytes.split_at_checked(head_bytes) else {
             let reason = format!(
                 "has {} bytes, but the lengths of its columns alone need {head_bytes}",

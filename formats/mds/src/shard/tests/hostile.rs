@@ -104,7 +104,7 @@ fn lies_in_the_offsets_of_lines_are_named() {
 
     let (data, meta) = encode(&config, &samples);
     let entry = entry(&config, 2, &data, meta.as_deref());
-    assert_eq!(open(&entry, &data, None).unwrap_err(), MdsError::NoMeta);
+    assert_eq!(open(&entry, &data, None).unwrap_err().id(), "shard-meta");
     let shorter = open(&entry, &data[..20], meta.as_deref()).unwrap_err();
     assert_eq!(
         shorter.to_string(),
