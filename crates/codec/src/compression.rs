@@ -71,7 +71,7 @@ impl Compression {
     ///
     /// # Errors
     ///
-    /// [`CodecError::Failed`] (`Resource`) when there is not enough memory.
+    /// [`CodecProblem::Failed`](crate::CodecProblem::Failed) (`Resource`) when there is not enough memory.
     pub fn compressor(&self) -> Result<Compressor, CodecError> {
         Compressor::new(*self)
     }
@@ -169,7 +169,7 @@ impl Compressor {
     ///
     /// # Errors
     ///
-    /// [`CodecError::Failed`] and [`CodecError::Memory`] (`Resource`). Snappy refuses 2³² bytes or more.
+    /// [`CodecError`] (`Resource`) without enough memory, or if the compressor fails. Snappy refuses 2³² bytes or more.
     /// After an error, `out` ends with an unspecified part of a frame.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
         let level = u32::from(self.compression.level());

@@ -7,7 +7,7 @@ use brotli::{BrotliDecompressStream, BrotliResult, BrotliState};
 use shardmill_core::{LimitExceeded, Limits};
 
 use crate::algorithm::Algorithm;
-use crate::error::CodecError;
+use crate::error::{CodecError, CodecProblem};
 use crate::zstd_frame;
 
 /// The first size by which the output of a streaming decoder grows.
@@ -60,10 +60,7 @@ impl Budget {
     /// Returns the error for a file with at least `found` raw bytes, which is more than allowed.
     pub(crate) fn exceeded(&self, found: u64) -> CodecError {
         match self.declared {
-            Some(declared) => CodecError::TooLong {
-                algorithm: self.algorithm,
-                declared,
-            },
+            Some(declared) => CodecError::too_long(self.algorithm, declared),
             None if found > self.max_bytes => CodecError::Limit(LimitExceeded {
                 name: "expansion-bytes",
                 value: found,
@@ -81,28 +78,23 @@ impl Budget {
     pub(crate) fn whole(&self, raw: Vec<u8>) -> Result<Vec<u8>, CodecError> {
         let found = raw.len() as u64;
         match self.declared {
-            Some(declared) if found < declared => Err(CodecError::TooShort {
-                algorithm: self.algorithm,
-                declared,
-                found,
-            }),
+            Some(declared) if found < declared => {
+                let algorithm = self.algorithm;
+                Err(CodecProblem::Size.because(format!(
+                    "the {algorithm} file expands to {found} bytes, but {declared} are declared"
+                )))
+            }
             _ if found > self.max => Err(self.exceeded(found)),
             _ => Ok(raw),
         }
     }
 
     pub(crate) fn truncated(&self) -> CodecError {
-        CodecError::Truncated {
-            algorithm: self.algorithm,
-            bytes: self.zip_bytes,
-        }
+        CodecError::truncated(self.algorithm, self.zip_bytes)
     }
 
     pub(crate) fn damaged(&self, reason: &dyn std::fmt::Display) -> CodecError {
-        CodecError::Damaged {
-            algorithm: self.algorithm,
-            reason: reason.to_string(),
-        }
+        CodecError::damaged(self.algorithm, reason)
     }
 }
 
@@ -129,9 +121,7 @@ pub(crate) fn decompress(
 /// Reserves `additional` bytes, or returns an error if there is not enough memory.
 pub(crate) fn try_reserve(out: &mut Vec<u8>, additional: usize) -> Result<(), CodecError> {
     out.try_reserve_exact(additional)
-        .map_err(|_| CodecError::Memory {
-            bytes: (out.len() as u64).saturating_add(additional as u64),
-        })
+        .map_err(|_| CodecError::memory((out.len() as u64).saturating_add(additional as u64)))
 }
 
 fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, CodecError> {
@@ -151,7 +141,7 @@ fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, CodecEr
     let room = bound.min(budget.max);
     try_reserve(&mut out, usize::try_from(room).unwrap_or(usize::MAX))?;
 
-    let mut context = zstd::zstd_safe::DCtx::try_create().ok_or(CodecError::Memory { bytes: 0 })?;
+    let mut context = zstd::zstd_safe::DCtx::try_create().ok_or_else(|| CodecError::memory(0))?;
     offset = 0;
     while offset < zip.len() {
         let frame = zstd_frame::next(zip, offset, limits)?;
@@ -169,7 +159,7 @@ fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, CodecEr
             // There was enough space for the size that the frame declares, or for the most that the file may have.
             Err(code) if code == DESTINATION_TOO_SMALL => {
                 return Err(match frame.content {
-                    Some(declared) => frame_size(&frame, declared),
+                    Some(declared) => CodecError::zstd_frame_size(frame.offset, declared),
                     None => budget.exceeded(budget.max.saturating_add(1)),
                 });
             }
@@ -177,20 +167,13 @@ fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, CodecEr
             Ok(_) if out.len() as u64 > budget.max => return Err(budget.exceeded(out.len() as u64)),
             Ok(written) => {
                 if let Some(declared) = frame.content.filter(|content| *content != written as u64) {
-                    return Err(frame_size(&frame, declared));
+                    return Err(CodecError::zstd_frame_size(frame.offset, declared));
                 }
             }
         }
         offset += frame.bytes.len();
     }
     Ok(out)
-}
-
-const fn frame_size(frame: &zstd_frame::Frame<'_>, declared: u64) -> CodecError {
-    CodecError::ZstdFrameSize {
-        offset: frame.offset,
-        declared,
-    }
 }
 
 /// The zstd error code for a full output buffer: `-ZSTD_error_dstSize_tooSmall`, stable since 1.3.1.
@@ -221,10 +204,7 @@ fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CodecError> {
         .map_err(|error| match error {
             // All declared bytes are present, and more elements follow.
             snap::Error::Literal { dst_len: 0, .. } | snap::Error::CopyWrite { dst_len: 0, .. } => {
-                CodecError::TooLong {
-                    algorithm: Algorithm::Snappy,
-                    declared: length,
-                }
+                CodecError::too_long(Algorithm::Snappy, length)
             }
             snap::Error::HeaderMismatch { .. } | snap::Error::CopyRead { .. } => budget.truncated(),
             snap::Error::Literal { len, src_len, .. } if len > src_len => budget.truncated(),
@@ -272,11 +252,9 @@ fn members<M: Member>(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CodecError
     let mut count = 0_u64;
     while !rest.is_empty() {
         if count > 0 && (M::MAGIC.is_empty() || !rest.starts_with(M::MAGIC)) {
-            return Err(CodecError::Trailing {
-                algorithm: budget.algorithm,
-                offset: (zip.len() - rest.len()) as u64,
-                bytes: budget.zip_bytes,
-            });
+            let offset = (zip.len() - rest.len()) as u64;
+            let bytes = budget.zip_bytes;
+            return Err(CodecError::trailing(budget.algorithm, offset, bytes));
         }
         // Starting a member costs time and memory even if it contains little: a bzip2 stream of 14 bytes takes 4 MB. No
         // writer creates members that small.

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use sha2::digest::DynDigest;
+use shardmill_core::escape;
 use xxhash_rust::xxh3::Xxh3;
 use xxhash_rust::xxh32::Xxh32;
 use xxhash_rust::xxh64::Xxh64;
 
 use crate::algorithm::HashAlgo;
-use crate::error::CodecError;
+use crate::error::{CodecError, CodecProblem};
 
 /// The hash of some bytes. Its [`Display`](fmt::Display) is the lower-case hexadecimal text that an index stores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,14 +39,17 @@ impl Digest {
     ///
     /// # Errors
     ///
-    /// [`CodecError::HashSyntax`] for another length, upper case, or anything that is not hexadecimal.
+    /// [`CodecProblem::HashSyntax`] for another length, upper case, or anything that is not hexadecimal.
     pub fn parse(algo: HashAlgo, hex: &str) -> Result<Self, CodecError> {
-        let error = || CodecError::HashSyntax {
-            algo,
-            expected: 2 * algo.digest_bytes(),
-            text: hex.chars().take(140).collect(),
+        let digits = 2 * algo.digest_bytes();
+        let error = || {
+            let text: String = hex.chars().take(140).collect();
+            CodecProblem::HashSyntax.because(format!(
+                "`{}` is not a {algo} digest of {digits} lower-case hexadecimal digits",
+                escape(&text)
+            ))
         };
-        if hex.len() != 2 * algo.digest_bytes() {
+        if hex.len() != digits {
             return Err(error());
         }
         let mut bytes = [0; 64];
@@ -251,7 +255,7 @@ impl FileHashes {
     ///
     /// # Errors
     ///
-    /// [`CodecError::HashAbsent`] if no hash of the algorithm is stored, [`CodecError::HashMismatch`] if it differs.
+    /// [`CodecProblem::HashAbsent`] if no hash of the algorithm is stored, [`CodecProblem::HashMismatch`] if it differs.
     pub fn check(&self, algo: HashAlgo, bytes: &[u8]) -> Result<(), CodecError> {
         self.check_digest(digest(algo, bytes))
     }
@@ -270,13 +274,12 @@ impl FileHashes {
     /// As [`check`](Self::check).
     pub fn check_digest(&self, found: Digest) -> Result<(), CodecError> {
         let algo = found.algo;
-        match self.get(algo).ok_or(CodecError::HashAbsent { algo })? {
-            expected if found == expected => Ok(()),
-            expected => Err(CodecError::HashMismatch {
-                algo,
-                expected: expected.to_string(),
-                found: found.to_string(),
-            }),
+        match self.get(algo) {
+            None => Err(CodecError::hash_absent(algo)),
+            Some(expected) if found == expected => Ok(()),
+            Some(expected) => Err(CodecProblem::HashMismatch.because(format!(
+                "{algo} is {found}, not {expected} as the index says"
+            ))),
         }
     }
 

@@ -26,7 +26,7 @@ mod zstd_frame;
 pub use algorithm::{Algorithm, HashAlgo};
 pub use compression::{Compression, Compressor};
 pub use content::Content;
-pub use error::CodecError;
+pub use error::{CodecError, CodecProblem};
 pub use hash::{Digest, FileHashes, FileInfo, Hasher, digest, hash_hex};
 
 /// The examples of the README are tests.

@@ -9,11 +9,9 @@
 mod kind;
 mod pieces;
 mod read;
-mod table;
 
 pub use kind::TarCompression;
 pub use pieces::{
     CompressedPiece, GROUP_BYTES, PieceCompressor, assemble, compress_shard, sample_groups,
 };
-pub use read::{decompress, decompress_partial, decompress_piece};
-pub use table::{Piece, PieceTable};
+pub use read::{decompress, decompress_partial};

@@ -1,9 +1,9 @@
 //! Reads the headers of zstd frames (RFC 8878): what a frame requires, before any of it is decompressed.
 
-use shardmill_core::{LimitExceeded, Limits};
+use shardmill_core::Limits;
 
 use crate::algorithm::Algorithm;
-use crate::error::CodecError;
+use crate::error::{CodecError, CodecProblem};
 
 const MAGIC: u32 = 0xfd2f_b528;
 /// Sixteen magic numbers that differ only in their last four bits.
@@ -65,37 +65,27 @@ pub(crate) fn next<'a>(
     let at = offset as u64;
     check_magic(zip, rest, at)?;
     let mut cursor = Cursor { rest };
-    let truncated = || CodecError::Truncated {
-        algorithm: Algorithm::Zstd,
-        bytes: zip.len() as u64,
-    };
+    let truncated = || CodecError::truncated(Algorithm::Zstd, zip.len() as u64);
     cursor.skip(4).ok_or_else(truncated)?;
 
     let flags = cursor.number(1).ok_or_else(truncated)?;
     let single_segment = flags & 0x20 != 0;
     if flags & 0x08 != 0 {
-        return Err(CodecError::ZstdReserved { offset: at });
+        let reason = format!("the zstd frame at byte {at} uses a reserved feature");
+        return Err(CodecProblem::ZstdReserved.because(reason));
     }
     if !single_segment {
         let descriptor = cursor.number(1).ok_or_else(truncated)?;
         let base = 1_u64 << (10 + (descriptor >> 3));
         let window = base + base / 8 * (descriptor & 7);
-        if window > limits.zstd_window_bytes {
-            return Err(CodecError::Limit(LimitExceeded {
-                name: "zstd-window-bytes",
-                value: window,
-                limit: limits.zstd_window_bytes,
-            }));
-        }
+        Limits::check("zstd-window-bytes", window, limits.zstd_window_bytes)?;
     }
     // The window of a single-segment frame is its content, which is bounded separately.
     let dictionary_bytes = [0, 1, 2, 4].get((flags & 3) as usize).copied().unwrap_or(0);
     let dictionary = cursor.number(dictionary_bytes).ok_or_else(truncated)?;
     if dictionary != 0 {
-        return Err(CodecError::ZstdDictionary {
-            offset: at,
-            dictionary: u32::try_from(dictionary).unwrap_or(u32::MAX),
-        });
+        let reason = format!("the zstd frame at byte {at} needs the dictionary {dictionary}");
+        return Err(CodecProblem::ZstdDictionary.because(reason));
     }
     let content = match flags >> 6 {
         0 if !single_segment => None,
@@ -114,10 +104,8 @@ pub(crate) fn next<'a>(
             1 => (1, size.min(BLOCK_BYTES)),
             2 => (size, BLOCK_BYTES),
             _ => {
-                return Err(CodecError::Damaged {
-                    algorithm: Algorithm::Zstd,
-                    reason: format!("a block of the frame at byte {offset} is of a reserved type"),
-                });
+                let reason = format!("a block of the frame at byte {at} is of a reserved type");
+                return Err(CodecError::damaged(Algorithm::Zstd, &reason));
             }
         };
         cursor.skip(stored).ok_or_else(truncated)?;
@@ -130,10 +118,7 @@ pub(crate) fn next<'a>(
         cursor.skip(4).ok_or_else(truncated)?;
     }
     if let Some(declared) = content.filter(|content| *content > bound) {
-        return Err(CodecError::ZstdFrameSize {
-            offset: at,
-            declared,
-        });
+        return Err(CodecError::zstd_frame_size(at, declared));
     }
     let bytes = rest
         .get(..rest.len() - cursor.rest.len())
@@ -147,37 +132,30 @@ pub(crate) fn next<'a>(
 }
 
 fn check_magic(zip: &[u8], rest: &[u8], at: u64) -> Result<(), CodecError> {
+    let no_frame = || match at {
+        0 => CodecError::magic(Some(Algorithm::Zstd), rest),
+        at => CodecError::trailing(Algorithm::Zstd, at, zip.len() as u64),
+    };
+    let legacy = |minor| {
+        let reason = format!("the zstd frame at byte {at} has the format of version 0.{minor}");
+        CodecProblem::ZstdLegacy.because(reason)
+    };
     let Some(magic) = rest.first_chunk::<4>() else {
         // A prefix of a magic number is a truncated frame; anything else is not a frame.
-        let bytes = zip.len() as u64;
-        let algorithm = Algorithm::Zstd;
-        return Err(match (MAGIC.to_le_bytes().starts_with(rest), at) {
-            (true, _) => CodecError::Truncated { algorithm, bytes },
-            (false, 0) => CodecError::magic(Some(Algorithm::Zstd), rest),
-            (false, offset) => CodecError::Trailing {
-                algorithm,
-                offset,
-                bytes,
-            },
+        return Err(match MAGIC.to_le_bytes().starts_with(rest) {
+            true => CodecError::truncated(Algorithm::Zstd, zip.len() as u64),
+            false => no_frame(),
         });
     };
     let magic = u32::from_le_bytes(*magic);
     match magic {
         MAGIC => Ok(()),
-        LEGACY_FIRST => Err(CodecError::ZstdLegacy {
-            offset: at,
-            minor: 1,
-        }),
-        _ if LEGACY.contains(&magic) => Err(CodecError::ZstdLegacy {
-            offset: at,
-            minor: (magic & 0xf).try_into().unwrap_or(0),
-        }),
-        _ if magic & !0xf == SKIPPABLE => Err(CodecError::ZstdSkippable { offset: at }),
-        _ if at == 0 => Err(CodecError::magic(Some(Algorithm::Zstd), rest)),
-        _ => Err(CodecError::Trailing {
-            algorithm: Algorithm::Zstd,
-            offset: at,
-            bytes: zip.len() as u64,
-        }),
+        LEGACY_FIRST => Err(legacy(1)),
+        _ if LEGACY.contains(&magic) => Err(legacy(magic & 0xf)),
+        _ if magic & !0xf == SKIPPABLE => {
+            let reason = format!("the zstd frame at byte {at} is a skippable one");
+            Err(CodecProblem::ZstdSkippable.because(reason))
+        }
+        _ => Err(no_frame()),
     }
 }

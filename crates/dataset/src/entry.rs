@@ -96,7 +96,7 @@ pub(crate) fn check_hashes_present<'a>(
         if stored.hashes.get(algo).is_none() {
             return Err(DatasetError::HashAbsent {
                 place: Place::file(&stored.basename),
-                source: Box::new(CodecError::HashAbsent { algo }),
+                source: Box::new(CodecError::hash_absent(algo)),
             });
         }
     }

@@ -353,7 +353,8 @@ fn zstd_frames_are_looked_at_before_they_are_decompressed() {
     for (magic, minor) in [(0x22, 2), (0x25, 5), (0x27, 7)] {
         let error =
             parse("zstd").decompress(&[magic, 0xb5, 0x2f, 0xfd, 0], Some(3), &Limits::default());
-        assert_eq!(error, Err(CodecError::ZstdLegacy { offset: 0, minor }));
+        let text = format!("the zstd frame at byte 0 has the format of version 0.{minor}");
+        assert_eq!(error.unwrap_err().to_string(), text);
     }
     assert_eq!(id(&[0xfd, 0x2f, 0xb5, 0x1e, 0]), Err("zstd-legacy"));
 }

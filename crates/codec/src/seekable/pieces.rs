@@ -4,12 +4,27 @@ use std::fmt;
 use std::ops::Range;
 
 use super::kind::TarCompression;
-use super::table::{self, LAST_BLOCK};
-use crate::error::CodecError;
+use crate::error::{CodecError, CodecProblem};
 
 /// The default size of a group that is compressed alone. Smaller groups compress less well; larger ones take more time
 /// and bandwidth for each access to a sample.
 pub const GROUP_BYTES: u64 = 1 << 20;
+
+/// The most pieces that the extra field of a gzip member can list.
+const MOST_PIECES: u64 = (u16::MAX as u64 - 8) / ENTRY_BYTES;
+
+/// The size of an entry: two 32-bit numbers, for compressed and raw bytes.
+const ENTRY_BYTES: u64 = 8;
+
+/// The magic numbers of the seekable format: that of its skippable frame, and the one at its end.
+const SEEK_FRAME: [u8; 4] = 0x184d_2a5e_u32.to_le_bytes();
+const SEEK_MAGIC: [u8; 4] = 0x8f92_eab1_u32.to_le_bytes();
+
+/// The start of the empty gzip member, which has an extra field.
+const GZIP_EXTRA: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 0xff];
+
+/// An empty last block of a deflate stream.
+const LAST_BLOCK: [u8; 2] = [3, 0];
 
 /// Splits a raw shard into groups of whole samples, each at least `group_bytes` long. The last group has the remaining
 /// samples and the end of the archive. `offsets` are those of `ShardMap::offsets` of `shardmill-webdataset`.
@@ -20,7 +35,7 @@ pub fn sample_groups(offsets: &[u64], raw_bytes: u64, group_bytes: u64) -> Vec<R
     let mut groups = Vec::new();
     let mut begin = 0;
     // The table of pieces has a maximum length; enlarge the groups to stay below it.
-    let group_bytes = group_bytes.max(raw_bytes / (table::MOST_PIECES / 2));
+    let group_bytes = group_bytes.max(raw_bytes / (MOST_PIECES / 2));
     let samples = offsets.split_last().map_or(offsets, |(_, samples)| samples);
     for offset in samples.iter().skip(1) {
         if offset.saturating_sub(begin) >= group_bytes.max(1) {
@@ -75,13 +90,9 @@ impl PieceCompressor {
     ///
     /// # Errors
     ///
-    /// [`CodecError::Level`] (`InvalidInput`); [`CodecError::Failed`] (`Resource`) when there is not enough
+    /// [`CodecProblem::Level`] (`InvalidInput`); [`CodecProblem::Failed`] (`Resource`) when there is not enough
     /// memory.
     pub fn new(compression: TarCompression) -> Result<Self, CodecError> {
-        let level = CodecError::Level {
-            algorithm: compression.algorithm(),
-            level: compression.level(),
-        };
         let context = match compression {
             TarCompression::Gzip { level: 0..=9 } => Context::Gzip(flate2::Compress::new(
                 flate2::Compression::new(u32::from(compression.level())),
@@ -91,7 +102,11 @@ impl PieceCompressor {
                 zstd::bulk::Compressor::new(i32::from(compression.level()))
                     .map_err(|error| CodecError::failed(compression.algorithm(), &error))?,
             ),
-            TarCompression::Gzip { .. } | TarCompression::Zstd { .. } => return Err(level),
+            TarCompression::Gzip { level } | TarCompression::Zstd { level } => {
+                let algorithm = compression.algorithm();
+                let reason = format!("{algorithm} has no compression level {level}");
+                return Err(CodecProblem::Level.because(reason));
+            }
         };
         Ok(Self {
             compression,
@@ -103,10 +118,12 @@ impl PieceCompressor {
     ///
     /// # Errors
     ///
-    /// [`CodecError::Large`] (`Unsupported`) for 4 GiB or more; [`CodecError::Failed`] (`Resource`).
+    /// [`CodecProblem::Large`] (`Unsupported`) for 4 GiB or more; [`CodecProblem::Failed`] (`Resource`).
     pub fn compress(&mut self, raw: &[u8]) -> Result<CompressedPiece, CodecError> {
-        let large = |bytes: usize| CodecError::Large {
-            bytes: bytes as u64,
+        let large = |bytes: usize| {
+            CodecProblem::Large.because(format!(
+                "a group of samples has {bytes} bytes, of which a compressed shard takes less than 4 GiB"
+            ))
         };
         let failed =
             |error: &dyn fmt::Display| CodecError::failed(self.compression.algorithm(), error);
@@ -152,15 +169,16 @@ fn deflate(context: &mut flate2::Compress, raw: &[u8]) -> Result<Vec<u8>, flate2
 ///
 /// # Errors
 ///
-/// [`CodecError::Pieces`] (`InvalidInput`) for more pieces than a table can list.
+/// [`CodecProblem::Pieces`] (`InvalidInput`) for more pieces than a table can list.
 pub fn assemble(
     compression: TarCompression,
     pieces: &[CompressedPiece],
 ) -> Result<Vec<u8>, CodecError> {
-    if pieces.len() as u64 > table::MOST_PIECES {
-        return Err(CodecError::Pieces {
-            pieces: pieces.len() as u64,
-        });
+    if pieces.len() as u64 > MOST_PIECES {
+        return Err(CodecProblem::Pieces.because(format!(
+            "a compressed shard of {} pieces has more than its table can list",
+            pieces.len()
+        )));
     }
     let total: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
     let mut out = Vec::with_capacity(total + 64 + 8 * pieces.len());
@@ -182,8 +200,39 @@ pub fn assemble(
         let zip = u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX);
         (zip, piece.raw_bytes)
     });
-    table::write(compression, lengths, &mut out);
+    write_table(compression, lengths, &mut out);
     Ok(out)
+}
+
+/// Appends the table of pieces with these compressed and raw lengths.
+fn write_table(
+    compression: TarCompression,
+    lengths: impl ExactSizeIterator<Item = (u32, u32)>,
+    out: &mut Vec<u8>,
+) {
+    let count = u32::try_from(lengths.len()).unwrap_or(u32::MAX);
+    let entries = lengths.flat_map(|(zip, raw)| [zip.to_le_bytes(), raw.to_le_bytes()]);
+    match compression {
+        TarCompression::Zstd { .. } => {
+            out.extend_from_slice(&SEEK_FRAME);
+            out.extend_from_slice(&(8 * count + 9).to_le_bytes());
+            entries.for_each(|entry| out.extend_from_slice(&entry));
+            out.extend_from_slice(&count.to_le_bytes());
+            out.push(0);
+            out.extend_from_slice(&SEEK_MAGIC);
+        }
+        TarCompression::Gzip { .. } => {
+            let field = u16::try_from(8 * count + 4).unwrap_or(u16::MAX);
+            out.extend_from_slice(&GZIP_EXTRA);
+            out.extend_from_slice(&(field + 4).to_le_bytes());
+            out.extend_from_slice(b"SM");
+            out.extend_from_slice(&field.to_le_bytes());
+            entries.for_each(|entry| out.extend_from_slice(&entry));
+            out.extend_from_slice(&count.to_le_bytes());
+            out.extend_from_slice(&LAST_BLOCK);
+            out.extend_from_slice(&[0; 8]);
+        }
+    }
 }
 
 /// Compresses a raw shard on one thread. See [`sample_groups`] for `offsets` and `group_bytes`.

@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use shardmill_core::Limits;
 
 use super::kind::TarCompression;
-use super::table::LAST_BLOCK;
 use crate::decompress::Budget;
 use crate::error::CodecError;
 
@@ -34,7 +33,7 @@ pub fn decompress(
 ///
 /// # Errors
 ///
-/// [`CodecError::Magic`] (`Corrupt`); [`CodecError::Limit`] (`Unsupported`).
+/// [`CodecProblem::Magic`](crate::CodecProblem::Magic) (`Corrupt`); [`CodecError::Limit`] (`Unsupported`).
 pub fn decompress_partial(
     zip: &[u8],
     limits: &Limits,
@@ -81,34 +80,4 @@ fn run(
 /// Reads at most one byte more than `most`.
 fn take(reader: impl Read, most: u64, out: &mut Vec<u8>) -> io::Result<usize> {
     reader.take(most.saturating_add(1)).read_to_end(out)
-}
-
-/// Decompresses one piece of a compressed shard, as listed in its [`PieceTable`](super::PieceTable). `raw_bytes` is the
-/// length of its raw range.
-///
-/// # Errors
-///
-/// As for [`decompress`].
-pub fn decompress_piece(
-    compression: TarCompression,
-    zip: &[u8],
-    raw_bytes: u64,
-    limits: &Limits,
-) -> Result<Vec<u8>, CodecError> {
-    match compression {
-        TarCompression::Zstd { .. } => decompress(zip, Some(raw_bytes), limits),
-        TarCompression::Gzip { .. } => {
-            let budget = Budget::new(compression.algorithm(), zip, Some(raw_bytes), limits)?;
-            let mut out = Vec::new();
-            // A piece has no last block, which the decoder would treat as a truncation; so the block is appended.
-            let whole = zip.chain(&LAST_BLOCK[..]);
-            take(
-                flate2::read::DeflateDecoder::new(whole),
-                raw_bytes,
-                &mut out,
-            )
-            .map_err(|error| budget.damaged(&error))?;
-            budget.whole(out)
-        }
-    }
 }
