@@ -79,7 +79,7 @@ pub const ROOMS: &[Room] = &[
     room(MDS, Floor::Part, &[CORE, CODEC]),
     room(WEBDATASET, Floor::Part, &[CORE, CODEC]),
     room(PARQUET, Floor::Part, &[CORE, CODEC]),
-    room(RECORDS, Floor::Part, &[]),
+    room(RECORDS, Floor::Part, &[CORE]),
     room(ZARR, Floor::Part, &[CORE, CODEC]),
     room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),

@@ -6,9 +6,9 @@ use arrow::array::{Array as _, ArrayRef};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
-use shardmill_core::escape;
-use shardmill_records::TokenType;
-use shardmill_source::{ENCODING_KEY, SelectColumn, Source, SourceOptions, over, token_data_type};
+use shardmill_core::{DType, escape};
+use shardmill_records::TOKEN_TYPES;
+use shardmill_source::{ENCODING_KEY, SelectColumn, Source, SourceOptions, number_type, over};
 use shardmill_writer::{
     ColumnEncoder, EncodeTable, Offsets, RowEncoder, ShardForm, ShardFormat, TableError, TableForm,
     TableFormat, Target as ColumnTarget, ValueReason, WriteError, leaf_type,
@@ -19,26 +19,24 @@ use crate::options::ConvertOptions;
 
 /// Returns the type of tokens that an encoding of `--to megatron` names, such as `int32`.
 #[must_use]
-pub fn token_type(name: &str) -> Option<TokenType> {
-    TokenType::ALL
-        .into_iter()
-        .find(|known| known.name() == name)
+pub fn token_type(name: &str) -> Option<DType> {
+    TOKEN_TYPES.into_iter().find(|known| known.name() == name)
 }
 
 /// The names of the types of tokens.
 #[must_use]
 pub fn token_types() -> String {
-    TokenType::ALL.map(TokenType::name).join(", ")
+    TOKEN_TYPES.map(DType::name).join(", ")
 }
 
 /// Returns the type in which numbers are written. Megatron has no unsigned types of 32 and 64 bits.
-pub(crate) fn tokens_of(leaf: &DataType) -> Option<TokenType> {
+pub(crate) fn tokens_of(leaf: &DataType) -> Option<DType> {
     match leaf {
-        DataType::UInt32 => Some(TokenType::I32),
-        DataType::UInt64 => Some(TokenType::I64),
-        leaf => TokenType::ALL
+        DataType::UInt32 => Some(DType::Int32),
+        DataType::UInt64 => Some(DType::Int64),
+        leaf => TOKEN_TYPES
             .into_iter()
-            .find(|known| token_data_type(*known) == *leaf),
+            .find(|known| number_type(*known) == *leaf),
     }
 }
 
@@ -80,7 +78,7 @@ pub(crate) fn target(
     };
     let tokens = asked.or_else(|| tokens_of(leaf_type(own).0));
     Ok(ColumnTarget::Table(match tokens {
-        Some(tokens) => with_leaf(own, &token_data_type(tokens)),
+        Some(tokens) => with_leaf(own, &number_type(tokens)),
         None => own.clone(),
     }))
 }
@@ -200,7 +198,7 @@ pub(crate) fn compile(
 
 /// Tokens as the encoder of a table.
 #[derive(Debug)]
-struct Encoder(TokenType);
+struct Encoder(DType);
 
 impl EncodeTable for Encoder {
     fn encode(
@@ -231,7 +229,7 @@ pub(crate) type Unfit = (usize, ValueReason);
 
 impl Documents {
     /// Adds a document for each list of a column.
-    pub(crate) fn add(&mut self, column: &ArrayRef, tokens: TokenType) -> Result<(), Unfit> {
+    pub(crate) fn add(&mut self, column: &ArrayRef, tokens: DType) -> Result<(), Unfit> {
         let unfit = |row| {
             let (value, encoding) = ("a null in a list".to_owned(), "megatron".to_owned());
             (row, ValueReason::Range { value, encoding })

@@ -6,9 +6,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use arrow::array::Array as _;
-use shardmill_core::Progress;
+use shardmill_core::{DType, Progress};
 use shardmill_mds::{FileHashes, FileInfo, HashAlgo, Hasher};
-use shardmill_records::{IndexBuilder, TokenType};
+use shardmill_records::IndexBuilder;
 use shardmill_storage::{PublishMode, TempFile};
 use shardmill_writer::{
     ColumnEncoder, DatasetIndex, Input as _, MEGATRON_FILES, RowEncoder, TableFile, TableFormat,
@@ -40,11 +40,7 @@ struct TokenFile {
 }
 
 impl TokenFile {
-    fn new(
-        target: Target<'_>,
-        hashes: &[HashAlgo],
-        tokens: TokenType,
-    ) -> Result<Self, ConvertError> {
+    fn new(target: Target<'_>, hashes: &[HashAlgo], tokens: DType) -> Result<Self, ConvertError> {
         Ok(Self {
             temp: target.place.temp_file(Some(WORK_FOLDER))?,
             hashers: hashers(hashes),
@@ -178,7 +174,7 @@ pub(crate) fn write(
 fn read_unit(
     input: &SourceInput,
     encoder: &RowEncoder,
-    tokens: TokenType,
+    tokens: DType,
     unit: usize,
     sender: &SyncSender<Result<Piece, ConvertError>>,
 ) -> Result<(), ConvertError> {

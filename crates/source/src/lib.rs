@@ -112,7 +112,7 @@ use shardmill_storage::{Location, RemoteOptions};
 pub use delta::history as delta_history;
 pub use detect::detect;
 pub use error::SourceError;
-pub use megatron::token_data_type;
+pub use lists::number_type;
 pub use options::{
     CsvOptions, DeltaOptions, FileOptions, ParseSourceKindError, QueryOptions, ReadAs,
     ResourceOptions, SampleOptions, SchemaOptions, SchemaRule, SelectColumn, SourceKind,

@@ -14,16 +14,16 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use serde_json::Value;
 use shardmill_core::catch_panic::one_line;
-use shardmill_core::escape;
+use shardmill_core::{DType, escape};
 use shardmill_records::{
-    Chunk, Leaf, LeafArray, LeafKind, Number, RecordError, chunk, decode_leaf, leaves,
+    Chunk, Leaf, LeafArray, LeafKind, RecordError, chunk, decode_leaf, leaves,
 };
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, described_by_fields, project};
 use crate::files::{InputFile, describe, fetch_early, list_tables};
 use crate::ipc::read_embedded;
-use crate::lists::lists_of_numbers;
+use crate::lists::{lists_of_numbers, number_type};
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 const INDEX: &str = "index.json";
@@ -244,25 +244,9 @@ fn add_names(spec: &Value, prefix: &str, names: &mut Vec<String>) {
     }
 }
 
-const fn type_of(number: Number) -> DataType {
-    match number {
-        Number::I8 => DataType::Int8,
-        Number::I16 => DataType::Int16,
-        Number::I32 => DataType::Int32,
-        Number::I64 => DataType::Int64,
-        Number::U8 => DataType::UInt8,
-        Number::U16 => DataType::UInt16,
-        Number::U32 => DataType::UInt32,
-        Number::U64 => DataType::UInt64,
-        Number::F16 => DataType::Float16,
-        Number::F32 => DataType::Float32,
-        Number::F64 => DataType::Float64,
-    }
-}
-
 /// Returns the type of nested lists of numbers.
-fn lists(number: Number, dimensions: usize) -> DataType {
-    (0..dimensions).fold(type_of(number), |inner, _| {
+fn lists(number: DType, dimensions: usize) -> DataType {
+    (0..dimensions).fold(number_type(number), |inner, _| {
         DataType::List(Arc::new(Field::new_list_field(inner, false)))
     })
 }

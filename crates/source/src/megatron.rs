@@ -9,15 +9,15 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int8Array, RecordBatch};
 use arrow::buffer::MutableBuffer;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
-use shardmill_core::Diagnostic as _;
-use shardmill_records::{INDEX_HEAD, IndexHead, IndexParts, RecordError, TokenType};
+use shardmill_core::{DType, Diagnostic as _};
+use shardmill_records::{INDEX_HEAD, IndexHead, IndexParts, RecordError};
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, described_by_fields, project};
 use crate::file_names::{has_extension, is_pattern};
 use crate::files::{InputFile, Origin, describe, list_tables};
 use crate::input::Range as FileRange;
-use crate::lists::lists_of_numbers;
+use crate::lists::{lists_of_numbers, number_type};
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 /// A file is read in units of about this size.
@@ -173,23 +173,8 @@ fn read_head(index: &InputFile, file: &File) -> Result<(IndexHead, IndexParts), 
     Ok((head, parts))
 }
 
-/// Returns the type of the values of tokens of Megatron.
-#[must_use]
-pub const fn token_data_type(tokens: TokenType) -> DataType {
-    match tokens {
-        TokenType::U8 => DataType::UInt8,
-        TokenType::I8 => DataType::Int8,
-        TokenType::I16 => DataType::Int16,
-        TokenType::I32 => DataType::Int32,
-        TokenType::I64 => DataType::Int64,
-        TokenType::F64 => DataType::Float64,
-        TokenType::F32 => DataType::Float32,
-        TokenType::U16 => DataType::UInt16,
-    }
-}
-
-fn element(tokens: TokenType) -> FieldRef {
-    Arc::new(Field::new_list_field(token_data_type(tokens), false))
+fn element(tokens: DType) -> FieldRef {
+    Arc::new(Field::new_list_field(number_type(tokens), false))
 }
 
 /// Reads the sequences of an index in order.
@@ -218,7 +203,7 @@ impl Sequences {
             places: reader(parts.places, sequences, 8),
             bounds: has_documents.then(|| reader(parts.bounds, &bounds, 8)),
             next: sequences.start,
-            token_bytes: set.head.tokens.bytes(),
+            token_bytes: set.head.tokens.size() as u64,
         }
     }
 
@@ -486,7 +471,7 @@ impl MegatronRows {
     }
 
     fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let width = self.set.head.tokens.bytes();
+        let width = self.set.head.tokens.size() as u64;
         let (mut size, mut lengths) = (0, Vec::new());
         let mut places: Vec<Range<u64>> = Vec::new();
         while let Some((bytes, row)) = self.next_row()? {

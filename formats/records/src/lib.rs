@@ -7,20 +7,18 @@
 //! Formats: the frames of TensorFlow's `record_writer.h`, the messages of its `example.proto` and `feature.proto`, and the
 //! index of Megatron's `indexed_dataset.py`, the chunks of LitData's `writer.py`, and the specification of Riegeli/records.
 
-mod error; // The error of this crate.
-
-mod protobuf; // Fields of messages of protocol buffers.
-
-mod example; // Features of examples.
-mod litdata; // Chunks of LitData.
-mod megatron; // Indexes of Megatron.
-mod riegeli; // Chunks of Riegeli records.
-mod tfrecord; // Frames of TFRecord files.
+mod error;
+mod example;
+mod litdata;
+mod megatron;
+mod protobuf;
+mod riegeli;
+mod tfrecord;
 
 pub use error::RecordError;
 pub use example::{Example, Feature, FeatureKind, Value, example};
-pub use litdata::{Chunk, Frame, Leaf, LeafArray, LeafKind, Number, chunk, decode_leaf, leaves};
-pub use megatron::{INDEX_HEAD, IndexBuilder, IndexHead, IndexParts, TokenType};
+pub use litdata::{Chunk, Frame, Leaf, LeafArray, LeafKind, chunk, decode_leaf, leaves};
+pub use megatron::{INDEX_HEAD, IndexBuilder, IndexHead, IndexParts, TOKEN_TYPES};
 pub use riegeli::{
     CHUNK_HEAD, ChunkHead, ChunkKind, PackedPart, RecordPacking, SimpleChunk, footer_place,
     record_sizes, simple_chunk, stored_end, without_block_headers,

@@ -4,82 +4,45 @@
 //! sizes of its leaves and then the leaves. Chunks may be compressed in frames of several items, or have their rows as an
 //! Arrow file at the end.
 
+use shardmill_core::DType;
+
 use crate::error::RecordError;
 
-/// A type of numbers in arrays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Number {
-    /// Whole numbers of 8 bits.
-    I8,
-    /// Whole numbers of 16 bits.
-    I16,
-    /// Whole numbers of 32 bits.
-    I32,
-    /// Whole numbers of 64 bits.
-    I64,
-    /// Whole numbers of 8 bits, without a sign.
-    U8,
-    /// Whole numbers of 16 bits, without a sign.
-    U16,
-    /// Whole numbers of 32 bits, without a sign.
-    U32,
-    /// Whole numbers of 64 bits, without a sign.
-    U64,
-    /// Numbers with fractions, of 16 bits.
-    F16,
-    /// Numbers with fractions, of 32 bits.
-    F32,
-    /// Numbers with fractions, of 64 bits.
-    F64,
+/// The types of NumPy by their numbers. Complex numbers, truth values and objects follow.
+const NUMPY: [DType; 11] = [
+    DType::Int8,
+    DType::Int16,
+    DType::Int32,
+    DType::Int64,
+    DType::UInt8,
+    DType::UInt16,
+    DType::UInt32,
+    DType::UInt64,
+    DType::Float16,
+    DType::Float32,
+    DType::Float64,
+];
+
+/// Returns the type with a number in the list of NumPy types.
+fn of_numpy(code: u64) -> Option<DType> {
+    NUMPY.get(usize::try_from(code).ok()?).copied()
 }
 
-impl Number {
-    /// Returns the type with a number in the list of NumPy types.
-    const fn of_numpy(code: u64) -> Option<Self> {
-        Some(match code {
-            0 => Self::I8,
-            1 => Self::I16,
-            2 => Self::I32,
-            3 => Self::I64,
-            4 => Self::U8,
-            5 => Self::U16,
-            6 => Self::U32,
-            7 => Self::U64,
-            8 => Self::F16,
-            9 => Self::F32,
-            10 => Self::F64,
-            // Complex numbers, truth values and objects.
-            _ => return None,
-        })
-    }
-
-    /// Returns the type with a number in the list of PyTorch types, which has most of them twice.
-    const fn of_torch(code: u64) -> Option<Self> {
-        Some(match code {
-            0 | 1 => Self::F32,
-            2 | 3 => Self::F64,
-            8 | 9 => Self::F16,
-            11 => Self::U8,
-            12 => Self::I8,
-            13 | 14 => Self::I16,
-            15 | 16 => Self::I32,
-            17 | 18 => Self::I64,
-            20 => Self::U16,
-            // Complex numbers, brain floats and truth values.
-            _ => return None,
-        })
-    }
-
-    /// Returns the size in bytes.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::I8 | Self::U8 => 1,
-            Self::I16 | Self::U16 | Self::F16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::I64 | Self::U64 | Self::F64 => 8,
-        }
-    }
+/// Returns the type with a number in the list of PyTorch types, which has most of them twice.
+const fn of_torch(code: u64) -> Option<DType> {
+    Some(match code {
+        0 | 1 => DType::Float32,
+        2 | 3 => DType::Float64,
+        8 | 9 => DType::Float16,
+        11 => DType::UInt8,
+        12 => DType::Int8,
+        13 | 14 => DType::Int16,
+        15 | 16 => DType::Int32,
+        17 | 18 => DType::Int64,
+        20 => DType::UInt16,
+        // Complex numbers, brain floats and truth values.
+        _ => return None,
+    })
 }
 
 /// What a leaf holds.
@@ -96,7 +59,7 @@ pub enum LeafKind {
     /// Bytes, such as an encoded image.
     Bytes,
     /// An array of one dimension, whose type the index has.
-    Vector(Number),
+    Vector(DType),
     /// An array of NumPy with its type and shape.
     Numpy,
     /// A tensor of PyTorch with its type and shape.
@@ -122,8 +85,8 @@ impl LeafKind {
             "float" => Self::Float,
             "bool" => Self::Bool,
             "str" | "text" => Self::Str,
-            "no_header_numpy" => Self::Vector(Number::of_numpy(code()?)?),
-            "no_header_tensor" => Self::Vector(Number::of_torch(code()?)?),
+            "no_header_numpy" => Self::Vector(of_numpy(code()?)?),
+            "no_header_tensor" => Self::Vector(of_torch(code()?)?),
             "numpy" => Self::Numpy,
             "tensor" => Self::Tensor,
             name if FILES.contains(&name) => Self::Bytes,
@@ -136,7 +99,7 @@ impl LeafKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafArray<'a> {
     /// The type of the numbers.
-    pub number: Number,
+    pub number: DType,
     /// The length of each dimension.
     pub shape: Vec<usize>,
     /// The numbers, little-endian.
@@ -189,16 +152,16 @@ pub fn decode_leaf(kind: LeafKind, bytes: &[u8]) -> Result<Leaf<'_>, RecordError
         LeafKind::Bytes => Leaf::Bytes(bytes),
         LeafKind::Vector(number) => Leaf::Array(LeafArray {
             number,
-            shape: vec![bytes.len() / number.bytes()],
+            shape: vec![bytes.len() / number.size()],
             data: whole(bytes, number)?,
         }),
-        LeafKind::Numpy => array(bytes, u32::from_le_bytes, Number::of_numpy)?,
-        LeafKind::Tensor => array(bytes, u32::from_be_bytes, Number::of_torch)?,
+        LeafKind::Numpy => array(bytes, u32::from_le_bytes, of_numpy)?,
+        LeafKind::Tensor => array(bytes, u32::from_be_bytes, of_torch)?,
     })
 }
 
-fn whole(bytes: &[u8], number: Number) -> Result<&[u8], RecordError> {
-    match bytes.len().is_multiple_of(number.bytes()) {
+fn whole(bytes: &[u8], number: DType) -> Result<&[u8], RecordError> {
+    match bytes.len().is_multiple_of(number.size()) {
         true => Ok(bytes),
         false => Err(wrong("the bytes of an array end within a number")),
     }
@@ -208,7 +171,7 @@ fn whole(bytes: &[u8], number: Number) -> Result<&[u8], RecordError> {
 fn array(
     bytes: &[u8],
     read: fn([u8; 4]) -> u32,
-    of: fn(u64) -> Option<Number>,
+    of: fn(u64) -> Option<DType>,
 ) -> Result<Leaf<'_>, RecordError> {
     const SHORT: RecordError = wrong("an array ends within its head");
     let (head, rest) = bytes.split_first_chunk::<8>().ok_or(SHORT)?;
@@ -224,7 +187,7 @@ fn array(
     let shape: Vec<usize> = shape.iter().map(|length| read(*length) as usize).collect();
     let bytes = shape
         .iter()
-        .try_fold(number.bytes(), |bytes, length| bytes.checked_mul(*length));
+        .try_fold(number.size(), |bytes, length| bytes.checked_mul(*length));
     if bytes != Some(data.len()) {
         return Err(wrong("the shape of an array does not fit its bytes"));
     }
@@ -444,17 +407,17 @@ mod tests {
         let Ok(Leaf::Array(array)) = decode_leaf(LeafKind::Numpy, &numpy) else {
             panic!("the leaf is an array");
         };
-        assert_eq!((array.number, array.shape), (Number::I32, vec![1, 2]));
+        assert_eq!((array.number, array.shape), (DType::Int32, vec![1, 2]));
         assert!(decode_leaf(LeafKind::Numpy, &numpy[..20]).is_err());
         for head in [[99, 0], [2, 33]] {
             assert!(decode_leaf(LeafKind::Numpy, &words(&head)).is_err());
         }
         let absurd = words(&[2, 4, u32::MAX, u32::MAX, u32::MAX, u32::MAX]);
         assert!(decode_leaf(LeafKind::Numpy, &absurd).is_err());
-        assert!(decode_leaf(LeafKind::Vector(Number::F32), &[0; 5]).is_err());
+        assert!(decode_leaf(LeafKind::Vector(DType::Float32), &[0; 5]).is_err());
         assert_eq!(
             LeafKind::of("no_header_tensor:18"),
-            Some(LeafKind::Vector(Number::I64))
+            Some(LeafKind::Vector(DType::Int64))
         );
         assert_eq!(LeafKind::of("image:png"), Some(LeafKind::Bytes));
         for format in [

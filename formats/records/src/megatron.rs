@@ -5,6 +5,8 @@
 //! 64-bit numbers of the sequences at which documents begin and the last one ends, and, in files of several modalities, a byte for
 //! each sequence.
 
+use shardmill_core::DType;
+
 use crate::error::RecordError;
 
 /// The number of bytes before the lengths: magic, version, type, sequences and bounds of documents.
@@ -18,79 +20,23 @@ const LENGTH_BYTES: u64 = 4;
 /// The size of a place, and of a bound of documents.
 const PLACE_BYTES: u64 = 8;
 
-/// A type of tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenType {
-    /// Whole numbers of 8 bits, without a sign.
-    U8,
-    /// Whole numbers of 8 bits.
-    I8,
-    /// Whole numbers of 16 bits.
-    I16,
-    /// Whole numbers of 32 bits.
-    I32,
-    /// Whole numbers of 64 bits.
-    I64,
-    /// Numbers with fractions, of 64 bits.
-    F64,
-    /// Numbers with fractions, of 32 bits.
-    F32,
-    /// Whole numbers of 16 bits, without a sign.
-    U16,
-}
-
-impl TokenType {
-    /// All types. The code of a type in an index is its position here, from 1.
-    pub const ALL: [Self; 8] = [
-        Self::U8,
-        Self::I8,
-        Self::I16,
-        Self::I32,
-        Self::I64,
-        Self::F64,
-        Self::F32,
-        Self::U16,
-    ];
-
-    /// Returns the name, as NumPy has it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::U8 => "uint8",
-            Self::I8 => "int8",
-            Self::I16 => "int16",
-            Self::I32 => "int32",
-            Self::I64 => "int64",
-            Self::F64 => "float64",
-            Self::F32 => "float32",
-            Self::U16 => "uint16",
-        }
-    }
-
-    /// Returns the size of a token in bytes.
-    #[must_use]
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Self::U8 | Self::I8 => 1,
-            Self::I16 | Self::U16 => 2,
-            Self::I32 | Self::F32 => 4,
-            Self::I64 | Self::F64 => 8,
-        }
-    }
-
-    fn code(self) -> u8 {
-        (1..)
-            .zip(Self::ALL)
-            .find_map(|(code, other)| (other == self).then_some(code))
-            .unwrap_or(0)
-    }
-}
+/// The types of tokens. The code of a type in an index is its position here, from 1.
+pub const TOKEN_TYPES: [DType; 8] = [
+    DType::UInt8,
+    DType::Int8,
+    DType::Int16,
+    DType::Int32,
+    DType::Int64,
+    DType::Float64,
+    DType::Float32,
+    DType::UInt16,
+];
 
 /// The head of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexHead {
     /// The type of the tokens.
-    pub tokens: TokenType,
+    pub tokens: DType,
     /// The number of sequences.
     pub sequences: u64,
     /// The number of bounds of documents, which is one more than the number of documents.
@@ -131,7 +77,7 @@ impl IndexHead {
             return Err(wrong("its version is not 1"));
         }
         let code = usize::from(rest.get(8).copied().unwrap_or(0));
-        let tokens = code.checked_sub(1).and_then(|at| TokenType::ALL.get(at));
+        let tokens = code.checked_sub(1).and_then(|at| TOKEN_TYPES.get(at));
         let head = Self {
             tokens: *tokens.ok_or(wrong("the type of its tokens is unknown"))?,
             sequences: number(9),
@@ -146,7 +92,10 @@ impl IndexHead {
     fn encode(self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(VERSION.to_le_bytes());
-        out.push(self.tokens.code());
+        let code = (1..)
+            .zip(TOKEN_TYPES)
+            .find(|(_, known)| *known == self.tokens);
+        out.push(code.map_or(0, |(code, _)| code));
         out.extend(self.sequences.to_le_bytes());
         out.extend(self.bounds.to_le_bytes());
         out
@@ -186,7 +135,7 @@ impl IndexHead {
 /// The index of tokens that are written in order.
 #[derive(Clone, Debug)]
 pub struct IndexBuilder {
-    tokens: TokenType,
+    tokens: DType,
     lengths: Vec<i32>,
     bounds: Vec<u64>,
 }
@@ -194,7 +143,7 @@ pub struct IndexBuilder {
 impl IndexBuilder {
     /// Creates an index without sequences.
     #[must_use]
-    pub fn new(tokens: TokenType) -> Self {
+    pub fn new(tokens: DType) -> Self {
         Self {
             tokens,
             lengths: Vec::new(),
@@ -242,7 +191,7 @@ impl IndexBuilder {
             out.clear();
             for length in piece {
                 out.extend(place.to_le_bytes());
-                place += u64::from(length.unsigned_abs()) * self.tokens.bytes();
+                place += u64::from(length.unsigned_abs()) * self.tokens.size() as u64;
             }
             emit(&out)?;
         }
@@ -264,7 +213,7 @@ mod tests {
     }
 
     fn index() -> Vec<u8> {
-        let mut builder = IndexBuilder::new(TokenType::U16);
+        let mut builder = IndexBuilder::new(DType::UInt16);
         builder.add_sequence(3);
         builder.add_sequence(0);
         builder.end_document();
@@ -287,7 +236,7 @@ mod tests {
         let head = head(&bytes).unwrap();
         assert_eq!(
             (head.tokens, head.sequences, head.bounds),
-            (TokenType::U16, 3, 3)
+            (DType::UInt16, 3, 3)
         );
         let parts = head.parts(bytes.len() as u64).unwrap();
         assert_eq!((parts.lengths, parts.places, parts.bounds), (34, 46, 70));

@@ -13,10 +13,11 @@ use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_core::{Limits, escape};
 use shardmill_storage::Location;
-use shardmill_zarr::{DType, Shard, ZarrArray, copy_region};
+use shardmill_zarr::{Shard, ZarrArray, copy_region};
 
 use crate::base::{Base, batch, described_by_fields, project};
 use crate::files::Fingerprint;
+use crate::lists::number_type;
 use crate::walk::Listing;
 use crate::{
     Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem,
@@ -288,7 +289,7 @@ fn schema(
 ) -> Result<Schema, SourceError> {
     let mut fields = Vec::new();
     for own in arrays {
-        let mut data_type = arrow_type(own.array.dtype);
+        let mut data_type = number_type(own.array.dtype);
         for length in own.shape.iter().rev() {
             let length = i32::try_from(*length).ok().filter(|length| *length > 0);
             let length = length.ok_or_else(|| {
@@ -310,23 +311,6 @@ fn schema(
         store.shown("")
     })?;
     Ok(Schema::new(fields))
-}
-
-/// Returns the type of elements. Truth values are bytes, because arrays of them have no encoding.
-const fn arrow_type(dtype: DType) -> DataType {
-    match dtype {
-        DType::Bool | DType::UInt8 => DataType::UInt8,
-        DType::Int8 => DataType::Int8,
-        DType::Int16 => DataType::Int16,
-        DType::Int32 => DataType::Int32,
-        DType::Int64 => DataType::Int64,
-        DType::UInt16 => DataType::UInt16,
-        DType::UInt32 => DataType::UInt32,
-        DType::UInt64 => DataType::UInt64,
-        DType::Float16 => DataType::Float16,
-        DType::Float32 => DataType::Float32,
-        DType::Float64 => DataType::Float64,
-    }
 }
 
 fn describe(store: &ZarrStore, arrays: &[WindowedArray], rows: u64) -> SourceDescription {
