@@ -106,31 +106,20 @@ impl ColumnTokenizer {
     pub fn encode(
         &self,
         texts: &ArrayRef,
-        place: impl Fn(usize) -> String,
+        place: impl Fn(usize) -> String + Sync,
     ) -> Result<ArrayRef, TokenizeError> {
-        let texts = match texts.data_type() {
-            DataType::Dictionary(_, values) => {
-                &cast(texts, values).map_err(|_| TokenizeError::Bug {
-                    what: "a dictionary cannot be expanded",
-                })?
-            }
-            _ => texts,
-        };
-        let values = values(texts)?;
-        let pieces = pieces(texts, &values);
-        let encode = |rows: Range<usize>| self.encode_piece(texts, &values, rows);
+        let texts = as_bytes(texts)?;
+        let values = values(&texts)?;
+        let pieces = pieces(&texts, &values);
+        let encode = |rows: Range<usize>| self.encode_piece(&texts, &values, rows, &place);
         let encoded: Vec<_> = match self.jobs > 1 && pieces.len() > 1 {
             true => self
                 .pool()?
                 .install(|| pieces.into_par_iter().map(encode).collect()),
             false => pieces.into_iter().map(encode).collect(),
         };
-        let mut found = Vec::with_capacity(encoded.len());
-        for piece in encoded {
-            let piece = piece.map_err(|failure| failure.located(&self.column, &place))?;
-            found.push(piece);
-        }
-        self.list(texts, &found)
+        let encoded: Vec<Piece> = encoded.into_iter().collect::<Result<_, _>>()?;
+        self.list(&texts, &encoded)
     }
 
     /// Returns the threads, and starts them the first time.
@@ -152,26 +141,33 @@ impl ColumnTokenizer {
         texts: &ArrayRef,
         values: &Values<'_>,
         rows: Range<usize>,
-    ) -> Result<Piece, Failure> {
+        place: impl Fn(usize) -> String,
+    ) -> Result<Piece, TokenizeError> {
         let idle = || self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut cache = idle().pop().unwrap_or_default();
         let mut piece = Piece::default();
         for row in rows {
             if texts.is_valid(row) {
-                let text = std::str::from_utf8(values(row)).map_err(|error| Failure {
-                    row,
-                    reason: FailureReason::NotUtf8(error.valid_up_to()),
+                let column = || self.column.clone();
+                let text = std::str::from_utf8(values(row));
+                let text = text.map_err(|error| TokenizeError::NotUtf8 {
+                    column: column(),
+                    place: place(row),
+                    at: error.valid_up_to(),
                 })?;
                 let start = piece.ids.len();
                 let pushed =
                     guarded(|| self.tokenizer.push_tokens(text, &mut cache, &mut piece.ids));
-                pushed.map_err(|reason| Failure {
-                    row,
-                    reason: FailureReason::Tokenizer(reason),
+                pushed.map_err(|reason| TokenizeError::Failed {
+                    column: column(),
+                    place: place(row),
+                    reason,
                 })?;
                 if self.empty == EmptyTokens::Refuse && piece.ids.len() == start {
-                    let reason = FailureReason::NoTokens;
-                    return Err(Failure { row, reason });
+                    return Err(TokenizeError::NoTokens {
+                        column: column(),
+                        place: place(row),
+                    });
                 }
             }
             piece.ends.push(piece.ids.len());
@@ -224,69 +220,48 @@ impl Piece {
     }
 }
 
-/// A row that cannot be tokenized.
-struct Failure {
-    row: usize,
-    reason: FailureReason,
-}
-
-enum FailureReason {
-    /// The position of the first invalid byte.
-    NotUtf8(usize),
-    /// The message of the tokenizer.
-    Tokenizer(String),
-    NoTokens,
-}
-
-impl Failure {
-    fn located(self, column: &str, place: impl Fn(usize) -> String) -> TokenizeError {
-        let (column, place) = (column.to_owned(), place(self.row));
-        match self.reason {
-            FailureReason::NotUtf8(at) => TokenizeError::NotUtf8 { column, place, at },
-            FailureReason::NoTokens => TokenizeError::NoTokens { column, place },
-            FailureReason::Tokenizer(reason) => TokenizeError::Failed {
-                column,
-                place,
-                reason,
-            },
-        }
-    }
-}
-
 /// Returns the bytes of a row.
 type Values<'a> = Box<dyn Fn(usize) -> &'a [u8] + Sync + 'a>;
 
-fn values(texts: &ArrayRef) -> Result<Values<'_>, TokenizeError> {
-    Ok(match texts.data_type() {
-        DataType::Utf8 => {
-            let texts = texts.as_string::<i32>();
-            Box::new(|row| texts.value(row).as_bytes())
-        }
-        DataType::LargeUtf8 => {
-            let texts = texts.as_string::<i64>();
-            Box::new(|row| texts.value(row).as_bytes())
-        }
-        DataType::Utf8View => {
-            let texts = texts.as_string_view();
-            Box::new(|row| texts.value(row).as_bytes())
-        }
+/// Returns the values of a column of bytes.
+fn values(bytes: &ArrayRef) -> Result<Values<'_>, TokenizeError> {
+    Ok(match bytes.data_type() {
         DataType::Binary => {
-            let texts = texts.as_binary::<i32>();
-            Box::new(|row| texts.value(row))
+            let bytes = bytes.as_binary::<i32>();
+            Box::new(|row| bytes.value(row))
         }
         DataType::LargeBinary => {
-            let texts = texts.as_binary::<i64>();
-            Box::new(|row| texts.value(row))
+            let bytes = bytes.as_binary::<i64>();
+            Box::new(|row| bytes.value(row))
         }
         DataType::BinaryView => {
-            let texts = texts.as_binary_view();
-            Box::new(|row| texts.value(row))
+            let bytes = bytes.as_binary_view();
+            Box::new(|row| bytes.value(row))
         }
         _ => {
             return Err(TokenizeError::Bug {
                 what: "a column to tokenize holds neither text nor bytes",
             });
         }
+    })
+}
+
+/// Returns a column of text or bytes as one of bytes. Text is not copied.
+fn as_bytes(texts: &ArrayRef) -> Result<ArrayRef, TokenizeError> {
+    let bytes = match texts.data_type() {
+        DataType::Dictionary(_, values) => {
+            let texts = cast(texts, values).map_err(|_| TokenizeError::Bug {
+                what: "a dictionary cannot be expanded",
+            })?;
+            return as_bytes(&texts);
+        }
+        DataType::Utf8 => DataType::Binary,
+        DataType::LargeUtf8 => DataType::LargeBinary,
+        DataType::Utf8View => DataType::BinaryView,
+        _ => return Ok(Arc::clone(texts)),
+    };
+    cast(texts, &bytes).map_err(|_| TokenizeError::Bug {
+        what: "a text has no bytes",
     })
 }
 

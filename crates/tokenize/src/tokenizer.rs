@@ -3,10 +3,10 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use shardmill_codec::{HashAlgo, hash_hex};
+use shardmill_core::catch_panic::catch;
 use tokenizers::models::ModelWrapper;
 use tokenizers::{Encoding, Model as _, OffsetReferential, OffsetType, PreTokenizer as _, Token};
 
@@ -175,10 +175,8 @@ impl Tokenizer {
 
 /// Runs a call of the tokenizer, which may panic for a file that contradicts itself.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err("it contradicts itself".to_owned()),
-    }
+    let result = catch(call).map_err(|_| "it contradicts itself".to_owned())?;
+    result.map_err(|error| error.to_string())
 }
 
 /// Returns the tokens that the post-processor puts before and after each text.
