@@ -195,7 +195,7 @@ fn tar_samples(
         }
         let error = |source| DatasetError::tar_file(&shard.path(), source);
         let data = shard.load(limits)?;
-        let view = ShardView::open(data.as_ref(), limits).map_err(error)?;
+        let view = ShardView::open(data, limits).map_err(error)?;
         let ranges = shard.live_ranges(view.len());
         sheet.more = ranges
             .iter()

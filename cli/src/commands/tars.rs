@@ -102,7 +102,7 @@ impl Tars {
     fn each(
         &self,
         range: Range<u64>,
-        mut show: impl FnMut(u64, &ShardView<'_>, u64) -> Result<bool, Stop>,
+        mut show: impl FnMut(u64, &ShardView<ShardBytes>, u64) -> Result<bool, Stop>,
     ) -> Result<(), Stop> {
         let mut first = 0_u64;
         for (shard, facts) in self.set.shards().iter().zip(&self.facts) {
@@ -110,7 +110,7 @@ impl Tars {
             let (from, to) = (range.start.max(first), range.end.min(end));
             if from < to {
                 let data: ShardBytes = shard.load(&self.limits)?;
-                let view = ShardView::open(data.as_ref(), &self.limits)
+                let view = ShardView::open(data, &self.limits)
                     .map_err(|source| DatasetError::tar_file(&shard.path(), source))?;
                 let places = shard.live_ranges(facts.stored).into_iter().flatten();
                 let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);

@@ -18,7 +18,7 @@ use shardmill_source::{
     Unit,
 };
 use shardmill_storage::Location;
-use shardmill_webdataset::{Consumer, FieldSet, OwnedShard};
+use shardmill_webdataset::{Consumer, FieldSet, ShardView};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ConvertError;
@@ -255,16 +255,16 @@ impl TarSource {
         let data = file
             .load_checked(&self.limits)
             .map_err(|error| foreign(&error))?;
-        let shard = OwnedShard::open(data, &self.limits)
+        let shard = ShardView::open(data, &self.limits)
             .map_err(|source| foreign(&DatasetError::tar_file(&path, source)))?;
-        if declared.is_some_and(|rows| rows != shard.view().len()) {
+        if declared.is_some_and(|rows| rows != shard.len()) {
             return Err(SourceError::Described {
                 kind: shardmill_core::ErrorKind::Corrupt,
                 id: "shard-samples",
                 object: Some(shardmill_core::escape(&path.display().to_string()).into_owned()),
                 message: format!(
                     "it has {} samples, of which {} were known",
-                    shard.view().len(),
+                    shard.len(),
                     declared.unwrap_or_default()
                 ),
                 hint: Some("run verify to see all damage".to_owned()),
@@ -297,8 +297,8 @@ impl TarSource {
         let live = file.live_ranges(self.stored.get(unit).copied()?);
         let at = live.into_iter().flatten().nth(usize::try_from(row).ok()?)?;
         let data = file.load_checked(&self.limits).ok()?;
-        let shard = OwnedShard::open(data, &self.limits).ok()?;
-        shard.view().fields_into(at, &mut Vec::new()).ok()
+        let shard = ShardView::open(data, &self.limits).ok()?;
+        shard.fields_into(at, &mut Vec::new()).ok()
     }
 }
 
@@ -312,7 +312,7 @@ impl Rows for NoRows {
 }
 
 struct ShardRows {
-    shard: OwnedShard<ShardBytes>,
+    shard: ShardView<ShardBytes>,
     path: PathBuf,
     /// The columns that are read.
     schema: SchemaRef,
@@ -326,7 +326,7 @@ struct ShardRows {
 
 impl Rows for ShardRows {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let view = self.shard.view();
+        let view = &self.shard;
         if self.left.peek().is_none() {
             return Ok(None);
         }

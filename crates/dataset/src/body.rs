@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shardmill_mds::{LateConfigs, OwnedShard as MdsShard, ShardEntry};
-use shardmill_webdataset::{OwnedShard as TarShard, read_offsets};
+use shardmill_webdataset::{ShardView as TarShard, read_offsets};
 
 use crate::catalog::Catalog;
 use crate::entry::Entry;

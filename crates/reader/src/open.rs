@@ -188,7 +188,7 @@ impl OpenShard {
             }
             Body::Tar(owned) => {
                 let mut fields = Vec::new();
-                let key = owned.view().fields_into(at, &mut fields);
+                let key = owned.fields_into(at, &mut fields);
                 let key = key.map_err(|source| DatasetError::tar(place(), number(at), source))?;
                 if column == KEY_COLUMN {
                     return Ok(Some(Cow::Owned(key.into_bytes())));
@@ -254,7 +254,7 @@ impl OpenShard {
                 Some(DatasetError::shard_with(place, number, source))
             }
             Body::Tar(owned) => {
-                let source = owned.view().fields(at).err()?;
+                let source = owned.fields(at).err()?;
                 Some(DatasetError::tar(place, number(at), source))
             }
             Body::File(_) => None,

@@ -224,7 +224,7 @@ impl TarShard {
         }
         let raw = file.load(limits)?;
         let fail = |source| DatasetError::tar_file(&path, source);
-        let offsets = ShardView::open(raw.as_ref(), limits).map_err(fail)?;
+        let offsets = ShardView::open(&raw, limits).map_err(fail)?;
         Ok(Self {
             offsets: offsets.offsets().to_vec(),
             file: stored,

@@ -10,4 +10,4 @@ mod view;
 pub use build::{Profile, Rules, ShardBuilder, ShardCut, shard_bytes};
 pub use map::ShardMap;
 pub use scan::ShardScan;
-pub use view::{Field, OwnedShard, ShardView, read_sample};
+pub use view::{Field, ShardView, read_sample};

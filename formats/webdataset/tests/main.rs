@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 use shardmill_core::{Diagnostic, Limits};
 use shardmill_webdataset::{
-    Consumer, Lint, OwnedShard, Profile, Severity, ShardBuilder, ShardFacts, ShardMap, Survey,
+    Consumer, Lint, Profile, Severity, ShardBuilder, ShardFacts, ShardMap, ShardView, Survey,
     Value, decode, decompress, fix, read_npz, repair,
 };
 
@@ -60,8 +60,7 @@ fn theirs(expected: &Json) -> Vec<Sample> {
 }
 
 fn ours(data: &[u8]) -> Vec<Sample> {
-    let shard = OwnedShard::open(data, &Limits::default()).unwrap();
-    let view = shard.view();
+    let view = ShardView::open(data, &Limits::default()).unwrap();
     (0..view.len())
         .map(|sample| {
             let fields = view.fields(sample).unwrap();

@@ -63,7 +63,7 @@ fn samples_that_readers_would_tear_are_refused() {
         for parts in [[one("a.x"), one(&name)], [one(&name), one("a.x")]] {
             assert_eq!(id(&parts), "tar-duplicate", "{name}");
             let data = archive(&parts);
-            let view = ShardView::with_offsets(&data, &[0, 2048], &limits).unwrap();
+            let view = ShardView::with_offsets(&data, vec![0, 2048], &limits).unwrap();
             assert_eq!(view.fields(0).unwrap_err().id(), "tar-duplicate", "{name}");
         }
     }
@@ -79,8 +79,8 @@ fn samples_that_readers_would_tear_are_refused() {
     assert_eq!(id(&many), "limit-fields");
     // The limit applies without a scan, too.
     let flood = archive(&many);
-    let offsets = [0, 1025 * 1024];
-    let view = ShardView::with_offsets(&flood, &offsets, &limits).unwrap();
+    let offsets = vec![0, 1025 * 1024];
+    let view = ShardView::with_offsets(&flood, offsets, &limits).unwrap();
     assert_eq!(view.fields(0).unwrap_err().id(), "limit-fields");
     limits.sample_bytes = 1;
     let data = archive(&[one("a.x"), one("a.y")]);
@@ -117,9 +117,9 @@ fn a_view_gives_fields_by_number() {
     assert_eq!(error.to_string(), "there is no sample 3: the shard has 3");
     // The table alone, without a scan, gives the same samples.
     let offsets = view.offsets().to_vec();
-    let owned = OwnedShard::with_offsets(data.clone(), offsets, &LIMITS()).unwrap();
+    let owned = ShardView::with_offsets(data.clone(), offsets, &LIMITS()).unwrap();
     for sample in 0..3 {
-        assert_eq!(owned.view().fields(sample), view.fields(sample));
+        assert_eq!(owned.fields(sample), view.fields(sample));
     }
     // The range of each sample alone gives the same sample; another range gives an error.
     let mut fields = Vec::new();
@@ -139,8 +139,6 @@ fn a_view_gives_fields_by_number() {
             assert!(read_sample(range[0], bytes, &mut fields, &LIMITS()).is_err());
         }
     }
-    let scanned = OwnedShard::open(data.clone(), &LIMITS()).unwrap();
-    assert_eq!(scanned.view().offsets(), owned.view().offsets());
 }
 
 #[test]
@@ -163,7 +161,7 @@ fn a_table_of_energon_counts_headers_for_all_to_the_sample_before() {
             .collect::<Vec<_>>(),
         [(1024, 3072), (3072, 4096)]
     );
-    let view = ShardView::with_offsets(&data, &offsets, &LIMITS()).unwrap();
+    let view = ShardView::with_offsets(&data, offsets.to_vec(), &LIMITS()).unwrap();
     let mut fields = Vec::new();
     for (sample, range) in (0..).zip(offsets.windows(2)) {
         assert_eq!(view.fields(sample), scanned.fields(sample));
@@ -181,7 +179,7 @@ fn a_table_of_another_shard_is_noticed() {
         member("b.x", b"1"),
     ]);
     let open = |offsets: &[u64]| {
-        let view = ShardView::with_offsets(&data, offsets, &LIMITS())?;
+        let view = ShardView::with_offsets(&data, offsets.to_vec(), &LIMITS())?;
         (0..view.len()).try_for_each(|sample| view.fields(sample).map(|_| ()))
     };
     assert_eq!(open(&[0, 2048, 3072]), Ok(()));
@@ -201,7 +199,7 @@ fn a_table_of_another_shard_is_noticed() {
     // A file that changes while it is viewed gives errors.
     let mut changed = data.clone();
     changed[2048] = b'c';
-    let view = ShardView::with_offsets(&changed, &[0, 2048, 3072], &LIMITS()).unwrap();
+    let view = ShardView::with_offsets(&changed, vec![0, 2048, 3072], &LIMITS()).unwrap();
     assert_eq!(view.fields(1).unwrap_err().id(), "tar-checksum");
 }
 

@@ -21,24 +21,25 @@ pub struct Field<'a> {
     pub data: &'a [u8],
 }
 
-/// A raw shard and the offsets of its samples, borrowing its bytes.
+/// A raw shard and the offsets of its samples.
 ///
-/// Access to a sample parses only its own headers and copies nothing. Headers are checked at each access. If a mapped
-/// file changes, the result is therefore an error and not the bytes of another sample.
+/// `B` owns or borrows the bytes, for example a `Vec`, a shared buffer or a mapping. It must return the same bytes each
+/// time. Access to a sample parses only its own headers and copies nothing. Headers are checked at each access. If a
+/// mapped file changes, the result is therefore an error and not the bytes of another sample.
 #[derive(Clone, Debug)]
-pub struct ShardView<'a> {
-    data: &'a [u8],
-    offsets: Cow<'a, [u64]>,
+pub struct ShardView<B = Vec<u8>> {
+    data: B,
+    offsets: Vec<u64>,
     limits: Limits,
 }
 
-impl<'a> ShardView<'a> {
+impl<B: AsRef<[u8]>> ShardView<B> {
     /// Scans a raw shard.
-    pub fn open(data: &'a [u8], limits: &Limits) -> Result<Self, WebdatasetError> {
-        let offsets = ShardScan::offsets(data, limits)?;
+    pub fn open(data: B, limits: &Limits) -> Result<Self, WebdatasetError> {
+        let offsets = ShardScan::offsets(data.as_ref(), limits)?;
         Ok(Self {
             data,
-            offsets: Cow::Owned(offsets),
+            offsets,
             limits: limits.clone(),
         })
     }
@@ -50,16 +51,22 @@ impl<'a> ShardView<'a> {
     ///
     /// [`WebdatasetProblem::Offsets`], [`WebdatasetProblem::NoEnd`] (`Corrupt`).
     pub fn with_offsets(
-        data: &'a [u8],
-        offsets: &'a [u64],
+        data: B,
+        offsets: Vec<u64>,
         limits: &Limits,
     ) -> Result<Self, WebdatasetError> {
-        check_offsets(data, offsets)?;
+        check_offsets(data.as_ref(), &offsets)?;
         Ok(Self {
             data,
-            offsets: Cow::Borrowed(offsets),
+            offsets,
             limits: limits.clone(),
         })
+    }
+
+    /// Returns the owner of the bytes.
+    #[must_use]
+    pub const fn data(&self) -> &B {
+        &self.data
     }
 
     /// Returns the number of samples in the shard.
@@ -91,15 +98,15 @@ impl<'a> ShardView<'a> {
     /// # Errors
     ///
     /// [`WebdatasetProblem::NoSample`] (`InvalidInput`), and any error in the members of the sample.
-    pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, WebdatasetError> {
+    pub fn fields(&self, sample: u64) -> Result<Vec<Field<'_>>, WebdatasetError> {
         let mut fields = Vec::new();
         self.fields_into(sample, &mut fields)?;
         Ok(fields)
     }
 
     /// Writes [`fields`](Self::fields) into a list of the caller, which is cleared first, and returns the key.
-    pub fn fields_into(
-        &self,
+    pub fn fields_into<'a>(
+        &'a self,
         sample: u64,
         fields: &mut Vec<Field<'a>>,
     ) -> Result<String, WebdatasetError> {
@@ -112,7 +119,7 @@ impl<'a> ShardView<'a> {
             let reason = format!("there is no sample {sample}: the shard has {samples}");
             return Err(WebdatasetProblem::NoSample.because(reason));
         };
-        sample_fields(*begin..*end, 0, self.data, fields, &self.limits)
+        sample_fields(*begin..*end, 0, self.data.as_ref(), fields, &self.limits)
     }
 }
 
@@ -249,63 +256,5 @@ fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), WebdatasetError> {
     match zeros {
         Some(_) => Ok(()),
         None => Err(WebdatasetError::no_end(*end, data.len() as u64)),
-    }
-}
-
-/// A raw shard that owns its bytes.
-///
-/// `B` owns the bytes, for example a `Vec`, a shared buffer or a mapping. It must return the same bytes each time.
-#[derive(Clone, Debug)]
-pub struct OwnedShard<B = Vec<u8>> {
-    data: B,
-    offsets: Vec<u64>,
-    limits: Limits,
-}
-
-impl<B: AsRef<[u8]>> OwnedShard<B> {
-    /// Scans a raw shard, as [`ShardView::open`] does, and keeps it.
-    pub fn open(data: B, limits: &Limits) -> Result<Self, WebdatasetError> {
-        let offsets = ShardScan::offsets(data.as_ref(), limits)?;
-        Ok(Self {
-            data,
-            offsets,
-            limits: limits.clone(),
-        })
-    }
-
-    /// Keeps a raw shard with its offset table, as [`ShardView::with_offsets`].
-    pub fn with_offsets(
-        data: B,
-        offsets: Vec<u64>,
-        limits: &Limits,
-    ) -> Result<Self, WebdatasetError> {
-        check_offsets(data.as_ref(), &offsets)?;
-        Ok(Self {
-            data,
-            offsets,
-            limits: limits.clone(),
-        })
-    }
-
-    /// Returns a view of the shard, without scanning it again.
-    #[must_use]
-    pub fn view(&self) -> ShardView<'_> {
-        ShardView {
-            data: self.data.as_ref(),
-            offsets: Cow::Borrowed(&self.offsets),
-            limits: self.limits.clone(),
-        }
-    }
-
-    /// Returns the begin of each sample and the end of the last one.
-    #[must_use]
-    pub fn offsets(&self) -> &[u64] {
-        &self.offsets
-    }
-
-    /// Returns the owner of the bytes.
-    #[must_use]
-    pub const fn data(&self) -> &B {
-        &self.data
     }
 }
