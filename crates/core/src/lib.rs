@@ -24,6 +24,7 @@ mod contents;
 mod dtype;
 mod error;
 mod format;
+mod json_string;
 mod limits;
 mod name;
 mod named;
@@ -41,6 +42,7 @@ pub use contents::{
 pub use dtype::DType;
 pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{ENCODING_KEY, Format, ParseFormatError};
+pub use json_string::{plain_run, write_json_string};
 pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimits};
 pub use name::{
     INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, TABLE_INDEX_NAME, WORK_FOLDER,

@@ -4,11 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use shardmill_core::{Format, escape};
+use shardmill_core::{Format, escape, write_json_string};
 
 use crate::encoding::Encoding;
 use crate::error::{MdsError, MdsProblem};
-use crate::text::write_json_string;
 use shardmill_codec::Compression;
 use shardmill_codec::HashAlgo;
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, plain_run};
 
 use crate::encoding::Encoding;
 use crate::error::{MdsError, MdsProblem};
-use crate::text::{check_digits, plain_run, text};
+use crate::text::{check_digits, text};
 
 /// Checks that a text is JSON as CPython's `json.loads` reads it: UTF-8 without a byte order mark. In addition to
 /// standard JSON, it accepts `NaN`, `Infinity`, `-Infinity` and escaped lone surrogates. Keys may repeat; the last

@@ -61,7 +61,8 @@ pub use shardmill_codec::{
     Algorithm, CodecError, Compression, Compressor, Content, Digest, FileHashes, FileInfo,
     HashAlgo, Hasher, digest, hash_hex,
 };
-pub use text::{reaches_over, write_decimal, write_float, write_json_float, write_json_string};
+pub use shardmill_core::write_json_string;
+pub use text::{reaches_over, write_decimal, write_float, write_json_float};
 pub use value::{Image, NdArray, PilFrame, Value};
 pub use {config::*, index::*, late::*, shard::*};
 

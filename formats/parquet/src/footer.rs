@@ -60,8 +60,8 @@ pub fn check_start(start: &[u8; 4]) -> Result<(), FooterProblem> {
 ///
 /// [`FooterProblem::Encrypted`] and [`FooterProblem::Damaged`].
 pub fn decode_footer(footer: &[u8], data_end: u64) -> Result<ParquetMetaData, FooterProblem> {
-    let facts = check_footer(footer).map_err(|reason| FooterProblem::Damaged(reason.to_owned()))?;
-    if facts.encrypted {
+    let encrypted = check_footer(footer);
+    if encrypted.map_err(|reason| FooterProblem::Damaged(reason.to_owned()))? {
         return Err(FooterProblem::Encrypted);
     }
     let metadata = attempt(|| ParquetMetaDataReader::decode_metadata(footer));

@@ -40,11 +40,6 @@ pub(crate) struct Walker<'a> {
     at: usize,
 }
 
-struct Field {
-    id: i16,
-    kind: u8,
-}
-
 impl<'a> Walker<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
@@ -62,10 +57,6 @@ impl<'a> Walker<'a> {
         let taken = rest.get(..count).ok_or(END)?;
         self.at += count;
         Ok(taken)
-    }
-
-    fn skip_bytes(&mut self, count: u64) -> Result<()> {
-        self.take(count).map(|_| ())
     }
 
     pub(crate) fn varint(&mut self) -> Result<u64> {
@@ -89,21 +80,22 @@ impl<'a> Walker<'a> {
         i32::try_from(self.zigzag()?).map_err(|_| "a number is longer than 32 bits")
     }
 
-    /// Reads the header of the next field of a structure; `None` at its end.
-    fn field(&mut self, last: i16) -> Result<Option<Field>> {
-        let header = self.byte()?;
-        let kind = header & 0x0f;
-        if kind == 0 {
-            return Ok(None);
+    /// Calls `read` for each field of a structure, with its id and kind.
+    fn fields(&mut self, mut read: impl FnMut(&mut Self, i16, u8) -> Result<()>) -> Result<()> {
+        const LONG: &str = "a field id is longer than 16 bits";
+        let mut id = 0_i16;
+        loop {
+            let header = self.byte()?;
+            let kind = header & 0x0f;
+            if kind == 0 {
+                return Ok(());
+            }
+            id = match i16::from(header >> 4) {
+                0 => i16::try_from(self.zigzag()?).map_err(|_| LONG)?,
+                delta => id.checked_add(delta).ok_or(LONG)?,
+            };
+            read(self, id, kind)?;
         }
-        let delta = i16::from(header >> 4);
-        let id = if delta == 0 {
-            i16::try_from(self.zigzag()?).map_err(|_| "a field id is longer than 16 bits")?
-        } else {
-            last.checked_add(delta)
-                .ok_or("a field id is longer than 16 bits")?
-        };
-        Ok(Some(Field { id, kind }))
     }
 
     /// Reads the type and number of the elements of a list. Each element takes at least one byte.
@@ -131,13 +123,13 @@ impl<'a> Walker<'a> {
         }
         match kind {
             TRUE | FALSE => Ok(()),
-            I8 => self.skip_bytes(1),
-            I16 | I32 | I64 => self.varint().map(|_| ()),
-            DOUBLE => self.skip_bytes(8),
-            UUID => self.skip_bytes(16),
+            I8 => self.take(1).map(drop),
+            I16 | I32 | I64 => self.varint().map(drop),
+            DOUBLE => self.take(8).map(drop),
+            UUID => self.take(16).map(drop),
             BINARY => {
                 let length = self.varint()?;
-                self.skip_bytes(length)
+                self.take(length).map(drop)
             }
             LIST | SET => {
                 let (kind, count) = self.list()?;
@@ -165,43 +157,24 @@ impl<'a> Walker<'a> {
                 }
                 Ok(())
             }
-            STRUCT => {
-                let mut last = 0;
-                while let Some(field) = self.field(last)? {
-                    self.skip(field.kind, nesting + 1)?;
-                    last = field.id;
-                }
-                Ok(())
-            }
+            STRUCT => self.fields(|walker, _, kind| walker.skip(kind, nesting + 1)),
             _ => Err("an unknown kind of field"),
         }
     }
 }
 
-/// What the validation of a footer finds out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FooterFacts {
-    /// Whether the file names an encryption algorithm: its columns are encrypted, but its footer is not.
-    pub encrypted: bool,
-}
-
-/// Validates a `FileMetaData`.
-pub(crate) fn check_footer(bytes: &[u8]) -> Result<FooterFacts> {
-    let mut walker = Walker::new(bytes);
-    let mut facts = FooterFacts::default();
-    let mut last = 0;
-    while let Some(field) = walker.field(last)? {
-        match (field.id, field.kind) {
-            (2, LIST) => check_schema(&mut walker)?,
-            (8, _) => {
-                facts.encrypted = true;
-                walker.skip(field.kind, 0)?;
-            }
-            _ => walker.skip(field.kind, 0)?,
+/// Validates a `FileMetaData`. Returns whether it names an encryption algorithm: its columns are encrypted, but its footer
+/// is not.
+pub(crate) fn check_footer(bytes: &[u8]) -> Result<bool> {
+    let mut is_encrypted = false;
+    Walker::new(bytes).fields(|walker, id, kind| {
+        is_encrypted |= id == 8;
+        match (id, kind) {
+            (2, LIST) => check_schema(walker),
+            _ => walker.skip(kind, 0),
         }
-        last = field.id;
-    }
-    Ok(facts)
+    })?;
+    Ok(is_encrypted)
 }
 
 /// Validates the list of schema elements and the tree that their child counts describe, depth first.
@@ -214,15 +187,13 @@ fn check_schema(walker: &mut Walker<'_>) -> Result<()> {
     let mut open: Vec<u64> = Vec::new();
     for element in 0..count {
         let mut children = 0;
-        let mut last = 0;
-        while let Some(field) = walker.field(last)? {
-            if field.id == 5 && field.kind == I32 {
-                children = walker.zigzag32()?;
-            } else {
-                walker.skip(field.kind, 0)?;
+        walker.fields(|walker, id, kind| {
+            match (id, kind) {
+                (5, I32) => children = walker.zigzag32()?,
+                _ => walker.skip(kind, 0)?,
             }
-            last = field.id;
-        }
+            Ok(())
+        })?;
         let children =
             u64::try_from(children).map_err(|_| "a column has a negative number of children")?;
         if children > count - element - 1 {
@@ -272,31 +243,27 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
     let mut walker = Walker::new(bytes);
     let (mut kind, mut uncompressed, mut compressed, mut values) = (None, None, None, None);
     let (mut rows, mut levels) = (None, 0_u64);
-    let mut last = 0;
-    while let Some(field) = walker.field(last)? {
-        match (field.id, field.kind) {
+    walker.fields(|walker, page, field| {
+        match (page, field) {
             (1, I32) => kind = Some(walker.zigzag32()?),
             (2, I32) => uncompressed = Some(walker.zigzag32()?),
             (3, I32) => compressed = Some(walker.zigzag32()?),
-            (5 | 7 | 8, STRUCT) => {
-                let mut inner_last = 0;
-                while let Some(inner) = walker.field(inner_last)? {
-                    match (inner.id, inner.kind) {
-                        (1, I32) => values = Some(walker.zigzag32()?),
-                        (3, I32) if field.id == 8 => rows = Some(walker.zigzag32()?),
-                        (5 | 6, I32) if field.id == 8 => {
-                            let length = u64::try_from(walker.zigzag32()?);
-                            levels += length.map_err(|_| "a page header has a negative size")?;
-                        }
-                        _ => walker.skip(inner.kind, 1)?,
+            (5 | 7 | 8, STRUCT) => walker.fields(|walker, id, field| {
+                match (id, field) {
+                    (1, I32) => values = Some(walker.zigzag32()?),
+                    (3, I32) if page == 8 => rows = Some(walker.zigzag32()?),
+                    (5 | 6, I32) if page == 8 => {
+                        let length = u64::try_from(walker.zigzag32()?);
+                        levels += length.map_err(|_| "a page header has a negative size")?;
                     }
-                    inner_last = inner.id;
+                    _ => walker.skip(field, 1)?,
                 }
-            }
-            _ => walker.skip(field.kind, 0)?,
+                Ok(())
+            })?,
+            _ => walker.skip(field, 0)?,
         }
-        last = field.id;
-    }
+        Ok(())
+    })?;
     let size = |value: Option<i32>| {
         let value = value.ok_or("a page header lacks a field")?;
         u64::try_from(value).map_err(|_| "a page header has a negative size")
@@ -325,40 +292,34 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
 
 /// Reads the offset index of a column chunk.
 pub(crate) fn offset_index(bytes: &[u8]) -> Result<Vec<PageLocation>> {
-    let mut walker = Walker::new(bytes);
+    const NO_PAGES: &str = "an offset index has no pages";
     let mut pages = None;
-    let mut last = 0;
-    while let Some(field) = walker.field(last)? {
-        match (field.id, field.kind) {
-            (1, LIST) => {
-                let (kind, count) = walker.list()?;
-                if kind != STRUCT {
-                    return Err("an offset index has no pages");
-                }
-                let pages = pages.insert(Vec::new());
-                for _ in 0..count {
-                    pages.push(page_location(&mut walker)?);
-                }
+    Walker::new(bytes).fields(|walker, id, kind| match (id, kind) {
+        (1, LIST) => {
+            let (kind, count) = walker.list()?;
+            if kind != STRUCT {
+                return Err(NO_PAGES);
             }
-            _ => walker.skip(field.kind, 0)?,
+            let found: Result<Vec<_>> = (0..count).map(|_| page_location(walker)).collect();
+            pages = Some(found?);
+            Ok(())
         }
-        last = field.id;
-    }
-    pages.ok_or("an offset index has no pages")
+        _ => walker.skip(kind, 0),
+    })?;
+    pages.ok_or(NO_PAGES)
 }
 
 fn page_location(walker: &mut Walker<'_>) -> Result<PageLocation> {
     let (mut offset, mut size, mut row) = (None, None, None);
-    let mut last = 0;
-    while let Some(field) = walker.field(last)? {
-        match (field.id, field.kind) {
+    walker.fields(|walker, id, kind| {
+        match (id, kind) {
             (1, I64) => offset = Some(walker.zigzag()?),
             (2, I32) => size = Some(walker.zigzag32()?),
             (3, I64) => row = Some(walker.zigzag()?),
-            _ => walker.skip(field.kind, 1)?,
+            _ => walker.skip(kind, 1)?,
         }
-        last = field.id;
-    }
+        Ok(())
+    })?;
     match (offset, size, row) {
         (Some(offset), Some(compressed_page_size), Some(first_row_index)) => Ok(PageLocation {
             offset,
@@ -391,17 +352,12 @@ pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
     let mut left = count.saturating_sub(1);
     while left > 0 {
         walker.zigzag()?;
-        let widths = walker.at;
-        walker.skip_bytes(miniblocks)?;
-        for index in 0..miniblocks {
+        let widths = walker.take(miniblocks)?;
+        for width in widths {
             if left == 0 {
                 break;
             }
-            let at = usize::try_from(index)
-                .ok()
-                .and_then(|index| widths.checked_add(index))
-                .ok_or(END)?;
-            let width = u64::from(*bytes.get(at).ok_or(END)?);
+            let width = u64::from(*width);
             if width > 64 {
                 return Err("delta lengths claim more than 64 bits");
             }
@@ -416,7 +372,7 @@ pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
             if needed > remaining {
                 return Err(END);
             }
-            walker.skip_bytes(stored.min(remaining))?;
+            walker.take(stored.min(remaining))?;
             left = left.saturating_sub(per_miniblock);
         }
     }

@@ -1,36 +1,13 @@
 //! Writes JSON as Python formats it: ASCII only, with `", "` and `": "` as separators.
 
-use std::fmt::Write as _;
-
-/// Appends a quoted string.
-pub(crate) fn write_string(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            ' '..='~' => out.push(c),
-            _ => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    // Writing to a String cannot fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-        }
-    }
-    out.push('"');
-}
+use shardmill_core::write_json_string;
 
 /// Returns a quoted string.
 pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    write_string(text, &mut out);
-    out
+    let mut out = Vec::new();
+    write_json_string(text, &mut out);
+    // INVARIANT: it is ASCII, so nothing is replaced.
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Appends `items` with `", "` between them.

@@ -14,7 +14,7 @@ use shardmill_core::escape;
 
 use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::group::SampleEntry;
-use crate::json::{quoted, write_list, write_string};
+use crate::json::{quoted, write_list};
 
 /// A shard, described for the index of another reader.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +137,7 @@ pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, Webdataset
     }
     let mut out = String::from("{");
     write_list(shards, &mut out, |shard, out| {
-        write_string(basename(shard.name), out);
+        out.push_str(&quoted(basename(shard.name)));
         // Writing to a String cannot fail.
         let _ = write!(out, ": {}", shard.samples.len());
     });

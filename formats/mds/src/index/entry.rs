@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use shardmill_codec::FileInfo;
-use shardmill_core::Format;
+use shardmill_core::{Format, write_json_string};
 
 use crate::config::{ObjectWriter, ShardConfig, into_ascii, write_number};
-use crate::text::write_json_string;
 
 /// One shard in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use shardmill_core::escape;
 
 use crate::error::{WebdatasetError, WebdatasetProblem};
 use crate::group::SampleEntry;
-use crate::json::{write_list, write_string};
+use crate::json::{quoted, write_list};
 
 /// The format version that is written, and the only one that is read.
 pub const INDEX_VERSION: u64 = 1;
@@ -106,18 +106,18 @@ impl Index {
 fn write_shard(shard: &IndexShard, out: &mut String) {
     out.push_str("{\"compression\": ");
     match shard.compression {
-        Some(compression) => write_string(&compression.to_string(), out),
+        Some(compression) => out.push_str(&quoted(&compression.to_string())),
         None => out.push_str("null"),
     }
     out.push_str(", \"fields\": [");
     write_list(&shard.fields.always, out, |field, out| {
-        write_string(field, out);
+        out.push_str(&quoted(field));
     });
     out.push_str("], \"offsets\": ");
     write_file(shard.offsets.as_ref(), out);
     out.push_str(", \"optional_fields\": [");
     write_list(&shard.fields.sometimes, out, |field, out| {
-        write_string(field, out);
+        out.push_str(&quoted(field));
     });
     out.push_str("], \"raw_data\": ");
     write_file(Some(&shard.raw_data), out);
@@ -133,7 +133,7 @@ fn write_file(file: Option<&FileInfo>, out: &mut String) {
         return;
     };
     out.push_str("{\"basename\": ");
-    write_string(&file.basename, out);
+    out.push_str(&quoted(&file.basename));
     // Writing to a String cannot fail.
     let _ = write!(out, ", \"bytes\": {}, \"hashes\": {{", file.bytes);
     write_list(file.hashes.iter(), out, |digest, out| {

@@ -11,7 +11,7 @@ use shardmill_core::escape;
 
 use super::SidecarShard;
 use crate::error::{WebdatasetError, WebdatasetProblem};
-use crate::json::{quoted, write_list, write_string};
+use crate::json::{quoted, write_list};
 use crate::{HashAlgo, hash_hex};
 
 /// The version of Energon whose files these are.
@@ -138,7 +138,7 @@ pub fn info_json(shards: &[SidecarShard<'_>]) -> Result<String, WebdatasetError>
         return Err(WebdatasetError::sidecar_empty("energon", empty.name));
     }
     write_list(shards, &mut out, |shard, out| {
-        write_string(shard.name, out);
+        out.push_str(&quoted(shard.name));
         // Writing to a String cannot fail.
         let _ = write!(out, ": {}", shard.samples.len());
     });
