@@ -697,7 +697,7 @@ fn fields_have_the_types_that_readers_give_them() {
 
 #[test]
 fn lists_become_tensors() {
-    use shardmill_webdataset::{Array, DType, Datum, encode};
+    use shardmill_webdataset::{DType, encode_ten};
 
     let place = Place::new();
     place.write(
@@ -722,13 +722,9 @@ fn lists_become_tensors() {
                     .iter()
                     .flat_map(|number| number.to_le_bytes())
                     .collect();
-                let array = Array {
-                    dtype: DType::Float64,
-                    shape: vec![numbers.len() as u64],
-                    data: &data,
-                };
+                let shape = [numbers.len() as u64];
                 let mut bytes = Vec::new();
-                encode("v.ten", &Datum::Array(array), &mut bytes).unwrap();
+                encode_ten("v.ten", DType::Float64, &shape, &data, &mut bytes).unwrap();
                 (key, bytes)
             })
             .collect();

@@ -7,8 +7,8 @@ use std::io::{self, BufRead as _, Write as _};
 use serde_json::{Value as Json, json};
 use shardmill_core::{Diagnostic, Limits};
 use shardmill_webdataset::{
-    Array, Consumer, DType, Datum, Lint, Profile, ShardBuilder, ShardFacts, ShardMap, Survey,
-    TarCompression, compress_shard, encode, fix, repair, sidecar, write_offsets,
+    Consumer, DType, Lint, Profile, ShardBuilder, ShardFacts, ShardMap, Survey, TarCompression,
+    compress_shard, deflate, encode_ten, fix, npy_header, repair, sidecar, write_offsets,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -123,13 +123,17 @@ fn answer(request: &Json) -> Result<Json> {
             let short = text(request, "dtype")?;
             let dtype = DType::ALL.into_iter().find(|dtype| dtype.short() == short);
             let dims = request["shape"].as_array().ok_or("a shape is a list")?;
-            let array = Array {
-                dtype: dtype.ok_or("an unknown type")?,
-                shape: dims.iter().filter_map(Json::as_u64).collect(),
-                data: &data,
+            let dtype = dtype.ok_or("an unknown type")?;
+            let shape: Vec<u64> = dims.iter().filter_map(Json::as_u64).collect();
+            let field = text(request, "field")?;
+            let mut raw = Vec::new();
+            let encoded = if field.contains("npy") {
+                npy_header(field, dtype, &shape, &mut raw).map(|()| raw.extend_from_slice(&data))
+            } else {
+                encode_ten(field, dtype, &shape, &data, &mut raw)
             };
             let mut out = Vec::new();
-            match encode(text(request, "field")?, &Datum::Array(array), &mut out) {
+            match encoded.and_then(|()| deflate(field, &raw, &mut out)) {
                 Ok(()) => json!({"bytes": hex(&out)}),
                 Err(error) => failed(&error),
             }

@@ -21,20 +21,6 @@ pub struct Array<'a> {
     pub data: &'a [u8],
 }
 
-impl Array<'_> {
-    /// Returns the bytes that the shape requires; `None` if they are more than 2⁶⁴.
-    fn needed(dtype: DType, shape: &[u64]) -> Option<u64> {
-        shape.iter().try_fold(dtype.size() as u64, |product, dim| {
-            product.checked_mul(*dim)
-        })
-    }
-
-    /// Returns whether shape and data match.
-    pub(crate) fn is_consistent(&self) -> bool {
-        Self::needed(self.dtype, &self.shape) == Some(self.data.len() as u64)
-    }
-}
-
 /// The first bytes of every NumPy file.
 const NPY_MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -44,16 +30,10 @@ const NPY_HEADER_BYTES: u64 = 64 << 10;
 /// The number of digits that NumPy reserves for the first dimension.
 const GROWTH_DIGITS: usize = 21;
 
-/// Appends a NumPy file of version 1.0, as `numpy.save` writes it.
+/// Appends the header of a NumPy file of version 1.0, as `numpy.save` writes it. The numbers follow it, little-endian and in
+/// row-major (C) order.
 ///
 /// Source: NumPy 2.1, `numpy/lib/format.py`.
-pub(crate) fn write_npy(array: &Array<'_>, out: &mut Vec<u8>) -> Result<(), String> {
-    write_npy_header(array.dtype, &array.shape, out)?;
-    out.extend_from_slice(array.data);
-    Ok(())
-}
-
-/// Appends the header of a NumPy file of version 1.0. The numbers follow it, little-endian and in row-major (C) order.
 ///
 /// # Errors
 ///
@@ -64,11 +44,6 @@ pub fn npy_header(
     shape: &[u64],
     out: &mut Vec<u8>,
 ) -> Result<(), WebdatasetError> {
-    write_npy_header(dtype, shape, out)
-        .map_err(|reason| WebdatasetProblem::Array.of_field(field, reason))
-}
-
-fn write_npy_header(dtype: DType, shape: &[u64], out: &mut Vec<u8>) -> Result<(), String> {
     let order = if dtype.size() == 1 { '|' } else { '<' };
     let mut header = format!(
         "{{'descr': '{order}{}', 'fortran_order': False, 'shape': (",
@@ -89,7 +64,8 @@ fn write_npy_header(dtype: DType, shape: &[u64], out: &mut Vec<u8>) -> Result<()
     let filled = 10 + header.len() + 1;
     header.push_str(&" ".repeat(64 - filled % 64));
     header.push('\n');
-    let length = u16::try_from(header.len()).map_err(|_| "has too many dimensions".to_owned())?;
+    let length = u16::try_from(header.len())
+        .map_err(|_| WebdatasetProblem::Array.of_field(field, "has too many dimensions"))?;
     out.extend_from_slice(NPY_MAGIC);
     out.extend_from_slice(&[1, 0]);
     out.extend_from_slice(&length.to_le_bytes());
@@ -188,16 +164,18 @@ pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Npy<'a>, 
     ))
 }
 
+/// Checks that shape and data match.
 fn check_data(dtype: DType, shape: Vec<u64>, data: &[u8]) -> Result<Array<'_>, String> {
-    let array = Array { dtype, shape, data };
-    if array.is_consistent() {
-        return Ok(array);
+    let needed = shape.iter().try_fold(dtype.size() as u64, |product, dim| {
+        product.checked_mul(*dim)
+    });
+    if needed == Some(data.len() as u64) {
+        return Ok(Array { dtype, shape, data });
     }
     Err(format!(
-        "has {} bytes of numbers for an array of {} of shape {:?}",
+        "has {} bytes of numbers for an array of {} of shape {shape:?}",
         data.len(),
-        dtype.short(),
-        array.shape
+        dtype.short()
     ))
 }
 
@@ -210,33 +188,42 @@ const TEN_ALIGN: usize = 64;
 /// The most dimensions that the original supports.
 const TEN_DIMS: usize = 9;
 
-/// Appends arrays in the original's own format.
-pub(crate) fn write_ten(arrays: &[Array<'_>], out: &mut Vec<u8>) -> Result<(), String> {
-    for array in arrays {
-        // COMPAT: the original has no name for these two types and does not read them.
-        if matches!(array.dtype, DType::UInt32 | DType::Bool) {
-            return Err(format!("cannot hold an array of {}", array.dtype.short()));
-        }
-        if array.shape.len() > TEN_DIMS {
-            return Err(format!(
-                "cannot hold an array of {} dimensions",
-                array.shape.len()
-            ));
-        }
-        let mut header = Vec::with_capacity(24 + 8 * array.shape.len());
-        header.extend_from_slice(array.dtype.short().as_bytes());
-        header.resize(16, 0);
-        header.extend_from_slice(&(array.shape.len() as u64).to_le_bytes());
-        for dim in &array.shape {
-            header.extend_from_slice(&dim.to_le_bytes());
-        }
-        for chunk in [&header[..], array.data] {
-            out.extend_from_slice(TEN_MAGIC);
-            out.extend_from_slice(&(chunk.len() as u64).to_le_bytes());
-            out.extend_from_slice(chunk);
-            let filled = chunk.len().next_multiple_of(TEN_ALIGN);
-            out.resize(out.len() + filled - chunk.len(), 0);
-        }
+/// Appends an array in the original's own format (`ten`). Several arrays follow one another.
+///
+/// # Errors
+///
+/// [`WebdatasetProblem::Array`] (`Corrupt`) for data that do not match the shape, and for arrays that the original does not
+/// read. `field` is for the message.
+pub fn encode_ten(
+    field: &str,
+    dtype: DType,
+    shape: &[u64],
+    data: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), WebdatasetError> {
+    let error = |reason: String| WebdatasetProblem::Array.of_field(field, reason);
+    check_data(dtype, shape.to_vec(), data).map_err(error)?;
+    // COMPAT: the original has no name for these two types and does not read them.
+    if matches!(dtype, DType::UInt32 | DType::Bool) {
+        return Err(error(format!("cannot hold an array of {}", dtype.short())));
+    }
+    if shape.len() > TEN_DIMS {
+        let reason = format!("cannot hold an array of {} dimensions", shape.len());
+        return Err(error(reason));
+    }
+    let mut header = Vec::with_capacity(24 + 8 * shape.len());
+    header.extend_from_slice(dtype.short().as_bytes());
+    header.resize(16, 0);
+    header.extend_from_slice(&(shape.len() as u64).to_le_bytes());
+    for dim in shape {
+        header.extend_from_slice(&dim.to_le_bytes());
+    }
+    for chunk in [&header[..], data] {
+        out.extend_from_slice(TEN_MAGIC);
+        out.extend_from_slice(&(chunk.len() as u64).to_le_bytes());
+        out.extend_from_slice(chunk);
+        let filled = chunk.len().next_multiple_of(TEN_ALIGN);
+        out.resize(out.len() + filled - chunk.len(), 0);
     }
     Ok(())
 }

@@ -78,8 +78,6 @@ shardmill_core::problems! {
         NoFields => (InvalidInput, "sample-empty"),
         /// A key that was already written.
         DuplicateKey => (InvalidInput, "sample-key-twice"),
-        /// A value that the extension has no encoding for.
-        NoEncoder => (InvalidInput, "field-encoder", "numbers go into cls, text into txt, JSON into json, arrays into npy or ten; bytes go anywhere"),
         /// A pickle or a torch file.
         Pickle => (Unsupported, "encoding-unsafe"),
         /// Text that is not UTF-8.

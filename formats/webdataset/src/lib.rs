@@ -34,7 +34,6 @@ mod braces;
 #[cfg(test)]
 mod compression_tests;
 mod decode;
-mod encode;
 mod error;
 mod field;
 mod group;
@@ -51,10 +50,9 @@ mod tar;
 #[cfg(test)]
 mod testdata;
 
-pub use array::{Array, npy_header};
+pub use array::{Array, encode_ten, npy_header};
 pub use braces::{MOST_NAMES, expand_braces};
-pub use decode::{Value, decode, inflate};
-pub use encode::{Datum, deflate, encode};
+pub use decode::{Value, decode, deflate, inflate};
 pub use error::{MemberKind, WebdatasetError, WebdatasetProblem};
 pub use field::FieldKind;
 pub use group::{FieldEntry, Grouper, SampleEntry};

@@ -5,10 +5,10 @@ use arrow::compute::{filter, is_not_null};
 use arrow::datatypes::{DataType, Field};
 use shardmill_core::{Limits, escape};
 use shardmill_mds::{DType, Encoding, ImageKind, NdArray, TextEncoding, Value};
-use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, npy_header};
+use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, encode_ten, npy_header};
 
 use super::encoded_column::{EncodedColumn, checked};
-use super::list::{self, tensor};
+use super::list;
 use super::target::FieldEncoding;
 use super::types::{ENCODING_KEY, encoded_as, is_integer_text, is_temporal, metadata, stored_type};
 use super::{hint, json, number, text};
@@ -310,7 +310,7 @@ impl FieldEncoder {
             },
             FieldEncoding::Ten => match &self.encoded {
                 Some(encoding) => from_mds(array, encoding, limits, |value, out| {
-                    tensor(name, value.dtype.numpy(), &value.shape, value.data, out)
+                    encode_ten(name, value.dtype.numpy(), &value.shape, value.data, out)
                 }),
                 None => list::ten(array, name),
             },

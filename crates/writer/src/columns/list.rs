@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 use shardmill_mds::{DType, Encoding, ndarray_header};
-use shardmill_webdataset::{Array as Tensor, Datum, WebdatasetError, encode, npy_header};
+use shardmill_webdataset::{encode_ten, npy_header};
 
 use super::encoded_column::{EncodedColumn, Offsets, Prefixes};
 use super::number;
@@ -107,7 +107,7 @@ pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowErro
         let range = extent.leaf.start * item..extent.leaf.end * item;
         let data = numbers.bytes.get(range).unwrap_or_default();
         let dtype = numbers.dtype.numpy();
-        tensor(name, dtype, &extent.dims, data, out).map_err(RowError::at(row))
+        encode_ten(name, dtype, &extent.dims, data, out).map_err(RowError::at(row))
     })
 }
 
@@ -284,30 +284,4 @@ fn extents(
         extents.push(Extent { leaf: range, dims });
     }
     Ok(extents)
-}
-
-/// Appends an array in webdataset's own tensor format.
-pub(super) fn tensor(
-    name: &str,
-    dtype: shardmill_webdataset::DType,
-    shape: &[u64],
-    data: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), WebdatasetError> {
-    let array = Tensor {
-        dtype,
-        shape: shape.to_vec(),
-        data,
-    };
-    // The encoder needs a `ten` field; the error must name the actual column.
-    encode("ten", &Datum::Array(array), out).map_err(|error| match error {
-        WebdatasetError::Value {
-            problem, reason, ..
-        } => WebdatasetError::Value {
-            problem,
-            field: name.to_owned(),
-            reason,
-        },
-        other => other,
-    })
 }
