@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod tests;
 
+use shardmill_core::escape;
+
 use crate::error::{WebdatasetError, WebdatasetProblem};
 
 /// The most names in the expansion of a pattern.

@@ -348,7 +348,7 @@ fn any_shard() -> impl Strategy<Value = (Arc<ShardConfig>, Vec<Vec<u8>>)> {
         let mut line = b"{\"f\": ".to_vec();
         crate::text::write_json_float(f, &mut line);
         line.extend(format!(", \"i\": {i}, \"s\": ").bytes());
-        crate::text::write_json_string(&s, &mut line);
+        shardmill_core::write_json_string(&s, &mut line);
         line.extend(b"}\n");
         line
     });

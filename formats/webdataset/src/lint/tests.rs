@@ -431,9 +431,9 @@ fn saved(repaired: &Repaired, original: &[u8]) -> Vec<String> {
     );
     let (theirs, ours) = (
         ShardView::open(original, &limits).unwrap(),
-        ShardView::open(&repaired.bytes, &limits).unwrap(),
+        ShardView::open(&repaired.bytes[..], &limits).unwrap(),
     );
-    let contents = |view: &ShardView<'_>, sample| -> Vec<(String, Vec<u8>)> {
+    let contents = |view: &ShardView<&[u8]>, sample| -> Vec<(String, Vec<u8>)> {
         let fields = view.fields(sample).unwrap();
         fields
             .iter()
