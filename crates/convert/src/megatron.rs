@@ -240,7 +240,7 @@ impl Documents {
             None => (None, inner),
         };
         let data = leaf.to_data();
-        let width = usize::try_from(tokens.bytes()).unwrap_or(1);
+        let width = tokens.size();
         let values = data
             .buffers()
             .first()

@@ -23,29 +23,20 @@ fn install_hook() {
     });
 }
 
-struct Silence {
-    outer: bool,
-}
-
-impl Silence {
-    fn new() -> Self {
-        install_hook();
-        Self {
-            outer: QUIET.replace(true),
-        }
-    }
-}
+/// Restores the previous value of [`QUIET`].
+struct Silence(bool);
 
 impl Drop for Silence {
     fn drop(&mut self) {
-        QUIET.set(self.outer);
+        QUIET.set(self.0);
     }
 }
 
 /// Runs a decoder that may panic on corrupt input. After an `Err`, the caller must drop everything that `run` borrowed
 /// without using it.
 pub fn catch<T>(run: impl FnOnce() -> T) -> Result<T, String> {
-    let _silence = Silence::new();
+    install_hook();
+    let _silence = Silence(QUIET.replace(true));
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| message(payload.as_ref()))
 }
 

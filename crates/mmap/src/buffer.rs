@@ -237,13 +237,6 @@ impl Pool {
         })
     }
 
-    /// Returns the bytes of free memory in the pool.
-    #[must_use]
-    pub fn free_bytes(&self) -> usize {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.bytes
-    }
-
     fn give_back(&self, block: Block) {
         if self.is_elsewhere() {
             return;
@@ -286,17 +279,17 @@ mod tests {
         let first = pool.take(4000).unwrap();
         let address = first.as_ptr() as usize;
         drop(first);
-        assert!(pool.free_bytes() >= 4000);
+        assert!(pool.free.lock().unwrap().bytes >= 4000);
         let second = pool.take(3900).unwrap();
         assert_eq!(second.as_ptr() as usize, address);
-        assert_eq!(pool.free_bytes(), 0);
+        assert_eq!(pool.free.lock().unwrap().bytes, 0);
         // Far larger than requested.
         drop(second);
         assert_ne!(pool.take(100).unwrap().as_ptr() as usize, address);
         // Memory beyond the pool's limit is freed.
         let many: Vec<Buffer> = (0..5).map(|_| pool.take(4000).unwrap()).collect();
         drop(many);
-        assert!(pool.free_bytes() <= 10_000);
+        assert!(pool.free.lock().unwrap().bytes <= 10_000);
     }
 
     #[test]

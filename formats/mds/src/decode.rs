@@ -5,7 +5,7 @@ use shardmill_core::Limits;
 
 use crate::encoding::{DType, Encoding, ImageKind};
 use crate::error::{MdsError, MdsProblem, list_empty};
-use crate::frame::{ArrayFrame, Items, len_u64, parse_pil};
+use crate::frame::{Items, len_u64, parse_array, parse_pil};
 use crate::json;
 use crate::text::{is_decimal_text, is_integer_text, not_a_number, parse_float_text, text};
 use crate::value::{Image, NdArray, Value};
@@ -49,12 +49,7 @@ pub fn decode<'a>(
             DType::F64 => Value::F64(f64::from_le_bytes(number(encoding, datum)?)),
         },
         Encoding::NdArray { dtype, shape } => {
-            let frame = ArrayFrame::parse(*dtype, shape.as_deref(), datum, limits)?;
-            Value::NdArray(NdArray {
-                dtype: frame.dtype,
-                shape: frame.shape(),
-                data: frame.data,
-            })
+            Value::NdArray(parse_array(*dtype, shape.as_deref(), datum, limits)?)
         }
         Encoding::StrInt => {
             let digits = text(encoding, datum)?;

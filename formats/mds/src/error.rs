@@ -137,6 +137,7 @@ shardmill_core::problems! {
 
 impl MdsProblem {
     /// Builds the error with this problem.
+    #[must_use]
     pub fn because(self, reason: impl Into<String>) -> MdsError {
         MdsError::Input {
             problem: self,

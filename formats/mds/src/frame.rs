@@ -1,12 +1,11 @@
-//! Parses the framing of arrays, raw images and lists of images, for both [`decode`](crate::decode()) and
-//! [`check_datum`](crate::check_datum). Nothing is copied, and every length is checked.
+//! Parses the framing of arrays, raw images and lists of images. Every length is checked.
 
 use shardmill_core::{Limits, escape};
 
 use crate::encoding::DType;
 use crate::error::{MdsError, MdsProblem, array_empty, needed_bytes};
 use crate::text::excerpt;
-use crate::value::PilFrame;
+use crate::value::{NdArray, PilFrame};
 
 /// Returns the length of bytes in memory, which always fits 64 bits.
 pub(crate) fn len_u64(bytes: &[u8]) -> u64 {
@@ -23,120 +22,62 @@ fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*word), rest))
 }
 
-/// The location of an array's dimensions.
-enum Dims<'e, 'a> {
-    /// In the encoding.
-    Declared(&'e [u64]),
-    /// In the datum: little-endian numbers of `width_bytes` each.
-    Stored { width_bytes: usize, bytes: &'a [u8] },
-}
-
-impl Dims<'_, '_> {
-    fn to_vec(&self) -> Vec<u64> {
-        match self {
-            Self::Declared(shape) => shape.to_vec(),
-            Self::Stored { .. } => {
-                let mut shape = Vec::new();
-                self.each(|dim| shape.push(dim));
-                shape
-            }
+/// Parses an array. Its type and shape are read from the datum unless they are given.
+pub(crate) fn parse_array<'a>(
+    dtype: Option<DType>,
+    shape: Option<&[u64]>,
+    datum: &'a [u8],
+    limits: &Limits,
+) -> Result<NdArray<'a>, MdsError> {
+    let found = len_u64(datum);
+    let short = |needed: u64| {
+        let reason = format!("an array has {found} bytes, but its header alone needs {needed}");
+        MdsProblem::ArrayHeader.because(reason)
+    };
+    let check_dims = |dims: u64| {
+        Limits::check("array-dims", dims, limits.array_dims).map_err(MdsError::ValueLimit)
+    };
+    let (dtype, rest) = match dtype {
+        Some(dtype) => (dtype, datum),
+        None => {
+            let (code, rest) = datum.split_first().ok_or_else(|| short(1))?;
+            let unknown = || {
+                let reason = format!("an array has the unknown number type {code}");
+                MdsProblem::ArrayDtype.because(reason)
+            };
+            (DType::from_code(*code).ok_or_else(unknown)?, rest)
         }
-    }
-
-    fn each(&self, mut visit: impl FnMut(u64)) {
-        match self {
-            Self::Declared(shape) => shape.iter().copied().for_each(visit),
-            Self::Stored { width_bytes, bytes } => {
-                for dim in bytes.chunks_exact(*width_bytes) {
-                    visit(
-                        dim.iter()
-                            .rev()
-                            .fold(0, |value, byte| (value << 8) | u64::from(*byte)),
-                    );
-                }
-            }
+    };
+    let (shape, data) = match shape {
+        Some(shape) => (shape.to_vec(), rest),
+        None => {
+            let before = found - len_u64(rest) + 1;
+            let (header, rest) = rest.split_first().ok_or_else(|| short(before))?;
+            let (ndim, shift) = (u64::from(header >> 2), header & 3);
+            check_dims(ndim)?;
+            let (dims, data) =
+                split(rest, ndim << shift).ok_or_else(|| short(before + (ndim << shift)))?;
+            let number = |bytes: &[u8]| {
+                let bytes = bytes.iter().rev();
+                bytes.fold(0, |value, byte| (value << 8) | u64::from(*byte))
+            };
+            (dims.chunks_exact(1 << shift).map(number).collect(), data)
         }
+    };
+    check_dims(shape.len() as u64)?;
+    if shape.is_empty() || shape.contains(&0) {
+        return Err(array_empty(&shape));
     }
-}
-
-/// An array whose shape matches its bytes.
-pub(crate) struct ArrayFrame<'e, 'a> {
-    pub dtype: DType,
-    dims: Dims<'e, 'a>,
-    pub data: &'a [u8],
-}
-
-impl<'e, 'a> ArrayFrame<'e, 'a> {
-    /// Parses an array. Its type and shape are read from the datum unless they are given.
-    pub(crate) fn parse(
-        dtype: Option<DType>,
-        shape: Option<&'e [u64]>,
-        datum: &'a [u8],
-        limits: &Limits,
-    ) -> Result<Self, MdsError> {
-        let found = len_u64(datum);
-        let short = |needed: u64| {
-            let reason = format!("an array has {found} bytes, but its header alone needs {needed}");
-            MdsProblem::ArrayHeader.because(reason)
-        };
-        let (dtype, rest) = match dtype {
-            Some(dtype) => (dtype, datum),
-            None => {
-                let (code, rest) = datum.split_first().ok_or_else(|| short(1))?;
-                (
-                    DType::from_code(*code).ok_or_else(|| {
-                        let reason = format!("an array has the unknown number type {code}");
-                        MdsProblem::ArrayDtype.because(reason)
-                    })?,
-                    rest,
-                )
-            }
-        };
-        let (dims, ndim, data) = match shape {
-            Some(shape) => (Dims::Declared(shape), shape.len() as u64, rest),
-            None => {
-                let before = found - len_u64(rest) + 1;
-                let (header, rest) = rest.split_first().ok_or_else(|| short(before))?;
-                let ndim = u64::from(header >> 2);
-                let shift = header & 3;
-                Limits::check("array-dims", ndim, limits.array_dims)
-                    .map_err(MdsError::ValueLimit)?;
-                let (bytes, data) =
-                    split(rest, ndim << shift).ok_or_else(|| short(before + (ndim << shift)))?;
-                (
-                    Dims::Stored {
-                        width_bytes: 1 << shift,
-                        bytes,
-                    },
-                    ndim,
-                    data,
-                )
-            }
-        };
-        Limits::check("array-dims", ndim, limits.array_dims).map_err(MdsError::ValueLimit)?;
-        let mut needed = Some(dtype.size_bytes());
-        let mut empty = ndim == 0;
-        dims.each(|dim| {
-            empty |= dim == 0;
-            needed = needed.and_then(|bytes| bytes.checked_mul(dim));
-        });
-        if empty {
-            return Err(array_empty(&dims.to_vec()));
-        }
-        if needed != Some(len_u64(data)) {
-            return Err(MdsProblem::ArrayShape.because(format!(
-                "an array of {dtype} of shape {:?} has {} bytes of numbers instead of {}",
-                dims.to_vec(),
-                data.len(),
-                needed_bytes(needed)
-            )));
-        }
-        Ok(Self { dtype, dims, data })
+    let mut sizes = shape.iter();
+    let needed = sizes.try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim));
+    if needed != Some(len_u64(data)) {
+        return Err(MdsProblem::ArrayShape.because(format!(
+            "an array of {dtype} of shape {shape:?} has {} bytes of numbers instead of {}",
+            data.len(),
+            needed_bytes(needed)
+        )));
     }
-
-    pub(crate) fn shape(&self) -> Vec<u64> {
-        self.dims.to_vec()
-    }
+    Ok(NdArray { dtype, shape, data })
 }
 
 /// How a PIL mode lays out its raw pixels.

@@ -120,10 +120,10 @@ impl Scanner<'_> {
         loop {
             self.skip_blanks();
             next = match next {
-                Next::AfterValue => match self.open.last() {
+                Next::AfterValue => match self.open.last().copied() {
                     None if self.at == self.json.len() => return Ok(()),
                     None => return self.error("the end of the text"),
-                    Some(object) => self.after_item(*object)?,
+                    Some(object) => self.after_item(object)?,
                 },
                 Next::Key => self.key("a key in quotes")?,
                 Next::KeyOrClose => match self.peek() {

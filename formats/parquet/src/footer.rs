@@ -34,11 +34,8 @@ pub enum FooterProblem {
 /// [`FooterProblem::Magic`] and [`FooterProblem::Encrypted`].
 pub fn footer_length(end: &[u8; 8]) -> Result<u64, FooterProblem> {
     let [l0, l1, l2, l3, magic @ ..] = end;
-    match magic {
-        MAGIC => Ok(u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3]))),
-        MAGIC_ENCRYPTED => Err(FooterProblem::Encrypted),
-        _ => Err(FooterProblem::Magic),
-    }
+    check_start(magic)?;
+    Ok(u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3])))
 }
 
 /// Checks the first four bytes of a file.

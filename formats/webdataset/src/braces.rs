@@ -273,16 +273,11 @@ fn count(parts: &[Part]) -> u64 {
 fn product(parts: &[Part]) -> Vec<String> {
     let mut names = vec![String::new()];
     for part in parts {
-        match part {
-            Part::Text(text) => names.iter_mut().for_each(|name| name.push_str(text)),
-            part => {
-                let ends = ends(part);
-                names = names
-                    .iter()
-                    .flat_map(|name| ends.iter().map(move |end| format!("{name}{end}")))
-                    .collect();
-            }
-        }
+        let ends = ends(part);
+        names = names
+            .iter()
+            .flat_map(|name| ends.iter().map(move |end| format!("{name}{end}")))
+            .collect();
     }
     names
 }

@@ -119,6 +119,7 @@ shardmill_core::problems! {
 
 impl WebdatasetProblem {
     /// Builds the error with this problem.
+    #[must_use]
     pub fn because(self, reason: impl Into<String>) -> WebdatasetError {
         WebdatasetError::Input {
             problem: self,

@@ -80,7 +80,8 @@ impl Grouper {
     ///
     /// # Errors
     ///
-    /// [`WebdatasetProblem::DuplicateField`] and, by the rules of `webdataset`, [`WebdatasetProblem::ReservedField`] (`Corrupt`);
+    /// [`DuplicateField`](crate::WebdatasetProblem::DuplicateField) and, by the rules of `webdataset`,
+    /// [`ReservedField`](crate::WebdatasetProblem::ReservedField) (`Corrupt`);
     /// [`WebdatasetError::MemberLimit`] (`Unsupported`) for too many fields. The sample then lacks the member, and the caller can
     /// continue.
     pub fn push(&mut self, member: &Member<'_>) -> Result<Option<SampleEntry>, WebdatasetError> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use shardmill_core::Limits;
 
-use crate::error::WebdatasetError;
+use crate::error::{MemberKind, WebdatasetError};
 use crate::group::{Grouper, SampleEntry};
 use crate::member::MemberEntry;
 use crate::names::Consumer;
@@ -38,6 +38,12 @@ impl Survey {
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.error.is_none() && self.end.is_some()
+    }
+
+    /// Iterates over the members that are files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &MemberEntry> {
+        let members = self.members.iter();
+        members.filter(|member| member.kind == MemberKind::File)
     }
 
     /// Returns the samples as a reader groups them, and the errors of members that it would refuse. If the shard is

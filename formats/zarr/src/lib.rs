@@ -11,23 +11,16 @@
 //!
 //! Formats: Zarr storage specification version 2, Zarr core specification version 3, and version 1 of the Blosc format.
 
-mod error; // The error of this crate.
-
-mod dtype; // Types of elements and fill values.
-mod region; // Parts of arrays.
-
-mod compression; // Compressed bytes.
-
-mod blosc; // Buffers that Blosc compressed.
-
-mod codec; // Codecs of chunks.
-
-mod shard; // Chunks of a shard.
-
-mod array; // The metadata of an array.
-
-mod v2; // Metadata of version 2.
-mod v3; // Metadata of version 3.
+mod array;
+mod blosc;
+mod codec;
+mod compression;
+mod dtype;
+mod error;
+mod region;
+mod shard;
+mod v2;
+mod v3;
 
 pub use array::{ChunkPlace, ZarrArray};
 pub use error::ZarrError;

@@ -81,7 +81,7 @@ impl RawConfig {
             let reason = format!("there are two columns `{}`", shorten(name));
             return Err(self.columns_error(parser, reason));
         }
-        let column = |(name, text): (&str, &str)| {
+        let column = |(name, text): (&str, &str)| -> Result<Column<E>, MdsError> {
             let encoding = parse_name(text).map_err(|problem: MdsError| {
                 let place = format!("{field} of column `{}`", shorten(name));
                 problem.at(parser.place_of(&place))

@@ -6,7 +6,7 @@ use shardmill_codec::Algorithm;
 use shardmill_core::{Limits, escape};
 
 use super::finding::{Finding, Severity, ShardFacts};
-use crate::error::{MemberKind, WebdatasetError};
+use crate::error::WebdatasetError;
 use crate::group::SampleEntry;
 use crate::member::MemberEntry;
 use crate::names::Consumer;
@@ -99,11 +99,7 @@ fn differences(consumer: Consumer, survey: &Survey) -> Vec<Finding> {
         return Vec::new();
     }
     let mut findings = Vec::new();
-    for member in survey
-        .members
-        .iter()
-        .filter(|one| one.kind == MemberKind::File)
-    {
+    for member in survey.files() {
         let theirs = consumer.split(member.name_for(consumer));
         let original = Consumer::Webdataset.split(&member.name);
         let shown = |split: &Option<(&str, std::borrow::Cow<'_, str>)>| match split {
@@ -165,11 +161,7 @@ fn hf(samples: &[SampleEntry], is_first: bool) -> Vec<Finding> {
 
 fn dali(survey: &Survey, samples: &[SampleEntry]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for member in survey
-        .members
-        .iter()
-        .filter(|one| one.kind == MemberKind::File)
-    {
+    for member in survey.files() {
         let reason = if member.name.contains(char::is_whitespace) {
             "a space, which its index cannot express"
         } else if !member.name.is_ascii() {

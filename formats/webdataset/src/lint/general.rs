@@ -8,6 +8,7 @@ use super::consumers;
 use super::finding::{Finding, Severity, ShardFacts};
 use crate::error::{MemberKind, WebdatasetError};
 use crate::field::FieldKind;
+use crate::member::MemberEntry;
 use crate::names::Consumer;
 use crate::survey::Survey;
 use crate::tar::TRAILER_BYTES;
@@ -208,13 +209,7 @@ fn hashes(facts: &ShardFacts<'_>) -> Vec<Finding> {
 /// Returns findings that affect no reader, but may interest the user.
 fn style(survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let files = || {
-        survey
-            .members
-            .iter()
-            .filter(|one| one.kind == MemberKind::File)
-    };
-    let extended = files().filter(|member| member.header_bytes() > 512);
+    let extended = survey.files().filter(|member| member.header_bytes() > 512);
     let (mut count, mut bytes) = (0_u64, 0_u64);
     for member in extended {
         count += 1;
@@ -226,15 +221,15 @@ fn style(survey: &Survey) -> Vec<Finding> {
         );
         findings.push(Finding::new("tar-extended", Severity::Note, text));
     }
-    let skipped = files().filter(|member| Consumer::Webdataset.split(&member.name).is_none());
-    for member in skipped {
+    let is_skipped = |member: &&MemberEntry| Consumer::Webdataset.split(&member.name).is_none();
+    for member in survey.files().filter(is_skipped) {
         let name = escape(&member.name);
         let text =
             format!("`{name}` belongs to no sample: its name has no dot, or marks it as metadata");
         findings.push(Finding::warning("member-skipped", text).of_member(member));
     }
     let mut in_capitals = BTreeSet::new();
-    for member in files() {
+    for member in survey.files() {
         let Some((_, field)) = Consumer::Energon.split(&member.name) else {
             continue;
         };

@@ -184,8 +184,8 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
                 return (runs, lost);
             }
             Ok(Step::Need(range)) => WebdatasetError::torn_header(range.start, length),
-            Err(error @ WebdatasetError::Trailing { offset, .. }) => {
-                lost.push(loss(&error, offset, length));
+            Err(error @ WebdatasetError::Trailing { .. }) => {
+                lost.push(loss(&error, error.offset().unwrap_or(length), length));
                 runs.extend(grouper.abandon().map(|sample| Run { sample, doubt }));
                 return (runs, lost);
             }

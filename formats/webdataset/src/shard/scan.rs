@@ -14,11 +14,7 @@ use crate::tar::{Scanner, Step, check_member};
 impl ShardMap {
     /// Maps a raw shard by the rules of the original reader. The shard must be complete and unambiguous.
     pub fn read(data: &[u8], limits: &Limits) -> Result<Self, WebdatasetError> {
-        let mut scan = ShardScan::new(data.len() as u64, limits);
-        match scan.step(0, data)? {
-            None => Ok(scan.finish()),
-            Some(range) => Err(WebdatasetError::torn_header(range.start, data.len() as u64)),
-        }
+        Ok(ShardScan::whole(data, None, limits)?.map)
     }
 }
 
@@ -70,13 +66,24 @@ impl ShardScan {
         }
     }
 
+    /// Scans a shard in memory. With a list of begins, it collects only these.
+    fn whole(
+        data: &[u8],
+        begins: Option<Vec<u64>>,
+        limits: &Limits,
+    ) -> Result<Self, WebdatasetError> {
+        let length = data.len() as u64;
+        let mut scan = Self::new(length, limits);
+        scan.begins = begins;
+        match scan.step(0, data)? {
+            None => Ok(scan),
+            Some(range) => Err(WebdatasetError::torn_header(range.start, length)),
+        }
+    }
+
     /// Returns the begins of the samples of a shard in memory, and the end of the last one.
     pub(super) fn offsets(data: &[u8], limits: &Limits) -> Result<Vec<u64>, WebdatasetError> {
-        let mut scan = Self::new(data.len() as u64, limits);
-        scan.begins = Some(Vec::new());
-        if let Some(range) = scan.step(0, data)? {
-            return Err(WebdatasetError::torn_header(range.start, data.len() as u64));
-        }
+        let scan = Self::whole(data, Some(Vec::new()), limits)?;
         let mut offsets = scan.begins.unwrap_or_default();
         offsets.push(scan.map.end);
         Ok(offsets)

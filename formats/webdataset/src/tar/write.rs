@@ -1,5 +1,7 @@
 //! Writes headers as CPython's `tarfile` writes them for `webdataset` with whole seconds, and the end of an archive.
 
+use std::borrow::Cow;
+
 use shardmill_codec::Content;
 use shardmill_core::escape;
 
@@ -122,20 +124,16 @@ pub fn write_member_head(
         out.extend_from_slice(&block(b"././@PaxHeader", 0, size, 0, b'x', b""));
         fill(&records, out);
     }
-    // PERF: most names are short and ASCII.
-    if name.len() <= NAME_BYTES && name.is_ascii() {
-        let size = if bytes > PLAIN_SIZE_MAX { 0 } else { bytes };
-        let head = block(name.as_bytes(), 0o444, size, style.mtime, b'0', OWNER);
-        out.extend_from_slice(&head);
-        return Ok(());
-    }
     // COMPAT: after a PAX header, the name is truncated, characters beyond ASCII become question marks, and a size that
     // does not fit becomes 0.
-    let plain: Vec<u8> = name
-        .chars()
-        .map(|c| u8::try_from(c).ok().filter(u8::is_ascii).unwrap_or(b'?'))
-        .take(NAME_BYTES)
-        .collect();
+    let plain: Cow<'_, [u8]> = match name.len() <= NAME_BYTES && name.is_ascii() {
+        true => name.as_bytes().into(),
+        false => name
+            .chars()
+            .map(|c| u8::try_from(c).ok().filter(u8::is_ascii).unwrap_or(b'?'))
+            .take(NAME_BYTES)
+            .collect(),
+    };
     let size = if bytes > PLAIN_SIZE_MAX { 0 } else { bytes };
     out.extend_from_slice(&block(&plain, 0o444, size, style.mtime, b'0', OWNER));
     Ok(())
@@ -174,7 +172,8 @@ pub fn renumber(members: &mut [u8], digits: usize, key: &str) -> bool {
         let Some(size) = octal(head.get(124..135).unwrap_or_default()) else {
             return false;
         };
-        let content = usize::try_from(size).ok().and_then(padded_usize);
+        let content = usize::try_from(size).ok();
+        let content = content.and_then(|bytes| bytes.checked_next_multiple_of(BLOCK));
         let next = content.and_then(|content| at.checked_add(BLOCK)?.checked_add(content));
         let Some(next) = next else {
             return false;
@@ -206,10 +205,6 @@ pub fn renumber(members: &mut [u8], digits: usize, key: &str) -> bool {
         at = next;
     }
     at == members.len()
-}
-
-fn padded_usize(bytes: usize) -> Option<usize> {
-    bytes.checked_next_multiple_of(BLOCK)
 }
 
 /// Parses a number in a field of octal digits.
