@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::error::{OrderError, ensure};
+use crate::error::{OrderError, OrderProblem, ensure};
 use crate::mixture::Mixture;
 
 shardmill_core::named_enum! {
@@ -67,10 +67,8 @@ macro_rules! parse_names {
             type Err = OrderError;
 
             fn from_str(text: &str) -> Result<Self, OrderError> {
-                Self::from_name(text).ok_or_else(|| OrderError::UnknownName {
-                    option: $option,
-                    value: text.to_owned(),
-                    known: Self::ALL.map(Self::name).join(", "),
+                Self::from_name(text).ok_or_else(|| {
+                    OrderError::unknown_name($option, text, &Self::ALL.map(Self::name).join(", "))
                 })
             }
         }
@@ -136,11 +134,14 @@ impl World {
         })
     }
 
-    pub(crate) fn check(self) -> Result<(), OrderError> {
+    /// Checks that all counts are in range, and that the samples of one step of all ranks, times the workers per rank, are
+    /// at most 2^44.
+    pub(crate) fn check(self, batch_size: u64) -> Result<(), OrderError> {
         for (option, value) in [
             ("nodes", self.nodes),
             ("ranks_per_node", self.ranks_per_node),
             ("workers_per_rank", self.workers_per_rank),
+            ("batch_size", batch_size),
         ] {
             check_count(option, value)?;
         }
@@ -151,16 +152,8 @@ impl World {
             self.workers_per_rank,
             "at most 2^24 workers in the whole world",
         )?;
-        Ok(())
-    }
-
-    /// Checks that the samples of one step of all ranks, times the workers per rank, are at most 2^44.
-    pub(crate) fn check_batch(self, batch_size: u64) -> Result<(), OrderError> {
-        let product = [self.nodes, self.ranks_per_node, self.workers_per_rank]
-            .into_iter()
-            .try_fold(batch_size, u64::checked_mul);
         ensure(
-            product.is_some_and(|product| product <= 1 << 44),
+            workers.saturating_mul(batch_size) <= 1 << 44,
             "batch_size",
             batch_size,
             "at most 2^44 divided by nodes x ranks x workers",
@@ -366,9 +359,7 @@ impl EpochConfig {
     /// `InvalidInput` for counts of 0, a replication that does not divide the world, or a state without canonical
     /// nodes.
     pub fn resolve(&self) -> Result<Resolved, OrderError> {
-        self.world.check()?;
-        check_count("batch_size", self.batch_size)?;
-        self.world.check_batch(self.batch_size)?;
+        self.world.check(self.batch_size)?;
         ensure(
             self.sampling.granularity > 0,
             "sampling_granularity",
@@ -393,10 +384,9 @@ impl EpochConfig {
             Some(state) => {
                 resolved.epoch = state.epoch;
                 resolved.sample_in_epoch = state.sample_in_epoch;
-                resolved.canonical_nodes =
-                    state.num_canonical_nodes.ok_or(OrderError::StateField {
-                        field: "num_canonical_nodes",
-                    })?;
+                resolved.canonical_nodes = state.num_canonical_nodes.ok_or_else(|| {
+                    OrderProblem::StateField.of("state", "has no num_canonical_nodes")
+                })?;
                 resolved.seed = state.shuffle_seed;
                 resolved.initial_nodes = state.initial_physical_nodes;
             }
