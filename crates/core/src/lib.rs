@@ -25,6 +25,7 @@ mod dtype;
 mod error;
 mod format;
 mod limits;
+mod lock;
 mod name;
 mod named;
 pub mod number;
@@ -42,6 +43,7 @@ pub use dtype::DType;
 pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{ENCODING_KEY, Format, ParseFormatError};
 pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimits};
+pub use lock::lock;
 pub use name::{
     INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, TABLE_INDEX_NAME, WORK_FOLDER,
     check_relative_path, escape,
