@@ -293,8 +293,9 @@ impl<O> CachedBlob<O> {
     /// Keeps a pinned file in the cache after this process ends: for a minute, or until the next epoch of `owner`
     /// begins.
     pub fn leave_in_use(&self, owner: u64, epoch: u64) -> Result<(), StorageError> {
-        self.pin.as_ref().map_or(Ok(()), |pin| {
-            pin.leave_in_use(PostExitHold::new(owner, epoch))
+        let pin = self.pin.as_ref();
+        pin.map_or(Ok(()), |pin| {
+            pin.leave_in_use(PostExitHold { owner, epoch })
         })
     }
 }
