@@ -127,7 +127,6 @@ impl BatchPlan {
         })
     }
 
-    /// Creates the plan of a mixture.
     pub(crate) fn of_mixture(mixed: Mixed, resolved: &Resolved, batch_size: u64) -> Self {
         Self {
             canonical_nodes: 1,

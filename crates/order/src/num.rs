@@ -14,7 +14,6 @@ pub(crate) fn room<T>(length: u64, what: &'static str) -> Result<Vec<T>, OrderEr
     Ok(room)
 }
 
-/// Returns the low 32 bits.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the low half is what is asked for"
@@ -24,13 +23,11 @@ pub(crate) const fn low32(value: u64) -> u32 {
     value as u32
 }
 
-/// Returns the high 32 bits.
 #[inline]
 pub(crate) const fn high32(value: u64) -> u32 {
     low32(value >> 32)
 }
 
-/// Returns the low 64 bits.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the low half is what is asked for"

@@ -160,7 +160,6 @@ impl Packer {
         })
     }
 
-    /// Returns the next row.
     fn next_row(&mut self) -> Result<Option<Vec<DocumentPiece>>, OrderError> {
         self.fill_pool()?;
         if let Some(row) = self.ready.pop_front() {

@@ -126,7 +126,6 @@ impl Layout {
         Some(self.offsets[span] + (big - self.spans[span].start))
     }
 
-    /// Returns the canonical node of a span.
     pub(crate) fn node_of_span(&self, span: usize) -> u64 {
         count(self.nodes.partition_point(|first| *first <= span) - 1)
     }
@@ -240,7 +239,6 @@ impl CheckpointList {
         self.marks.get(after.checked_sub(1)?).copied()
     }
 
-    /// Returns the number of checkpoints.
     pub(crate) fn len(&self) -> u64 {
         count(self.marks.len())
     }
