@@ -298,6 +298,27 @@ pub struct EpochConfig {
     pub resume: Option<State>,
 }
 
+/// An [`EpochConfig`] with defaults filled in and its state applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The world after replication.
+    pub world: World,
+    /// The epoch.
+    pub epoch: u64,
+    /// Where the epoch starts, in samples.
+    pub sample_in_epoch: u64,
+    /// The fixed division of sample space.
+    pub canonical_nodes: u64,
+    /// The seed of shuffles and sampling; weights use the seed of the configuration.
+    pub seed: u64,
+    /// Physical nodes of the first run, if a state contains them.
+    pub initial_nodes: Option<u64>,
+    /// The shuffle block size.
+    pub block: u64,
+    /// Whether the epoch number is added to the seed of sampling and of the order of batches.
+    pub epoch_seed: bool,
+}
+
 impl EpochConfig {
     /// Creates the configuration of epoch 0 of these streams, with the defaults of MosaicML Streaming.
     ///
@@ -329,30 +350,7 @@ impl EpochConfig {
             resume: None,
         }
     }
-}
 
-/// An [`EpochConfig`] with defaults filled in and its state applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resolved {
-    /// The world after replication.
-    pub world: World,
-    /// The epoch.
-    pub epoch: u64,
-    /// Where the epoch starts, in samples.
-    pub sample_in_epoch: u64,
-    /// The fixed division of sample space.
-    pub canonical_nodes: u64,
-    /// The seed of shuffles and sampling; weights use the seed of the configuration.
-    pub seed: u64,
-    /// Physical nodes of the first run, if a state contains them.
-    pub initial_nodes: Option<u64>,
-    /// The shuffle block size.
-    pub block: u64,
-    /// Whether the epoch number is added to the seed of sampling and of the order of batches.
-    pub epoch_seed: bool,
-}
-
-impl EpochConfig {
     /// Fills in defaults, applies the state, and validates all that does not depend on the streams.
     ///
     /// # Errors

@@ -75,6 +75,17 @@ pub struct BatchStats {
     pub first: Duration,
 }
 
+impl BatchStats {
+    /// Counts a batch that was not ready.
+    pub(crate) fn wait(&mut self, waited: Duration) {
+        self.waits += 1;
+        self.waited += waited;
+        if self.batches == 0 {
+            self.first = waited;
+        }
+    }
+}
+
 /// The batches of a rank in one epoch, in order. Dropping this value stops its threads and waits for them.
 #[derive(Debug)]
 pub struct Batches {
@@ -295,25 +306,17 @@ impl Batches {
     /// Returns the configuration of the next epoch. It is the same, with the values that a resumed state has set.
     #[must_use]
     pub fn next_config(&self) -> EpochConfig {
-        let resolved = self.shared.kept.epoch().resolved();
-        let epoch = resolved.epoch + 1;
+        let epoch = self.epoch();
+        // Only a state records how many nodes the run began with.
+        let next = epoch.state_after(epoch.batches());
         EpochConfig {
-            epoch,
-            num_canonical_nodes: Some(resolved.canonical_nodes),
+            epoch: next.epoch,
+            num_canonical_nodes: next.num_canonical_nodes,
             shuffle: ShuffleOptions {
-                seed: resolved.seed,
+                seed: next.shuffle_seed,
                 ..self.config.shuffle
             },
-            // Only a state records how many nodes the run began with.
-            resume: Some(State {
-                epoch,
-                sample_in_epoch: 0,
-                num_canonical_nodes: Some(resolved.canonical_nodes),
-                shuffle_seed: resolved.seed,
-                initial_physical_nodes: Some(
-                    resolved.initial_nodes.unwrap_or(resolved.world.nodes),
-                ),
-            }),
+            resume: Some(next),
             ..self.config.clone()
         }
     }
@@ -340,12 +343,7 @@ impl Batches {
                 let step = self.shared.context.timings.start(Activity::Wait);
                 let result = self.take_or_fill(go_on);
                 drop(step);
-                let waited = start.elapsed();
-                self.stats.waits += 1;
-                self.stats.waited += waited;
-                if self.stats.batches == 0 {
-                    self.stats.first = waited;
-                }
+                self.stats.wait(start.elapsed());
                 result
             }
         };

@@ -187,12 +187,7 @@ impl TokenBatches {
                 Err(RecvTimeoutError::Timeout) => break Err(ReaderError::Interrupted),
             }
         };
-        let waited = start.elapsed();
-        self.stats.waits += 1;
-        self.stats.waited += waited;
-        if self.stats.batches == 0 {
-            self.stats.first = waited;
-        }
+        self.stats.wait(start.elapsed());
         match received {
             Ok(Some(batch)) => {
                 self.stats.batches += 1;
